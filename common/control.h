@@ -1,0 +1,96 @@
+/*
+ * The control state c_v and the control word of a version: what an entry of the schedule is.
+ * Pure: no clock, no I/O. Partition 0 holds the state; the word travels with weights, pushes and
+ * pulls; nobody else decides what a step is (DESIGN section 4.4).
+ *
+ * Entries of one epoch, in order: its training steps, then (train.evaluate) one evaluation of the
+ * validation part and one of the test part where these have samples. After the last epoch comes
+ * one FINISH entry, whose only content is the digest of the final weights. After it the job is
+ * done.
+ */
+#ifndef KELP_COMMON_CONTROL_H
+#define KELP_COMMON_CONTROL_H
+
+#include <stdint.h>
+
+#include "common/job.h"
+#include "common/plan.h"
+
+enum kelp_step_kind {
+    KELP_STEP_TRAIN = 1,
+    KELP_STEP_EVALUATE_VAL = 2,
+    KELP_STEP_EVALUATE_TEST = 3,
+    KELP_STEP_FINISH = 4,
+    KELP_STEP_DONE = 5, /* nothing to compute: the state after the last entry */
+};
+
+/* Sums that travel with every node pushed to partition 0, added along the tree in double. */
+enum kelp_metric {
+    KELP_METRIC_LOSS,     /* sum over samples of the sample's loss */
+    KELP_METRIC_SAMPLES,  /* samples */
+    KELP_METRIC_SQUARED,  /* sum over elements of the squared error */
+    KELP_METRIC_ABSOLUTE, /* sum over elements of the absolute error */
+    KELP_METRIC_ELEMENTS, /* elements */
+    KELP_METRIC_COUNT = 8 /* three to spare, always zero */
+};
+
+struct kelp_control_word {
+    uint64_t version; /* completed entries before this one */
+    uint64_t step;    /* completed training steps before this one: labels the weights */
+    enum kelp_step_kind kind;
+    uint32_t epoch;         /* 0-based */
+    uint64_t step_in_epoch; /* 0-based, TRAIN alone */
+    uint64_t sample_first;  /* TRAIN: position of the batch in the epoch's order; evaluation: 0 */
+    uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
+    double lr;              /* TRAIN alone */
+    bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0 */
+};
+
+struct kelp_control_state {
+    uint64_t version;
+    uint64_t step;
+    uint32_t epoch;
+    uint64_t step_in_epoch;
+    enum kelp_step_kind kind; /* of the entry `version` */
+    double epoch_loss;        /* sums of KELP_METRIC_LOSS and _SAMPLES over the epoch so far */
+    double epoch_samples;
+    double last[KELP_PART_COUNT]
+               [3]; /* per part: loss, mse, mae of the latest evaluation (train: loss) */
+    bool last_set[KELP_PART_COUNT];
+    double best_val_mse;
+    uint32_t best_epoch;
+};
+
+/* What completing an entry tells the outside, for metrics.jsonl and digests.jsonl. */
+struct kelp_record {
+    struct kelp_control_word word; /* of the completed entry */
+    double loss; /* TRAIN: mean over this step's samples; evaluation: over the part */
+    double mse;  /* evaluation, over all elements */
+    double mae;
+    bool epoch_end;    /* the epoch's last training step: epoch_loss is set */
+    double epoch_loss; /* mean over the epoch's samples */
+    char digest[33];   /* of the weights *before* the entry (w_v), or "" when not due */
+};
+
+void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan);
+
+/* The word of state->version. */
+void kelp_control_word(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan, struct kelp_control_word *ret_word);
+
+/*
+ * Complete the current entry with its reduced sums; digest is what the pusher of lane 0 reported
+ * ("" if none). state becomes c_{v+1}. Must not be called on DONE.
+ */
+void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
+                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const char *digest, struct kelp_record *ret_record);
+
+bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
+
+/* Training steps of one epoch, and entries and training steps of the whole job. */
+uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);
+uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan);
+
+#endif

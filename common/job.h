@@ -1,0 +1,164 @@
+/*
+ * The job: everything that training is a pure function of, read from a strict YAML file.
+ *
+ * One table (common/job_options.c) holds each key's name, type, unit, default, range and help;
+ * the parser, --set, --print-config, and the reference page docs/JOB.md come from it.
+ */
+#ifndef KELP_COMMON_JOB_H
+#define KELP_COMMON_JOB_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define KELP_JOB_NAME_MAX  63 /* bytes; letters, digits, '-', '_', '.' */
+#define KELP_JOB_PATH_MAX  1023
+#define KELP_JOB_WORD_MAX  63
+#define KELP_JOB_LIST_MAX  64 /* entries of a list (features, hidden sizes) */
+#define KELP_JOB_LANES_MAX 1024
+
+enum kelp_model_kind { KELP_MODEL_MLP, KELP_MODEL_DLINEAR };
+enum kelp_data_kind { KELP_DATA_CSV, KELP_DATA_SYNTHETIC, KELP_DATA_TENSORS };
+enum kelp_optimizer_kind {
+    KELP_OPTIMIZER_SGD, /* plain, momentum, dampening and Nesterov are its settings */
+    KELP_OPTIMIZER_ADAM,
+    KELP_OPTIMIZER_ADAMW,
+};
+enum kelp_schedule_kind { KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_TYPE1 };
+enum kelp_loss_kind { KELP_LOSS_MSE, KELP_LOSS_MAE };
+enum kelp_device_kind { KELP_DEVICE_CPU };
+
+struct kelp_range {
+    uint32_t min;
+    uint32_t max;
+};
+
+struct kelp_job {
+    char name[KELP_JOB_NAME_MAX + 1];
+    uint64_t seed;
+    struct {
+        char dir[KELP_JOB_PATH_MAX + 1]; /* empty: runs/<name>-<time> */
+    } run;
+    struct {
+        enum kelp_model_kind kind;
+        uint32_t hidden[KELP_JOB_LIST_MAX]; /* mlp: widths of the hidden layers */
+        uint32_t hidden_count;
+        bool individual;                  /* dlinear: one linear map per channel */
+        uint32_t kernel_size;             /* dlinear: width of the moving average, odd */
+        char init[KELP_JOB_PATH_MAX + 1]; /* safetensors file with initial weights, or empty */
+        char init_prefix[KELP_JOB_WORD_MAX + 1]; /* stands before each name in that file */
+    } model;
+    struct {
+        enum kelp_data_kind kind;
+        char path[KELP_JOB_PATH_MAX + 1];
+        char target[KELP_JOB_WORD_MAX + 1];                 /* csv: name of the target column */
+        enum { KELP_FEATURES_S, KELP_FEATURES_M } features; /* target alone, or all columns */
+        uint32_t seq_len;
+        uint32_t pred_len;
+        uint64_t split[3]; /* csv, synthetic: rows of the train, validation and test part */
+        uint64_t rows;     /* synthetic: rows to generate */
+        bool shuffle;
+        char input_name[KELP_JOB_WORD_MAX + 1];  /* tensors: name of the input tensor [N, ...] */
+        char target_name[KELP_JOB_WORD_MAX + 1]; /* tensors: name of the target tensor [N, ...] */
+    } data;
+    struct {
+        uint32_t epochs;
+        uint32_t batch_size; /* samples in a step, over all lanes */
+        bool drop_last;
+        enum kelp_loss_kind loss;
+        enum kelp_optimizer_kind optimizer;
+        double lr;
+        double momentum;
+        double dampening;
+        bool nesterov;
+        double weight_decay;
+        double beta1;
+        double beta2;
+        double eps;
+        enum kelp_schedule_kind schedule;
+        bool evaluate; /* validation and test parts after each epoch */
+    } train;
+    struct {
+        struct kelp_range workers; /* MIN:MAX; the job starts once MIN are there */
+        uint32_t shards;
+        uint32_t max_shards;
+        uint32_t lanes; /* power of two */
+        uint32_t lane_threads;
+        enum kelp_device_kind device;
+        bool mixed; /* workers of another compute kind are let in */
+    } cluster;
+    struct {
+        uint32_t piece_bytes; /* largest payload of one message */
+        uint32_t in_flight;   /* messages on their way per stream */
+        uint32_t connect_timeout_ms;
+    } transport;
+    struct {
+        uint32_t detect_ms;     /* silence after which a worker counts as lost */
+        uint32_t shard_wait_ms; /* how long a lost shard is waited for before its partitions move */
+        int32_t max_failures; /* restarts of children before the launcher gives up; -1: for ever */
+        uint32_t restart_backoff_ms;
+    } failure;
+    struct {
+        uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends alone */
+    } checkpoint;
+};
+
+/* Where the value of a key came from, for --print-config and error messages. */
+enum kelp_origin_kind {
+    KELP_ORIGIN_DEFAULT,
+    KELP_ORIGIN_FILE,
+    KELP_ORIGIN_ENVIRONMENT,
+    KELP_ORIGIN_FLAG
+};
+struct kelp_origin {
+    enum kelp_origin_kind kind;
+    uint32_t line; /* of the file */
+};
+
+/* A job with the origin of each value. Opaque; freed with kelp_job_file_destroy(). */
+struct kelp_job_file;
+
+/* An empty job file: every key at its default. NULL when out of memory. */
+struct kelp_job_file *kelp_job_file_create(void);
+void kelp_job_file_destroy(struct kelp_job_file *file);
+
+/*
+ * Read path over what is there. The error text is "FILE:LINE: key: what is wrong; what is allowed".
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_LIMIT (over 1 MiB), KELP_ERR_INVALID.
+ */
+kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+/* The same from memory; name stands for the file in errors. */
+kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
+                                size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Set one key as --set does ("train.lr", "0.01"). The origin becomes kind. */
+kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
+                              enum kelp_origin_kind kind, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Take KELP_<KEY> from the environment, dots as underscores ("KELP_TRAIN_LR"). */
+kelp_status kelp_job_file_environment(struct kelp_job_file *file,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Checks that need more than one key (lanes a power of two, kernel odd, min <= max …). */
+kelp_status kelp_job_file_finish(struct kelp_job_file *file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Borrowed until the file is destroyed. */
+const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
+
+/*
+ * The canonical text: YAML, each key in the table's order at its value in effect. The same job
+ * gives the same bytes; parsing them gives the same job. This is /kelp/<job>/spec and job.yaml of
+ * the run's folder. ret_text is owned by the caller (free()).
+ */
+kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. */
+uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
+
+/* The reference page, Markdown. ret_text is owned by the caller (free()). */
+kelp_status kelp_job_reference(char **ret_text) KELP_MUST_USE;
+
+#endif

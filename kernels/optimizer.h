@@ -1,0 +1,55 @@
+/*
+ * Optimizer updates: one pass over memory, element by element, so that the result does not depend
+ * on how the flat vector is cut. Formulas are PyTorch's, operation by operation
+ * (torch.optim, 1.13), in float32, with scalars prepared in double.
+ *
+ * Out of place: w' goes to another buffer than w (the shard keeps w_v readable); slots are updated
+ * in place.
+ */
+#ifndef KELP_KERNELS_OPTIMIZER_H
+#define KELP_KERNELS_OPTIMIZER_H
+
+#include <stdint.h>
+
+#include "common/job.h"
+#include "common/status.h"
+
+#define KELP_OPTIMIZER_SLOTS_MAX 3
+
+/* What one update needs, prepared once per step: hyper-parameters and the number of this step. */
+struct kelp_optimizer_step {
+    enum kelp_optimizer_kind kind;
+    float lr, momentum, dampening, weight_decay, beta1, beta2, eps;
+    bool nesterov;
+    bool first;       /* step number is 1: momentum starts as the gradient */
+    float step_size;  /* adam: lr / (1 - beta1^t) */
+    float bias2_sqrt; /* adam: sqrt(1 - beta2^t) */
+    float one_minus_beta1, one_minus_beta2, one_minus_dampening;
+    float decay_factor; /* adamw: 1 - lr * weight_decay */
+};
+
+/* Slots (float32 vectors as long as the weights, zero at the start) that the job's optimizer keeps.
+ */
+uint32_t kelp_optimizer_slot_count(const struct kelp_job *job);
+/* PyTorch's name of a slot: "momentum_buffer", "exp_avg", "exp_avg_sq". */
+const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot);
+
+/* step_number counts from 1. */
+void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
+                            uint64_t step_number);
+
+struct kelp_optimizer_buffers {
+    const float *weights; /* w_v */
+    const float *gradient;
+    float *weights_next; /* w_{v+1}; not overlapping weights */
+    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
+};
+/* Any alignment is right; 64-byte aligned is fastest. Returns false when a gradient element is not
+ * finite (the update is done all the same; the caller decides). */
+bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
+                          const struct kelp_optimizer_buffers *buffers, uint64_t count);
+
+/* sum[i] = sum[i] + other[i]; `other` may be unaligned bytes of received floats. */
+void kelp_vector_add(float *sum, const void *other, uint64_t count);
+
+#endif
