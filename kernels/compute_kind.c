@@ -1,0 +1,185 @@
+/*
+ * The known-answer computation: fixed operands from integer arithmetic, every operator on awkward
+ * sizes, and one digest over the results.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "kernels/device.h"
+
+/* Sizes that meet full and partial blocks of every vector width and of OpenBLAS's kernels. */
+#define ROWS    37
+#define COLUMNS 67
+#define DEPTH   131
+#define KERNEL  25
+
+#define MATRIX_COUNT (DEPTH * DEPTH) /* the largest operand or result */
+#define BUFFER_COUNT 4
+
+struct answer {
+    struct kelp_device *device;
+    struct kelp_stream *stream;
+    float *a, *b, *c, *workspace; /* device memory, float32[MATRIX_COUNT] each */
+    double *sums;                 /* device memory, float64[2 * ROWS] */
+    void *host;                   /* room for any of them */
+    XXH3_state_t *hash;
+};
+
+/* Values in [-1, 1) with all mantissa bits in use (a multiplicative hash of the index). */
+static void operand(struct answer *answer, float *to, uint32_t use)
+{
+    float *values = answer->host;
+    for (uint32_t i = 0; i < MATRIX_COUNT; i++) {
+        uint32_t bits = (i + 1) * 2654435761u + use * 40503u;
+        bits ^= bits >> 15;
+        bits *= 2246822519u;
+        bits ^= bits >> 13;
+        values[i] = (float)(int32_t)bits * 0x1p-31f;
+    }
+    answer->stream->table->copy_in(answer->stream, to, values, MATRIX_COUNT * sizeof(*values));
+}
+
+static kelp_status digest(struct answer *answer, const void *from, size_t bytes,
+                          struct kelp_error *reterr)
+{
+    answer->stream->table->copy_out(answer->stream, answer->host, from, bytes);
+    const kelp_status status = answer->stream->table->wait(answer->stream, reterr);
+    if (status == KELP_OK) {
+        (void)XXH3_64bits_update(answer->hash, answer->host, bytes); /* fails for NULL alone */
+    }
+    return status;
+}
+
+static kelp_status matmuls(struct answer *answer, struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        const bool transpose_a = (i & 1) != 0, transpose_b = (i & 2) != 0;
+        const struct kelp_matmul matmul = {
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .m = ROWS,
+            .n = COLUMNS,
+            .k = DEPTH,
+            .a = answer->a,
+            .lda = transpose_a ? ROWS : DEPTH,
+            .b = answer->b,
+            .ldb = transpose_b ? DEPTH : COLUMNS,
+            .c = answer->c,
+            .ldc = COLUMNS,
+            .write = i < 4 ? KELP_OVERWRITE : KELP_ACCUMULATE,
+        };
+        answer->stream->table->matmul(answer->stream, &matmul);
+        const kelp_status status =
+            digest(answer, answer->c, ROWS * COLUMNS * sizeof(float), reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
+{
+    struct kelp_stream *stream = answer->stream;
+    const uint32_t count = ROWS * COLUMNS;
+    float *a = answer->a, *b = answer->b, *c = answer->c;
+    struct kelp_bias bias = {
+        .matrix = c, .ld = COLUMNS, .rows = ROWS, .columns = COLUMNS, .bias = b};
+    struct kelp_moving_average average = {.x = c,
+                                          .y = b,
+                                          .rows = ROWS,
+                                          .length = COLUMNS,
+                                          .kernel_size = KERNEL,
+                                          .workspace = answer->workspace};
+    struct kelp_transpose transpose = {
+        .x = b, .y = a, .batch = 1, .rows = ROWS, .columns = COLUMNS};
+    struct kelp_loss loss = {.output = a,
+                             .target = b,
+                             .samples = ROWS,
+                             .elements = COLUMNS,
+                             .gradient_scale = b,
+                             .gradient = c,
+                             .sums = answer->sums};
+
+    stream->table->bias_add(stream, &bias);
+    stream->table->axpy(stream, c, 0.3f, a, count);
+    stream->table->relu(stream, a, c, count);
+    stream->table->relu_gradient(stream, c, a, c, count, KELP_OVERWRITE);
+    stream->table->bias_gradient(stream, &bias);
+    stream->table->subtract(stream, c, c, b, count);
+    stream->table->moving_average(stream, &average);
+    stream->table->moving_average_gradient(stream, &average);
+    stream->table->transpose(stream, &transpose);
+    stream->table->add(stream, a, a, b, count);
+    stream->table->loss(stream, &loss);
+    kelp_status status = digest(answer, answer->sums, 2 * ROWS * sizeof(double), reterr);
+    if (status == KELP_OK) {
+        status = digest(answer, c, count * sizeof(float), reterr);
+    }
+    loss.absolute = true;
+    stream->table->loss(stream, &loss);
+    return status == KELP_OK ? digest(answer, c, count * sizeof(float), reterr) : status;
+}
+
+static kelp_status answer_init(struct answer *answer, struct kelp_device *device,
+                               struct kelp_error *reterr)
+{
+    *answer = (struct answer){.device = device};
+    float **buffers[BUFFER_COUNT] = {&answer->a, &answer->b, &answer->c, &answer->workspace};
+    for (uint32_t i = 0; i < BUFFER_COUNT; i++) {
+        void *memory = NULL;
+        const kelp_status status =
+            device->table->alloc(device, MATRIX_COUNT * sizeof(float), &memory, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        *buffers[i] = memory;
+    }
+    void *sums = NULL;
+    kelp_status status = device->table->alloc(device, 2 * ROWS * sizeof(double), &sums, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    answer->sums = sums;
+    answer->host = malloc(MATRIX_COUNT * sizeof(float));
+    answer->hash = XXH3_createState();
+    if (answer->host == NULL || answer->hash == NULL || XXH3_64bits_reset(answer->hash) != XXH_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    return device->table->stream_create(device, &answer->stream, reterr);
+}
+
+static void answer_fini(struct answer *answer)
+{
+    const struct kelp_device_table *table = answer->device->table;
+    table->stream_destroy(answer->stream);
+    table->free(answer->device, answer->a);
+    table->free(answer->device, answer->b);
+    table->free(answer->device, answer->c);
+    table->free(answer->device, answer->workspace);
+    table->free(answer->device, answer->sums);
+    free(answer->host);
+    XXH3_freeState(answer->hash);
+}
+
+kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE],
+                              uint64_t *ret_answer, struct kelp_error *reterr)
+{
+    struct answer answer;
+    kelp_status status = answer_init(&answer, device, reterr);
+    if (status == KELP_OK) {
+        operand(&answer, answer.a, 1);
+        operand(&answer, answer.b, 2);
+        status = matmuls(&answer, reterr);
+    }
+    if (status == KELP_OK) {
+        status = elementwise(&answer, reterr);
+    }
+    if (status == KELP_OK) {
+        *ret_answer = XXH3_64bits_digest(answer.hash);
+        device->table->describe(device, text);
+    }
+    answer_fini(&answer);
+    return status;
+}

@@ -1,0 +1,62 @@
+/*
+ * The loops of the CPU device, each file of them compiled once per instruction set and chosen by
+ * what the processor has. A loop does the same operations in the same order in every variant, so
+ * that all give the same bits (tests/unit/test_optimizer.c, tests/unit/test_ops.c).
+ *
+ * Private to kernels/ and its tests.
+ */
+#ifndef KELP_KERNELS_CPU_LOOPS_H
+#define KELP_KERNELS_CPU_LOOPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+#include "kernels/optimizer.h"
+
+/* The name of a table in the variant that is being compiled. */
+#ifndef KELP_LOOPS_VARIANT
+#define KELP_LOOPS_VARIANT base
+#endif
+#define KELP_LOOPS_PASTE(name, variant)  name##_##variant
+#define KELP_LOOPS_EXPAND(name, variant) KELP_LOOPS_PASTE(name, variant)
+#define KELP_LOOPS_NAME(name)            KELP_LOOPS_EXPAND(name, KELP_LOOPS_VARIANT)
+
+/* Each is false when a gradient element is not finite; see kelp_optimizer_apply(). */
+struct kelp_optimizer_loops {
+    bool (*sgd)(const struct kelp_optimizer_step *step,
+                const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    bool (*adam)(const struct kelp_optimizer_step *step,
+                 const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    void (*vector_add)(float *sum, const void *other, uint64_t count);
+};
+
+/* One entry of kernels/device.h each, without the stream. */
+struct kelp_operator_loops {
+    void (*fill)(float *values, float value, uint64_t count);
+    void (*axpy)(float *y, float alpha, const float *x, uint64_t count);
+    void (*add)(float *y, const float *a, const float *b, uint64_t count);
+    void (*subtract)(float *y, const float *a, const float *b, uint64_t count);
+    void (*bias_add)(const struct kelp_bias *bias);
+    void (*bias_gradient)(const struct kelp_bias *bias);
+    void (*relu)(float *y, const float *x, uint64_t count);
+    void (*relu_gradient)(float *dx, const float *y, const float *dy, uint64_t count,
+                          enum kelp_write write);
+    void (*moving_average)(const struct kelp_moving_average *average);
+    void (*moving_average_gradient)(const struct kelp_moving_average *average);
+    void (*transpose)(const struct kelp_transpose *transpose);
+    void (*loss)(const struct kelp_loss *loss);
+};
+
+struct kelp_loops {
+    const char *name; /* "base", "avx2" */
+    const struct kelp_optimizer_loops *optimizer;
+    const struct kelp_operator_loops *operators;
+};
+
+/* The variants that this processor can run, slowest first; NULL past the last. */
+const struct kelp_loops *kelp__loops_variant(uint32_t index);
+/* The fastest of them. */
+const struct kelp_loops *kelp__loops(void);
+
+#endif

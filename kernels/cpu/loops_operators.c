@@ -1,0 +1,282 @@
+/*
+ * The element-wise loops of the CPU's operators. See kernels/device.h for what each does.
+ */
+#include "kernels/cpu/loops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+static void fill(float *values, float value, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = value;
+    }
+}
+
+static void axpy(float *restrict y, float alpha, const float *restrict x, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        y[i] = y[i] + alpha * x[i];
+    }
+}
+
+static void add(float *y, const float *a, const float *b, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        y[i] = a[i] + b[i];
+    }
+}
+
+static void subtract(float *y, const float *a, const float *b, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        y[i] = a[i] - b[i];
+    }
+}
+
+static void bias_add(const struct kelp_bias *bias)
+{
+    const float *restrict values = bias->bias;
+    for (uint32_t r = 0; r < bias->rows; r++) {
+        float *restrict row = bias->matrix + r * bias->ld;
+        for (uint32_t c = 0; c < bias->columns; c++) {
+            row[c] = row[c] + values[c];
+        }
+    }
+}
+
+/* A strip of columns at a time, its sums in registers. */
+#define STRIP 32
+INLINE void bias_strip(const struct kelp_bias *bias, uint32_t first, const uint32_t width)
+{
+    float sums[STRIP] = {0};
+    for (uint32_t r = 0; r < bias->rows; r++) {
+        const float *row = bias->matrix + r * bias->ld + first;
+        for (uint32_t c = 0; c < width; c++) {
+            sums[c] = sums[c] + row[c];
+        }
+    }
+    float *restrict out = bias->bias + first;
+    for (uint32_t c = 0; c < width; c++) {
+        out[c] = bias->write == KELP_ACCUMULATE ? out[c] + sums[c] : sums[c];
+    }
+}
+
+static void bias_gradient(const struct kelp_bias *bias)
+{
+    uint32_t c = 0;
+    for (; c + STRIP <= bias->columns; c += STRIP) {
+        bias_strip(bias, c, STRIP);
+    }
+    if (c < bias->columns) {
+        bias_strip(bias, c, bias->columns - c);
+    }
+}
+
+static void relu(float *y, const float *x, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+    }
+}
+
+static void relu_gradient(float *dx, const float *y, const float *dy, uint64_t count,
+                          enum kelp_write write)
+{
+    if (write == KELP_OVERWRITE) {
+        for (uint64_t i = 0; i < count; i++) {
+            dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        dx[i] = dx[i] + (y[i] > 0.0f ? dy[i] : 0.0f);
+    }
+}
+
+/* sums[t] = padded[t] + ... + padded[t + width - 1], ascending, a strip of t at a time. */
+INLINE void moving_strip(float *restrict sums, const float *restrict padded, uint32_t width,
+                         const uint32_t strip)
+{
+    float acc[STRIP] = {0};
+    for (uint32_t k = 0; k < width; k++) {
+        for (uint32_t j = 0; j < strip; j++) {
+            acc[j] = acc[j] + padded[k + j];
+        }
+    }
+    for (uint32_t j = 0; j < strip; j++) {
+        sums[j] = acc[j];
+    }
+}
+
+static void moving_sum(float *restrict sums, const float *restrict padded, uint32_t count,
+                       uint32_t width)
+{
+    uint32_t t = 0;
+    for (; t + STRIP <= count; t += STRIP) {
+        moving_strip(sums + t, padded + t, width, STRIP);
+    }
+    for (; t + 8 <= count; t += 8) {
+        moving_strip(sums + t, padded + t, width, 8);
+    }
+    for (; t < count; t++) {
+        moving_strip(sums + t, padded + t, width, 1);
+    }
+}
+
+static void moving_average(const struct kelp_moving_average *average)
+{
+    const uint32_t length = average->length, width = average->kernel_size;
+    const uint32_t half = (width - 1) / 2;
+    const float divisor = (float)width;
+    float *restrict padded = average->workspace;
+    for (uint32_t r = 0; r < average->rows; r++) {
+        const float *x = average->x + (uint64_t)r * length;
+        float *restrict y = average->y + (uint64_t)r * length;
+        fill(padded, x[0], half);
+        memcpy(padded + half, x, length * sizeof(*x));
+        fill(padded + half + length, x[length - 1], half);
+        moving_sum(y, padded, length, width);
+        for (uint32_t t = 0; t < length; t++) {
+            y[t] = y[t] / divisor;
+        }
+    }
+}
+
+/* Gradient of the padded row first: position j takes part in the averages j - width + 1 to j. What
+ * belongs to the repeated values then goes to the first and to the last. */
+static void moving_average_gradient(const struct kelp_moving_average *average)
+{
+    const uint32_t length = average->length, width = average->kernel_size;
+    const uint32_t half = (width - 1) / 2, padded_length = length + 2 * half;
+    const float divisor = (float)width;
+    float *restrict padded_dy = average->workspace;
+    float *restrict padded_dx = average->workspace + length + 2 * (uint64_t)width;
+    fill(padded_dy, 0.0f, width - 1);
+    fill(padded_dy + width - 1 + length, 0.0f, width - 1);
+    for (uint32_t r = 0; r < average->rows; r++) {
+        memcpy(padded_dy + width - 1, average->x + (uint64_t)r * length, length * sizeof(float));
+        moving_sum(padded_dx, padded_dy, padded_length, width);
+        for (uint32_t j = 0; j < half; j++) {
+            padded_dx[half] = padded_dx[half] + padded_dx[j];
+        }
+        for (uint32_t j = half + length; j < padded_length; j++) {
+            padded_dx[half + length - 1] = padded_dx[half + length - 1] + padded_dx[j];
+        }
+        float *restrict dx = average->y + (uint64_t)r * length;
+        for (uint32_t t = 0; t < length; t++) {
+            const float value = padded_dx[half + t] / divisor;
+            dx[t] = average->write == KELP_ACCUMULATE ? dx[t] + value : value;
+        }
+    }
+}
+
+/* Tiles, so that both sides stay within a few cache lines. */
+#define TILE 16
+INLINE void transpose_loop(const struct kelp_transpose *transpose, const bool accumulate)
+{
+    const uint32_t rows = transpose->rows, columns = transpose->columns;
+    for (uint32_t b = 0; b < transpose->batch; b++) {
+        const float *restrict x = transpose->x + (uint64_t)b * rows * columns;
+        float *restrict y = transpose->y + (uint64_t)b * rows * columns;
+        for (uint32_t r0 = 0; r0 < rows; r0 += TILE) {
+            const uint32_t r1 = rows - r0 < TILE ? rows : r0 + TILE;
+            for (uint32_t c = 0; c < columns; c++) {
+                for (uint32_t r = r0; r < r1; r++) {
+                    const float value = x[(uint64_t)r * columns + c];
+                    float *out = &y[(uint64_t)c * rows + r];
+                    *out = accumulate ? *out + value : value;
+                }
+            }
+        }
+    }
+}
+
+static void transpose(const struct kelp_transpose *transpose)
+{
+    if (transpose->write == KELP_ACCUMULATE) {
+        transpose_loop(transpose, true);
+    } else {
+        transpose_loop(transpose, false);
+    }
+}
+
+/* Eight running sums, element i in sum i % 8, then added up pairwise: an order that vector
+ * registers of any width can follow. */
+#define LANES 8
+INLINE double add_up(const double sums[LANES])
+{
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+INLINE void loss_sums(const struct kelp_loss *loss, const float *restrict output,
+                      const float *restrict target, double *restrict ret)
+{
+    double squared[LANES] = {0}, absolute[LANES] = {0};
+    const uint64_t whole = loss->elements - loss->elements % LANES;
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            const double d = (double)(output[i + j] - target[i + j]);
+            squared[j] = squared[j] + d * d;
+            absolute[j] = absolute[j] + fabs(d);
+        }
+    }
+    for (uint64_t i = whole; i < loss->elements; i++) {
+        const double d = (double)(output[i] - target[i]);
+        squared[i - whole] = squared[i - whole] + d * d;
+        absolute[i - whole] = absolute[i - whole] + fabs(d);
+    }
+    ret[0] = add_up(squared);
+    ret[1] = add_up(absolute);
+}
+
+static void loss_gradient(const struct kelp_loss *loss)
+{
+    const uint64_t count = loss->samples * loss->elements;
+    const float *restrict output = loss->output;
+    const float *restrict target = loss->target;
+    float *restrict gradient = loss->gradient;
+    const float scale = *loss->gradient_scale;
+    if (!loss->absolute) {
+        for (uint64_t i = 0; i < count; i++) {
+            gradient[i] = scale * (output[i] - target[i]);
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const float d = output[i] - target[i];
+        /* d itself when it is zero or NaN, so that NaN is not lost. */
+        const float sign = d > 0.0f ? 1.0f : (d < 0.0f ? -1.0f : d);
+        gradient[i] = scale * sign;
+    }
+}
+
+static void loss(const struct kelp_loss *loss)
+{
+    for (uint32_t s = 0; s < loss->samples; s++) {
+        const uint64_t first = s * loss->elements;
+        loss_sums(loss, loss->output + first, loss->target + first, loss->sums + 2 * (uint64_t)s);
+    }
+    if (loss->gradient != NULL) {
+        loss_gradient(loss);
+    }
+}
+
+extern const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops);
+const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops) = {
+    .fill = fill,
+    .axpy = axpy,
+    .add = add,
+    .subtract = subtract,
+    .bias_add = bias_add,
+    .bias_gradient = bias_gradient,
+    .relu = relu,
+    .relu_gradient = relu_gradient,
+    .moving_average = moving_average,
+    .moving_average_gradient = moving_average_gradient,
+    .transpose = transpose,
+    .loss = loss,
+};

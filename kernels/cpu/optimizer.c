@@ -1,0 +1,82 @@
+#include "kernels/optimizer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/loops.h"
+
+uint32_t kelp_optimizer_slot_count(const struct kelp_job *job)
+{
+    switch (job->train.optimizer) {
+    case KELP_OPTIMIZER_SGD:
+        return (float)job->train.momentum != 0.0f ? 1 : 0;
+    case KELP_OPTIMIZER_ADAM:
+    case KELP_OPTIMIZER_ADAMW:
+        return 2;
+    }
+    return 0;
+}
+
+const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot)
+{
+    assert(slot < kelp_optimizer_slot_count(job));
+    if (job->train.optimizer == KELP_OPTIMIZER_SGD) {
+        return "momentum_buffer";
+    }
+    return slot == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+/* base^exponent by squaring. pow() is left alone: its last bit depends on the C library and on the
+ * processor, and ours must not. */
+static double power(double base, uint64_t exponent)
+{
+    double result = 1.0;
+    for (; exponent != 0; exponent >>= 1) {
+        if ((exponent & 1) != 0) {
+            result *= base;
+        }
+        base *= base;
+    }
+    return result;
+}
+
+void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
+                            uint64_t step_number)
+{
+    assert(step_number >= 1);
+    memset(step, 0, sizeof(*step));
+    step->kind = job->train.optimizer;
+    step->lr = (float)lr;
+    step->weight_decay = (float)job->train.weight_decay;
+    if (step->kind == KELP_OPTIMIZER_SGD) {
+        step->momentum = (float)job->train.momentum;
+        step->dampening = (float)job->train.dampening;
+        step->one_minus_dampening = (float)(1.0 - job->train.dampening);
+        step->nesterov = job->train.nesterov;
+        step->first = step_number == 1;
+        return;
+    }
+    const double beta1 = job->train.beta1, beta2 = job->train.beta2;
+    step->beta1 = (float)beta1;
+    step->beta2 = (float)beta2;
+    step->one_minus_beta1 = (float)(1.0 - beta1);
+    step->one_minus_beta2 = (float)(1.0 - beta2);
+    step->eps = (float)job->train.eps;
+    step->step_size = (float)(lr / (1.0 - power(beta1, step_number)));
+    step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
+    step->decay_factor = (float)(1.0 - lr * job->train.weight_decay);
+}
+
+bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
+                          const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    const struct kelp_optimizer_loops *loops = kelp__loops()->optimizer;
+    return step->kind == KELP_OPTIMIZER_SGD ? loops->sgd(step, buffers, count)
+                                            : loops->adam(step, buffers, count);
+}
+
+void kelp_vector_add(float *sum, const void *other, uint64_t count)
+{
+    kelp__loops()->optimizer->vector_add(sum, other, count);
+}
