@@ -38,12 +38,14 @@ struct kelp_control_word {
     uint64_t version; /* completed entries before this one */
     uint64_t step;    /* completed training steps before this one: labels the weights */
     enum kelp_step_kind kind;
-    uint32_t epoch;         /* 0-based */
+    uint32_t epoch;         /* 0-based; evaluations and FINISH belong to the epoch before them */
     uint64_t step_in_epoch; /* 0-based, TRAIN alone */
     uint64_t sample_first;  /* TRAIN: position of the batch in the epoch's order; evaluation: 0 */
     uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
     double lr;              /* TRAIN alone */
-    bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0 */
+    bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0: at the
+                        first entry after an epoch's last training step, at training steps that are
+                        a multiple of checkpoint.digest_steps, and at FINISH */
 };
 
 struct kelp_control_state {
@@ -54,11 +56,11 @@ struct kelp_control_state {
     enum kelp_step_kind kind; /* of the entry `version` */
     double epoch_loss;        /* sums of KELP_METRIC_LOSS and _SAMPLES over the epoch so far */
     double epoch_samples;
-    double last[KELP_PART_COUNT]
-               [3]; /* per part: loss, mse, mae of the latest evaluation (train: loss) */
+    /* Per part: loss, mse, mae of the latest evaluation (train: loss over the latest epoch). */
+    double last[KELP_PART_COUNT][3];
     bool last_set[KELP_PART_COUNT];
-    double best_val_mse;
-    uint32_t best_epoch;
+    double best_val_mse; /* infinity until the validation part was evaluated */
+    uint32_t best_epoch; /* 0-based */
 };
 
 /* What completing an entry tells the outside, for metrics.jsonl and digests.jsonl. */
@@ -72,6 +74,7 @@ struct kelp_record {
     char digest[33];   /* of the weights *before* the entry (w_v), or "" when not due */
 };
 
+/* c_0. Errors do not exist: what is out of range was refused with the job file. */
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan);
 
@@ -89,7 +92,13 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
 
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
 
-/* Training steps of one epoch, and entries and training steps of the whole job. */
+/* The learning rate of an epoch (0-based) by the job's schedule. */
+double kelp_control_lr(const struct kelp_job *job, uint32_t epoch);
+
+/* Epochs that the weights w_v of this word have seen to the end: "epoch" of digests.jsonl. */
+uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
+
+/* Training steps of one epoch and of the whole job. */
 uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);
 uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan);
 

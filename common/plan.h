@@ -12,12 +12,13 @@
 #include "common/job.h"
 #include "common/status.h"
 
-#define KELP_TENSOR_NAME_MAX  127
-#define KELP_TENSOR_RANK_MAX  8
-#define KELP_TENSOR_ALIGN     64 /* bytes, of each tensor in the flat vector */
-#define KELP_PLAN_TENSORS_MAX 16384
-#define KELP_PLAN_TEXT_MAX    (1u << 20) /* bytes; etcd refuses requests over 1.5 MB */
-#define KELP_PARTITIONS_MAX   1024
+#define KELP_TENSOR_NAME_MAX   127
+#define KELP_TENSOR_RANK_MAX   8
+#define KELP_TENSOR_ALIGN      64 /* bytes, of each tensor in the flat vector */
+#define KELP_PLAN_TENSORS_MAX  16384
+#define KELP_PLAN_TEXT_MAX     (1u << 20) /* bytes; etcd refuses requests over 1.5 MB */
+#define KELP_PARTITIONS_MAX    1024
+#define KELP_PLAN_ELEMENTS_MAX (UINT64_C(1) << 40) /* of the flat vector: 4 TiB */
 
 enum kelp_part { KELP_PART_TRAIN, KELP_PART_VAL, KELP_PART_TEST, KELP_PART_COUNT };
 

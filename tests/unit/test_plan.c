@@ -1,0 +1,284 @@
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/plan.h"
+#include "common/safetensors.h"
+
+static struct kelp_plan plan;
+static struct kelp_error error;
+
+static void name_tensor(uint32_t index, const char *name, uint32_t rank, const uint64_t *shape)
+{
+    struct kelp_tensor *tensor = &plan.tensors[index];
+
+    (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
+    tensor->rank = rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        tensor->shape[i] = shape[i];
+    }
+}
+
+static void setup(void)
+{
+    memset(&plan, 0, sizeof(plan));
+    plan.tensors = calloc(3, sizeof(*plan.tensors));
+    ck_assert_ptr_nonnull(plan.tensors);
+    plan.tensor_count = 3;
+    plan.samples[KELP_PART_TRAIN] = 8449;
+    plan.samples[KELP_PART_VAL] = 2785;
+    plan.data_fingerprint = UINT64_C(0xfedcba9876543210);
+    plan.compute_answer = 5;
+    (void)snprintf(plan.compute_kind, sizeof(plan.compute_kind), "cpu \"avx2\" openblas-0.3");
+    name_tensor(0, "linear.weight", 2, (const uint64_t[]){96, 5});
+    name_tensor(1, "linear.bias", 1, (const uint64_t[]){5});
+    name_tensor(2, "scale", 0, NULL);
+    plan.tensors[0].init = KELP_INIT_UNIFORM;
+    plan.tensors[0].init_a = 0.1f;
+    plan.tensors[1].init = KELP_INIT_CONSTANT;
+    plan.tensors[1].init_a = 1.0f / 3;
+    plan.tensors[2].init = KELP_INIT_FILE;
+}
+
+static void teardown(void)
+{
+    kelp_plan_fini(&plan);
+}
+
+static void lay_out(uint32_t max_shards)
+{
+    ck_assert_msg(kelp_plan_lay_out(&plan, max_shards, &error) == KELP_OK, "%s", error.text);
+}
+
+/* Tensors start at multiples of 16 elements, in order; the flat vector is padded to one. */
+START_TEST(test_lay_out)
+{
+    lay_out(4);
+    ck_assert_uint_eq(plan.tensors[0].offset, 0);
+    ck_assert_uint_eq(plan.tensors[0].elem_count, 480);
+    ck_assert_uint_eq(plan.tensors[1].offset, 480);
+    ck_assert_uint_eq(plan.tensors[2].offset, 496);
+    ck_assert_uint_eq(plan.tensors[2].elem_count, 1);
+    ck_assert_uint_eq(plan.flat_count, 512);
+    ck_assert_uint_eq(plan.partition_count, 1); /* 2 KiB: not worth cutting */
+}
+END_TEST
+
+/* The formula of DESIGN 2: at least 4 for each possible shard, at least one for each 4 MiB, never
+ * below 4 KiB, never over 1024. */
+START_TEST(test_partition_counts)
+{
+    static const struct {
+        uint64_t elements;
+        uint32_t max_shards;
+        uint32_t partitions;
+    } cases[] = {
+        {18624, 4, 16},   {4096, 4, 4},        {1025, 4, 2},
+        {1 << 24, 4, 16}, {1 << 25, 4, 32},    {UINT64_C(1) << 33, 4, 1024},
+        {1 << 20, 1, 4},  {1 << 20, 100, 400}, {1 << 20, 1000, 1024},
+    };
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        plan.tensor_count = 1;
+        name_tensor(0, "w", 1, &cases[i].elements);
+        lay_out(cases[i].max_shards);
+        ck_assert_msg(plan.partition_count == cases[i].partitions, "case %zu: %u", i,
+                      plan.partition_count);
+    }
+}
+END_TEST
+
+/* Mistakes in tensors are refused by name. */
+START_TEST(test_lay_out_refuses)
+{
+    name_tensor(1, "scale", 1, (const uint64_t[]){5});
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "scale"));
+    name_tensor(1, "bias", 1, (const uint64_t[]){0});
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_INVALID);
+    name_tensor(1, "bias", 2, (const uint64_t[]){UINT64_C(1) << 40, UINT64_C(1) << 40});
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_LIMIT);
+    name_tensor(1, "bias", 2, (const uint64_t[]){UINT64_C(1) << 32, UINT64_C(1) << 32});
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_LIMIT);
+    plan.tensor_count = 0;
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_LIMIT);
+}
+END_TEST
+
+/* The text gives the same plan, and that plan the same text. */
+START_TEST(test_round_trip)
+{
+    char *text, *again, difference[256];
+    struct kelp_plan parsed;
+
+    lay_out(4);
+    ck_assert_int_eq(kelp_plan_print(&plan, &text, &error), KELP_OK);
+    ck_assert_msg(kelp_plan_parse(text, strlen(text), &parsed, &error) == KELP_OK, "%s",
+                  error.text);
+    ck_assert(!kelp_plan_difference(&plan, &parsed, false, difference, sizeof(difference)));
+    ck_assert_uint_eq(parsed.flat_count, plan.flat_count);
+    ck_assert_uint_eq(parsed.tensors[2].offset, plan.tensors[2].offset);
+    ck_assert_float_eq(parsed.tensors[1].init_a, 1.0f / 3);
+    ck_assert_int_eq(kelp_plan_print(&parsed, &again, &error), KELP_OK);
+    ck_assert_str_eq(text, again);
+    kelp_plan_fini(&parsed);
+    free(text);
+    free(again);
+}
+END_TEST
+
+/* Each cut of a plan's text is refused. */
+START_TEST(test_parse_truncated)
+{
+    char *text;
+    struct kelp_plan parsed;
+
+    lay_out(4);
+    ck_assert_int_eq(kelp_plan_print(&plan, &text, &error), KELP_OK);
+    for (size_t bytes = 0; bytes < strlen(text); bytes++) {
+        ck_assert_int_eq(kelp_plan_parse(text, bytes, &parsed, &error), KELP_ERR_FORMAT);
+    }
+    free(text);
+}
+END_TEST
+
+/* What differs is named, and cluster.mixed forgives the compute kind alone. */
+START_TEST(test_difference)
+{
+    char text[256], *json;
+    struct kelp_plan other;
+
+    lay_out(4);
+    ck_assert_int_eq(kelp_plan_print(&plan, &json, &error), KELP_OK);
+    ck_assert_int_eq(kelp_plan_parse(json, strlen(json), &other, &error), KELP_OK);
+    other.compute_answer = 6;
+    ck_assert(kelp_plan_difference(&other, &plan, false, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "known answer 0000000000000006 differs"));
+    ck_assert(!kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    other.tensors[1].shape[0] = 6;
+    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "linear.bias"));
+    other.data_fingerprint = 1;
+    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "data fingerprint 0000000000000001 differs from fedc"));
+    other.samples[KELP_PART_VAL] = 1;
+    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "validation part has 1 samples, not 2785"));
+    kelp_plan_fini(&other);
+    free(json);
+}
+END_TEST
+
+/* S_0 does not depend on how it is cut, lies within its bounds, and follows the seed. */
+START_TEST(test_initialise)
+{
+    static struct kelp_job job;
+    float whole[512], piece[512];
+
+    plan.tensors[2].init = KELP_INIT_CONSTANT;
+    lay_out(4);
+    job.seed = 1;
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, whole, &error), KELP_OK);
+    for (uint64_t first = 0; first < 512; first += 7) {
+        uint64_t count = first + 30 <= 512 ? 30 : 512 - first;
+        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, first, count, piece, &error),
+                         KELP_OK);
+        ck_assert_mem_eq(piece, whole + first, count * sizeof(float));
+    }
+    float smallest = 1, largest = -1;
+    for (int i = 0; i < 480; i++) {
+        smallest = fminf(smallest, whole[i]);
+        largest = fmaxf(largest, whole[i]);
+    }
+    ck_assert(smallest >= -0.1f && smallest < -0.098f);
+    ck_assert(largest < 0.1f && largest > 0.098f);
+    ck_assert_float_eq(whole[480], 1.0f / 3);
+    ck_assert_float_eq(whole[485], 0.0f);
+    job.seed = 2;
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, piece, &error), KELP_OK);
+    ck_assert_float_ne(whole[0], piece[0]);
+}
+END_TEST
+
+/* Tensors of model.init are read under their prefix; a missing or misshapen one is named. */
+START_TEST(test_initialise_from_file)
+{
+    static struct kelp_job job;
+    static const char header[] =
+        "{\"init.scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
+    unsigned char bytes[256];
+    uint64_t header_bytes = sizeof(header) - 1;
+    float value = 2.5f, values[16];
+    struct kelp_safetensors *file;
+
+    memcpy(bytes, &header_bytes, 8);
+    memcpy(bytes + 8, header, header_bytes);
+    memcpy(bytes + 8 + header_bytes, &value, 4);
+    ck_assert_int_eq(kelp_safetensors_open_memory("m", bytes, 12 + header_bytes, &file, &error),
+                     KELP_OK);
+    lay_out(4);
+    (void)snprintf(job.model.init_prefix, sizeof(job.model.init_prefix), "init.");
+    ck_assert_msg(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error) == KELP_OK, "%s",
+                  error.text);
+    ck_assert_float_eq(values[0], 2.5f);
+    ck_assert_float_eq(values[1], 0.0f);
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 496, 16, values, &error),
+                     KELP_ERR_INVALID);
+    name_tensor(2, "scale", 1, (const uint64_t[]){1});
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
+                     KELP_ERR_MISMATCH);
+    job.model.init_prefix[0] = '\0';
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
+                     KELP_ERR_NOT_FOUND);
+    ck_assert_str_eq(error.text, "m: no tensor scale");
+    kelp_safetensors_close(file);
+}
+END_TEST
+
+/* The canonical form is what docs/PROTOCOL.md says: the expected digits come from xxhsum -H2 over
+ * bytes written by another program. */
+START_TEST(test_digest)
+{
+    float flat[32] = {1, 2, 3};
+    char hex[33], other[33];
+
+    plan.tensor_count = 2;
+    name_tensor(0, "a.weight", 1, (const uint64_t[]){3});
+    name_tensor(1, "b", 0, NULL);
+    lay_out(4);
+    flat[16] = 0.5f;
+    kelp_plan_digest(&plan, flat, hex);
+    ck_assert_str_eq(hex, "0643b6fb405e362da8346d05974a6a03");
+    flat[4] = 9; /* padding does not count */
+    kelp_plan_digest(&plan, flat, other);
+    ck_assert_str_eq(hex, other);
+    flat[2] = 9;
+    kelp_plan_digest(&plan, flat, other);
+    ck_assert_str_ne(hex, other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *tests = tcase_create("plan");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_lay_out);
+    tcase_add_test(tests, test_partition_counts);
+    tcase_add_test(tests, test_lay_out_refuses);
+    tcase_add_test(tests, test_round_trip);
+    tcase_add_test(tests, test_parse_truncated);
+    tcase_add_test(tests, test_difference);
+    tcase_add_test(tests, test_initialise);
+    tcase_add_test(tests, test_initialise_from_file);
+    tcase_add_test(tests, test_digest);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
