@@ -1,0 +1,135 @@
+/*
+ * What to do next about the partition map: wait, open a generation, load it, run. Pure: events in
+ * (with the time), actions out.
+ *
+ *               everything is there            written             all loaded
+ *     WAITING ----------------------> OPENING ---------> LOADING -------------> RUNNING ---> DONE
+ *        ^ ^      write failed           |                  |                      |
+ *        | +-----------------------------+                  |                      |
+ *        +-------------------- a shard of the map is lost --+----------------------+
+ *     FAILED is entered from everywhere but DONE and left no more.
+ *
+ * Opening, restoring after a loss, and taking over from a leader that died are this one machine: a
+ * new leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its
+ * shards loaded already.
+ *
+ * A shard of the map is lost when another incarnation of it has registered, or when two witnesses
+ * say so: its stream to us has been broken for shard_wait_ms *and* its lease in etcd is gone. A
+ * broken stream alone is a reason to reconnect, since workers may still reach the shard.
+ */
+#ifndef KELP_COORDINATOR_PLACEMENT_H
+#define KELP_COORDINATOR_PLACEMENT_H
+
+#include "coordinator/map.h"
+
+enum kelp_placement_state {
+    KELP_PLACEMENT_WAITING,
+    KELP_PLACEMENT_OPENING,
+    KELP_PLACEMENT_LOADING,
+    KELP_PLACEMENT_RUNNING,
+    KELP_PLACEMENT_DONE,
+    KELP_PLACEMENT_FAILED,
+    KELP_PLACEMENT_STATE_COUNT
+};
+
+enum kelp_placement_event_kind {
+    KELP_PLACEMENT_MAP_READ,     /* map: what etcd has (generation 0: none); transferred */
+    KELP_PLACEMENT_PLAN,         /* partition_count */
+    KELP_PLACEMENT_WORKERS,      /* worker_count: workers there now */
+    KELP_PLACEMENT_REGISTERED,   /* shard: as etcd has it */
+    KELP_PLACEMENT_UNREGISTERED, /* id: its key is gone from etcd */
+    KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered */
+    KELP_PLACEMENT_DISCONNECTED, /* id */
+    KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
+    KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
+    KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
+    KELP_PLACEMENT_FINISHED,     /* the last entry of the schedule is on record */
+    KELP_PLACEMENT_STOPPED,      /* text: why the job failed */
+    KELP_PLACEMENT_TICK,
+    KELP_PLACEMENT_EVENT_COUNT
+};
+
+enum kelp_placement_written {
+    KELP_WRITTEN_OK,
+    KELP_WRITTEN_NOT,     /* certainly not: try again */
+    KELP_WRITTEN_UNKNOWN, /* lost answer or a compare that failed: read the map first */
+};
+
+struct kelp_placement_event {
+    enum kelp_placement_event_kind kind;
+    uint64_t now_ms;
+    struct kelp_map *map;
+    const struct kelp_map_shard *shard; /* borrowed */
+    const char *id;                     /* borrowed */
+    const char *text;                   /* borrowed */
+    uint64_t incarnation;
+    uint64_t generation;
+    uint32_t partition_count;
+    uint32_t worker_count;
+    kelp_status status;
+    enum kelp_placement_written result;
+};
+
+/* Bits of what the shell does after an event. */
+enum kelp_placement_action {
+    KELP_DO_WRITE_MAP = 1,      /* next, by compare-and-swap; answer with WRITTEN */
+    KELP_DO_READ_MAP = 2,       /* answer with MAP_READ */
+    KELP_DO_MAP_TO_SHARDS = 4,  /* map changed: to all shards */
+    KELP_DO_MAP_TO_WORKERS = 8, /* map is loaded: to all workers */
+    KELP_DO_STATE = 16,         /* state or reason changed */
+    KELP_DO_COUNT_LOSS = 32,    /* a shard of the map was lost */
+};
+
+struct kelp_placement_shard {
+    struct kelp_map_shard at; /* as registered; the id alone when it never was */
+    bool registered;
+    bool connected;
+    uint64_t connected_incarnation;
+    uint64_t changed_ms; /* when it was connected or disconnected last */
+    uint64_t loaded_generation;
+};
+
+struct kelp_placement_options {
+    uint32_t shards;      /* wanted */
+    uint32_t workers_min; /* before the first generation opens */
+    uint32_t shard_wait_ms;
+    uint64_t writer; /* unique to this leadership, for nonces */
+};
+
+struct kelp_placement {
+    struct kelp_placement_options options;
+    enum kelp_placement_state state;
+    char reason[KELP_COORDINATOR_REASON_MAX + 1]; /* for people; empty: nothing to say */
+    bool map_read;
+    uint32_t partition_count; /* 0: no plan yet */
+    uint32_t worker_count;
+    uint64_t writes;        /* counts nonces */
+    uint64_t not_before_ms; /* no new generation earlier */
+    struct kelp_map map;    /* as written; generation 0: none */
+    struct kelp_map next;   /* being written */
+    uint32_t shard_count;
+    struct kelp_placement_shard *shards; /* owned */
+};
+
+kelp_status kelp_placement_init(struct kelp_placement *placement,
+                                const struct kelp_placement_options *options,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_placement_fini(struct kelp_placement *placement);
+
+/* Take in one event; *ret_actions gets bits of enum kelp_placement_action. Errors: KELP_ERR_LIMIT
+ * (too many shards), KELP_ERR_NO_MEMORY: the event was not taken. */
+kelp_status kelp_placement_apply(struct kelp_placement *placement,
+                                 const struct kelp_placement_event *event, uint32_t *ret_actions,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* What people see: starting, running, done, failed. */
+const char *kelp_placement_state_text(enum kelp_placement_state state);
+
+/* The map that workers may use now, or NULL. */
+const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement);
+
+/* NULL when nothing is known of it. Borrowed until the next event. */
+const struct kelp_placement_shard *kelp_placement_find(const struct kelp_placement *placement,
+                                                       const char *id);
+
+#endif

@@ -1,0 +1,154 @@
+/* Lane assignment: every lane once, shares as equal as possible, few nodes, spares, determinism. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "coordinator/assignment.h"
+
+static struct kelp_assignment assignment;
+
+static void setup(uint32_t lanes)
+{
+    ck_assert_int_eq(kelp_assignment_init(&assignment, lanes, 2048, NULL), KELP_OK);
+}
+
+static void teardown(void)
+{
+    kelp_assignment_fini(&assignment);
+}
+
+/* Seats cover the lanes in order, without gap or overlap, sizes differing by at most one. */
+static void check_cover(uint32_t members, uint32_t lanes)
+{
+    uint32_t lane = 0;
+    uint32_t smallest = UINT32_MAX;
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < members; i++) {
+        struct kelp_lane_range range = assignment.ranges[i];
+        if (i >= lanes) {
+            ck_assert_uint_eq(range.count, 0);
+            continue;
+        }
+        ck_assert_uint_eq(range.first, lane);
+        lane += range.count;
+        smallest = range.count < smallest ? range.count : smallest;
+        largest = range.count > largest ? range.count : largest;
+    }
+    ck_assert_uint_eq(lane, lanes);
+    ck_assert_uint_ge(smallest, 1);
+    ck_assert_uint_le(largest - smallest, 1);
+}
+
+/* For every number of members, up to more than there are lanes. */
+START_TEST(covers_every_lane_once)
+{
+    uint32_t lanes = 1u << _i;
+    setup(lanes);
+    for (uint32_t n = 1; n <= lanes + 3; n++) {
+        ck_assert_int_eq(kelp_assignment_add(&assignment, 1000 + n), KELP_OK);
+        check_cover(n, lanes);
+        ck_assert_uint_eq(assignment.epoch, n);
+    }
+    teardown();
+}
+END_TEST
+
+START_TEST(counts_nodes)
+{
+    ck_assert_uint_eq(kelp_assignment_nodes(0, 0), 0);
+    ck_assert_uint_eq(kelp_assignment_nodes(0, 8), 1);
+    ck_assert_uint_eq(kelp_assignment_nodes(0, 3), 2);
+    ck_assert_uint_eq(kelp_assignment_nodes(1, 3), 2);
+    ck_assert_uint_eq(kelp_assignment_nodes(3, 2), 2);
+    ck_assert_uint_eq(kelp_assignment_nodes(1, 6), 4);
+}
+END_TEST
+
+static uint32_t total_nodes(uint32_t members)
+{
+    uint32_t nodes = 0;
+    for (uint32_t i = 0; i < members; i++) {
+        nodes += kelp_assignment_nodes(assignment.ranges[i].first, assignment.ranges[i].count);
+    }
+    return nodes;
+}
+
+/* The split is the cheapest of all ways to hand out the larger shares (tried one by one). */
+START_TEST(splits_into_fewest_nodes)
+{
+    setup(16);
+    for (uint32_t n = 1; n <= 16; n++) {
+        ck_assert_int_eq(kelp_assignment_add(&assignment, n), KELP_OK);
+        uint32_t best = UINT32_MAX;
+        for (uint32_t larger = 0; larger < 1u << n; larger++) {
+            if ((uint32_t)__builtin_popcount(larger) != 16 % n) {
+                continue;
+            }
+            uint32_t lane = 0;
+            uint32_t nodes = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t count = 16 / n + ((larger >> i) & 1);
+                nodes += kelp_assignment_nodes(lane, count);
+                lane += count;
+            }
+            best = nodes < best ? nodes : best;
+        }
+        ck_assert_uint_eq(total_nodes(n), best);
+    }
+    teardown();
+}
+END_TEST
+
+/* A spare takes the seat of whoever leaves; nobody else's lanes move. */
+START_TEST(spare_takes_the_free_seat)
+{
+    setup(4);
+    for (uint64_t key = 1; key <= 6; key++) {
+        ck_assert_int_eq(kelp_assignment_add(&assignment, key), KELP_OK);
+    }
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 5).count, 0);
+    kelp_assignment_remove(&assignment, 2);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 5).first, 1);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 5).count, 1);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 1).first, 0);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 3).first, 2);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 6).count, 0);
+    teardown();
+}
+END_TEST
+
+START_TEST(refuses_what_is_wrong)
+{
+    struct kelp_assignment bad;
+    ck_assert_int_eq(kelp_assignment_init(&bad, 0, 4, NULL), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_assignment_init(&bad, 6, 4, NULL), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_assignment_init(&bad, 2048, 4, NULL), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_assignment_init(&bad, 8, 2, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_assignment_add(&bad, 1), KELP_OK);
+    ck_assert_int_eq(kelp_assignment_add(&bad, 1), KELP_ERR_EXISTS);
+    ck_assert_int_eq(kelp_assignment_add(&bad, 2), KELP_OK);
+    ck_assert_int_eq(kelp_assignment_add(&bad, 3), KELP_ERR_LIMIT);
+    ck_assert_uint_eq(bad.epoch, 2);
+    kelp_assignment_remove(&bad, 9);
+    ck_assert_uint_eq(bad.epoch, 2);
+    ck_assert_uint_eq(kelp_assignment_of(&bad, 9).count, 0);
+    kelp_assignment_fini(&bad);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("assignment");
+    TCase *tcase = tcase_create("split");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, covers_every_lane_once, 0, 9);
+    tcase_add_test(tcase, counts_nodes);
+    tcase_add_test(tcase, splits_into_fewest_nodes);
+    tcase_add_test(tcase, spare_takes_the_free_seat);
+    tcase_add_test(tcase, refuses_what_is_wrong);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,154 @@
+/* Membership: joins, replacement, silence, stopped ticks. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/membership.h"
+
+static struct kelp_membership membership;
+
+static void setup(void)
+{
+    ck_assert_int_eq(kelp_membership_init(&membership, 8, 1000, NULL), KELP_OK);
+}
+
+static void teardown(void)
+{
+    kelp_membership_fini(&membership);
+}
+
+static uint64_t join(enum kelp_member_kind kind, const char *id, uint64_t incarnation, uint64_t now,
+                     uint64_t *ret_replaced)
+{
+    struct kelp_member_joined joined = {.kind = kind, .id = id, .incarnation = incarnation};
+    uint64_t key = 0;
+    ck_assert_int_eq(kelp_membership_join(&membership, &joined, now, &key, ret_replaced, NULL),
+                     KELP_OK);
+    return key;
+}
+
+/* Workers get lanes, shards do not. */
+START_TEST(joining_workers_get_lanes)
+{
+    uint64_t replaced = 0;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    uint64_t s = join(KELP_MEMBER_SHARD, "worker-0", 2, 10, &replaced);
+    ck_assert_uint_eq(replaced, 0);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 3, 10, &replaced);
+    ck_assert_uint_eq(kelp_assignment_of(&membership.assignment, a).count, 4);
+    ck_assert_uint_eq(kelp_assignment_of(&membership.assignment, b).first, 4);
+    ck_assert_uint_eq(kelp_assignment_of(&membership.assignment, s).count, 0);
+    kelp_membership_remove(&membership, a, true);
+    ck_assert_uint_eq(kelp_assignment_of(&membership.assignment, b).count, 8);
+    ck_assert_uint_eq(membership.losses[KELP_MEMBER_WORKER], 1);
+    ck_assert_uint_eq(membership.counts[KELP_MEMBER_SHARD], 1);
+}
+END_TEST
+
+/* A second process with the same id replaces the first and is no loss. */
+START_TEST(same_id_replaces)
+{
+    uint64_t replaced = 0;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-0", 2, 20, &replaced);
+    ck_assert_uint_eq(replaced, a);
+    ck_assert_ptr_null(kelp_membership_find(&membership, a));
+    ck_assert_uint_eq(kelp_membership_find(&membership, b)->incarnation, 2);
+    ck_assert_uint_eq(membership.losses[KELP_MEMBER_WORKER], 0);
+    ck_assert_uint_eq(membership.counts[KELP_MEMBER_WORKER], 1);
+}
+END_TEST
+
+/* Silence over detect_ms, counted from the latest sign of life. */
+START_TEST(silence_is_a_loss)
+{
+    uint64_t replaced = 0;
+    uint64_t lost[4];
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 100, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, 100, &replaced);
+    struct kelp_member_heard heard = {.lanes_computed = 7, .trouble = "no data"};
+    for (uint64_t now = 200; now <= 1100; now += 100) {
+        kelp_membership_heard(&membership, b, &heard, now);
+        ck_assert_uint_eq(kelp_membership_tick(&membership, now, lost, 4), 0);
+    }
+    ck_assert_uint_eq(kelp_membership_tick(&membership, 1200, lost, 4), 1);
+    ck_assert_uint_eq(lost[0], a);
+    ck_assert_uint_eq(kelp_membership_find(&membership, b)->lanes_computed, 7);
+    ck_assert_str_eq(kelp_membership_find(&membership, b)->trouble, "no data");
+    kelp_membership_heard(&membership, b, NULL, 1250);
+    ck_assert_str_eq(kelp_membership_find(&membership, b)->trouble, "no data");
+}
+END_TEST
+
+/* A coordinator that was stopped for ten seconds blames nobody for it. */
+START_TEST(own_sleep_is_nobodys_silence)
+{
+    uint64_t replaced = 0;
+    uint64_t lost[4];
+    (void)join(KELP_MEMBER_WORKER, "worker-0", 1, 100, &replaced);
+    ck_assert_uint_eq(kelp_membership_tick(&membership, 200, lost, 4), 0);
+    ck_assert_uint_eq(kelp_membership_tick(&membership, 10200, lost, 4), 0);
+    for (uint64_t now = 10300; now <= 11200; now += 100) {
+        ck_assert_uint_eq(kelp_membership_tick(&membership, now, lost, 4), 0);
+    }
+    ck_assert_uint_eq(kelp_membership_tick(&membership, 11300, lost, 4), 1);
+}
+END_TEST
+
+START_TEST(ids_are_checked)
+{
+    struct kelp_member_joined joined = {.kind = KELP_MEMBER_WORKER, .id = "a b"};
+    struct kelp_error error;
+    uint64_t key = 0;
+    uint64_t replaced = 0;
+    char longest[KELP_COORDINATOR_ID_MAX + 2];
+    memset(longest, 'x', sizeof(longest));
+    longest[KELP_COORDINATOR_ID_MAX + 1] = '\0';
+    ck_assert(!kelp_member_id_valid(longest));
+    longest[KELP_COORDINATOR_ID_MAX] = '\0';
+    ck_assert(kelp_member_id_valid(longest));
+    ck_assert(!kelp_member_id_valid(""));
+    ck_assert_int_eq(kelp_membership_join(&membership, &joined, 0, &key, &replaced, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_uint_eq(membership.count, 0);
+}
+END_TEST
+
+/* One worker more than the table holds is refused with the number in the text. */
+START_TEST(workers_are_bounded)
+{
+    uint64_t replaced = 0;
+    char id[32];
+    membership.assignment.epoch = 0;
+    for (uint32_t i = 0; i < KELP_COORDINATOR_WORKERS_MAX; i++) {
+        (void)snprintf(id, sizeof(id), "worker-%u", i);
+        (void)join(KELP_MEMBER_WORKER, id, i, 0, &replaced);
+    }
+    struct kelp_member_joined joined = {.kind = KELP_MEMBER_WORKER, .id = "one-more"};
+    struct kelp_error error;
+    uint64_t key = 0;
+    ck_assert_int_eq(kelp_membership_join(&membership, &joined, 0, &key, &replaced, &error),
+                     KELP_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(error.text, "4096"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("membership");
+    TCase *tcase = tcase_create("members");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, joining_workers_get_lanes);
+    tcase_add_test(tcase, same_id_replaces);
+    tcase_add_test(tcase, silence_is_a_loss);
+    tcase_add_test(tcase, own_sleep_is_nobodys_silence);
+    tcase_add_test(tcase, ids_are_checked);
+    tcase_add_test(tcase, workers_are_bounded);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,354 @@
+/* Placement: the way to RUNNING, what it waits for, losses, failed writes, taking over. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/placement.h"
+
+static struct kelp_placement placement;
+static uint64_t now;
+
+static void setup(void)
+{
+    struct kelp_placement_options options = {
+        .shards = 2, .workers_min = 2, .shard_wait_ms = 3000, .writer = 77};
+    now = 1000;
+    ck_assert_int_eq(kelp_placement_init(&placement, &options, NULL), KELP_OK);
+}
+
+static void teardown(void)
+{
+    kelp_placement_fini(&placement);
+}
+
+static uint32_t apply(struct kelp_placement_event event)
+{
+    uint32_t actions = 0;
+    event.now_ms = now;
+    ck_assert_int_eq(kelp_placement_apply(&placement, &event, &actions, NULL), KELP_OK);
+    return actions;
+}
+
+static uint32_t map_read(struct kelp_map *map)
+{
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = map});
+}
+
+static uint32_t none_read(void)
+{
+    struct kelp_map none = {0};
+    return map_read(&none);
+}
+
+static uint32_t plan(uint32_t partitions)
+{
+    return apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_PLAN, .partition_count = partitions});
+}
+
+static uint32_t workers(uint32_t count)
+{
+    return apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_WORKERS, .worker_count = count});
+}
+
+static uint32_t registered(const char *id, uint64_t incarnation)
+{
+    struct kelp_map_shard shard = {.incarnation = incarnation};
+    (void)snprintf(shard.id, sizeof(shard.id), "%s", id);
+    (void)snprintf(shard.address, sizeof(shard.address), "127.0.0.1:1");
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .shard = &shard});
+}
+
+static uint32_t say(enum kelp_placement_event_kind kind, const char *id, uint64_t incarnation)
+{
+    return apply((struct kelp_placement_event){.kind = kind,
+                                               .id = id,
+                                               .incarnation = incarnation,
+                                               .generation = placement.map.generation});
+}
+
+static uint32_t written(enum kelp_placement_written result)
+{
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .result = result});
+}
+
+static uint32_t tick(uint64_t ms)
+{
+    now += ms;
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
+}
+
+static uint32_t appear(const char *id, uint64_t incarnation)
+{
+    uint32_t actions = registered(id, incarnation);
+    return actions | say(KELP_PLACEMENT_CONNECTED, id, incarnation);
+}
+
+/* shard-0 and shard-1 (incarnations 10 and 11) run generation 1. */
+static void start(void)
+{
+    (void)none_read();
+    (void)plan(5);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    ck_assert_uint_ne(workers(2) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_MAP_TO_SHARDS, 0);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & KELP_DO_MAP_TO_WORKERS, 0);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+}
+
+/* Each thing that is missing is named, in the order in which it is needed. */
+START_TEST(says_what_it_waits_for)
+{
+    ck_assert_str_eq(placement.reason, "reading the map from etcd");
+    (void)none_read();
+    ck_assert_str_eq(placement.reason, "waiting for 2 of 2 workers");
+    (void)workers(1);
+    ck_assert_str_eq(placement.reason, "waiting for 1 of 2 workers");
+    (void)workers(2);
+    ck_assert_str_eq(placement.reason, "waiting for the plan to be in etcd");
+    (void)plan(5);
+    ck_assert_str_eq(placement.reason, "waiting for 2 of 2 shards");
+    (void)appear("shard-1", 11);
+    ck_assert_str_eq(placement.reason, "waiting for 1 of 2 shards");
+    (void)registered("shard-0", 10);
+    ck_assert_str_eq(placement.reason, "waiting for 1 of 2 shards");
+    (void)say(KELP_PLACEMENT_CONNECTED, "shard-0", 10);
+    ck_assert_str_eq(placement.reason, "opening generation 1");
+    (void)written(KELP_WRITTEN_OK);
+    ck_assert_str_eq(placement.reason, "waiting for shard-0 to load generation 1");
+    ck_assert_str_eq(kelp_placement_state_text(placement.state), "starting");
+}
+END_TEST
+
+START_TEST(spreads_contiguously)
+{
+    start();
+    const struct kelp_map *map = kelp_placement_loaded_map(&placement);
+    ck_assert_uint_eq(map->generation, 1);
+    ck_assert_uint_eq(map->restore_version, 0);
+    ck_assert_str_eq(map->shards[0].id, "shard-0");
+    uint32_t primaries[5] = {0, 0, 0, 1, 1};
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(map->partitions[i].primary, primaries[i]);
+        ck_assert_uint_eq(map->partitions[i].map_epoch, 1);
+    }
+    ck_assert_int_eq(kelp_map_check(map, NULL), KELP_OK);
+    ck_assert_str_eq(placement.reason, "");
+}
+END_TEST
+
+/* A broken stream alone changes nothing for as long as the lease lives. */
+START_TEST(broken_stream_is_no_loss)
+{
+    start();
+    (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
+    ck_assert_str_eq(placement.reason, "shard-1 does not answer");
+    (void)tick(60000);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+    (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 11);
+    ck_assert_str_eq(placement.reason, "");
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+}
+END_TEST
+
+/* Broken stream, gone lease, and the wait over: the partitions go to the other shard. */
+START_TEST(lost_shard_is_replaced_after_the_wait)
+{
+    start();
+    (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
+    (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 0);
+    ck_assert_uint_eq(tick(2999) & KELP_DO_COUNT_LOSS, 0);
+    uint32_t actions = tick(1);
+    ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
+    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(placement.next.generation, 2);
+    ck_assert_uint_eq(placement.next.shard_count, 1);
+    ck_assert_uint_eq(placement.next.partitions[0].map_epoch, 1);
+    ck_assert_uint_eq(placement.next.partitions[4].map_epoch, 2);
+    ck_assert_ptr_null(kelp_placement_loaded_map(&placement));
+    (void)written(KELP_WRITTEN_OK);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+}
+END_TEST
+
+/* A restarted shard is a loss at once, and the new generation waits for its stream alone. */
+START_TEST(new_incarnation_is_a_loss)
+{
+    start();
+    (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
+    uint32_t actions = registered("shard-1", 12);
+    ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
+    ck_assert_str_eq(placement.reason, "waiting for 1 of 2 shards: shard-1");
+    ck_assert_uint_ne(say(KELP_PLACEMENT_CONNECTED, "shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(placement.next.shards[1].incarnation, 12);
+    ck_assert_uint_eq(placement.next.partitions[0].map_epoch, 1);
+    ck_assert_uint_eq(placement.next.partitions[3].map_epoch, 2);
+}
+END_TEST
+
+/* A loss while the map is being written leads to one more generation, not to two at once. */
+START_TEST(loss_while_opening)
+{
+    (void)none_read();
+    (void)plan(4);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
+    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(placement.map.generation, 1);
+    ck_assert_uint_eq(placement.next.generation, 2);
+    ck_assert_uint_eq(placement.next.shards[1].incarnation, 12);
+}
+END_TEST
+
+/* etcd refuses or its answer is lost: tried again after a pause, the lost one after reading. */
+START_TEST(failed_writes)
+{
+    (void)none_read();
+    (void)plan(4);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    char nonce[sizeof(placement.next.nonce)];
+    memcpy(nonce, placement.next.nonce, sizeof(nonce));
+    ck_assert_uint_eq(written(KELP_WRITTEN_NOT) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(tick(KELP_COORDINATOR_RETRY_MS - 1) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(tick(1) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_str_ne(nonce, placement.next.nonce);
+    ck_assert_uint_ne(written(KELP_WRITTEN_UNKNOWN) & KELP_DO_READ_MAP, 0);
+    ck_assert_uint_eq(tick(60000) & KELP_DO_WRITE_MAP, 0);
+    struct kelp_map found; /* it was applied after all */
+    ck_assert_int_eq(kelp_map_copy(&placement.next, &found), KELP_OK);
+    ck_assert_uint_ne(map_read(&found) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_eq(placement.map.generation, 1);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
+}
+END_TEST
+
+/* A new leader keeps the map when its shards are alive, and restores when one is another. */
+START_TEST(takes_over)
+{
+    start();
+    struct kelp_map found;
+    ck_assert_int_eq(kelp_map_copy(&placement.map, &found), KELP_OK);
+    kelp_placement_fini(&placement);
+    setup();
+    (void)plan(5);
+    ck_assert_uint_ne(map_read(&found) & KELP_DO_MAP_TO_SHARDS, 0);
+    (void)appear("shard-0", 10);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    if (_i == 0) {
+        (void)appear("shard-1", 11);
+        ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & KELP_DO_MAP_TO_WORKERS, 0);
+        ck_assert_uint_eq(placement.map.generation, 1);
+        ck_assert_str_eq(placement.reason, "waiting for a worker");
+    } else {
+        ck_assert_uint_ne(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_eq(placement.next.generation, 2);
+    }
+}
+END_TEST
+
+/* What is wrong with the job stays wrong; anything else is tried again after a pause. */
+START_TEST(load_failures)
+{
+    (void)none_read();
+    (void)plan(4);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    (void)written(KELP_WRITTEN_OK);
+    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_LOAD_FAILED,
+                                         .id = "shard-1",
+                                         .incarnation = 11,
+                                         .status = KELP_ERR_NO_MEMORY,
+                                         .text = "no room"};
+    (void)apply(event);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_WAITING);
+    ck_assert_str_eq(placement.reason, "shard-1 could not load: no room");
+    (void)tick(KELP_COORDINATOR_LOAD_RETRY_MS);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
+    (void)written(KELP_WRITTEN_OK);
+    event.status = KELP_ERR_NOT_FOUND;
+    event.text = "no such file";
+    ck_assert_uint_ne(apply(event) & KELP_DO_STATE, 0);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_FAILED);
+    ck_assert_str_eq(placement.reason, "shard-1: no such file");
+    ck_assert_uint_eq(tick(60000), 0);
+}
+END_TEST
+
+/* The end is the end; the map stays readable. */
+START_TEST(done_stays_done)
+{
+    start();
+    ck_assert_uint_ne(
+        apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED}) & KELP_DO_STATE, 0);
+    ck_assert_str_eq(kelp_placement_state_text(placement.state), "done");
+    ck_assert_ptr_nonnull(kelp_placement_loaded_map(&placement));
+    (void)appear("shard-1", 12);
+    (void)tick(60000);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+}
+END_TEST
+
+START_TEST(orders_names)
+{
+    ck_assert_int_lt(kelp_map_compare_ids("shard-2", "shard-10"), 0);
+    ck_assert_int_gt(kelp_map_compare_ids("shard-2", "shard-1"), 0);
+    ck_assert_int_eq(kelp_map_compare_ids("a", "a"), 0);
+}
+END_TEST
+
+/* Every field that a damaged map could have wrong is refused. */
+START_TEST(checks_maps)
+{
+    start();
+    struct kelp_map map;
+    ck_assert_int_eq(kelp_map_copy(&placement.map, &map), KELP_OK);
+    map.partitions[2].primary = 2;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.partitions[2].primary = 0;
+    map.partitions[2].map_epoch = 0;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.partitions[2].map_epoch = 1;
+    map.generation = 0;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.generation = 1;
+    map.shards[1] = map.shards[0];
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    kelp_map_fini(&map);
+    ck_assert_int_eq(kelp_map_init(&map, 1, 5000, NULL), KELP_ERR_LIMIT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("placement");
+    TCase *tcase = tcase_create("machine");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, says_what_it_waits_for);
+    tcase_add_test(tcase, spreads_contiguously);
+    tcase_add_test(tcase, broken_stream_is_no_loss);
+    tcase_add_test(tcase, lost_shard_is_replaced_after_the_wait);
+    tcase_add_test(tcase, new_incarnation_is_a_loss);
+    tcase_add_test(tcase, loss_while_opening);
+    tcase_add_test(tcase, failed_writes);
+    tcase_add_loop_test(tcase, takes_over, 0, 2);
+    tcase_add_test(tcase, load_failures);
+    tcase_add_test(tcase, done_stays_done);
+    tcase_add_test(tcase, orders_names);
+    tcase_add_test(tcase, checks_maps);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
