@@ -1,0 +1,116 @@
+#include <check.h>
+#include <errno.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+static int pipe_fds[2];
+static char line[8192];
+
+static void setup(void)
+{
+    ck_assert_int_eq(pipe(pipe_fds), 0);
+    kelp_log_init("ps", "shard-0", KELP_LOG_INFO, pipe_fds[1]);
+}
+
+static void teardown(void)
+{
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+}
+
+static void read_line(void)
+{
+    ssize_t got = read(pipe_fds[0], line, sizeof(line) - 1);
+
+    ck_assert_int_gt(got, 0);
+    line[got] = '\0';
+}
+
+/* A line is time, level, role/id and text, and is written with one write. */
+START_TEST(test_format)
+{
+    regex_t pattern;
+
+    ck_assert_int_eq(regcomp(&pattern,
+                             "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z "
+                             "info  ps/shard-0 map taken generation=2\n$",
+                             REG_EXTENDED | REG_NOSUB),
+                     0);
+    kelp_log_info("map taken generation=%d", 2);
+    read_line();
+    ck_assert_msg(regexec(&pattern, line, 0, NULL, 0) == 0, "%s", line);
+    regfree(&pattern);
+}
+END_TEST
+
+/* What is below the level is not written; errno survives. */
+START_TEST(test_levels)
+{
+    ck_assert(kelp_log_enabled(KELP_LOG_ERROR));
+    ck_assert(!kelp_log_enabled(KELP_LOG_DEBUG));
+    errno = ENOENT;
+    kelp_log_debug("hidden");
+    kelp_log_error("shown");
+    ck_assert_int_eq(errno, ENOENT);
+    read_line();
+    ck_assert_ptr_null(strstr(line, "hidden"));
+    ck_assert_ptr_nonnull(strstr(line, "error ps/shard-0 shown\n"));
+}
+END_TEST
+
+/* One event is one line, whatever its text holds. */
+START_TEST(test_control_characters)
+{
+    kelp_log_warn("a\nb\tc\x7f\x1b[0m");
+    read_line();
+    ck_assert_ptr_nonnull(strstr(line, " a b c  [0m\n"));
+}
+END_TEST
+
+/* A line that is too long is cut and says so. */
+START_TEST(test_long_line)
+{
+    static char text[6000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    kelp_log_info("%s", text);
+    read_line();
+    ck_assert_uint_eq(strlen(line), 4096);
+    ck_assert_str_eq(line + 4096 - strlen("x [cut]\n"), "x [cut]\n");
+}
+END_TEST
+
+START_TEST(test_level_names)
+{
+    enum kelp_log_level level;
+    struct kelp_error error;
+
+    ck_assert_int_eq(kelp_log_level_parse("trace", &level, &error), KELP_OK);
+    ck_assert_int_eq(level, KELP_LOG_TRACE);
+    ck_assert_int_eq(kelp_log_level_parse("loud", &level, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "'loud': allowed are error, warn, info"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("log");
+    TCase *tests = tcase_create("log");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_format);
+    tcase_add_test(tests, test_levels);
+    tcase_add_test(tests, test_control_characters);
+    tcase_add_test(tests, test_long_line);
+    tcase_add_test(tests, test_level_names);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
