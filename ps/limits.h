@@ -1,0 +1,39 @@
+/* All limits of the parameter server, each with its unit and its reason. */
+#ifndef KELP_PS_LIMITS_H
+#define KELP_PS_LIMITS_H
+
+/* Pulls waiting on one partition: two for each stream (one per mode that can wait) of 4096 workers.
+ */
+#define KELP_PS_WAITING_MAX 8192
+
+/* Weight buffers of one partition: current, older, and those that slow streams still send. When
+ * they are used up, weights are copied into messages instead of lent. */
+#define KELP_PS_WEIGHT_SLOTS_MIN 3
+#define KELP_PS_WEIGHT_SLOTS_MAX 8
+
+/* Bytes of everything but the payload in one message: 1024 partitions, a push and a pull of each at
+ * about 200 bytes, with room. */
+#define KELP_PS_FIELDS_BYTES_MAX (1u << 20)
+
+/* Bytes of a command's fields on the control stream: spec, plan (1 MiB at most each) and the map.
+ */
+#define KELP_PS_COMMAND_BYTES_MAX (4u << 20)
+
+/* Bytes of one partition's slice; DESIGN 2 cuts the flat vector into slices of about 4 MiB. A job
+ * whose transport.piece_bytes is larger may have larger slices. */
+#define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
+
+/* Control streams at once: the leader, and leaders of before that have not noticed yet. */
+#define KELP_PS_CONTROL_STREAMS_MAX 8
+
+/* Milliseconds between two reports of records and progress. */
+#define KELP_PS_REPORT_MS 50
+
+/* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
+#define KELP_PS_RECORDS_MAX        (1u << 20)
+#define KELP_PS_REPORT_RECORDS_MAX 256
+
+/* Loop threads of --threads. */
+#define KELP_PS_THREADS_MAX 64
+
+#endif

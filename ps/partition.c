@@ -1,0 +1,700 @@
+#include "ps/partition.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/limits.h"
+#include "ps/reduction.h"
+
+/* Actions of one event besides those of the tree and the answers: release, refuse, apply, record.
+ */
+#define ACTIONS_BESIDES 8
+
+struct waiting_pull {
+    uint64_t requester;
+    uint64_t target; /* step or version, by mode */
+    uint64_t held_step;
+    enum kelp_pull_mode mode;
+    bool holds;
+};
+
+struct kelp_partition {
+    uint32_t index;
+    uint32_t lanes;
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+
+    enum kelp_partition_phase phase;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t step;    /* label of the current weights */
+    uint64_t version; /* partition 0: of its control state; others: the newest they heard of */
+    bool has_older;   /* weights of step - 1 are readable */
+
+    /* The word it acts by. Partition 0 derives it from its control state and always has one;
+     * the others learn it from requests, and have none at the start of a step. */
+    bool has_word;
+    struct kelp_control_word word;
+    struct kelp_control_word older_word; /* partition 0: the TRAIN word that consumed w_{step-1} */
+    struct kelp_control_state control;   /* partition 0 */
+    char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
+
+    struct kelp_reduction *reduction;
+    uint64_t apply_serial; /* counts applies; the token of the one under way */
+
+    struct waiting_pull *waiting; /* in order of arrival */
+    size_t waiting_count;
+    size_t waiting_capacity;
+
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+};
+
+struct phase_rule {
+    const char *name;
+    uint32_t next; /* bits of the phases that may follow */
+};
+#define PHASE_BIT(phase) (1u << (phase))
+
+static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
+    [KELP_PARTITION_ABSENT] = {"absent", PHASE_BIT(KELP_PARTITION_COLLECTING)},
+    [KELP_PARTITION_COLLECTING] = {"collecting", PHASE_BIT(KELP_PARTITION_APPLYING) |
+                                                     PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_APPLYING] = {"applying", PHASE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 PHASE_BIT(KELP_PARTITION_FAILED) |
+                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_FAILED] = {"failed", PHASE_BIT(KELP_PARTITION_ABSENT)},
+};
+
+static void move_to(struct kelp_partition *partition, enum kelp_partition_phase phase)
+{
+    assert(phase_rules[partition->phase].next & PHASE_BIT(phase));
+    partition->phase = phase;
+}
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+void kelp_actions_fini(struct kelp_actions *actions)
+{
+    free(actions->items);
+    *actions = (struct kelp_actions){0};
+}
+
+kelp_status kelp__actions_reserve(struct kelp_actions *actions, size_t more)
+{
+    size_t needed = actions->count + more;
+
+    if (needed <= actions->capacity) {
+        return KELP_OK;
+    }
+    size_t capacity = actions->capacity * 2 > needed ? actions->capacity * 2 : needed;
+    struct kelp_action *items = realloc(actions->items, capacity * sizeof(*items));
+    if (!items) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    actions->items = items;
+    actions->capacity = capacity;
+    return KELP_OK;
+}
+
+struct kelp_action *kelp__actions_add(struct kelp_actions *actions, enum kelp_action_kind kind)
+{
+    assert(actions->count < actions->capacity);
+    struct kelp_action *action = &actions->items[actions->count++];
+    action->kind = kind;
+    return action;
+}
+
+void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle)
+{
+    if (handle != KELP_HANDLE_NONE) {
+        kelp__actions_add(actions, KELP_ACTION_RELEASE)->release = handle;
+    }
+}
+
+/* Whatever one event may append, so that no event fails half-way. */
+static kelp_status reserve(const struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    return kelp__actions_reserve(actions, kelp_reduction_actions_max(partition->reduction) +
+                                              partition->waiting_count + ACTIONS_BESIDES);
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+kelp_status kelp_partition_create(const struct kelp_partition_config *config,
+                                  struct kelp_partition **ret_partition, struct kelp_error *reterr)
+{
+    struct kelp_partition *partition = calloc(1, sizeof(*partition));
+
+    if (!partition) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition");
+    }
+    partition->index = config->index;
+    partition->job = config->job;
+    partition->plan = config->plan;
+    partition->lanes = config->job->cluster.lanes;
+    partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
+    if (!partition->reduction) {
+        free(partition);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
+                         config->job->cluster.lanes);
+    }
+    *ret_partition = partition;
+    return KELP_OK;
+}
+
+void kelp_partition_destroy(struct kelp_partition *partition)
+{
+    if (partition) {
+        kelp_reduction_destroy(partition->reduction);
+        free(partition->waiting);
+        free(partition);
+    }
+}
+
+static bool holds_control(const struct kelp_partition *partition)
+{
+    return partition->index == 0;
+}
+
+/* Partition 0: the word follows from the state. */
+static void derive_word(struct kelp_partition *partition)
+{
+    kelp_control_word(&partition->control, partition->job, partition->plan, &partition->word);
+    partition->has_word = true;
+    assert(partition->word.version == partition->control.version);
+    assert(partition->word.step == partition->control.step);
+    partition->version = partition->control.version;
+}
+
+void kelp_partition_load(struct kelp_partition *partition, const struct kelp_partition_start *start)
+{
+    assert(start->generation > 0);
+    assert(partition->waiting_count == 0);
+    assert(kelp_reduction_pending(partition->reduction) == 0);
+
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    partition->generation = start->generation;
+    partition->map_epoch = start->map_epoch;
+    partition->step = start->step;
+    partition->version = start->version;
+    partition->has_older = false;
+    partition->has_word = false;
+    partition->digest[0] = '\0';
+    if (holds_control(partition)) {
+        if (start->control) {
+            partition->control = *start->control;
+        } else {
+            kelp_control_init(&partition->control, partition->job, partition->plan);
+        }
+        derive_word(partition);
+        assert(partition->version == start->version);
+        assert(partition->control.step == start->step);
+    }
+}
+
+/* ---- answers -----------------------------------------------------------------------------------
+ */
+
+static void add_answer(const struct kelp_partition *partition, const struct waiting_pull *pull,
+                       kelp_status status, enum kelp_weights_label label,
+                       struct kelp_actions *actions)
+{
+    struct kelp_answer *answer = &kelp__actions_add(actions, KELP_ACTION_ANSWER)->answer;
+
+    *answer = (struct kelp_answer){
+        .requester = pull->requester, .status = status, .current_step = partition->step};
+    if (status != KELP_OK) {
+        answer->step = pull->mode == KELP_PULL_STEP ? pull->target : partition->step;
+        return;
+    }
+    assert(label != KELP_WEIGHTS_NONE);
+    assert(label == KELP_WEIGHTS_CURRENT || partition->has_older);
+    answer->step = label == KELP_WEIGHTS_CURRENT ? partition->step : partition->step - 1;
+    answer->send = pull->holds && pull->held_step == answer->step ? KELP_WEIGHTS_NONE : label;
+    if (holds_control(partition)) {
+        answer->has_word = true;
+        answer->word = label == KELP_WEIGHTS_CURRENT ? partition->word : partition->older_word;
+        assert(answer->word.step == answer->step);
+    }
+}
+
+/* True: answered now, with *ret_status and *ret_label. False: it has to wait. */
+static bool answerable(const struct kelp_partition *partition, const struct waiting_pull *pull,
+                       kelp_status *ret_status, enum kelp_weights_label *ret_label)
+{
+    *ret_status = KELP_OK;
+    *ret_label = KELP_WEIGHTS_CURRENT;
+    switch (pull->mode) {
+    case KELP_PULL_CURRENT:
+        return true;
+    case KELP_PULL_VERSION:
+        assert(holds_control(partition));
+        return pull->target <= partition->version;
+    case KELP_PULL_STEP:
+        if (pull->target >= partition->step) {
+            return pull->target == partition->step;
+        }
+        if (pull->target + 1 == partition->step && partition->has_older) {
+            *ret_label = KELP_WEIGHTS_OLDER;
+            return true;
+        }
+        *ret_status = KELP_ERR_NOT_FOUND;
+        *ret_label = KELP_WEIGHTS_NONE;
+        return true;
+    }
+    assert(false); /* modes are checked when a pull comes in */
+    return false;
+}
+
+static void answer_waiting(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < partition->waiting_count; i++) {
+        const struct waiting_pull *pull = &partition->waiting[i];
+        kelp_status status;
+        enum kelp_weights_label label;
+        if (answerable(partition, pull, &status, &label)) {
+            add_answer(partition, pull, status, label, actions);
+        } else {
+            partition->waiting[kept++] = *pull;
+        }
+    }
+    partition->waiting_count = kept;
+}
+
+kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
+                                  struct kelp_actions *actions)
+{
+    assert(status != KELP_OK);
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase == KELP_PARTITION_ABSENT) {
+        return KELP_OK;
+    }
+    for (size_t i = 0; i < partition->waiting_count; i++) {
+        add_answer(partition, &partition->waiting[i], status, KELP_WEIGHTS_NONE, actions);
+    }
+    partition->waiting_count = 0;
+    /* The root of an apply under way is read until applied() comes; it is released here, and the
+     * shell, which carries actions out in order, keeps what it still reads. */
+    kelp_reduction_clear(partition->reduction, actions);
+    move_to(partition, KELP_PARTITION_ABSENT);
+    partition->generation = 0;
+    return KELP_OK;
+}
+
+/* ---- fences and words --------------------------------------------------------------------------
+ */
+
+static kelp_status check_fences(const struct kelp_partition *partition, uint64_t generation,
+                                uint64_t map_epoch, const char **ret_why)
+{
+    *ret_why = "the partition is not loaded";
+    if (partition->phase == KELP_PARTITION_ABSENT) {
+        return KELP_ERR_BUSY;
+    }
+    if (generation != partition->generation) {
+        *ret_why = "another generation";
+        return generation < partition->generation ? KELP_ERR_OLD_GENERATION : KELP_ERR_BUSY;
+    }
+    if (map_epoch != partition->map_epoch) {
+        *ret_why = "another map epoch";
+        return map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
+    }
+    return KELP_OK;
+}
+
+/*
+ * A partition other than 0 hears a word of the step it is at. Versions of one step: evaluation
+ * entries first, then the training entry, which ends the step. So a later version passes
+ * evaluation entries, but nothing passes a TRAIN word.
+ */
+static kelp_status learn_word(struct kelp_partition *partition,
+                              const struct kelp_control_word *word)
+{
+    assert(!holds_control(partition));
+    assert(word->step == partition->step);
+    if (!partition->has_word) {
+        if (word->version < partition->version) {
+            return KELP_ERR_CONTROL_WORD;
+        }
+    } else if (word->version == partition->word.version) {
+        return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
+    } else if (word->version < partition->word.version) {
+        return word->kind == KELP_STEP_TRAIN ? KELP_ERR_CONTROL_WORD : KELP_OK; /* a late one */
+    } else if (partition->word.kind == KELP_STEP_TRAIN) {
+        return KELP_ERR_CONTROL_WORD;
+    }
+    partition->has_word = true;
+    partition->word = *word;
+    partition->version = word->version;
+    return KELP_OK;
+}
+
+/* ---- push --------------------------------------------------------------------------------------
+ */
+
+enum verdict { TAKE, DROP, REFUSE };
+
+static enum verdict refuse(kelp_status status, const char *why, kelp_status *ret_status,
+                           const char **ret_why)
+{
+    *ret_status = status;
+    *ret_why = why;
+    return REFUSE;
+}
+
+/* Samples before lane `lane` in a step of `samples`: floor(lane * samples / lanes), exactly. */
+static uint64_t samples_before(uint64_t samples, uint32_t lane, uint32_t lanes)
+{
+    return samples / lanes * lane + samples % lanes * lane / lanes;
+}
+
+static bool digest_well_formed(const char *digest)
+{
+    return strlen(digest) == 32 && strspn(digest, "0123456789abcdef") == 32;
+}
+
+static enum verdict judge_entry(struct kelp_partition *partition, const struct kelp_push *push,
+                                kelp_status *ret_status, const char **ret_why)
+{
+    const struct kelp_control_word *word = push->word;
+
+    if (holds_control(partition)) {
+        if (word->version < partition->version) {
+            return DROP;
+        }
+        if (word->version > partition->version) {
+            return refuse(KELP_ERR_INVALID, "an entry that is not there yet", ret_status, ret_why);
+        }
+        if (!kelp_control_word_equal(word, &partition->word)) {
+            return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
+        }
+        return TAKE;
+    }
+    if (word->kind != KELP_STEP_TRAIN) {
+        return refuse(KELP_ERR_INVALID, "only partition 0 takes part in it", ret_status, ret_why);
+    }
+    if (word->step < partition->step) {
+        return DROP;
+    }
+    if (word->step > partition->step) {
+        return refuse(KELP_ERR_INVALID, "a step that is not there yet", ret_status, ret_why);
+    }
+    if (learn_word(partition, word) != KELP_OK) {
+        return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
+    }
+    return TAKE;
+}
+
+static enum verdict judge_content(const struct kelp_partition *partition,
+                                  const struct kelp_push *push, kelp_status *ret_status,
+                                  const char **ret_why)
+{
+    const struct kelp_control_word *word = push->word;
+
+    if (!kelp_reduction_aligned(partition->reduction, push->lane_first, push->lane_count)) {
+        return refuse(KELP_ERR_INVALID, "not an aligned range of lanes", ret_status, ret_why);
+    }
+    if (word->kind == KELP_STEP_DONE) {
+        return refuse(KELP_ERR_INVALID, "the job is done", ret_status, ret_why);
+    }
+    bool has_gradient = push->handle != KELP_HANDLE_NONE;
+    bool needs_gradient = false;
+    if (word->kind == KELP_STEP_TRAIN) {
+        uint32_t end = push->lane_first + push->lane_count;
+        needs_gradient = samples_before(word->sample_count, push->lane_first, partition->lanes) !=
+                         samples_before(word->sample_count, end, partition->lanes);
+        if (word->sample_count == 0) {
+            return refuse(KELP_ERR_INVALID, "a step without samples", ret_status, ret_why);
+        }
+    }
+    if (has_gradient != needs_gradient) {
+        return refuse(KELP_ERR_INVALID,
+                      has_gradient ? "a gradient of no samples" : "samples without a gradient",
+                      ret_status, ret_why);
+    }
+    if (holds_control(partition) && !push->sums) {
+        return refuse(KELP_ERR_INVALID, "no sums", ret_status, ret_why);
+    }
+    if (holds_control(partition) && word->digest_due && push->lane_first == 0 &&
+        (!push->digest || !digest_well_formed(push->digest))) {
+        return refuse(KELP_ERR_INVALID, "no digest where one is due", ret_status, ret_why);
+    }
+    return TAKE;
+}
+
+static enum verdict judge_push(struct kelp_partition *partition, const struct kelp_push *push,
+                               kelp_status *ret_status, const char **ret_why)
+{
+    enum verdict verdict;
+
+    *ret_status = check_fences(partition, push->generation, push->map_epoch, ret_why);
+    if (*ret_status != KELP_OK) {
+        return REFUSE;
+    }
+    verdict = judge_entry(partition, push, ret_status, ret_why);
+    if (verdict == TAKE) {
+        verdict = judge_content(partition, push, ret_status, ret_why);
+    }
+    if (verdict == TAKE && partition->phase != KELP_PARTITION_COLLECTING) {
+        verdict = DROP; /* all lanes of this entry are in */
+    }
+    return verdict;
+}
+
+static void begin_step(struct kelp_partition *partition)
+{
+    partition->digest[0] = '\0';
+    if (holds_control(partition)) {
+        derive_word(partition);
+    } else {
+        partition->version = partition->word.version + 1;
+        partition->has_word = false;
+    }
+}
+
+/* The entry is complete: partition 0 moves its control state on, everyone answers who waited. */
+static void complete_entry(struct kelp_partition *partition, const double *sums,
+                           struct kelp_actions *actions)
+{
+    assert(partition->has_word);
+    struct kelp_control_word completed = partition->word;
+
+    kelp_reduction_clear(partition->reduction, actions);
+    if (completed.kind == KELP_STEP_TRAIN) {
+        partition->older_word = completed;
+        partition->step++;
+        partition->has_older = true;
+    }
+    if (holds_control(partition)) {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
+        kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
+                           partition->digest, &action->record);
+        assert(partition->control.version == completed.version + 1);
+        assert(partition->control.step == partition->step);
+    }
+    begin_step(partition);
+    answer_waiting(partition, actions);
+}
+
+static void after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    uint64_t root;
+    double sums[KELP_METRIC_COUNT] = {0};
+
+    if (!kelp_reduction_root(partition->reduction, &root, sums)) {
+        return;
+    }
+    assert(partition->has_word);
+    if (partition->word.kind != KELP_STEP_TRAIN) {
+        assert(holds_control(partition));
+        assert(root == KELP_HANDLE_NONE);
+        complete_entry(partition, sums, actions);
+        return;
+    }
+    assert(root != KELP_HANDLE_NONE); /* a step has at least one sample: judge_content() */
+    move_to(partition, KELP_PARTITION_APPLYING);
+    partition->has_older = false; /* its buffer takes the next weights */
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_APPLY);
+    action->apply.root = root;
+    action->apply.token = ++partition->apply_serial;
+    action->apply.word = partition->word;
+}
+
+kelp_status kelp_partition_push(struct kelp_partition *partition, const struct kelp_push *push,
+                                struct kelp_actions *actions)
+{
+    kelp_status status = KELP_OK;
+    const char *why = "";
+
+    assert(push->word);
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    partition->pushes++;
+    enum verdict verdict = judge_push(partition, push, &status, &why);
+    if (verdict == TAKE &&
+        !kelp_reduction_add(partition->reduction, push->lane_first, push->lane_count, push->handle,
+                            push->sums, actions)) {
+        verdict = DROP;
+    }
+    switch (verdict) {
+    case TAKE:
+        if (holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
+            memcpy(partition->digest, push->digest, sizeof(partition->digest));
+        }
+        after_reduction(partition, actions);
+        break;
+    case DROP:
+        partition->duplicates++;
+        kelp__actions_add_release(actions, push->handle);
+        break;
+    case REFUSE:
+        partition->refusals++;
+        kelp__actions_add(actions, KELP_ACTION_REFUSE)->refuse =
+            (struct kelp_refusal){.requester = push->requester,
+                                  .status = status,
+                                  .map_epoch = partition->map_epoch,
+                                  .version = push->word->version,
+                                  .why = why};
+        kelp__actions_add_release(actions, push->handle);
+        break;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                  struct kelp_actions *actions)
+{
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp_reduction_merged(partition->reduction, token, handle, actions);
+    if (partition->phase == KELP_PARTITION_COLLECTING) {
+        after_reduction(partition, actions);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
+                                   struct kelp_actions *actions)
+{
+    uint64_t root;
+    double sums[KELP_METRIC_COUNT] = {0};
+
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
+        return KELP_OK; /* unloaded meanwhile */
+    }
+    bool complete = kelp_reduction_root(partition->reduction, &root, sums);
+    assert(complete);
+    if (!finite || !complete) {
+        kelp_reduction_clear(partition->reduction, actions);
+        move_to(partition, KELP_PARTITION_FAILED);
+        return KELP_OK;
+    }
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    complete_entry(partition, sums, actions);
+    return KELP_OK;
+}
+
+/* ---- pull --------------------------------------------------------------------------------------
+ */
+
+static kelp_status judge_pull(struct kelp_partition *partition, const struct kelp_pull *pull)
+{
+    const char *why;
+    kelp_status status = check_fences(partition, pull->generation, pull->map_epoch, &why);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    if ((unsigned)pull->mode > KELP_PULL_VERSION ||
+        (pull->mode == KELP_PULL_VERSION && !holds_control(partition))) {
+        return KELP_ERR_INVALID;
+    }
+    if (!pull->word) {
+        return KELP_OK;
+    }
+    if (holds_control(partition)) {
+        bool same = pull->word->version != partition->version ||
+                    kelp_control_word_equal(pull->word, &partition->word);
+        return same ? KELP_OK : KELP_ERR_CONTROL_WORD;
+    }
+    return pull->word->step == partition->step ? learn_word(partition, pull->word) : KELP_OK;
+}
+
+/* The place of a pull that waits: that of an earlier one of this requester and mode, or a new one.
+ */
+static kelp_status place_waiting(struct kelp_partition *partition, const struct waiting_pull *pull)
+{
+    for (size_t i = 0; i < partition->waiting_count; i++) {
+        struct waiting_pull *other = &partition->waiting[i];
+        if (other->requester == pull->requester && other->mode == pull->mode) {
+            *other = *pull;
+            return KELP_OK;
+        }
+    }
+    if (partition->waiting_count == KELP_PS_WAITING_MAX) {
+        return KELP_ERR_BUSY;
+    }
+    if (partition->waiting_count == partition->waiting_capacity) {
+        size_t capacity = partition->waiting_capacity ? 2 * partition->waiting_capacity : 8;
+        struct waiting_pull *waiting =
+            realloc(partition->waiting, capacity * sizeof(*partition->waiting));
+        if (!waiting) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        partition->waiting = waiting;
+        partition->waiting_capacity = capacity;
+    }
+    partition->waiting[partition->waiting_count++] = *pull;
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
+                                struct kelp_actions *actions)
+{
+    struct waiting_pull waiting = {.requester = pull->requester,
+                                   .target =
+                                       pull->mode == KELP_PULL_VERSION ? pull->version : pull->step,
+                                   .held_step = pull->held_step,
+                                   .mode = pull->mode,
+                                   .holds = pull->holds};
+    enum kelp_weights_label label = KELP_WEIGHTS_NONE;
+
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp_status status = judge_pull(partition, pull);
+    if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
+        status = place_waiting(partition, &waiting);
+        if (status == KELP_OK || status == KELP_ERR_NO_MEMORY) {
+            return status;
+        }
+    }
+    add_answer(partition, &waiting, status, label, actions);
+    return KELP_OK;
+}
+
+void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < partition->waiting_count; i++) {
+        if (partition->waiting[i].requester != requester) {
+            partition->waiting[kept++] = partition->waiting[i];
+        }
+    }
+    partition->waiting_count = kept;
+}
+
+void kelp_partition_view(const struct kelp_partition *partition,
+                         struct kelp_partition_view *ret_view)
+{
+    *ret_view = (struct kelp_partition_view){
+        .phase = partition->phase,
+        .generation = partition->generation,
+        .map_epoch = partition->map_epoch,
+        .step = partition->step,
+        .version = partition->version,
+        .has_older = partition->has_older,
+        .pending = kelp_reduction_pending(partition->reduction),
+        .waiting = (uint32_t)partition->waiting_count,
+        .pushes = partition->pushes,
+        .duplicates = partition->duplicates,
+        .refusals = partition->refusals,
+        .has_word = partition->has_word,
+        .word = partition->word,
+    };
+}

@@ -1,0 +1,219 @@
+/*
+ * One partition as a pure state machine: events in, actions out (DESIGN sections 4 and 8).
+ *
+ * The partition knows lanes, labels and control words, never tensor bytes: gradients are handles,
+ * weights are the labels of two buffers that the shell (ps/shard.h) owns. MERGE and APPLY are
+ * carried out by the shell, on any thread or device, and come back as events.
+ *
+ *             load                    root complete, TRAIN
+ *    ABSENT ----------> COLLECTING ---------------------------> APPLYING
+ *       ^ ^ ^               ^  |  <----- applied, finite ----------|
+ *       | | |               |  | root complete, other kinds        | applied, not finite
+ *       | | |               ----  (partition 0 alone)              v
+ *       | | ---------------------- unload ------------------------ FAILED
+ *
+ * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
+ * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
+ *          error of the call: it is a REFUSE action or the status of an ANSWER.
+ */
+#ifndef KELP_PS_PARTITION_H
+#define KELP_PS_PARTITION_H
+
+#include "common/control.h"
+
+#define KELP_HANDLE_NONE 0 /* the gradient of an empty node */
+
+enum kelp_partition_phase {
+    KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
+    KELP_PARTITION_COLLECTING, /* nodes of the current entry come in */
+    KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
+    KELP_PARTITION_FAILED,     /* the gradient was not finite: stays at this step until unloaded */
+    KELP_PARTITION_PHASE_COUNT
+};
+
+/* ---- events ------------------------------------------------------------------------------------
+ */
+
+/* One pushed node. */
+struct kelp_push {
+    uint64_t requester; /* the stream it came on; for the REFUSE action */
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* of the entry it belongs to */
+    uint32_t lane_first;                  /* aligned: a multiple of lane_count */
+    uint32_t lane_count;                  /* a power of two */
+    uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
+                           KELP_HANDLE_NONE: no samples, or not a training step */
+    const double *sums; /* KELP_METRIC_COUNT; partition 0 alone, NULL elsewhere */
+    const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
+};
+
+enum kelp_pull_mode {
+    KELP_PULL_CURRENT = 0, /* what there is, at once */
+    KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
+    KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
+};
+
+struct kelp_pull {
+    uint64_t requester;
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* that the requester acts by, or NULL */
+    enum kelp_pull_mode mode;
+    uint64_t step;
+    uint64_t version;
+    bool holds;         /* held_step is valid */
+    uint64_t held_step; /* weights that need not be sent again */
+};
+
+/* Where a generation starts from. */
+struct kelp_partition_start {
+    uint64_t generation; /* larger than 0 */
+    uint64_t map_epoch;
+    uint64_t step;
+    uint64_t version;
+    const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
+};
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+enum kelp_action_kind {
+    KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
+    KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
+    KELP_ACTION_ANSWER,  /* a pull */
+    KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
+    KELP_ACTION_RELEASE, /* nobody needs the handle any more */
+    KELP_ACTION_RECORD,  /* partition 0 completed an entry */
+};
+
+enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
+
+struct kelp_answer {
+    uint64_t requester;
+    kelp_status status;
+    enum kelp_weights_label send; /* which buffer's bytes to send; NONE: the requester holds them */
+    uint64_t step;                /* label of the weights meant */
+    uint64_t current_step;
+    bool has_word; /* partition 0: word goes with the weights of `step` */
+    struct kelp_control_word word;
+};
+
+struct kelp_refusal {
+    uint64_t requester;
+    kelp_status status;
+    uint64_t map_epoch; /* the partition's */
+    uint64_t version;   /* of the push */
+    const char *why;    /* static text for the log */
+};
+
+struct kelp_action {
+    enum kelp_action_kind kind;
+    union {
+        struct {
+            uint64_t left;
+            uint64_t right;
+            uint64_t token; /* for kelp_partition_merged() */
+        } merge;
+        struct {
+            uint64_t root;  /* stays valid until its RELEASE */
+            uint64_t token; /* for kelp_partition_applied() */
+            struct kelp_control_word word;
+        } apply;
+        struct kelp_answer answer;
+        struct kelp_refusal refuse;
+        uint64_t release;
+        struct kelp_record record;
+    };
+};
+
+/* A list that the caller owns, reuses and empties (count = 0); events append to it. */
+struct kelp_actions {
+    struct kelp_action *items;
+    size_t count;
+    size_t capacity;
+};
+void kelp_actions_fini(struct kelp_actions *actions);
+
+/* ---- the machine -------------------------------------------------------------------------------
+ */
+
+struct kelp_partition;
+
+struct kelp_partition_config {
+    uint32_t index;               /* partition 0 holds the control state */
+    const struct kelp_job *job;   /* borrowed for the partition's life */
+    const struct kelp_plan *plan; /* borrowed for the partition's life */
+};
+
+/* *ret_partition is owned; phase ABSENT. */
+kelp_status kelp_partition_create(const struct kelp_partition_config *config,
+                                  struct kelp_partition **ret_partition,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Handles that are still pending are forgotten: unload first. NULL does nothing. */
+void kelp_partition_destroy(struct kelp_partition *partition);
+
+/* Begin a generation; the phase must be ABSENT. */
+void kelp_partition_load(struct kelp_partition *partition,
+                         const struct kelp_partition_start *start);
+/* End a generation: pulls that wait are answered with `status`, pending gradients released. A MERGE
+ * or APPLY under way may still report its completion afterwards. */
+kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Take in one pushed node: drop it (already covered, or of an entry that is complete), refuse it,
+ * or keep it and merge it with its sibling, always left + right, up to the root; a complete root is
+ * applied.
+ *
+ * Refused with KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (a newer generation
+ * or map epoch: the map has not arrived here yet), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID (lanes,
+ * a later entry than the partition's, an empty node where there are samples, …).
+ */
+kelp_status kelp_partition_push(struct kelp_partition *partition, const struct kelp_push *push,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Answer a pull now or keep it until it can be answered. A later pull of the same requester and
+ * mode takes the place of one that waits. Answered at once with KELP_ERR_NOT_FOUND: weights that
+ * are not readable any more (current_step says where to start over); KELP_ERR_OLD_GENERATION,
+ * KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (newer ones, or too many wait), KELP_ERR_CONTROL_WORD,
+ * KELP_ERR_INVALID.
+ */
+kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The MERGE of `token` gave `handle`. */
+kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The APPLY of `token` is done; `finite` false: the gradient was not finite, nothing was applied.
+ */
+kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
+                                   struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The requester is gone: forget its waiting pulls. */
+void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
+
+/* ---- for status pages and tests ----------------------------------------------------------------
+ */
+
+struct kelp_partition_view {
+    enum kelp_partition_phase phase;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t step;
+    uint64_t version; /* partitions other than 0: the newest that they have heard of */
+    bool has_older;   /* weights of step - 1 are readable */
+    uint32_t pending; /* nodes held */
+    uint32_t waiting; /* pulls held */
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    bool has_word; /* partition 0: its current word */
+    struct kelp_control_word word;
+};
+void kelp_partition_view(const struct kelp_partition *partition,
+                         struct kelp_partition_view *ret_view);
+
+#endif
