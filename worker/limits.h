@@ -1,0 +1,18 @@
+/*
+ * Every limit of the worker, with its unit and reason. Reaching one is KELP_ERR_LIMIT (or one line
+ * that names file and line), never silent truncation.
+ */
+#ifndef KELP_WORKER_LIMITS_H
+#define KELP_WORKER_LIMITS_H
+
+/* Bytes of a CSV file: it is read into memory as a whole. 1 GiB is 17 million ETT rows. */
+#define KELP_CSV_FILE_MAX (1ull << 30)
+/* Bytes of one line: longer ones are a file without line ends, not a table. */
+#define KELP_CSV_LINE_MAX (64u * 1024)
+/* Columns of a table, and bytes of a column's name (as long as data.target may be). */
+#define KELP_CSV_COLUMNS_MAX     1024
+#define KELP_CSV_COLUMN_NAME_MAX 63
+/* Rows of a generated series: 1142 years of hours. */
+#define KELP_SYNTHETIC_ROWS_MAX 10000000ull
+
+#endif
