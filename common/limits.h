@@ -18,4 +18,47 @@
 /* Values of one repeatable command-line option, and positional arguments. */
 #define KELP_OPTIONS_REPEAT_MAX 256
 
+/* ---- rpc, per stream and message --------------------------------------------------------------
+ */
+
+/* Messages that wait in one stream. One exchange is in flight per stream and heartbeats come every
+ * 100 ms, so that a peer with this many unsent messages does not read any more. */
+#define KELP_RPC_SEND_QUEUE_MAX 1024
+/* Bytes of one message that we build; gRPC's length prefix has 32 bits, protobuf stops at 2 GiB. */
+#define KELP_RPC_MESSAGE_BYTES_MAX (1u << 30)
+/* Bytes of status text that crosses the wire; it is a header, and headers are bounded at 8 KiB. */
+#define KELP_RPC_TEXT_MAX 512
+/* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
+#define KELP_RPC_CLOSE_MS 1000
+
+/* ---- rpc, per connection ----------------------------------------------------------------------
+ */
+
+/* Streams that one connection may have open; a Kelp process uses two or three. */
+#define KELP_RPC_STREAMS_PER_CONNECTION 4096
+/* Milliseconds until a connection that has not completed the HTTP/2 handshake is closed: garbage on
+ * the port, or a port scanner. */
+#define KELP_RPC_HANDSHAKE_MS 5000
+/*
+ * Milliseconds between HTTP/2 pings on a silent connection, and until one that is not answered
+ * breaks it. The net below the owners' heartbeats, for a peer that vanished without a word. gRPC
+ * reads sockets only inside kelp_rpc_loop_run(), so that a program which computes for longer than
+ * the second number without running its loop is cut off.
+ */
+#define KELP_RPC_KEEPALIVE_MS         1000
+#define KELP_RPC_KEEPALIVE_TIMEOUT_MS 5000
+/* Milliseconds of back-off between connection attempts: a restarted shard is found in well under
+ * 0.1 s (measured 45-75 ms); gRPC's own default takes 1.5 s. */
+#define KELP_RPC_BACKOFF_FIRST_MS 50
+#define KELP_RPC_BACKOFF_MIN_MS   100
+#define KELP_RPC_BACKOFF_MAX_MS   200
+/* Bytes of an HTTP/2 frame, of read-ahead for a stream, and of one socket read. Larger frames and
+ * reads mean fewer system calls for each 4 MiB piece; beyond these nothing is gained. */
+#define KELP_RPC_FRAME_BYTES     (1 << 20)
+#define KELP_RPC_LOOKAHEAD_BYTES (8 << 20)
+#define KELP_RPC_READ_BYTES      (1 << 20)
+#define KELP_RPC_READ_BYTES_MAX  (4 << 20)
+/* New calls that a server has asked gRPC for at one time; more only queue inside gRPC. */
+#define KELP_RPC_ACCEPTS 4
+
 #endif

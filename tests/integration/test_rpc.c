@@ -1,0 +1,308 @@
+/* Streams and unary calls between a client and a server in one process and one loop. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "common/rpc.h"
+
+#define BYTES_MAX (16u << 20)
+
+/* ---- a server that echoes ----------------------------------------------------------------------
+ */
+
+struct side {
+    struct kelp_rpc_stream *stream;
+    unsigned messages;
+    size_t bytes;
+    unsigned closed;
+    kelp_status status;
+    char text[600];
+    bool quiet; /* do not echo */
+    unsigned send_on_accept;
+    struct kelp_rpc_message *last;
+};
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct side *side = user;
+
+    ck_assert_ptr_eq(stream, side->stream);
+    side->closed++;
+    side->status = status;
+    (void)snprintf(side->text, sizeof(side->text), "%s", text);
+}
+
+static void on_server_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                              void *user)
+{
+    struct side *side = user;
+
+    side->messages++;
+    side->bytes += kelp_rpc_message_length(message);
+    if (!side->quiet) {
+        kelp_rpc_message_ref(message);
+        ck_assert_int_eq(kelp_rpc_stream_send(stream, message), KELP_OK);
+    }
+}
+
+static void on_client_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                              void *user)
+{
+    struct side *side = user;
+
+    (void)stream;
+    side->messages++;
+    side->bytes += kelp_rpc_message_length(message);
+    kelp_rpc_message_ref(message);
+    kelp_rpc_message_unref(side->last);
+    side->last = message;
+}
+
+static const struct kelp_rpc_stream_events server_events = {on_server_message, on_closed};
+static const struct kelp_rpc_stream_events client_events = {on_client_message, on_closed};
+
+static struct kelp_rpc_message *text_message(const char *text)
+{
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    ck_assert_ptr_nonnull(message);
+    ck_assert_int_eq(kelp_rpc_message_copy(message, text, strlen(text)), KELP_OK);
+    return message;
+}
+
+static const struct kelp_rpc_stream_events *accept_echo(struct kelp_rpc_stream *stream,
+                                                        void *server_user, void **ret_user)
+{
+    struct side *side = server_user;
+
+    side->stream = stream;
+    *ret_user = side;
+    for (unsigned i = 0; i < side->send_on_accept; i++) {
+        ck_assert_int_eq(kelp_rpc_stream_send(stream, text_message("hello")), KELP_OK);
+    }
+    return &server_events;
+}
+
+static const struct kelp_rpc_stream_events *accept_never(struct kelp_rpc_stream *stream,
+                                                         void *server_user, void **ret_user)
+{
+    (void)stream;
+    (void)server_user;
+    (void)ret_user;
+    return NULL;
+}
+
+static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                       void *server_user)
+{
+    (void)server_user;
+    kelp_rpc_message_ref(message);
+    kelp_rpc_request_answer(request, message);
+}
+
+static void unary_refuse(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                         void *server_user)
+{
+    (void)message;
+    (void)server_user;
+    kelp_rpc_request_fail(request, KELP_ERR_OLD_GENERATION, "generation 1 is over");
+}
+
+static const struct kelp_rpc_method methods[] = {
+    {.path = "/test/Echo", .accept = accept_echo},
+    {.path = "/test/Never", .accept = accept_never},
+    {.path = "/test/Unary", .unary = unary_echo},
+    {.path = "/test/Refuse", .unary = unary_refuse},
+};
+
+static struct kelp_rpc_loop *loop;
+static struct kelp_rpc_server *server;
+static struct kelp_rpc_channel *channel;
+static struct side at_server;
+static struct side at_client;
+static char address[64];
+
+static void setup(void)
+{
+    struct kelp_error error = {0};
+    struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+                                              .message_bytes_max = BYTES_MAX,
+                                              .methods = methods,
+                                              .method_count = KELP_ARRAY_COUNT(methods),
+                                              .user = &at_server};
+
+    kelp_rpc_global_init();
+    at_server = (struct side){0};
+    at_client = (struct side){0};
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
+    ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
+                  error.text);
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", kelp_rpc_server_port(server));
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, &error), KELP_OK);
+}
+
+static void teardown(void)
+{
+    kelp_rpc_message_unref(at_client.last);
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_server_close(server);
+    kelp_rpc_loop_destroy(loop);
+    kelp_rpc_global_fini();
+}
+
+static void open_stream(const char *path, uint32_t first_message_ms)
+{
+    ck_assert_int_eq(kelp_rpc_stream_open(channel, path, first_message_ms, &client_events,
+                                          &at_client, &at_client.stream, NULL),
+                     KELP_OK);
+}
+
+/* Runs the loop until condition holds; 10 s are only reached by a failure. */
+#define RUN_UNTIL(condition)                                                                       \
+    do {                                                                                           \
+        for (int turns = 0; !(condition) && turns < 100000; turns++) {                             \
+            (void)kelp_rpc_loop_run(loop, 10);                                                     \
+        }                                                                                          \
+        ck_assert(condition);                                                                      \
+    } while (0)
+
+/* ---- tests -------------------------------------------------------------------------------------
+ */
+
+/* What is sent comes back, in order, and an orderly close is seen as such by both. */
+START_TEST(echo)
+{
+    open_stream("/test/Echo", 2000);
+    for (unsigned i = 0; i < 100; i++) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "number %u", i);
+        ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message(text)), KELP_OK);
+    }
+    RUN_UNTIL(at_client.messages == 100);
+    struct kelp_rpc_segment segment = kelp_rpc_message_segment(at_client.last, 0);
+    ck_assert_uint_eq(segment.length, 9);
+    ck_assert_mem_eq(segment.bytes, "number 99", 9);
+    kelp_rpc_stream_close(at_client.stream, KELP_OK, NULL);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("late")), KELP_ERR_CLOSED);
+    RUN_UNTIL(at_client.closed == 1 && at_server.closed == 1);
+    ck_assert_int_eq(at_client.status, KELP_OK);
+    ck_assert_int_eq(at_server.status, KELP_OK);
+}
+END_TEST
+
+/* A server may send from inside accept, and its status and text reach the client exactly. */
+START_TEST(server_closes)
+{
+    at_server.send_on_accept = 3;
+    open_stream("/test/Echo", 2000);
+    RUN_UNTIL(at_client.messages == 3);
+    kelp_rpc_stream_close(at_server.stream, KELP_ERR_MISMATCH, "other job: \"b\"\n100 %");
+    RUN_UNTIL(at_client.closed == 1 && at_server.closed == 1);
+    ck_assert_int_eq(at_client.status, KELP_ERR_MISMATCH);
+    ck_assert_str_eq(at_client.text, "other job: \"b\"\n100 %");
+    ck_assert_int_eq(at_server.status, KELP_ERR_MISMATCH);
+}
+END_TEST
+
+/* A refused stream and an unknown path are told apart from a peer that is away. */
+START_TEST(refused)
+{
+    open_stream("/test/Never", 2000);
+    RUN_UNTIL(at_client.closed == 1);
+    ck_assert_int_eq(at_client.status, KELP_ERR_UNSUPPORTED);
+    open_stream("/test/None", 2000);
+    RUN_UNTIL(at_client.closed == 2);
+    ck_assert_int_eq(at_client.status, KELP_ERR_UNSUPPORTED);
+    ck_assert_str_eq(at_client.text, "no such method");
+}
+END_TEST
+
+static unsigned ticks;
+static void tick(void *user)
+{
+    (void)user;
+    ticks++;
+}
+
+/* Timers repeat and stop; posts and wakes make a waiting loop return. */
+START_TEST(timers_and_posts)
+{
+    struct kelp_rpc_timer *timer = NULL;
+
+    ticks = 0;
+    ck_assert_int_eq(kelp_rpc_timer_start(loop, 5, tick, NULL, &timer), KELP_OK);
+    RUN_UNTIL(ticks == 3);
+    kelp_rpc_timer_stop(timer);
+    ck_assert(!kelp_rpc_loop_run(loop, 20));
+    ck_assert_uint_eq(ticks, 3);
+    ck_assert_int_eq(kelp_rpc_loop_post(loop, tick, NULL), KELP_OK);
+    ck_assert(kelp_rpc_loop_run(loop, -1));
+    ck_assert_uint_eq(ticks, 4);
+    kelp_rpc_loop_wake(loop);
+    ck_assert(kelp_rpc_loop_run(loop, -1));
+    ck_assert(!kelp_rpc_loop_run(loop, 0));
+    ck_assert(!kelp_rpc_loop_run_spin(loop, 100, 1));
+}
+END_TEST
+
+static void *run_loop(void *user)
+{
+    atomic_bool *stop = user;
+
+    while (!atomic_load(stop)) {
+        (void)kelp_rpc_loop_run(loop, 20);
+    }
+    return NULL;
+}
+
+/* A unary call needs no running loop on its side; the answer or the exact status comes back. */
+START_TEST(unary)
+{
+    atomic_bool stop = false;
+    pthread_t thread;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error = {0};
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_loop, &stop), 0);
+    ck_assert_int_eq(
+        kelp_rpc_call(channel, "/test/Unary", text_message("ping"), 2000, &answer, &error),
+        KELP_OK);
+    ck_assert_uint_eq(kelp_rpc_message_length(answer), 4);
+    kelp_rpc_message_unref(answer);
+    ck_assert_int_eq(
+        kelp_rpc_call(channel, "/test/Refuse", text_message("ping"), 2000, &answer, &error),
+        KELP_ERR_OLD_GENERATION);
+    ck_assert_ptr_nonnull(strstr(error.text, "generation 1 is over"));
+    ck_assert_int_eq(
+        kelp_rpc_call(channel, "/test/None", text_message("ping"), 2000, &answer, &error),
+        KELP_ERR_UNSUPPORTED);
+    atomic_store(&stop, true);
+    (void)pthread_join(thread, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc");
+    TCase *basic = tcase_create("basic");
+
+    tcase_add_checked_fixture(basic, setup, teardown);
+    tcase_set_timeout(basic, 30);
+    tcase_add_test(basic, echo);
+    tcase_add_test(basic, server_closes);
+    tcase_add_test(basic, refused);
+    tcase_add_test(basic, timers_and_posts);
+    tcase_add_test(basic, unary);
+    suite_add_tcase(suite, basic);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
