@@ -1,0 +1,128 @@
+/*
+ * A small graph of operators with automatic differentiation. A model builds it once, from its
+ * hyper-parameters; shapes are checked while it grows, memory is planned and allocated by
+ * kelp_graph_finish(), and from then on running it allocates nothing.
+ *
+ * Values either belong to samples (the input and all that follows from it: [n][shape], n at most
+ * batch_max) or are parameters ([shape]). Parameters live in memory that the caller binds; each
+ * run writes a parameter's gradient over what was there.
+ *
+ * Building: every function that adds a node returns its number, or KELP_GRAPH_NONE when something
+ * does not fit. The first such failure is kept, later calls with KELP_GRAPH_NONE do nothing, and
+ * kelp_graph_finish() reports it, so that a model reads as a list of layers. `name` is the layer's
+ * name in error texts, for parameters PyTorch's parameter name.
+ *
+ * Threads: one caller per graph at a time.
+ */
+#ifndef KELP_WORKER_GRAPH_H
+#define KELP_WORKER_GRAPH_H
+
+#include <stdint.h>
+
+#include "common/control.h"
+#include "common/plan.h"
+#include "common/status.h"
+#include "kernels/device.h"
+
+#define KELP_GRAPH_NONE      UINT32_MAX
+#define KELP_GRAPH_NODES_MAX (4u * KELP_PLAN_TENSORS_MAX)
+
+struct kelp_graph;
+
+/* Dimensions, of one sample where the value belongs to samples. Rank 0 is a single number. */
+struct kelp_shape {
+    uint32_t rank;
+    uint64_t dims[KELP_TENSOR_RANK_MAX];
+};
+
+/* stream is borrowed until the graph is destroyed. NULL: out of memory. */
+struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_max);
+/* Does nothing for NULL. */
+void kelp_graph_destroy(struct kelp_graph *graph);
+
+/* The samples' input; exactly one. */
+uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
+                          const struct kelp_shape *shape);
+/* A parameter with initial values uniform in [-bound, bound). */
+uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, float bound);
+
+/* y[..., out] = x[..., in] weight[out, in]^T + bias[out]. */
+uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
+                           uint32_t bias);
+/* y[g, out] = x[g, in] weights[g][out, in]^T + biases[g][out], for each of the groups g, as many as
+ * x has rows. */
+uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, uint32_t x,
+                                   const uint32_t *weights, const uint32_t *biases,
+                                   uint32_t group_count);
+/* y = max(x, 0) */
+uint32_t kelp_graph_relu(struct kelp_graph *graph, const char *name, uint32_t x);
+/* Moving average along the last dimension, kernel_size odd, ends repeated (kernels/device.h). */
+uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, uint32_t x,
+                                   uint32_t kernel_size);
+/* y = a + b and y = a - b, of one shape. */
+uint32_t kelp_graph_add(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
+uint32_t kelp_graph_subtract(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
+/* y[..., c, r] = x[..., r, c] */
+uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32_t x);
+
+/* Keep a failure of the caller's own as if a layer had failed. Returns KELP_GRAPH_NONE. */
+uint32_t kelp_graph_fail(struct kelp_graph *graph, kelp_status status, const char *format, ...)
+    KELP_PRINTF(3, 4);
+
+/* The shape of a node; NULL for KELP_GRAPH_NONE. Borrowed until the next node is added. */
+const struct kelp_shape *kelp_graph_shape(const struct kelp_graph *graph, uint32_t node);
+/* "[3, 4]"; "[]" for rank 0. Truncated where text is too short. */
+void kelp_shape_print(const struct kelp_shape *shape, char *text, size_t text_bytes);
+bool kelp_shape_equal(const struct kelp_shape *a, const struct kelp_shape *b);
+
+/*
+ * Name the output and the loss, plan and allocate.
+ *
+ * target       shape of one sample's target, equal to the output's.
+ *
+ * Errors: the first failure of building; KELP_ERR_INVALID (output and target differ in shape, a
+ *         parameter that the output does not depend on), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
+                              const struct kelp_shape *target, enum kelp_loss_kind loss,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* All that follows needs a finished graph. */
+
+/* Parameters in the order in which they were declared; init is KELP_INIT_UNIFORM, offset 0. */
+uint32_t kelp_graph_parameter_count(const struct kelp_graph *graph);
+void kelp_graph_parameter_tensor(const struct kelp_graph *graph, uint32_t index,
+                                 struct kelp_tensor *ret_tensor);
+/* value and gradient are device memory, borrowed until bound again; gradient may be NULL when
+ * kelp_graph_train() is not called. */
+void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *value, float *gradient);
+
+/* Bytes of device memory that the plan takes. */
+size_t kelp_graph_memory(const struct kelp_graph *graph);
+
+/*
+ * Run forward and, with KELP_GRAPH_TRAIN, the loss's gradient and backward, on count samples.
+ *
+ * input, target  host memory, borrowed until return; target is NULL with KELP_GRAPH_FORWARD.
+ * count          at most batch_max.
+ * batch_total    what the gradient is divided by; read with KELP_GRAPH_TRAIN alone.
+ * output         host memory for the output, or NULL.
+ * sums           the metrics of these samples, set on success; NULL with KELP_GRAPH_FORWARD.
+ *
+ * Errors: KELP_ERR_LIMIT, KELP_ERR_DEVICE.
+ */
+enum kelp_graph_mode { KELP_GRAPH_FORWARD, KELP_GRAPH_EVALUATE, KELP_GRAPH_TRAIN };
+struct kelp_graph_run {
+    enum kelp_graph_mode mode;
+    const float *input;
+    const float *target;
+    uint32_t count;
+    double batch_total;
+    float *output;
+    double *sums; /* float64[KELP_METRIC_COUNT] */
+};
+kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

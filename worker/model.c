@@ -1,0 +1,225 @@
+#include "worker/model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "worker/model_private.h"
+
+struct kelp_model {
+    struct kelp_device *device;
+    struct kelp_stream *stream;
+    struct kelp_graph *graph;
+    uint32_t batch_max;
+    uint64_t input_count; /* elements of one sample */
+    uint64_t target_count;
+    struct kelp_tensor *tensors;
+    uint32_t tensor_count;
+    bool bound;
+    bool gradient_bound;
+};
+
+struct kelp__linear kelp__linear_parameters(struct kelp_graph *graph, const char *name, uint64_t in,
+                                            uint64_t out)
+{
+    char parameter_name[KELP_TENSOR_NAME_MAX + 1];
+    const struct kelp_shape weight_shape = {.rank = 2, .dims = {out, in}};
+    const struct kelp_shape bias_shape = {.rank = 1, .dims = {out}};
+    /* torch.nn.Linear.reset_parameters(): kaiming_uniform_(a=sqrt(5)) comes to this, too. */
+    const float bound = (float)(1.0 / sqrt((double)in));
+    struct kelp__linear linear;
+    (void)snprintf(parameter_name, sizeof(parameter_name), "%s.weight", name);
+    linear.weight = kelp_graph_parameter(graph, parameter_name, &weight_shape, bound);
+    (void)snprintf(parameter_name, sizeof(parameter_name), "%s.bias", name);
+    linear.bias = kelp_graph_parameter(graph, parameter_name, &bias_shape, bound);
+    return linear;
+}
+
+static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
+                         const struct kelp_sample_shape *shape, struct kelp_error *reterr)
+{
+    kelp__model_build *const builders[] = {
+        [KELP_MODEL_MLP] = kelp__mlp_build,
+        [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
+    };
+    assert((size_t)job->model.kind < KELP_ARRAY_COUNT(builders));
+    struct kelp_shape target = {0};
+    const uint32_t output = builders[job->model.kind](model->graph, job, shape, &target);
+    return kelp_graph_finish(model->graph, output, &target, job->train.loss, reterr);
+}
+
+static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,
+                                struct kelp_error *reterr)
+{
+    model->tensor_count = kelp_graph_parameter_count(model->graph);
+    if (model->tensor_count > KELP_PLAN_TENSORS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the model has %u parameter tensors, over %d",
+                         model->tensor_count, KELP_PLAN_TENSORS_MAX);
+    }
+    model->tensors = calloc(model->tensor_count, sizeof(*model->tensors));
+    if (model->tensors == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        kelp_graph_parameter_tensor(model->graph, i, &model->tensors[i]);
+        if (job->model.init[0] != '\0') {
+            model->tensors[i].init = KELP_INIT_FILE;
+            model->tensors[i].init_a = 0.0f;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status device_create(const struct kelp_job *job, struct kelp_device **ret,
+                                 struct kelp_error *reterr)
+{
+    switch (job->cluster.device) {
+    case KELP_DEVICE_CPU:
+        return kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
+    }
+    return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
+}
+
+kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                              uint32_t batch_max, struct kelp_model **ret,
+                              struct kelp_error *reterr)
+{
+    if (shape->input_rank > KELP_SAMPLE_RANK_MAX || shape->target_rank > KELP_SAMPLE_RANK_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "samples have over %d dimensions",
+                         KELP_SAMPLE_RANK_MAX);
+    }
+    struct kelp_model *model = calloc(1, sizeof(*model));
+    if (model == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    model->batch_max = batch_max;
+    model->input_count = kelp_sample_input_count(shape);
+    model->target_count = kelp_sample_target_count(shape);
+    kelp_status status = device_create(job, &model->device, reterr);
+    if (status == KELP_OK) {
+        status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    }
+    if (status == KELP_OK) {
+        model->graph = kelp_graph_create(model->stream, batch_max);
+        status = model->graph != NULL ? build(model, job, shape, reterr)
+                                      : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    if (status == KELP_OK) {
+        status = list_tensors(model, job, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_model_destroy(model);
+        return status;
+    }
+    *ret = model;
+    return KELP_OK;
+}
+
+void kelp_model_destroy(struct kelp_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    kelp_graph_destroy(model->graph);
+    if (model->device != NULL) {
+        model->device->table->stream_destroy(model->stream);
+        model->device->table->destroy(model->device);
+    }
+    free(model->tensors);
+    free(model);
+}
+
+const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uint32_t *ret_count)
+{
+    *ret_count = model->tensor_count;
+    return model->tensors;
+}
+
+void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
+                     const float *flat_weights, float *flat_gradient)
+{
+    assert(plan->tensor_count == model->tensor_count);
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        const uint64_t offset = plan->tensors[i].offset;
+        assert(plan->tensors[i].elem_count == model->tensors[i].elem_count);
+        assert(offset + plan->tensors[i].elem_count <= plan->flat_count);
+        kelp_graph_bind(model->graph, i, flat_weights + offset,
+                        flat_gradient == NULL ? NULL : flat_gradient + offset);
+    }
+    model->bound = true;
+    model->gradient_bound = flat_gradient != NULL;
+}
+
+kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             struct kelp_error *reterr)
+{
+    assert(model->gradient_bound);
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_TRAIN,
+        .input = input,
+        .target = target,
+        .count = count,
+        .batch_total = batch_total,
+        .sums = sums,
+    };
+    return kelp_graph_run(model->graph, &run, reterr);
+}
+
+/* run, batch_max samples at a time; its sums are added up in order. */
+static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run run, uint32_t count,
+                              struct kelp_error *reterr)
+{
+    assert(model->bound);
+    double total[KELP_METRIC_COUNT] = {0}, piece[KELP_METRIC_COUNT] = {0};
+    double *sums = run.sums;
+    run.sums = piece;
+    for (uint32_t done = 0; done < count; done += run.count) {
+        run.count = count - done < model->batch_max ? count - done : model->batch_max;
+        const kelp_status status = kelp_graph_run(model->graph, &run, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        for (uint32_t i = 0; i < KELP_METRIC_COUNT; i++) {
+            total[i] += piece[i];
+        }
+        run.input += run.count * model->input_count;
+        run.target = run.target == NULL ? NULL : run.target + run.count * model->target_count;
+        run.output = run.output == NULL ? NULL : run.output + run.count * model->target_count;
+    }
+    if (sums != NULL) {
+        memcpy(sums, total, sizeof(total));
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
+                                uint32_t count, double sums[KELP_METRIC_COUNT],
+                                struct kelp_error *reterr)
+{
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_EVALUATE, .input = input, .target = target, .sums = sums};
+    return run_pieces(model, run, count, reterr);
+}
+
+kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,
+                               float *output, struct kelp_error *reterr)
+{
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_FORWARD, .input = input, .output = output};
+    return run_pieces(model, run, count, reterr);
+}
+
+kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,
+                                    uint64_t *ret_answer, struct kelp_error *reterr)
+{
+    char kind[KELP_COMPUTE_KIND_SIZE];
+    const kelp_status status = kelp_compute_kind(model->device, kind, ret_answer, reterr);
+    if (status == KELP_OK) {
+        (void)snprintf(text, text_bytes, "%s", kind);
+    }
+    return status;
+}

@@ -1,0 +1,28 @@
+/* The models that worker/model.c knows: each builds its graph from the job and the shape. */
+#ifndef KELP_WORKER_MODEL_PRIVATE_H
+#define KELP_WORKER_MODEL_PRIVATE_H
+
+#include "worker/graph.h"
+#include "worker/model.h"
+
+/*
+ * Add the model's input, parameters and layers. ret_target is the target's shape as the model sees
+ * it (the same elements as shape's target). Returns the output's node; failures stay in the graph.
+ */
+typedef uint32_t kelp__model_build(struct kelp_graph *graph, const struct kelp_job *job,
+                                   const struct kelp_sample_shape *shape,
+                                   struct kelp_shape *ret_target);
+
+kelp__model_build kelp__mlp_build;
+kelp__model_build kelp__dlinear_build;
+
+/* PyTorch's nn.Linear with its default initial values: parameters "<name>.weight" [out, in] and
+ * "<name>.bias" [out], both uniform in +-1/sqrt(in). */
+struct kelp__linear {
+    uint32_t weight;
+    uint32_t bias;
+};
+struct kelp__linear kelp__linear_parameters(struct kelp_graph *graph, const char *name, uint64_t in,
+                                            uint64_t out);
+
+#endif
