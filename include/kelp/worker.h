@@ -1,0 +1,97 @@
+/*
+ * The worker as a library: take part in a job from any program.
+ *
+ *     kelp_worker_open()   find etcd and the job
+ *     kelp_worker_join()   tell the coordinator the plan derived from the job's data and model
+ *     loop:
+ *         kelp_worker_next()   blocks until there are lanes to compute, with the weights they need
+ *         kelp_worker_push()   hands over the sum of an aligned range of those lanes
+ *
+ * A worker keeps no state that matters: it can be killed at any moment, and what it pushes twice is
+ * dropped. All functions are called from one thread. Everything else (streams, reconnection, maps,
+ * generations, resending) happens inside kelp_worker_next().
+ */
+#ifndef KELP_WORKER_H
+#define KELP_WORKER_H
+
+#include <stdint.h>
+
+#include "common/control.h"
+#include "common/job.h"
+#include "common/plan.h"
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct kelp_worker;
+struct kelp_gradient; /* worker/gradients.h */
+
+struct kelp_worker_options {
+    const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
+    const char *job;
+    const char *id; /* unique in the job; a second one of the same id replaces the first */
+};
+
+/*
+ * Connect to etcd and read the job's specification; waits until both are there and says so in the
+ * log. *stop, when not NULL, ends the wait with KELP_ERR_TIMEOUT.
+ * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_worker_open(const struct kelp_worker_options *options, const volatile bool *stop,
+                             struct kelp_worker **ret_worker,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+/* Leave the job. NULL does nothing. */
+void kelp_worker_close(struct kelp_worker *worker);
+
+/* Borrowed until close. */
+const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker);
+
+/* plan is borrowed until close. Called once, before kelp_worker_next(). */
+kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan *plan,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Lanes [lane_first, lane_first + lane_count) of the entry `word`, to be computed from weights. */
+struct kelp_work {
+    struct kelp_control_word word;
+    const float *weights; /* float32[plan->flat_count], w_v; until the next kelp_worker_next() */
+    uint32_t lane_first;
+    uint32_t lane_count;
+};
+
+/*
+ * Wait for work. Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (*stop became true;
+ * stop may be NULL), KELP_ERR_MISMATCH and others (the coordinator refuses this worker; the text
+ * says why).
+ */
+kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *stop,
+                             struct kelp_work *ret_work, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Make a blocked kelp_worker_next() look at *stop. Any thread, not a signal handler. */
+void kelp_worker_wake(struct kelp_worker *worker);
+
+/* A buffer for a lane's or node's gradient; NULL: out of memory. Transferred to kelp_worker_push(),
+ * or given back with kelp_gradient_unref(). */
+struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker);
+
+struct kelp_node {
+    uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
+    uint32_t lane_count;
+    struct kelp_gradient *gradient; /* transferred, also on an error */
+    const char *digest; /* of the weights, when word.digest_due and lane_first is 0; else NULL */
+};
+
+/* Hand over a node of the work returned last. It is sent by the next kelp_worker_next(). */
+kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Send what was pushed to the first shard alone, now: fault injection, to die with a step half
+ * sent. */
+void kelp_worker_send_half(struct kelp_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

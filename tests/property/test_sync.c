@@ -1,0 +1,317 @@
+/*
+ * A worker never works on weights of two different steps, and whatever is lost, late, doubled or
+ * killed, the workers together bring every partition to the end: a small cluster of model
+ * partitions and real kelp_sync objects on a network that is a bag of messages.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/sync.h"
+
+#define PARTITIONS 3
+#define WORKERS    3
+#define LANES      2
+#define BAG_MAX    4096
+
+static const enum kelp_step_kind entries[] = {
+    KELP_STEP_TRAIN,  KELP_STEP_TRAIN,         KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST,
+    KELP_STEP_TRAIN,  KELP_STEP_EVALUATE_TEST, KELP_STEP_TRAIN,        KELP_STEP_TRAIN,
+    KELP_STEP_FINISH, KELP_STEP_DONE,
+};
+#define LAST (KELP_ARRAY_COUNT(entries) - 1)
+
+struct message {
+    enum { PUSH, PULL, ANSWER } kind;
+    unsigned worker;
+    unsigned life; /* of the worker: messages to an older one are lost */
+    uint32_t partition;
+    uint64_t version; /* PUSH */
+    uint32_t lane;
+    struct kelp_sync_pull pull;
+    struct kelp_sync_answer answer;
+    struct kelp_control_word word;
+};
+
+struct partition {
+    uint64_t step;
+    uint64_t version; /* partition 0 */
+    unsigned pending; /* lanes */
+    struct message waiting[WORKERS];
+    bool has_waiting[WORKERS];
+};
+
+struct worker {
+    struct kelp_sync *sync;
+    unsigned life;
+    uint64_t next[PARTITIONS];
+    uint64_t held[PARTITIONS];
+    bool working;
+    struct kelp_control_word word;
+};
+
+struct world {
+    uint32_t random;
+    struct partition partitions[PARTITIONS];
+    struct worker workers[WORKERS];
+    struct message bag[BAG_MAX];
+    size_t bag_count;
+    unsigned crashes;
+};
+
+static uint32_t draw(struct world *world, uint32_t below)
+{
+    world->random = world->random * 1664525u + 1013904223u;
+    return (uint32_t)(((uint64_t)(world->random >> 8) * below) >> 24);
+}
+
+static uint64_t step_of(uint64_t version)
+{
+    uint64_t step = 0;
+    for (uint64_t v = 0; v < version; v++) {
+        step += entries[v] == KELP_STEP_TRAIN;
+    }
+    return step;
+}
+
+static uint64_t train_version(uint64_t step)
+{
+    uint64_t v = 0;
+    while (!(entries[v] == KELP_STEP_TRAIN && step_of(v) == step)) {
+        v++;
+    }
+    return v;
+}
+
+static void post(struct world *world, const struct message *message)
+{
+    ck_assert_uint_lt(world->bag_count, BAG_MAX);
+    world->bag[world->bag_count++] = *message;
+}
+
+static struct kelp_control_word word_at(uint64_t version)
+{
+    return (struct kelp_control_word){
+        .version = version, .step = step_of(version), .kind = entries[version]};
+}
+
+static void answer(struct world *world, const struct message *pull, kelp_status status,
+                   uint64_t step)
+{
+    struct partition *partition = &world->partitions[pull->partition];
+    struct message message = *pull;
+    message.kind = ANSWER;
+    message.answer = (struct kelp_sync_answer){
+        .partition = pull->partition,
+        .status = status,
+        .step = step,
+        .current_step = partition->step,
+        .has_weights = status == KELP_OK && !(pull->pull.holds && pull->pull.held_step == step),
+    };
+    if (pull->partition == 0 && status == KELP_OK) {
+        message.word = word_at(step == partition->step ? partition->version : train_version(step));
+    }
+    post(world, &message);
+}
+
+static void serve(struct world *world, const struct message *pull)
+{
+    struct partition *partition = &world->partitions[pull->partition];
+    bool current =
+        pull->pull.mode == KELP_SYNC_PULL_CURRENT ||
+        (pull->pull.mode == KELP_SYNC_PULL_VERSION && partition->version >= pull->pull.version);
+
+    if (current) {
+        answer(world, pull, KELP_OK, partition->step);
+    } else if (pull->pull.mode == KELP_SYNC_PULL_VERSION || pull->pull.step > partition->step) {
+        partition->waiting[pull->worker] = *pull;
+        partition->has_waiting[pull->worker] = true;
+    } else if (pull->pull.step + 1 >= partition->step) {
+        answer(world, pull, KELP_OK, pull->pull.step);
+    } else {
+        answer(world, pull, KELP_ERR_NOT_FOUND, 0);
+    }
+}
+
+static void take_push(struct world *world, const struct message *push)
+{
+    struct partition *partition = &world->partitions[push->partition];
+    bool fits = push->partition == 0 ? push->version == partition->version
+                                     : push->word.step == partition->step &&
+                                           entries[push->version] == KELP_STEP_TRAIN;
+    if (!fits) {
+        ck_assert_msg(push->word.step <= partition->step, "a push from the future");
+        return;
+    }
+    partition->pending |= 1u << push->lane;
+    if (partition->pending != (1u << LANES) - 1) {
+        return;
+    }
+    partition->pending = 0;
+    partition->step += entries[push->version] == KELP_STEP_TRAIN;
+    partition->version += push->partition == 0;
+    for (unsigned w = 0; w < WORKERS; w++) {
+        if (partition->has_waiting[w]) {
+            partition->has_waiting[w] = false;
+            serve(world, &partition->waiting[w]);
+        }
+    }
+}
+
+static void send_pulls(struct world *world, unsigned w)
+{
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        struct message message = {
+            .kind = PULL, .worker = w, .life = world->workers[w].life, .partition = p};
+        if (kelp_sync_pull(world->workers[w].sync, p, &message.pull)) {
+            post(world, &message);
+        }
+    }
+}
+
+/* One random lane: the assignment is only advice, and every lane is drawn some time. */
+static void push_lane(struct world *world, unsigned w)
+{
+    struct worker *worker = &world->workers[w];
+    uint32_t lane = draw(world, LANES);
+    uint32_t partition_count = worker->word.kind == KELP_STEP_TRAIN ? PARTITIONS : 1;
+    for (uint32_t p = 0; p < partition_count; p++) {
+        struct message push = {
+            .kind = PUSH,
+            .worker = w,
+            .life = worker->life,
+            .partition = p,
+            .version = worker->word.version,
+            .lane = lane,
+            .word = worker->word,
+        };
+        post(world, &push);
+    }
+}
+
+static void work(struct world *world, unsigned w)
+{
+    struct worker *worker = &world->workers[w];
+    bool swap;
+
+    if (kelp_sync_complete(worker->sync, &worker->word, &swap)) {
+        if (swap) {
+            memcpy(worker->held, worker->next, sizeof(worker->held));
+        }
+        for (uint32_t p = 0; p < PARTITIONS; p++) {
+            ck_assert_uint_eq(worker->held[p], worker->word.step);
+        }
+        worker->working = true;
+    }
+    if (worker->working && worker->word.kind != KELP_STEP_DONE) {
+        push_lane(world, w);
+        if (kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING && draw(world, 2)) {
+            kelp_sync_next(worker->sync);
+        }
+    }
+    send_pulls(world, w);
+}
+
+static void deliver(struct world *world)
+{
+    size_t at = draw(world, (uint32_t)world->bag_count);
+    struct message message = world->bag[at];
+    bool doubled = draw(world, 8) == 0;
+    if (!doubled) {
+        world->bag[at] = world->bag[--world->bag_count];
+    }
+    struct worker *worker = &world->workers[message.worker];
+    switch (message.kind) {
+    case PUSH:
+        take_push(world, &message);
+        break;
+    case PULL:
+        serve(world, &message);
+        break;
+    case ANSWER:
+        if (message.life != worker->life) {
+            break;
+        }
+        message.answer.word =
+            message.partition == 0 && message.answer.status == KELP_OK ? &message.word : NULL;
+        if (kelp_sync_take(worker->sync, &message.answer) && message.answer.has_weights) {
+            worker->next[message.partition] = message.answer.step;
+        }
+        break;
+    }
+}
+
+static void crash(struct world *world, unsigned w)
+{
+    struct worker *worker = &world->workers[w];
+    worker->life++;
+    worker->working = false;
+    kelp_sync_restart(worker->sync);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        world->partitions[p].has_waiting[w] = false;
+    }
+}
+
+/* A stream broke: its messages are lost, what is open is asked again. */
+static void cut(struct world *world, unsigned w, uint32_t p)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < world->bag_count; i++) {
+        if (world->bag[i].worker != w || world->bag[i].partition != p) {
+            world->bag[kept++] = world->bag[i];
+        }
+    }
+    world->bag_count = kept;
+    world->partitions[p].has_waiting[w] = false;
+    kelp_sync_reask(world->workers[w].sync, p);
+}
+
+START_TEST(every_partition_reaches_the_end)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    ck_assert_ptr_nonnull(world);
+    world->random = (uint32_t)_i * 2654435761u + 1;
+    for (unsigned w = 0; w < WORKERS; w++) {
+        world->workers[w].sync = kelp_sync_create(PARTITIONS);
+        ck_assert_ptr_nonnull(world->workers[w].sync);
+    }
+    unsigned events = 0;
+    while (world->partitions[0].version < LAST) {
+        ck_assert_msg(events++ < 200000, "stuck at version %llu",
+                      (unsigned long long)world->partitions[0].version);
+        uint32_t what = draw(world, 100);
+        if (what < 2 && world->crashes < 20) {
+            world->crashes++;
+            crash(world, draw(world, WORKERS));
+        } else if (what < 5) {
+            cut(world, draw(world, WORKERS), draw(world, PARTITIONS));
+        } else if (world->bag_count > 0 && (what < 70 || world->bag_count > BAG_MAX / 2)) {
+            deliver(world);
+        } else {
+            work(world, draw(world, WORKERS));
+        }
+    }
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        ck_assert_uint_eq(step_of(LAST), world->partitions[p].step);
+    }
+    for (unsigned w = 0; w < WORKERS; w++) {
+        kelp_sync_destroy(world->workers[w].sync);
+    }
+    free(world);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sync");
+    TCase *tcase = tcase_create("cluster");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, every_partition_reaches_the_end, 0, 1000);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

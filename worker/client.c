@@ -1,0 +1,624 @@
+/*
+ * The worker library (include/kelp/worker.h): membership, shard links and sync put together.
+ *
+ * The version in progress has a word, whole weights in weights[current], and the nodes pushed so
+ * far, which are kept until w_{v+1} is whole (a shard that lost them gets them again). What follows
+ * gathers in weights[1 - current].
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/etcd.h"
+#include "common/log.h"
+#include "common/random_id.h"
+#include "kelp/worker.h"
+#include "worker/membership.h"
+#include "worker/shard_link.h"
+#include "worker/sync.h"
+
+#define ETCD_DEADLINE_MS 3000u
+#define SPIN_US          40u /* a blocked wake-up costs 70 to 400 us, a step a few hundred (bench/steps) */
+#define STAGGER_FLOATS   80u /* 320 bytes: see worker/gradients.c */
+
+struct kelp_worker {
+    struct kelp_worker_options options;
+    char id[KELP_JOB_NAME_MAX + 1];
+    char job_name[KELP_JOB_NAME_MAX + 1];
+    uint64_t incarnation;
+    struct kelp_etcd *etcd;
+    struct kelp_job_file *file;
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+    char *plan_text;
+    Kelp__V1__Hello hello;
+
+    struct kelp_rpc_loop *loop;
+    struct kelp_membership *membership;
+    int news; /* atomic: the membership has something to take */
+    struct kelp_worker_map *map;
+    struct kelp_shard_link **links; /* map->shard_count */
+    uint32_t link_count;
+
+    bool assigned;
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool spare; /* no lanes: does not follow the versions */
+
+    struct kelp_sync *sync;
+    float *memory;
+    float *weights[2];
+    unsigned current;
+    bool working; /* word is in progress, its weights are in weights[current] */
+    struct kelp_control_word word;
+    uint8_t computed[KELP_JOB_LANES_MAX]; /* lanes of word handed out or pushed */
+    struct kelp_pushed *pushed;           /* at most one for each lane */
+    size_t pushed_count;
+    struct kelp_gradient_pool *gradients;
+    uint64_t lanes_computed;
+    struct kelp_error failure; /* found inside a callback; reported by kelp_worker_next() */
+};
+
+/* ---- opening
+ * --------------------------------------------------------------------------------------- */
+
+/* Wait for /kelp/<job>/spec. Each attempt has a deadline; the reason is logged when it changes. */
+static kelp_status read_spec(struct kelp_worker *worker, const volatile bool *stop, char **ret_text,
+                             struct kelp_error *reterr)
+{
+    char key[sizeof("/kelp//spec") + KELP_JOB_NAME_MAX];
+    kelp_status told = KELP_OK;
+    (void)snprintf(key, sizeof(key), "/kelp/%s/spec", worker->job_name);
+    for (;;) {
+        struct kelp_etcd_range range;
+        struct kelp_error error;
+        kelp_status status = kelp_etcd_get(worker->etcd, key, ETCD_DEADLINE_MS, &range, &error);
+        if (status == KELP_OK && range.count == 1) {
+            *ret_text = range.pairs[0].value;
+            range.pairs[0].value = NULL;
+            kelp_etcd_range_fini(&range);
+            return KELP_OK;
+        }
+        if (status == KELP_OK) {
+            kelp_etcd_range_fini(&range);
+            status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "no job of that name yet");
+        }
+        if (status != told) {
+            kelp_log_warn("waiting for the job key=%s reason=\"%s\"", key, error.text);
+            told = status;
+        }
+        if (stop && *stop) {
+            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
+        }
+        struct timespec pause = {.tv_nsec = 100 * 1000 * 1000}; /* back-off between two attempts */
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+static kelp_status load_job(struct kelp_worker *worker, const volatile bool *stop,
+                            struct kelp_error *reterr)
+{
+    char *text = NULL;
+    kelp_status status = read_spec(worker, stop, &text, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    worker->file = kelp_job_file_create();
+    if (!worker->file) {
+        free(text);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "job: out of memory");
+    }
+    status = kelp_job_file_parse(worker->file, "spec", text, strlen(text), reterr);
+    free(text);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(worker->file, reterr);
+    }
+    worker->job = kelp_job_file_job(worker->file);
+    return status;
+}
+
+kelp_status kelp_worker_open(const struct kelp_worker_options *options, const volatile bool *stop,
+                             struct kelp_worker **ret_worker, struct kelp_error *reterr)
+{
+    struct kelp_worker *worker = calloc(1, sizeof(*worker));
+    if (!worker) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "worker: out of memory");
+    }
+    (void)snprintf(worker->id, sizeof(worker->id), "%s", options->id);
+    (void)snprintf(worker->job_name, sizeof(worker->job_name), "%s", options->job);
+    worker->options = *options;
+    kelp_status status = kelp_random_id(&worker->incarnation, reterr);
+    if (status == KELP_OK) {
+        status = kelp_etcd_open(options->etcd, &worker->etcd, reterr);
+    }
+    if (status == KELP_OK) {
+        status = load_job(worker, stop, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_rpc_loop_create(&worker->loop, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_worker_close(worker);
+        return status;
+    }
+    kelp__v1__hello__init(&worker->hello);
+    worker->hello.job = worker->job_name;
+    worker->hello.spec_digest = kelp_job_file_digest(worker->file);
+    worker->hello.id = worker->id;
+    worker->hello.incarnation = worker->incarnation;
+    worker->hello.protocol = 1;
+    *ret_worker = worker;
+    return KELP_OK;
+}
+
+const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
+{
+    return worker->job;
+}
+
+/* ---- the version in progress
+ * ------------------------------------------------------------------------- */
+
+static void drop_pushed(struct kelp_worker *worker)
+{
+    for (size_t i = 0; i < worker->pushed_count; i++) {
+        kelp_gradient_unref(worker->pushed[i].gradient);
+    }
+    worker->pushed_count = 0;
+    memset(worker->computed, 0, sizeof(worker->computed));
+}
+
+static void begin_version(struct kelp_worker *worker, const struct kelp_control_word *word,
+                          bool swap)
+{
+    drop_pushed(worker);
+    if (swap) {
+        worker->current = 1 - worker->current;
+    }
+    worker->word = *word;
+    worker->working = true;
+    kelp_membership_progress(worker->membership, worker->map->generation, word->version,
+                             worker->lanes_computed);
+}
+
+static void send_to(struct kelp_worker *worker, struct kelp_shard_link *link, bool resend,
+                    bool pulls)
+{
+    struct kelp_error error;
+    struct kelp_shard_link_batch batch = {
+        .word = worker->working ? &worker->word : NULL,
+        .pushed = worker->pushed,
+        .pushed_count = worker->pushed_count,
+        .resend = resend,
+        .sync = pulls ? worker->sync : NULL,
+    };
+    kelp_status status = kelp_shard_link_send(link, &batch, &error);
+    if (status != KELP_OK && worker->failure.status == KELP_OK) {
+        worker->failure = error;
+    }
+}
+
+/* Everything that was pushed since the last time, and every pull that is wanted. */
+static void send_all(struct kelp_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->link_count; i++) {
+        send_to(worker, worker->links[i], false, true);
+    }
+    for (size_t i = 0; i < worker->pushed_count; i++) {
+        worker->pushed[i].sent = true;
+    }
+}
+
+void kelp_worker_send_half(struct kelp_worker *worker)
+{
+    if (worker->link_count > 0) {
+        send_to(worker, worker->links[0], false, false);
+        for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
+        }
+    }
+}
+
+/* ---- link events
+ * --------------------------------------------------------------------------------------- */
+
+static void on_opened(struct kelp_shard_link *link, void *user)
+{
+    struct kelp_worker *worker = user;
+    uint32_t shard = kelp_shard_link_shard(link);
+    for (uint32_t p = 0; p < worker->map->partition_count; p++) {
+        if (worker->map->primary[p] == shard) {
+            kelp_sync_reask(worker->sync, p);
+        }
+    }
+    send_to(worker, link, true, true);
+}
+
+static bool word_decode(const struct kelp_worker *worker, const Kelp__V1__ControlWord *from,
+                        struct kelp_control_word *to)
+{
+    static const enum kelp_part part_of[] = {
+        [KELP_STEP_TRAIN] = KELP_PART_TRAIN,        [KELP_STEP_EVALUATE_VAL] = KELP_PART_VAL,
+        [KELP_STEP_EVALUATE_TEST] = KELP_PART_TEST, [KELP_STEP_FINISH] = KELP_PART_TRAIN,
+        [KELP_STEP_DONE] = KELP_PART_TRAIN,
+    };
+    if (from->kind < KELP_STEP_TRAIN || from->kind > KELP_STEP_DONE) {
+        return false;
+    }
+    uint64_t samples = worker->plan->samples[part_of[from->kind]];
+    if (from->sample_first > samples || from->sample_count > samples - from->sample_first) {
+        return false;
+    }
+    *to = (struct kelp_control_word){
+        .version = from->version,
+        .step = from->step,
+        .kind = (enum kelp_step_kind)from->kind,
+        .epoch = from->epoch,
+        .step_in_epoch = from->step_in_epoch,
+        .sample_first = from->sample_first,
+        .sample_count = from->sample_count,
+        .lr = from->lr,
+        .digest_due = from->digest_due,
+    };
+    return true;
+}
+
+static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
+                      const struct kelp_wire_payload *payload, void *user)
+{
+    struct kelp_worker *worker = user;
+    struct kelp_control_word word;
+    bool has_word = answer->partition == 0 && answer->word;
+    (void)link;
+
+    if (has_word && !word_decode(worker, answer->word, &word)) {
+        (void)kelp_fail(
+            &worker->failure, KELP_ERR_FORMAT,
+            "control word of version %llu (kind %u, samples %llu + %llu) does not fit the plan",
+            (unsigned long long)answer->word->version, answer->word->kind,
+            (unsigned long long)answer->word->sample_first,
+            (unsigned long long)answer->word->sample_count);
+        return;
+    }
+    if (answer->status == KELP_ERR_OLD_MAP_EPOCH || answer->status == KELP_ERR_OLD_GENERATION ||
+        answer->status == KELP_ERR_NOT_PRIMARY) {
+        kelp_log_info("pull refused partition=%u status=%s", answer->partition,
+                      kelp_status_name(answer->status));
+        return; /* a newer map is on its way from the coordinator */
+    }
+    struct kelp_sync_answer taken = {
+        .partition = answer->partition,
+        .status = (kelp_status)answer->status,
+        .step = answer->step,
+        .current_step = answer->current_step,
+        .has_weights = payload != NULL,
+        .word = has_word ? &word : NULL,
+    };
+    if (kelp_sync_take(worker->sync, &taken)) {
+        struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
+        kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
+                               worker->weights[1 - worker->current] + range.first);
+    }
+}
+
+static const struct kelp_shard_link_events link_events = {.opened = on_opened, .answer = on_answer};
+
+/* ---- maps
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static void close_links(struct kelp_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->link_count; i++) {
+        kelp_shard_link_close(worker->links[i]);
+    }
+    free(worker->links);
+    worker->links = NULL;
+    worker->link_count = 0;
+}
+
+static kelp_status open_links(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    worker->links = calloc(worker->map->shard_count, sizeof(*worker->links));
+    if (!worker->links) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "map: out of memory");
+    }
+    for (uint32_t i = 0; i < worker->map->shard_count; i++) {
+        struct kelp_shard_link_options options = {
+            .loop = worker->loop,
+            .hello = &worker->hello,
+            .map = worker->map,
+            .plan = worker->plan,
+            .shard = i,
+            .piece_bytes = worker->job->transport.piece_bytes,
+            .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
+            .events = &link_events,
+            .user = worker,
+        };
+        kelp_status status = kelp_shard_link_open(&options, &worker->links[i], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        worker->link_count = i + 1;
+    }
+    return KELP_OK;
+}
+
+/* A generation that is new to us: nothing that is held counts any more. */
+static kelp_status take_map(struct kelp_worker *worker, struct kelp_worker_map *map,
+                            struct kelp_error *reterr)
+{
+    if (worker->map && map->generation <= worker->map->generation) {
+        kelp_worker_map_free(map); /* a new leader sends the map that we have */
+        return KELP_OK;
+    }
+    if (map->partition_count != worker->plan->partition_count) {
+        kelp_status status =
+            kelp_fail(reterr, KELP_ERR_FORMAT, "map has %u partitions, the plan %u",
+                      map->partition_count, worker->plan->partition_count);
+        kelp_worker_map_free(map);
+        return status;
+    }
+    kelp_log_info("map taken generation=%llu shards=%u partitions=%u",
+                  (unsigned long long)map->generation, map->shard_count, map->partition_count);
+    close_links(worker);
+    drop_pushed(worker);
+    worker->working = false;
+    worker->spare = false;
+    kelp_sync_restart(worker->sync);
+    kelp_worker_map_free(worker->map);
+    worker->map = map;
+    return open_links(worker, reterr);
+}
+
+static kelp_status take_news(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    struct kelp_membership_news news;
+
+    if (!__atomic_exchange_n(&worker->news, 0, __ATOMIC_ACQ_REL)) {
+        return KELP_OK;
+    }
+    kelp_membership_take(worker->membership, &news);
+    if (news.refused.status != KELP_OK || news.leave) {
+        kelp_worker_map_free(news.map);
+        if (news.leave) {
+            return kelp_fail(reterr, KELP_ERR_CLOSED, "the job is over");
+        }
+        return kelp_fail(reterr, news.refused.status, "%s", news.refused.text);
+    }
+    if (news.has_assignment) {
+        worker->assigned = true;
+        worker->lane_first = news.lane_first;
+        worker->lane_count = news.lane_count;
+        if (news.lane_first > worker->job->cluster.lanes ||
+            news.lane_count > worker->job->cluster.lanes - news.lane_first) {
+            kelp_worker_map_free(news.map);
+            return kelp_fail(reterr, KELP_ERR_FORMAT, "assigned lanes [%u, +%u) of %u",
+                             news.lane_first, news.lane_count, worker->job->cluster.lanes);
+        }
+    }
+    return news.map ? take_map(worker, news.map, reterr) : KELP_OK;
+}
+
+static void on_changed(void *user)
+{
+    struct kelp_worker *worker = user;
+    __atomic_store_n(&worker->news, 1, __ATOMIC_RELEASE);
+    kelp_rpc_loop_wake(worker->loop);
+}
+
+void kelp_worker_wake(struct kelp_worker *worker)
+{
+    kelp_rpc_loop_wake(worker->loop);
+}
+
+/* ---- joining
+ * --------------------------------------------------------------------------------------------- */
+
+static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    size_t flat_count = (size_t)worker->plan->flat_count;
+    size_t bytes = (2 * flat_count + STAGGER_FLOATS) * sizeof(float);
+    bytes = (bytes + KELP_TENSOR_ALIGN - 1) / KELP_TENSOR_ALIGN * KELP_TENSOR_ALIGN;
+
+    worker->memory = aligned_alloc(KELP_TENSOR_ALIGN, bytes);
+    worker->sync = kelp_sync_create(worker->plan->partition_count);
+    worker->gradients = kelp_gradient_pool_create(worker->plan->flat_count);
+    worker->pushed = calloc(worker->job->cluster.lanes, sizeof(*worker->pushed));
+    if (!worker->memory || !worker->sync || !worker->gradients || !worker->pushed) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                         "worker: no memory for two copies of %zu weights", flat_count);
+    }
+    memset(worker->memory, 0, bytes);
+    worker->weights[0] = worker->memory;
+    worker->weights[1] = worker->memory + flat_count + STAGGER_FLOATS;
+    return KELP_OK;
+}
+
+kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan *plan,
+                             struct kelp_error *reterr)
+{
+    worker->plan = plan;
+    kelp_status status = kelp_plan_print(plan, &worker->plan_text, reterr);
+    if (status == KELP_OK) {
+        status = allocate(worker, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct kelp_membership_options options = {
+        .etcd = worker->etcd,
+        .job = worker->job_name,
+        .spec_digest = worker->hello.spec_digest,
+        .id = worker->id,
+        .incarnation = worker->incarnation,
+        .plan = worker->plan_text,
+        .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
+        .changed = on_changed,
+        .user = worker,
+    };
+    return kelp_membership_open(&options, &worker->membership, reterr);
+}
+
+/* ---- working
+ * --------------------------------------------------------------------------------------------- */
+
+/* The first run of assigned lanes that nobody computed here yet. */
+static bool find_work(struct kelp_worker *worker, struct kelp_work *ret_work)
+{
+    if (!worker->working || !worker->assigned || worker->word.kind == KELP_STEP_DONE) {
+        return false;
+    }
+    uint32_t end = worker->lane_first + worker->lane_count;
+    uint32_t first = worker->lane_first;
+    while (first < end && worker->computed[first]) {
+        first++;
+    }
+    uint32_t last = first;
+    while (last < end && !worker->computed[last]) {
+        last++;
+    }
+    if (first == last) {
+        return false;
+    }
+    *ret_work = (struct kelp_work){
+        .word = worker->word,
+        .weights = worker->weights[worker->current],
+        .lane_first = first,
+        .lane_count = last - first,
+    };
+    return true;
+}
+
+/* Ask for what comes next, or stop following when there are no lanes for us. */
+static void follow(struct kelp_worker *worker)
+{
+    bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
+
+    if (worker->lane_count == 0 && (holding || !worker->working)) {
+        worker->spare = true;
+    } else if (worker->spare) {
+        worker->spare = false; /* lanes again: find out where the job stands */
+        worker->working = false;
+        drop_pushed(worker);
+        kelp_sync_restart(worker->sync);
+    } else if (holding && worker->word.kind != KELP_STEP_DONE) {
+        kelp_sync_next(worker->sync);
+    }
+    if (!worker->spare) {
+        send_all(worker);
+    }
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+/* One event: spin briefly, because a blocked wake-up costs more than a step of a small model, then
+ * block. */
+static void wait_event(struct kelp_worker *worker)
+{
+    uint64_t until = now_us() + SPIN_US;
+    do {
+        if (kelp_rpc_loop_run(worker->loop, 0)) {
+            return;
+        }
+    } while (now_us() < until);
+    (void)kelp_rpc_loop_run(worker->loop, -1);
+}
+
+kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *stop,
+                             struct kelp_work *ret_work, struct kelp_error *reterr)
+{
+    struct kelp_control_word word;
+    bool swap;
+
+    for (;;) {
+        kelp_status status = take_news(worker, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        if (worker->failure.status != KELP_OK) {
+            return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
+        }
+        if (stop && *stop) {
+            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");
+        }
+        if (worker->map && kelp_sync_complete(worker->sync, &word, &swap)) {
+            begin_version(worker, &word, swap);
+        }
+        if (find_work(worker, ret_work)) {
+            memset(worker->computed + ret_work->lane_first, 1, ret_work->lane_count);
+            return KELP_OK;
+        }
+        if (worker->map && worker->assigned) {
+            follow(worker);
+        }
+        wait_event(worker);
+    }
+}
+
+struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
+{
+    return kelp_gradient_get(worker->gradients);
+}
+
+kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
+                             struct kelp_error *reterr)
+{
+    uint32_t lanes = worker->job->cluster.lanes;
+    bool aligned = node->lane_count > 0 && (node->lane_count & (node->lane_count - 1)) == 0 &&
+                   node->lane_first % node->lane_count == 0;
+
+    if (!worker->working || !aligned || node->lane_first >= lanes ||
+        node->lane_count > lanes - node->lane_first || worker->pushed_count == lanes) {
+        kelp_gradient_unref(node->gradient);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "push of lanes [%u, +%u) of %u",
+                         node->lane_first, node->lane_count, lanes);
+    }
+    struct kelp_pushed *pushed = &worker->pushed[worker->pushed_count++];
+    *pushed = (struct kelp_pushed){
+        .lane_first = node->lane_first,
+        .lane_count = node->lane_count,
+        .gradient = node->gradient,
+    };
+    if (node->digest) {
+        (void)snprintf(pushed->digest, sizeof(pushed->digest), "%s", node->digest);
+    }
+    worker->lanes_computed += node->lane_count;
+    return KELP_OK;
+}
+
+/* ---- closing
+ * --------------------------------------------------------------------------------------------- */
+
+void kelp_worker_close(struct kelp_worker *worker)
+{
+    if (!worker) {
+        return;
+    }
+    kelp_membership_close(worker->membership);
+    close_links(worker);
+    if (worker->loop) {
+        kelp_rpc_loop_destroy(
+            worker->loop); /* drains the links' ends and gRPC's hold on gradients */
+    }
+    if (worker->gradients) {
+        drop_pushed(worker);
+    }
+    kelp_gradient_pool_destroy(worker->gradients);
+    kelp_worker_map_free(worker->map);
+    kelp_sync_destroy(worker->sync);
+    free(worker->pushed);
+    free(worker->memory);
+    free(worker->plan_text);
+    if (worker->etcd) {
+        kelp_etcd_close(worker->etcd);
+    }
+    kelp_job_file_destroy(worker->file);
+    free(worker);
+}

@@ -1,0 +1,56 @@
+#include "worker/derive.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EVALUATE_BLOCK 256u /* samples of an evaluation that a model takes at once, at least */
+
+uint32_t kelp_batch_max(const struct kelp_job *job)
+{
+    uint32_t lane = (job->train.batch_size + job->cluster.lanes - 1) / job->cluster.lanes;
+    return lane > EVALUATE_BLOCK ? lane : EVALUATE_BLOCK;
+}
+
+static kelp_status check_samples(const struct kelp_job *job, const struct kelp_plan *plan,
+                                 struct kelp_error *reterr)
+{
+    uint64_t samples = plan->samples[KELP_PART_TRAIN];
+    if (samples == 0 || (job->train.drop_last && samples < job->train.batch_size)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "train.batch_size: %u samples in a step, but the training part has %llu",
+                         job->train.batch_size, (unsigned long long)samples);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_dataset *dataset,
+                             const struct kelp_model *model, struct kelp_plan *ret_plan,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    struct kelp_plan plan = {.data_fingerprint = info->fingerprint};
+    const struct kelp_tensor *tensors = kelp_model_tensors(model, &plan.tensor_count);
+
+    memcpy(plan.samples, info->samples, sizeof(plan.samples));
+    kelp_status status = check_samples(job, &plan, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    plan.tensors = calloc(plan.tensor_count, sizeof(*plan.tensors));
+    if (!plan.tensors) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "plan: no memory for %u tensors",
+                         plan.tensor_count);
+    }
+    memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*plan.tensors));
+    status = kelp_model_compute_kind(model, plan.compute_kind, sizeof(plan.compute_kind),
+                                     &plan.compute_answer, reterr);
+    if (status == KELP_OK) {
+        status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_plan_fini(&plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return KELP_OK;
+}

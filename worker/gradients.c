@@ -1,0 +1,133 @@
+#include "worker/gradients.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/optimizer.h"
+
+#define PAGE_BYTES 4096u
+#define STAGGER_BYTES                                                                              \
+    320u /* an odd number of cache lines: equal alignment costs a factor 2 to 3                    \
+          */
+
+struct kelp_gradient_pool {
+    pthread_mutex_t mutex; /* guards free_list, live_count, made_count */
+    struct kelp_gradient *free_list;
+    uint64_t flat_count;
+    unsigned live_count;
+    unsigned made_count;
+};
+
+struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count)
+{
+    struct kelp_gradient_pool *pool = calloc(1, sizeof(*pool));
+    if (pool) {
+        pthread_mutex_init(&pool->mutex, NULL);
+        pool->flat_count = flat_count;
+    }
+    return pool;
+}
+
+static void gradient_free(struct kelp_gradient *gradient)
+{
+    free(gradient);
+}
+
+void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
+{
+    if (!pool) {
+        return;
+    }
+    assert(pool->live_count == 0);
+    while (pool->free_list) {
+        struct kelp_gradient *gradient = pool->free_list;
+        pool->free_list = gradient->next_free;
+        gradient_free(gradient);
+    }
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+}
+
+/* Header and values in one piece: header first, values at the next page plus a stagger that differs
+ * from buffer to buffer. */
+static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsigned number)
+{
+    size_t stagger = (size_t)(number % 8) * STAGGER_BYTES;
+    size_t value_bytes = (size_t)pool->flat_count * sizeof(float);
+    size_t total = (2 * PAGE_BYTES + 8 * STAGGER_BYTES + value_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+    struct kelp_gradient *gradient = aligned_alloc(PAGE_BYTES, total * PAGE_BYTES);
+    if (gradient) {
+        memset(gradient, 0, total * PAGE_BYTES);
+        gradient->values = (float *)(void *)((char *)gradient + PAGE_BYTES + stagger);
+        gradient->pool = pool;
+    }
+    return gradient;
+}
+
+struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    struct kelp_gradient *gradient = pool->free_list;
+    unsigned number = pool->made_count;
+    if (gradient) {
+        pool->free_list = gradient->next_free;
+    } else {
+        pool->made_count++;
+    }
+    pool->live_count++;
+    pthread_mutex_unlock(&pool->mutex);
+
+    if (!gradient) {
+        gradient = gradient_make(pool, number);
+    }
+    if (!gradient) {
+        pthread_mutex_lock(&pool->mutex);
+        pool->live_count--;
+        pthread_mutex_unlock(&pool->mutex);
+        return NULL;
+    }
+    gradient->present = false;
+    memset(gradient->sums, 0, sizeof(gradient->sums));
+    gradient->next_free = NULL;
+    __atomic_store_n(&gradient->references, 1, __ATOMIC_RELAXED);
+    return gradient;
+}
+
+void kelp_gradient_ref(struct kelp_gradient *gradient)
+{
+    int before = __atomic_fetch_add(&gradient->references, 1, __ATOMIC_RELAXED);
+    assert(before > 0);
+    (void)before;
+}
+
+void kelp_gradient_unref(struct kelp_gradient *gradient)
+{
+    if (!gradient || __atomic_sub_fetch(&gradient->references, 1, __ATOMIC_ACQ_REL) > 0) {
+        return;
+    }
+    struct kelp_gradient_pool *pool = gradient->pool;
+    pthread_mutex_lock(&pool->mutex);
+    gradient->next_free = pool->free_list;
+    pool->free_list = gradient;
+    assert(pool->live_count > 0);
+    pool->live_count--;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right)
+{
+    for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+        left->sums[i] = left->sums[i] + right->sums[i];
+    }
+    if (!right->present) {
+        return;
+    }
+    if (left->present) {
+        kelp_vector_add(left->values, right->values, left->pool->flat_count);
+    } else {
+        memcpy(left->values, right->values, (size_t)left->pool->flat_count * sizeof(float));
+        left->present = true;
+    }
+}

@@ -1,0 +1,42 @@
+/*
+ * Gradient buffers of a worker: one flat vector for each node that it pushes, kept until the step
+ * is over on every partition *and* gRPC has stopped reading it, and the sum of a node's lanes in
+ * tree order.
+ */
+#ifndef KELP_WORKER_GRADIENTS_H
+#define KELP_WORKER_GRADIENTS_H
+
+#include <stdint.h>
+
+#include "common/control.h"
+#include "common/status.h"
+
+struct kelp_gradient_pool;
+
+/* One node's content. `present` is false when no lane of it has samples: it is pushed empty. */
+struct kelp_gradient {
+    float *values; /* flat_count elements, 64-byte aligned, off from other buffers' pages */
+    bool present;
+    double sums[KELP_METRIC_COUNT];
+    struct kelp_gradient_pool *pool;
+    struct kelp_gradient *next_free;
+    int references; /* atomic */
+};
+
+/* NULL: out of memory. Buffers are made on first use and reused. */
+struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count);
+/* Every buffer must have been put back. */
+void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool);
+
+/* A buffer with one reference, present = false and sums zero; values are undefined but for the
+ * padding between tensors, which is zero. NULL: out of memory. Threads: any. */
+struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool);
+void kelp_gradient_ref(struct kelp_gradient *gradient);
+/* The last one puts it back into the pool. Threads: any. */
+void kelp_gradient_unref(struct kelp_gradient *gradient);
+
+/* left = left + right, values and sums: two sibling nodes of the reduction tree become their
+ * parent. */
+void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right);
+
+#endif

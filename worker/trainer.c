@@ -1,0 +1,292 @@
+#include "worker/trainer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "worker/dataset.h"
+#include "worker/derive.h"
+#include "worker/gradients.h"
+#include "worker/model.h"
+#include "worker/schedule.h"
+
+struct trainer {
+    struct kelp_worker *worker;
+    const struct kelp_job *job;
+    struct kelp_dataset *dataset;
+    struct kelp_model *model;
+    struct kelp_plan plan;
+    uint32_t batch_max;
+    uint64_t *indices; /* [batch_max] */
+    float *input;      /* [batch_max][input dims] */
+    float *target;     /* [batch_max][target dims] */
+};
+
+kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
+                                    struct kelp_error *reterr)
+{
+    static const struct {
+        const char *prefix;
+        int kind;
+    } kinds[] = {{"kill@step=", KELP_FAULT_KILL}, {"kill-pushing@step=", KELP_FAULT_KILL_PUSHING}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
+        size_t length = strlen(kinds[i].prefix);
+        if (strncmp(text, kinds[i].prefix, length) != 0 || text[length] < '0' ||
+            text[length] > '9') {
+            continue;
+        }
+        char *end;
+        errno = 0;
+        unsigned long long step = strtoull(text + length, &end, 10);
+        if (errno == 0 && *end == '\0') {
+            ret_fault->kind = kinds[i].kind;
+            ret_fault->step = step;
+            return KELP_OK;
+        }
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N", text);
+}
+
+/* ---- one lane
+ * -------------------------------------------------------------------------------------- */
+
+/* Read samples at positions [first, first + count) of the word's order. */
+static kelp_status read_samples(struct trainer *trainer, const struct kelp_control_word *word,
+                                uint64_t first, uint32_t count, struct kelp_error *reterr)
+{
+    enum kelp_part part = kelp_schedule_part(word);
+    kelp_schedule_samples(trainer->job, &trainer->plan, word, first, count, trainer->indices);
+    kelp_status status = kelp_dataset_read(trainer->dataset, part, trainer->indices, count,
+                                           trainer->input, trainer->target);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "samples [%llu, +%u) of part %d cannot be read",
+                         (unsigned long long)first, count, (int)part);
+    }
+    return KELP_OK;
+}
+
+static kelp_status train_lane(struct trainer *trainer, const struct kelp_work *work,
+                              const struct kelp_lane_samples *samples,
+                              struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    kelp_status status =
+        read_samples(trainer, &work->word, samples->first, (uint32_t)samples->count, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_model_bind(trainer->model, &trainer->plan, work->weights, gradient->values);
+    gradient->present = true;
+    return kelp_model_train(trainer->model, trainer->input, trainer->target,
+                            (uint32_t)samples->count, (double)work->word.sample_count,
+                            gradient->sums, reterr);
+}
+
+static kelp_status evaluate_lane(struct trainer *trainer, const struct kelp_work *work,
+                                 const struct kelp_lane_samples *samples,
+                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    kelp_model_bind(trainer->model, &trainer->plan, work->weights, NULL);
+    for (uint64_t done = 0; done < samples->count;) {
+        double sums[KELP_METRIC_COUNT];
+        uint64_t rest = samples->count - done;
+        uint32_t count = rest < trainer->batch_max ? (uint32_t)rest : trainer->batch_max;
+        kelp_status status =
+            read_samples(trainer, &work->word, samples->first + done, count, reterr);
+        if (status == KELP_OK) {
+            status = kelp_model_evaluate(trainer->model, trainer->input, trainer->target, count,
+                                         sums, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+            gradient->sums[i] += sums[i];
+        }
+        done += count;
+    }
+    return KELP_OK;
+}
+
+static kelp_status compute_lane(struct trainer *trainer, const struct kelp_work *work,
+                                uint32_t lane, struct kelp_gradient *gradient,
+                                struct kelp_error *reterr)
+{
+    struct kelp_lane_samples samples =
+        kelp_schedule_lane(&work->word, lane, trainer->job->cluster.lanes);
+
+    if (samples.count == 0) {
+        return KELP_OK; /* an empty node, the identity of the tree */
+    }
+    switch (work->word.kind) {
+    case KELP_STEP_TRAIN:
+        return train_lane(trainer, work, &samples, gradient, reterr);
+    case KELP_STEP_EVALUATE_VAL:
+    case KELP_STEP_EVALUATE_TEST:
+        return evaluate_lane(trainer, work, &samples, gradient, reterr);
+    case KELP_STEP_FINISH:
+    case KELP_STEP_DONE:
+        break;
+    }
+    return KELP_OK;
+}
+
+/* ---- one node: its lanes' sum in tree order
+ * ----------------------------------------------------------- */
+
+static kelp_status compute_node(struct trainer *trainer, const struct kelp_work *work,
+                                uint32_t lane_first, uint32_t lane_count,
+                                struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
+{
+    struct kelp_gradient *left = NULL;
+    struct kelp_gradient *right = NULL;
+    kelp_status status;
+
+    if (lane_count == 1) {
+        left = kelp_worker_gradient(trainer->worker);
+        if (!left) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+        }
+        status = compute_lane(trainer, work, lane_first, left, reterr);
+    } else {
+        uint32_t half = lane_count / 2;
+        status = compute_node(trainer, work, lane_first, half, &left, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        status = compute_node(trainer, work, lane_first + half, half, &right, reterr);
+        if (status == KELP_OK) {
+            kelp_gradient_merge(left, right);
+            kelp_gradient_unref(right);
+        }
+    }
+    if (status != KELP_OK) {
+        kelp_gradient_unref(left);
+        return status;
+    }
+    *ret_gradient = left;
+    return KELP_OK;
+}
+
+static void die_if_asked(struct trainer *trainer, const struct kelp_work *work,
+                         const struct kelp_worker_fault *fault)
+{
+    if (!fault || fault->kind == KELP_FAULT_NONE || work->word.kind != KELP_STEP_TRAIN ||
+        work->word.step < fault->step) {
+        return;
+    }
+    if (fault->kind == KELP_FAULT_KILL_PUSHING) {
+        kelp_worker_send_half(trainer->worker);
+    }
+    kelp_log_warn("dying as asked step=%llu", (unsigned long long)work->word.step);
+    (void)raise(SIGKILL);
+}
+
+static kelp_status compute(struct trainer *trainer, const struct kelp_work *work,
+                           const struct kelp_worker_fault *fault, struct kelp_error *reterr)
+{
+    uint32_t lane = work->lane_first;
+    uint32_t end = work->lane_first + work->lane_count;
+    char digest[33] = "";
+
+    if (work->word.digest_due && lane == 0) {
+        kelp_plan_digest(&trainer->plan, work->weights, digest);
+    }
+    while (lane < end) {
+        struct kelp_node node = {
+            .lane_first = lane,
+            .lane_count = kelp_schedule_node(lane, end - lane),
+            .digest = lane == 0 && digest[0] ? digest : NULL,
+        };
+        kelp_status status =
+            compute_node(trainer, work, node.lane_first, node.lane_count, &node.gradient, reterr);
+        if (status == KELP_OK) {
+            status = kelp_worker_push(trainer->worker, &node, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        lane += node.lane_count;
+    }
+    die_if_asked(trainer, work, fault);
+    return KELP_OK;
+}
+
+/* ---- life
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static kelp_status prepare(struct trainer *trainer, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_dataset_open(trainer->job, &trainer->dataset, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_sample_shape *shape = &kelp_dataset_info(trainer->dataset)->shape;
+    trainer->batch_max = kelp_batch_max(trainer->job);
+    status = kelp_model_create(trainer->job, shape, trainer->batch_max, &trainer->model, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(trainer->job, trainer->dataset, trainer->model, &trainer->plan,
+                                  reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    size_t input_count = (size_t)kelp_sample_input_count(shape);
+    size_t target_count = (size_t)kelp_sample_target_count(shape);
+    trainer->indices = calloc(trainer->batch_max, sizeof(*trainer->indices));
+    trainer->input = calloc(trainer->batch_max, input_count * sizeof(float));
+    trainer->target = calloc(trainer->batch_max, target_count * sizeof(float));
+    if (!trainer->indices || !trainer->input || !trainer->target) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
+                         trainer->batch_max);
+    }
+    return KELP_OK;
+}
+
+static kelp_status work_until_over(struct trainer *trainer, const struct kelp_worker_fault *fault,
+                                   const volatile bool *stop, struct kelp_error *reterr)
+{
+    for (;;) {
+        struct kelp_work work;
+        kelp_status status = kelp_worker_next(trainer->worker, stop, &work, reterr);
+        if (status == KELP_ERR_CLOSED || (status == KELP_ERR_TIMEOUT && stop && *stop)) {
+            return KELP_OK;
+        }
+        if (status == KELP_OK) {
+            status = compute(trainer, &work, fault, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+}
+
+kelp_status kelp_trainer_run(struct kelp_worker *worker, const struct kelp_worker_fault *fault,
+                             const volatile bool *stop, struct kelp_error *reterr)
+{
+    struct trainer trainer = {.worker = worker, .job = kelp_worker_job(worker)};
+    kelp_status status = prepare(&trainer, reterr);
+    if (status == KELP_OK) {
+        status = kelp_worker_join(worker, &trainer.plan, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_log_info("joined samples=%llu tensors=%u parameters=%llu partitions=%u compute=\"%s\"",
+                      (unsigned long long)trainer.plan.samples[KELP_PART_TRAIN],
+                      trainer.plan.tensor_count, (unsigned long long)trainer.plan.flat_count,
+                      trainer.plan.partition_count, trainer.plan.compute_kind);
+        status = work_until_over(&trainer, fault, stop, reterr);
+    }
+    kelp_worker_close(worker); /* it borrows the plan until here */
+    free(trainer.indices);
+    free(trainer.input);
+    free(trainer.target);
+    kelp_plan_fini(&trainer.plan);
+    kelp_model_destroy(trainer.model);
+    kelp_dataset_close(trainer.dataset);
+    return status;
+}
