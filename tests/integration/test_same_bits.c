@@ -1,0 +1,161 @@
+/*
+ * Training is a pure function of the job: the digest after three epochs of the ETTh1 job with eight
+ * lanes is one and the same for any number of workers and shards, and when workers join or are
+ * killed on the way. Runs on ETTh1.csv where it is there, else on the generated series.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/run_train.h"
+
+#define RUN_TIMEOUT_S 120
+#define LANES         8
+
+static char reference[33]; /* digest of one worker, one shard */
+
+static const char job_text[] = "name: same-bits\n"
+                               "seed: 7\n"
+                               "model: {kind: dlinear}\n"
+                               "data: {kind: synthetic, seq_len: 96, pred_len: 96}\n"
+                               "train: {epochs: 3, batch_size: 32, optimizer: adam, lr: 0.005}\n"
+                               "cluster: {lanes: 8}\n"
+                               "checkpoint: {digest_steps: 50}\n";
+
+/* Every worker named in result.json has computed at least one lane. */
+static void check_contributions(const struct kelp_run *run, int worker_count)
+{
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(run->result, "workers");
+    int contributed = 0;
+    const cJSON *worker;
+    cJSON_ArrayForEach(worker, workers)
+    {
+        const cJSON *lanes = cJSON_GetObjectItemCaseSensitive(worker, "lanes_computed");
+        ck_assert(cJSON_IsNumber(lanes));
+        contributed += lanes->valuedouble > 0;
+    }
+    ck_assert_msg(contributed >= worker_count, "%d of %d workers contributed; output:\n%s",
+                  contributed, worker_count, run->output);
+}
+
+static void run_job(struct kelp_run *run, const char *workers, const char *shards,
+                    const char *const *more)
+{
+    char csv[512];
+    char csv_option[560];
+    const char *args[KELP_TEST_ARGS_MAX];
+    size_t count = 0;
+
+    kelp_run_prepare(run);
+    args[count++] = "--workers";
+    args[count++] = workers;
+    args[count++] = "--shards";
+    args[count++] = shards;
+    if (kelp_test_shared("data/ett/ETTh1.csv", csv, sizeof(csv))) {
+        (void)snprintf(csv_option, sizeof(csv_option), "data.path=%s", csv);
+        args[count++] = "--set";
+        args[count++] = "data.kind=csv";
+        args[count++] = "--set";
+        args[count++] = csv_option;
+    } else {
+        printf("ETTh1.csv is missing (%s): the generated series takes its place\n", csv);
+    }
+    for (size_t i = 0; more && more[i]; i++) {
+        args[count++] = more[i];
+    }
+    args[count] = NULL;
+    kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", job_text), args, RUN_TIMEOUT_S);
+    ck_assert_msg(run->exit_code == 0, "exit %d; output:\n%s", run->exit_code, run->output);
+}
+
+static void check_digest(const struct kelp_run *run, const char *what)
+{
+    if (reference[0] == '\0') {
+        (void)snprintf(reference, sizeof(reference), "%s", kelp_run_digest(run));
+    }
+    printf("%-28s %s\n", what, kelp_run_digest(run));
+    (void)fflush(stdout);
+    ck_assert_str_eq(kelp_run_digest(run), reference);
+}
+
+/* Any number of workers and shards gives the digest of one worker and one shard. */
+START_TEST(size_does_not_matter)
+{
+    static const int workers[] = {1, 2, 3, 5, 8};
+    for (int shards = 1; shards <= 3; shards++) {
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(workers); i++) {
+            struct kelp_run run;
+            char worker_text[16];
+            char shard_text[16];
+            char what[64];
+            (void)snprintf(worker_text, sizeof(worker_text), "%d", workers[i]);
+            (void)snprintf(shard_text, sizeof(shard_text), "%d", shards);
+            (void)snprintf(what, sizeof(what), "%d workers, %d shards", workers[i], shards);
+            run_job(&run, worker_text, shard_text, NULL);
+            check_digest(&run, what);
+            check_contributions(&run, workers[i]);
+            kelp_run_fini(&run);
+        }
+    }
+}
+END_TEST
+
+/* A worker that joins half-way changes nothing but the speed. */
+START_TEST(workers_join)
+{
+    static const char *const more[] = {"--at", "step=300:add-worker", "--at", "step=400:add-worker",
+                                       NULL};
+    struct kelp_run run;
+    run_job(&run, "1:3", "2", more);
+    check_digest(&run, "1 worker, 2 join");
+    kelp_run_fini(&run);
+}
+END_TEST
+
+/* kill -9 with a step computed but not pushed, and with a step pushed to one shard of two: the run
+ * goes on with the others. */
+START_TEST(workers_die)
+{
+    static const char *const more[] = {"--no-restart",
+                                       "--fault",
+                                       "worker-1:kill@step=200",
+                                       "--fault",
+                                       "worker-2:kill-pushing@step=401",
+                                       NULL};
+    struct kelp_run run;
+    run_job(&run, "3", "2", more);
+    check_digest(&run, "3 workers, 2 killed");
+    kelp_run_fini(&run);
+}
+END_TEST
+
+/* The same with the dead being started again. */
+START_TEST(workers_die_and_return)
+{
+    static const char *const more[] = {"--fault", "worker-0:kill-pushing@step=250", "--fault",
+                                       "worker-1:kill@step=251", NULL};
+    struct kelp_run run;
+    run_job(&run, "2", "3", more);
+    check_digest(&run, "2 workers killed, restarted");
+    kelp_run_fini(&run);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("same_bits");
+    TCase *tcase = tcase_create("etth1");
+    tcase_set_timeout(tcase, 1200);
+    tcase_add_test(tcase, size_does_not_matter);
+    tcase_add_test(tcase, workers_join);
+    tcase_add_test(tcase, workers_die);
+    tcase_add_test(tcase, workers_die_and_return);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK); /* the reference digest is shared */
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
