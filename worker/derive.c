@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/schedule.h"
+
 #define EVALUATE_BLOCK 256u /* samples of an evaluation that a model takes at once, at least */
 
 uint32_t kelp_batch_max(const struct kelp_job *job)
 {
-    uint32_t lane = (job->train.batch_size + job->cluster.lanes - 1) / job->cluster.lanes;
+    uint32_t lane = (uint32_t)kelp_schedule_lane_samples_max(job); /* at most train.batch_size */
     return lane > EVALUATE_BLOCK ? lane : EVALUATE_BLOCK;
 }
 

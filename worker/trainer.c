@@ -13,12 +13,13 @@
 #include "worker/model.h"
 #include "worker/schedule.h"
 
-struct trainer {
+struct kelp_trainer {
     struct kelp_worker *worker;
     const struct kelp_job *job;
     struct kelp_dataset *dataset;
     struct kelp_model *model;
     struct kelp_plan plan;
+    struct kelp_schedule schedule; /* of the entry in work */
     uint32_t batch_max;
     uint64_t *indices; /* [batch_max] */
     float *input;      /* [batch_max][input dims] */
@@ -55,27 +56,28 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
 /* ---- one lane
  * -------------------------------------------------------------------------------------- */
 
-/* Read samples at positions [first, first + count) of the word's order. */
-static kelp_status read_samples(struct trainer *trainer, const struct kelp_control_word *word,
-                                uint64_t first, uint32_t count, struct kelp_error *reterr)
+/* Read samples at these positions of the entry into input and target. */
+static kelp_status read_samples(struct kelp_trainer *trainer, struct kelp_schedule_range range,
+                                struct kelp_error *reterr)
 {
-    enum kelp_part part = kelp_schedule_part(word);
-    kelp_schedule_samples(trainer->job, &trainer->plan, word, first, count, trainer->indices);
-    kelp_status status = kelp_dataset_read(trainer->dataset, part, trainer->indices, count,
-                                           trainer->input, trainer->target);
+    enum kelp_part part = trainer->schedule.part;
+    assert(range.count <= trainer->batch_max);
+    kelp_schedule_indices(&trainer->schedule, range, trainer->indices);
+    kelp_status status = kelp_dataset_read(trainer->dataset, part, trainer->indices,
+                                           (uint32_t)range.count, trainer->input, trainer->target);
     if (status != KELP_OK) {
-        return kelp_fail(reterr, status, "samples [%llu, +%u) of part %d cannot be read",
-                         (unsigned long long)first, count, (int)part);
+        return kelp_fail(reterr, status, "positions [%llu, +%llu) of part %d cannot be read",
+                         (unsigned long long)range.first, (unsigned long long)range.count,
+                         (int)part);
     }
     return KELP_OK;
 }
 
-static kelp_status train_lane(struct trainer *trainer, const struct kelp_work *work,
-                              const struct kelp_lane_samples *samples,
+static kelp_status train_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
+                              const struct kelp_schedule_range *samples,
                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
-    kelp_status status =
-        read_samples(trainer, &work->word, samples->first, (uint32_t)samples->count, reterr);
+    kelp_status status = read_samples(trainer, *samples, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -86,8 +88,8 @@ static kelp_status train_lane(struct trainer *trainer, const struct kelp_work *w
                             gradient->sums, reterr);
 }
 
-static kelp_status evaluate_lane(struct trainer *trainer, const struct kelp_work *work,
-                                 const struct kelp_lane_samples *samples,
+static kelp_status evaluate_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
+                                 const struct kelp_schedule_range *samples,
                                  struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     kelp_model_bind(trainer->model, &trainer->plan, work->weights, NULL);
@@ -95,8 +97,8 @@ static kelp_status evaluate_lane(struct trainer *trainer, const struct kelp_work
         double sums[KELP_METRIC_COUNT];
         uint64_t rest = samples->count - done;
         uint32_t count = rest < trainer->batch_max ? (uint32_t)rest : trainer->batch_max;
-        kelp_status status =
-            read_samples(trainer, &work->word, samples->first + done, count, reterr);
+        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
+        kelp_status status = read_samples(trainer, block, reterr);
         if (status == KELP_OK) {
             status = kelp_model_evaluate(trainer->model, trainer->input, trainer->target, count,
                                          sums, reterr);
@@ -112,12 +114,11 @@ static kelp_status evaluate_lane(struct trainer *trainer, const struct kelp_work
     return KELP_OK;
 }
 
-static kelp_status compute_lane(struct trainer *trainer, const struct kelp_work *work,
+static kelp_status compute_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
                                 uint32_t lane, struct kelp_gradient *gradient,
                                 struct kelp_error *reterr)
 {
-    struct kelp_lane_samples samples =
-        kelp_schedule_lane(&work->word, lane, trainer->job->cluster.lanes);
+    struct kelp_schedule_range samples = kelp_schedule_lane(&trainer->schedule, lane);
 
     if (samples.count == 0) {
         return KELP_OK; /* an empty node, the identity of the tree */
@@ -138,7 +139,7 @@ static kelp_status compute_lane(struct trainer *trainer, const struct kelp_work 
 /* ---- one node: its lanes' sum in tree order
  * ----------------------------------------------------------- */
 
-static kelp_status compute_node(struct trainer *trainer, const struct kelp_work *work,
+static kelp_status compute_node(struct kelp_trainer *trainer, const struct kelp_work *work,
                                 uint32_t lane_first, uint32_t lane_count,
                                 struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
 {
@@ -172,7 +173,7 @@ static kelp_status compute_node(struct trainer *trainer, const struct kelp_work 
     return KELP_OK;
 }
 
-static void die_if_asked(struct trainer *trainer, const struct kelp_work *work,
+static void die_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
                          const struct kelp_worker_fault *fault)
 {
     if (!fault || fault->kind == KELP_FAULT_NONE || work->word.kind != KELP_STEP_TRAIN ||
@@ -186,31 +187,32 @@ static void die_if_asked(struct trainer *trainer, const struct kelp_work *work,
     (void)raise(SIGKILL);
 }
 
-static kelp_status compute(struct trainer *trainer, const struct kelp_work *work,
+static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work *work,
                            const struct kelp_worker_fault *fault, struct kelp_error *reterr)
 {
-    uint32_t lane = work->lane_first;
-    uint32_t end = work->lane_first + work->lane_count;
+    struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
+    uint32_t node_count = kelp_schedule_split(work->lane_first, work->lane_count, nodes);
     char digest[33] = "";
+    kelp_status status = kelp_schedule_init(&trainer->schedule, trainer->job, trainer->plan.samples,
+                                            &work->word, reterr);
 
-    if (work->word.digest_due && lane == 0) {
+    if (work->word.digest_due && work->lane_first == 0) {
         kelp_plan_digest(&trainer->plan, work->weights, digest);
     }
-    while (lane < end) {
+    for (uint32_t i = 0; i < node_count && status == KELP_OK; i++) {
         struct kelp_node node = {
-            .lane_first = lane,
-            .lane_count = kelp_schedule_node(lane, end - lane),
-            .digest = lane == 0 && digest[0] ? digest : NULL,
+            .lane_first = nodes[i].first,
+            .lane_count = nodes[i].count,
+            .digest = i == 0 && digest[0] ? digest : NULL,
         };
-        kelp_status status =
+        status =
             compute_node(trainer, work, node.lane_first, node.lane_count, &node.gradient, reterr);
         if (status == KELP_OK) {
             status = kelp_worker_push(trainer->worker, &node, reterr);
         }
-        if (status != KELP_OK) {
-            return status;
-        }
-        lane += node.lane_count;
+    }
+    if (status != KELP_OK) {
+        return status;
     }
     die_if_asked(trainer, work, fault);
     return KELP_OK;
@@ -220,7 +222,7 @@ static kelp_status compute(struct trainer *trainer, const struct kelp_work *work
  * ------------------------------------------------------------------------------------------------
  */
 
-static kelp_status prepare(struct trainer *trainer, struct kelp_error *reterr)
+static kelp_status prepare(struct kelp_trainer *trainer, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(trainer->job, &trainer->dataset, reterr);
     if (status != KELP_OK) {
@@ -248,8 +250,9 @@ static kelp_status prepare(struct trainer *trainer, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-static kelp_status work_until_over(struct trainer *trainer, const struct kelp_worker_fault *fault,
-                                   const volatile bool *stop, struct kelp_error *reterr)
+static kelp_status work_until_over(struct kelp_trainer *trainer,
+                                   const struct kelp_worker_fault *fault, const volatile bool *stop,
+                                   struct kelp_error *reterr)
 {
     for (;;) {
         struct kelp_work work;
@@ -266,27 +269,48 @@ static kelp_status work_until_over(struct trainer *trainer, const struct kelp_wo
     }
 }
 
-kelp_status kelp_trainer_run(struct kelp_worker *worker, const struct kelp_worker_fault *fault,
+kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer **ret_trainer,
+                                struct kelp_error *reterr)
+{
+    struct kelp_trainer *trainer = calloc(1, sizeof(*trainer));
+    if (!trainer) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "trainer: out of memory");
+    }
+    trainer->worker = worker;
+    trainer->job = kelp_worker_job(worker);
+    kelp_status status = prepare(trainer, reterr);
+    if (status != KELP_OK) {
+        kelp_trainer_destroy(trainer);
+        return status;
+    }
+    *ret_trainer = trainer;
+    return KELP_OK;
+}
+
+kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              const volatile bool *stop, struct kelp_error *reterr)
 {
-    struct trainer trainer = {.worker = worker, .job = kelp_worker_job(worker)};
-    kelp_status status = prepare(&trainer, reterr);
-    if (status == KELP_OK) {
-        status = kelp_worker_join(worker, &trainer.plan, reterr);
+    kelp_status status = kelp_worker_join(trainer->worker, &trainer->plan, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        kelp_log_info("joined samples=%llu tensors=%u parameters=%llu partitions=%u compute=\"%s\"",
-                      (unsigned long long)trainer.plan.samples[KELP_PART_TRAIN],
-                      trainer.plan.tensor_count, (unsigned long long)trainer.plan.flat_count,
-                      trainer.plan.partition_count, trainer.plan.compute_kind);
-        status = work_until_over(&trainer, fault, stop, reterr);
+    kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u compute=\"%s\"",
+                  (unsigned long long)trainer->plan.samples[KELP_PART_TRAIN],
+                  trainer->plan.tensor_count, (unsigned long long)trainer->plan.flat_count,
+                  trainer->plan.partition_count, trainer->plan.compute_kind);
+    return work_until_over(trainer, fault, stop, reterr);
+}
+
+void kelp_trainer_destroy(struct kelp_trainer *trainer)
+{
+    if (!trainer) {
+        return;
     }
-    kelp_worker_close(worker); /* it borrows the plan until here */
-    free(trainer.indices);
-    free(trainer.input);
-    free(trainer.target);
-    kelp_plan_fini(&trainer.plan);
-    kelp_model_destroy(trainer.model);
-    kelp_dataset_close(trainer.dataset);
-    return status;
+    free(trainer->indices);
+    free(trainer->input);
+    free(trainer->target);
+    kelp_plan_fini(&trainer->plan);
+    kelp_model_destroy(trainer->model);
+    kelp_dataset_close(trainer->dataset);
+    free(trainer);
 }

@@ -22,12 +22,23 @@ struct kelp_worker_fault {
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
+struct kelp_trainer;
+
 /*
- * Join the job with the plan derived here and work until it is over (KELP_OK), until *stop
- * (KELP_OK), or until something fails. worker is transferred: it is closed on return.
- * Errors: those of the data set, the model and kelp_worker_next().
+ * Open the job's data set, build its model, and derive the plan. worker is borrowed.
+ * Errors: those of the data set, the model and the plan.
  */
-kelp_status kelp_trainer_run(struct kelp_worker *worker, const struct kelp_worker_fault *fault,
+kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer **ret_trainer,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Join and work until the job is over (KELP_OK), until *stop (KELP_OK), or until something fails.
+ * Errors: those of kelp_worker_next().
+ */
+kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              const volatile bool *stop, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The worker, which borrows the plan, must be closed. NULL does nothing. */
+void kelp_trainer_destroy(struct kelp_trainer *trainer);
 
 #endif
