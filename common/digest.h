@@ -15,7 +15,7 @@
 
 /* A digest under way, in the caller's memory; nothing to free. */
 struct kelp_digest {
-    _Alignas(64) unsigned char state[640];
+    unsigned char state[640] __attribute__((aligned(64)));
 };
 
 void kelp_digest_init(struct kelp_digest *digest);
