@@ -1,0 +1,152 @@
+#!/bin/bash
+# Install what building, testing and running Kelp needs, from the system's own packages.
+# Debian 12 and Ubuntu 24.04. Says nothing and needs no rights when everything is there.
+set -euo pipefail
+
+packages=(
+    cmake ninja-build gcc g++ pkg-config
+    libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
+    libcurl4-openssl-dev libyaml-dev libcjson-dev libxxhash-dev libopenblas-pthread-dev
+    etcd-server etcd-client
+    check iproute2
+)
+dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb)
+bench_packages=(python3-torch)
+
+usage() {
+    cat <<'USAGE'
+usage: deploy/install-deps.sh [--dev] [--bench] [--list]
+
+Install the packages that Kelp needs (root, or a user who may use sudo).
+
+  --dev    also what contributors use: clang-format, clang-tidy, shellcheck, gdb
+  --bench  also python3-torch, which the benchmarks compare with (about 1 GB)
+  --list   print the packages that are missing and install nothing
+USAGE
+}
+
+fail() {
+    printf 'install-deps: %s\n' "$1" >&2
+    exit "${2:-1}"
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+is_installed() {
+    case "$(dpkg-query -W -f='${db:Status-Abbrev}\n' "$1" 2>/dev/null || true)" in
+    ii*) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+print_missing() {
+    local package
+    for package in "$@"; do
+        is_installed "$package" || printf '%s\n' "$package"
+    done
+}
+
+# Keep packages from starting daemons while they are installed: `kelp train` runs an etcd of its
+# own, and one started by the system would take port 2379 for nothing.
+hold_services() {
+    if [ -e /usr/sbin/policy-rc.d ]; then
+        return # somebody has decided already
+    fi
+    local policy="$scratch/policy-rc.d"
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    as_root install -m 755 "$policy" /usr/sbin/policy-rc.d
+    services_held=1
+}
+
+release_services() {
+    if [ "$services_held" -eq 1 ]; then
+        as_root rm -f /usr/sbin/policy-rc.d
+        services_held=0
+    fi
+}
+
+# Nor may it start with the next boot, unless it was there before us.
+disable_etcd_service() {
+    if command -v systemctl >/dev/null; then
+        as_root systemctl disable --now etcd.service >/dev/null 2>&1 || true
+    fi
+}
+
+run_apt() {
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" \
+        >"$scratch/apt.log" 2>&1; then
+        tail -n 15 "$scratch/apt.log" >&2
+        return 1
+    fi
+}
+
+install_packages() {
+    local absent=() package
+    printf 'install-deps: installing %d packages: %s\n' "$#" "$*"
+    run_apt update ||
+        printf 'install-deps: the package lists could not be updated; going on with those that are there\n' >&2
+    for package in "$@"; do
+        apt-cache show "$package" >/dev/null 2>&1 || absent+=("$package")
+    done
+    if [ "${#absent[@]}" -gt 0 ]; then
+        fail "no package source offers: ${absent[*]}; Debian 12 (main) and Ubuntu 24.04 (main and universe) have them, see /etc/apt/sources.list"
+    fi
+    hold_services
+    run_apt install -y --no-install-recommends "$@" ||
+        fail "apt-get could not install the packages; its last lines are above"
+}
+
+with_dev=0
+with_bench=0
+list_only=0
+for argument in "$@"; do
+    case "$argument" in
+    --dev) with_dev=1 ;;
+    --bench) with_bench=1 ;;
+    --list) list_only=1 ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *) fail "$argument: no such option; there are --dev, --bench, --list and --help" 2 ;;
+    esac
+done
+if [ "$with_dev" -eq 1 ]; then packages+=("${dev_packages[@]}"); fi
+if [ "$with_bench" -eq 1 ]; then packages+=("${bench_packages[@]}"); fi
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    fail "this is not Debian or Ubuntu (no apt-get); install the equivalents of: ${packages[*]}"
+fi
+mapfile -t missing < <(print_missing "${packages[@]}")
+if [ "$list_only" -eq 1 ]; then
+    if [ "${#missing[@]}" -gt 0 ]; then printf '%s\n' "${missing[@]}"; fi
+    exit 0
+fi
+if [ "${#missing[@]}" -eq 0 ]; then
+    exit 0
+fi
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    fail "these packages are missing: ${missing[*]}; run deploy/install-deps.sh as root, or install sudo"
+fi
+if [ "$(id -u)" -ne 0 ] && ! sudo -v 2>/dev/null; then
+    fail "these packages are missing: ${missing[*]}; sudo refused, run deploy/install-deps.sh as root"
+fi
+
+services_held=0
+scratch="$(mktemp -d)"
+trap 'release_services; rm -rf "$scratch"' EXIT
+etcd_is_new=0
+is_installed etcd-server || etcd_is_new=1
+install_packages "${missing[@]}"
+if [ "$etcd_is_new" -eq 1 ]; then disable_etcd_service; fi
+mapfile -t missing < <(print_missing "${packages[@]}")
+if [ "${#missing[@]}" -gt 0 ]; then
+    fail "still missing after the installation: ${missing[*]}"
+fi
+printf 'install-deps: done\n'

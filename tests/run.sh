@@ -1,0 +1,140 @@
+#!/bin/bash
+# Install what is needed, build, run the tests, and say in the last line how many passed, failed and
+# were skipped. Fails when anything failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+    cat <<'USAGE'
+usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL]
+
+Without options: every test in the release build, then the unit, property, fuzz and integration
+tests again under the address and undefined-behaviour sanitizers (25 minutes on two cores).
+
+  --quick         unit, property, fuzz and lint tests of the release build alone
+  --preset NAME   this preset alone: release, debug, asan-ubsan, tsan, no-cuda
+  --label LABEL   tests of this label alone: unit, property, golden, integration, fuzz, lint
+
+Real data and reference fixtures are looked for in ../shared/data and ../shared/reference, or
+where KELP_DATA and KELP_REFERENCE say; tests that miss them are skipped and say so.
+USAGE
+}
+
+fail_usage() {
+    printf 'tests/run.sh: %s\n' "$1" >&2
+    exit 2
+}
+
+preset=""
+label=""
+quick=0
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --quick) quick=1 ;;
+    --preset | --label)
+        if [ $# -lt 2 ]; then fail_usage "$1 needs a value"; fi
+        if [ "$1" = --preset ]; then preset="$2"; else label="$2"; fi
+        shift
+        ;;
+    --preset=*) preset="${1#*=}" ;;
+    --label=*) label="${1#*=}" ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *) fail_usage "$1: no such option; there are --quick, --preset, --label and --help" ;;
+    esac
+    shift
+done
+case "$preset" in
+"" | release | debug | asan-ubsan | tsan | no-cuda) ;;
+*) fail_usage "--preset $preset: no such preset; there are release, debug, asan-ubsan, tsan and no-cuda" ;;
+esac
+case "$label" in
+"" | unit | property | golden | integration | fuzz | lint) ;;
+*) fail_usage "--label $label: no such label; there are unit, property, golden, integration, fuzz and lint" ;;
+esac
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+passed=0
+failed=0
+skipped=0
+failed_names=()
+skipped_names=()
+started="$SECONDS"
+
+# Add one preset's results (CTest's JUnit file) to the totals. A test that did not run is skipped
+# when it said so by its exit status; any other that has no verdict counts as failed.
+count_results() {
+    local name status why line
+    while IFS= read -r line; do
+        name="${line#*<testcase name=\"}"
+        name="${name%%\"*}"
+        status="${line##*status=\"}"
+        status="${status%%\"*}"
+        case "$status" in
+        run) passed=$((passed + 1)) ;;
+        notrun | disabled)
+            why="$(awk -v test="<testcase name=\"$name\"" '
+                index($0, test) { inside = 1 }
+                inside && match($0, /skipped: .*/) { print substr($0, RSTART + 9); exit }
+                inside && /SKIP_RETURN_CODE/ { coded = 1 }
+                inside && index($0, "</testcase>") { if (coded) print "it gives no reason"; exit }
+            ' "$2")"
+            if [ -n "$why" ]; then
+                skipped=$((skipped + 1))
+                skipped_names+=("$name ($1): $why")
+            else
+                failed=$((failed + 1))
+                failed_names+=("$name ($1): it did not run")
+            fi
+            ;;
+        *)
+            failed=$((failed + 1))
+            failed_names+=("$name ($1)")
+            ;;
+        esac
+    done < <(grep -E '<testcase name="' "$2" || true)
+}
+
+# run_preset NAME LABELS: build it and run the tests whose label matches (all when empty).
+run_preset() {
+    local results="$scratch/$1.xml" before=$((passed + failed + skipped))
+    printf '== %s: building\n' "$1"
+    if ! deploy/build.sh "$1"; then
+        failed=$((failed + 1))
+        failed_names+=("build of $1")
+        return
+    fi
+    printf '== %s: testing%s\n' "$1" "${2:+ ($2)}"
+    ctest --preset "$1" -j "$(nproc)" ${2:+-L "$2"} --output-junit "$results" || true
+    if [ -s "$results" ]; then count_results "$1" "$results"; fi
+    if [ $((passed + failed + skipped)) -eq "$before" ]; then
+        failed=$((failed + 1))
+        failed_names+=("$1: no test ran${2:+ of label $2}")
+    fi
+}
+
+deploy/install-deps.sh
+
+labels="${label:+^$label\$}"
+if [ "$quick" -eq 1 ] && [ -z "$label" ]; then
+    labels='^(unit|property|fuzz|lint)$'
+fi
+if [ -n "$preset" ]; then
+    run_preset "$preset" "$labels"
+else
+    run_preset release "$labels"
+    case "$quick,$label" in
+    1,* | 0,golden | 0,lint) ;;
+    0,) run_preset asan-ubsan '^(unit|property|fuzz|integration)$' ;;
+    *) run_preset asan-ubsan "$labels" ;;
+    esac
+fi
+
+printf '\n== summary (%d s)\n' "$((SECONDS - started))"
+for name in "${skipped_names[@]}"; do printf 'skipped: %s\n' "$name"; done
+for name in "${failed_names[@]}"; do printf 'FAILED: %s\n' "$name"; done
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ]
