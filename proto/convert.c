@@ -1,0 +1,75 @@
+#include "proto/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlWord *ret_message)
+{
+    kelp__v1__control_word__init(ret_message);
+    ret_message->version = word->version;
+    ret_message->step = word->step;
+    ret_message->kind = (uint32_t)word->kind;
+    ret_message->epoch = word->epoch;
+    ret_message->step_in_epoch = word->step_in_epoch;
+    ret_message->sample_first = word->sample_first;
+    ret_message->sample_count = word->sample_count;
+    ret_message->lr = word->lr;
+    ret_message->digest_due = word->digest_due;
+}
+
+bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
+{
+    if (message->kind < KELP_STEP_TRAIN || message->kind > KELP_STEP_DONE ||
+        !isfinite(message->lr)) {
+        return false;
+    }
+    *ret_word = (struct kelp_control_word){
+        .version = message->version,
+        .step = message->step,
+        .kind = (enum kelp_step_kind)message->kind,
+        .epoch = message->epoch,
+        .step_in_epoch = message->step_in_epoch,
+        .sample_first = message->sample_first,
+        .sample_count = message->sample_count,
+        .lr = message->lr,
+        .digest_due = message->digest_due,
+    };
+    return true;
+}
+
+void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_record *ret_message)
+{
+    Kelp__V1__Record *message = &ret_message->message;
+
+    kelp__v1__record__init(message);
+    kelp_wire_put_word(&record->word, &ret_message->word);
+    message->word = &ret_message->word;
+    message->loss = record->loss;
+    message->mse = record->mse;
+    message->mae = record->mae;
+    message->epoch_end = record->epoch_end;
+    message->epoch_loss = record->epoch_loss;
+    message->digest = (char *)(uintptr_t)record->digest; /* only read */
+}
+
+bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *ret_record)
+{
+    struct kelp_record record = {.loss = message->loss,
+                                 .mse = message->mse,
+                                 .mae = message->mae,
+                                 .epoch_end = message->epoch_end,
+                                 .epoch_loss = message->epoch_loss};
+    size_t digest_length = message->digest ? strlen(message->digest) : 0;
+
+    if (!message->word || !kelp_wire_take_word(message->word, &record.word)) {
+        return false;
+    }
+    if (digest_length != 0) {
+        if (digest_length != 32 || strspn(message->digest, "0123456789abcdef") != 32) {
+            return false;
+        }
+        memcpy(record.digest, message->digest, sizeof(record.digest));
+    }
+    *ret_record = record;
+    return true;
+}
