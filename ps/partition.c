@@ -22,6 +22,7 @@ struct waiting_pull {
 struct kelp_partition {
     uint32_t index;
     uint32_t lanes;
+    bool hollow;
     const struct kelp_job *job;
     const struct kelp_plan *plan;
 
@@ -134,6 +135,7 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition");
     }
     partition->index = config->index;
+    partition->hollow = config->hollow;
     partition->job = config->job;
     partition->plan = config->plan;
     partition->lanes = config->job->cluster.lanes;
@@ -293,17 +295,25 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
 /* ---- fences and words --------------------------------------------------------------------------
  */
 
+kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs)
+{
+    if (ours == 0 || theirs > ours) {
+        return KELP_ERR_BUSY;
+    }
+    return theirs < ours ? KELP_ERR_OLD_GENERATION : KELP_OK;
+}
+
 static kelp_status check_fences(const struct kelp_partition *partition, uint64_t generation,
                                 uint64_t map_epoch, const char **ret_why)
 {
-    *ret_why = "the partition is not loaded";
-    if (partition->phase == KELP_PARTITION_ABSENT) {
-        return KELP_ERR_BUSY;
+    kelp_status status = kelp_fence_generation(partition->generation, generation);
+
+    if (status != KELP_OK) {
+        *ret_why = partition->phase == KELP_PARTITION_ABSENT ? "the partition is not loaded"
+                                                             : "another generation";
+        return status;
     }
-    if (generation != partition->generation) {
-        *ret_why = "another generation";
-        return generation < partition->generation ? KELP_ERR_OLD_GENERATION : KELP_ERR_BUSY;
-    }
+    assert(partition->phase != KELP_PARTITION_ABSENT);
     if (map_epoch != partition->map_epoch) {
         *ret_why = "another map epoch";
         return map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
@@ -410,8 +420,9 @@ static enum verdict judge_content(const struct kelp_partition *partition,
     bool needs_gradient = false;
     if (word->kind == KELP_STEP_TRAIN) {
         uint32_t end = push->lane_first + push->lane_count;
-        needs_gradient = samples_before(word->sample_count, push->lane_first, partition->lanes) !=
-                         samples_before(word->sample_count, end, partition->lanes);
+        needs_gradient = !partition->hollow &&
+                         samples_before(word->sample_count, push->lane_first, partition->lanes) !=
+                             samples_before(word->sample_count, end, partition->lanes);
         if (word->sample_count == 0) {
             return refuse(KELP_ERR_INVALID, "a step without samples", ret_status, ret_why);
         }
@@ -500,7 +511,8 @@ static void after_reduction(struct kelp_partition *partition, struct kelp_action
         complete_entry(partition, sums, actions);
         return;
     }
-    assert(root != KELP_HANDLE_NONE); /* a step has at least one sample: judge_content() */
+    /* A step has at least one sample: judge_content(). */
+    assert(root != KELP_HANDLE_NONE || partition->hollow);
     move_to(partition, KELP_PARTITION_APPLYING);
     partition->has_older = false; /* its buffer takes the next weights */
     struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_APPLY);

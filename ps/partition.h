@@ -135,13 +135,18 @@ struct kelp_actions {
 };
 void kelp_actions_fini(struct kelp_actions *actions);
 
+/* What becomes of a message of generation `theirs` where `ours` is loaded (0: none): KELP_OK,
+ * KELP_ERR_OLD_GENERATION, or KELP_ERR_BUSY (the map has not arrived here yet). */
+kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs);
+
 /* ---- the machine -------------------------------------------------------------------------------
  */
 
 struct kelp_partition;
 
 struct kelp_partition_config {
-    uint32_t index;               /* partition 0 holds the control state */
+    uint32_t index; /* partition 0 holds the control state */
+    bool hollow;    /* its slice has no elements (the last ones of a small model): no gradients */
     const struct kelp_job *job;   /* borrowed for the partition's life */
     const struct kelp_plan *plan; /* borrowed for the partition's life */
 };

@@ -1,0 +1,569 @@
+#include "ps/shard.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/safetensors.h"
+#include "kernels/optimizer.h"
+#include "ps/gradient.h"
+#include "ps/limits.h"
+
+/* Places of optimizer slots within a page: behind the weight buffers (ps/weights.h). */
+#define STAGGER_SLOTS KELP_PS_WEIGHT_SLOTS_MAX
+
+struct hosted {
+    pthread_mutex_t lock; /* guards everything below */
+    struct kelp_partition *core;
+    uint32_t index;
+    uint32_t place; /* in weights and slots */
+    uint64_t map_epoch;
+    struct kelp_slice_range range;
+    uint64_t slot_offset; /* elements, in each optimizer slot's block */
+};
+
+struct kelp_hosting {
+    const struct kelp_job *job;
+    uint64_t generation;
+    struct hosted *hosted;
+    uint32_t count;
+    uint32_t partition_count;
+    struct hosted **by_index; /* partition_count; NULL: another shard's */
+    struct kelp_weights *weights;
+    struct kelp_gradients *gradients;
+    uint32_t slot_count;
+    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
+    void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];
+};
+
+struct kelp_shard {
+    const struct kelp_job *job;
+    const struct kelp_shard_events *events;
+    void *user;
+    pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
+    struct kelp_hosting *hosting;
+};
+
+void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
+{
+    kelp_actions_fini(&turn->actions);
+}
+
+kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shard_events *events,
+                              void *user, struct kelp_shard **ret_shard, struct kelp_error *reterr)
+{
+    struct kelp_shard *shard = calloc(1, sizeof(*shard));
+
+    if (!shard) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the shard");
+    }
+    shard->job = job;
+    shard->events = events;
+    shard->user = user;
+    (void)pthread_rwlock_init(&shard->lock, NULL);
+    *ret_shard = shard;
+    return KELP_OK;
+}
+
+/* ---- generations -------------------------------------------------------------------------------
+ */
+
+void kelp_hosting_destroy(struct kelp_hosting *hosting)
+{
+    if (!hosting) {
+        return;
+    }
+    for (uint32_t i = 0; hosting->hosted && i < hosting->count; i++) {
+        kelp_partition_destroy(hosting->hosted[i].core);
+        (void)pthread_mutex_destroy(&hosting->hosted[i].lock);
+    }
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        free(hosting->slot_bases[i]);
+    }
+    kelp_gradients_destroy(hosting->gradients);
+    kelp_weights_unref(hosting->weights);
+    free(hosting->by_index);
+    free(hosting->hosted);
+    free(hosting);
+}
+
+static kelp_status prepare_partitions(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+                                      const struct kelp_shard_place *places,
+                                      struct kelp_error *reterr)
+{
+    uint64_t offset = 0;
+    uint64_t bytes_max = hosting->job->transport.piece_bytes > KELP_PS_PARTITION_BYTES_MAX
+                             ? hosting->job->transport.piece_bytes
+                             : KELP_PS_PARTITION_BYTES_MAX;
+
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        assert(places[i].partition < plan->partition_count);
+        assert(i == 0 || places[i].partition > places[i - 1].partition);
+        hosted->index = places[i].partition;
+        hosted->place = i;
+        hosted->map_epoch = places[i].map_epoch;
+        hosted->range = kelp_plan_partition(plan, hosted->index);
+        hosted->slot_offset = offset;
+        offset += hosted->range.count;
+        if (hosted->range.count > bytes_max / sizeof(float)) {
+            return kelp_fail(reterr, KELP_ERR_LIMIT,
+                             "partition %u has %" PRIu64 " bytes; transport.piece_bytes must be at "
+                             "least that",
+                             hosted->index, hosted->range.count * sizeof(float));
+        }
+        struct kelp_partition_config config = {.index = hosted->index,
+                                               .hollow = hosted->range.count == 0,
+                                               .job = hosting->job,
+                                               .plan = plan};
+        kelp_status status = kelp_partition_create(&config, &hosted->core, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        struct kelp_partition_start start = {.generation = hosting->generation,
+                                             .map_epoch = hosted->map_epoch};
+        kelp_partition_load(hosted->core, &start);
+        hosting->by_index[hosted->index] = hosted;
+    }
+    return KELP_OK;
+}
+
+static kelp_status prepare_memory(struct kelp_hosting *hosting, struct kelp_error *reterr)
+{
+    uint64_t *counts = calloc(hosting->count + 1, sizeof(*counts));
+    uint64_t total = 0;
+    uint64_t count_max = 0;
+
+    if (!counts) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u partitions", hosting->count);
+    }
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        counts[i] = hosting->hosted[i].range.count;
+        total += counts[i];
+        count_max = counts[i] > count_max ? counts[i] : count_max;
+    }
+    kelp_status status = kelp_weights_create(counts, hosting->count, &hosting->weights, reterr);
+    free(counts);
+    if (status == KELP_OK) {
+        status = kelp_gradients_create(count_max, &hosting->gradients, reterr);
+    }
+    uint32_t slot_count = kelp_optimizer_slot_count(hosting->job);
+    for (uint32_t i = 0; status == KELP_OK && i < slot_count; i++) {
+        hosting->slots[i] = kelp__staggered_alloc((size_t)total * sizeof(float), STAGGER_SLOTS + i,
+                                                  &hosting->slot_bases[i]);
+        if (!hosting->slots[i]) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                             "no memory for optimizer state of %" PRIu64 " elements", total);
+        }
+        hosting->slot_count = i + 1;
+    }
+    return status;
+}
+
+static bool needs_init_file(const struct kelp_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        if (plan->tensors[i].init == KELP_INIT_FILE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kelp_status initialise_weights(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+                                      struct kelp_error *reterr)
+{
+    struct kelp_safetensors *init_data = NULL;
+    kelp_status status = KELP_OK;
+
+    if (needs_init_file(plan)) {
+        status = kelp_safetensors_open(hosting->job->model.init, &init_data, reterr);
+    }
+    for (uint32_t i = 0; status == KELP_OK && i < hosting->count; i++) {
+        const struct hosted *hosted = &hosting->hosted[i];
+        if (hosted->range.count > 0) {
+            status = kelp_plan_initialise(plan, hosting->job, init_data, hosted->range.first,
+                                          hosted->range.count,
+                                          kelp_weights_current(hosting->weights, i), reterr);
+        }
+    }
+    kelp_safetensors_close(init_data);
+    return status;
+}
+
+kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
+                                 uint64_t generation, const struct kelp_shard_place *places,
+                                 uint32_t count, struct kelp_hosting **ret_hosting,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_hosting *hosting = calloc(1, sizeof(*hosting));
+    kelp_status status;
+
+    assert(generation > 0);
+    assert(count <= plan->partition_count);
+    if (!hosting) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u partitions", count);
+    }
+    hosting->job = job;
+    hosting->generation = generation;
+    hosting->partition_count = plan->partition_count;
+    hosting->hosted = calloc(count + 1, sizeof(*hosting->hosted));
+    hosting->by_index = calloc(plan->partition_count, sizeof(struct hosted *));
+    if (!hosting->hosted || !hosting->by_index) {
+        kelp_hosting_destroy(hosting);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u partitions", count);
+    }
+    hosting->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        (void)pthread_mutex_init(&hosting->hosted[i].lock, NULL);
+    }
+    status = prepare_partitions(hosting, plan, places, reterr);
+    if (status == KELP_OK) {
+        status = prepare_memory(hosting, reterr);
+    }
+    if (status == KELP_OK) {
+        status = initialise_weights(hosting, plan, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_hosting_destroy(hosting);
+        return status;
+    }
+    *ret_hosting = hosting;
+    return KELP_OK;
+}
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+/* Everything that one event on one partition needs; the partition is locked. */
+struct scene {
+    struct kelp_shard *shard;
+    struct kelp_hosting *hosting;
+    struct hosted *hosted;
+    struct kelp_shard_turn *turn;
+};
+
+static void report_failure(const struct scene *scene, kelp_status status, const char *text)
+{
+    scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
+}
+
+static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)
+{
+    uint64_t sum =
+        kelp_gradients_merge(scene->hosting->gradients, action->merge.left, action->merge.right);
+
+    if (sum == KELP_HANDLE_NONE) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    return kelp_partition_merged(scene->hosted->core, action->merge.token, sum,
+                                 &scene->turn->actions);
+}
+
+static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    const struct hosted *hosted = scene->hosted;
+    const struct kelp_control_word *word = &action->apply.word;
+    bool finite = true;
+
+    if (hosted->range.count > 0) {
+        struct kelp_optimizer_step step;
+        struct kelp_optimizer_buffers buffers = {
+            .weights = kelp_weights_current(hosting->weights, hosted->place),
+            .gradient = kelp_gradients_values(hosting->gradients, action->apply.root),
+            .weights_next = kelp_weights_next(hosting->weights, hosted->place, word->step)};
+        if (!buffers.gradient || !buffers.weights_next) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        for (uint32_t i = 0; i < hosting->slot_count; i++) {
+            buffers.slots[i] = hosting->slots[i] + hosted->slot_offset;
+        }
+        kelp_optimizer_prepare(&step, hosting->job, word->lr, word->step + 1);
+        finite = kelp_optimizer_apply(&step, &buffers, hosted->range.count);
+        if (finite) {
+            kelp_weights_commit(hosting->weights, hosted->place);
+        }
+    }
+    if (!finite) {
+        char text[160];
+        (void)snprintf(text, sizeof(text),
+                       "the gradient of step %" PRIu64 " is not finite in partition %u; nothing of "
+                       "it was applied there",
+                       word->step, hosted->index);
+        report_failure(scene, KELP_ERR_INVALID, text);
+    }
+    return kelp_partition_applied(hosted->core, action->apply.token, finite, &scene->turn->actions);
+}
+
+static void do_answer(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_shard_answer answer = {.partition = scene->hosted->index,
+                                       .map_epoch = scene->hosted->map_epoch,
+                                       .core = action->answer};
+
+    if (answer.core.send != KELP_WEIGHTS_NONE && scene->hosted->range.count > 0) {
+        const float *values;
+        answer.lent = kelp_weights_lend(scene->hosting->weights, scene->hosted->place,
+                                        answer.core.send, &values, &answer.loan);
+        answer.weights = values;
+        answer.bytes = (size_t)scene->hosted->range.count * sizeof(float);
+    }
+    scene->shard->events->answer(&answer, scene->turn->user, scene->shard->user);
+}
+
+static void do_record(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_partition_view view;
+
+    kelp_partition_view(scene->hosted->core, &view);
+    scene->shard->events->record(&action->record, &view.word, scene->shard->user);
+}
+
+/* Carry out what the partition asked for, and what comes of that, in order. */
+static void run_actions(const struct scene *scene)
+{
+    struct kelp_actions *actions = &scene->turn->actions;
+
+    for (size_t i = 0; i < actions->count; i++) {
+        struct kelp_action action = actions->items[i]; /* the list may move */
+        kelp_status status = KELP_OK;
+        switch (action.kind) {
+        case KELP_ACTION_MERGE:
+            status = do_merge(scene, &action);
+            break;
+        case KELP_ACTION_APPLY:
+            status = do_apply(scene, &action);
+            break;
+        case KELP_ACTION_ANSWER:
+            do_answer(scene, &action);
+            break;
+        case KELP_ACTION_REFUSE:
+            scene->shard->events->refused(scene->hosted->index, &action.refuse, scene->turn->user,
+                                          scene->shard->user);
+            break;
+        case KELP_ACTION_RELEASE:
+            kelp_gradients_release(scene->hosting->gradients, action.release);
+            break;
+        case KELP_ACTION_RECORD:
+            do_record(scene, &action);
+            break;
+        }
+        if (status != KELP_OK) {
+            report_failure(scene, status, "no memory to add up or apply gradients");
+        }
+    }
+    actions->count = 0;
+}
+
+/* ---- install -----------------------------------------------------------------------------------
+ */
+
+/* End the generation: answers those who wait, releases what is pending. */
+static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                   struct kelp_shard_turn *turn)
+{
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct scene scene = {
+            .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
+        if (kelp_partition_unload(scene.hosted->core, KELP_ERR_OLD_GENERATION, &turn->actions) !=
+            KELP_OK) {
+            report_failure(&scene, KELP_ERR_NO_MEMORY, "no memory to end a generation");
+        }
+        run_actions(&scene);
+    }
+}
+
+void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                        struct kelp_shard_turn *turn)
+{
+    (void)pthread_rwlock_wrlock(&shard->lock);
+    struct kelp_hosting *before = shard->hosting;
+    shard->hosting = hosting;
+    if (before) {
+        /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
+        retire(shard, before, turn);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    kelp_hosting_destroy(before);
+}
+
+void kelp_shard_destroy(struct kelp_shard *shard)
+{
+    struct kelp_shard_turn turn = {0};
+
+    if (!shard) {
+        return;
+    }
+    if (shard->hosting) {
+        for (uint32_t i = 0; i < shard->hosting->count; i++) {
+            struct hosted *hosted = &shard->hosting->hosted[i];
+            struct scene scene = {
+                .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = &turn};
+            if (kelp_partition_unload(hosted->core, KELP_ERR_CLOSED, &turn.actions) == KELP_OK) {
+                run_actions(&scene);
+            }
+        }
+    }
+    kelp_hosting_destroy(shard->hosting);
+    (void)pthread_rwlock_destroy(&shard->lock);
+    kelp_shard_turn_fini(&turn);
+    free(shard);
+}
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+/* What a shard says of a partition that it does not host. */
+static kelp_status not_hosted(const struct kelp_hosting *hosting, uint64_t generation)
+{
+    kelp_status status = kelp_fence_generation(hosting ? hosting->generation : 0, generation);
+
+    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+}
+
+static kelp_status no_such_partition(const struct kelp_hosting *hosting, uint32_t partition,
+                                     struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_INVALID, "partition %u: the job has %u", partition,
+                     hosting->partition_count);
+}
+
+static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
+                               const struct kelp_shard_push *push, struct kelp_shard_turn *turn,
+                               struct kelp_error *reterr)
+{
+    struct scene scene = {
+        .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = turn};
+    struct kelp_push core = push->push;
+    uint64_t bytes = hosted->range.count * sizeof(float);
+
+    if (push->length != 0 && push->length != bytes) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "push to partition %u has %" PRIu64 " bytes; the partition has %" PRIu64,
+                         hosted->index, push->length, bytes);
+    }
+    core.handle = KELP_HANDLE_NONE;
+    if (push->length > 0) {
+        core.handle = kelp_gradients_receive(scene.hosting->gradients, push->payload,
+                                             (size_t)push->offset, hosted->range.count);
+        if (core.handle == KELP_HANDLE_NONE) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a pushed gradient");
+        }
+    }
+    (void)pthread_mutex_lock(&hosted->lock);
+    kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
+    if (status == KELP_OK) {
+        run_actions(&scene);
+    }
+    (void)pthread_mutex_unlock(&hosted->lock);
+    if (status != KELP_OK) {
+        if (core.handle != KELP_HANDLE_NONE) {
+            kelp_gradients_release(scene.hosting->gradients, core.handle);
+        }
+        return kelp_fail(reterr, status, "no memory for a pushed gradient");
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    assert(push->offset <= push->payload->length || push->length == 0);
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (hosting && push->partition >= hosting->partition_count) {
+        status = no_such_partition(hosting, push->partition, reterr);
+    } else if (!hosting || !hosting->by_index[push->partition]) {
+        struct kelp_refusal refusal = {.requester = push->push.requester,
+                                       .status = not_hosted(hosting, push->push.generation),
+                                       .version = push->push.word->version,
+                                       .why = "not hosted here"};
+        shard->events->refused(push->partition, &refusal, turn->user, shard->user);
+    } else {
+        status = push_hosted(shard, hosting->by_index[push->partition], push, turn, reterr);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
+                            const struct kelp_pull *pull, struct kelp_shard_turn *turn,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (hosting && partition >= hosting->partition_count) {
+        status = no_such_partition(hosting, partition, reterr);
+    } else if (!hosting || !hosting->by_index[partition]) {
+        struct kelp_shard_answer answer = {.partition = partition,
+                                           .core = {.requester = pull->requester,
+                                                    .status = not_hosted(hosting, pull->generation),
+                                                    .step = pull->step}};
+        shard->events->answer(&answer, turn->user, shard->user);
+    } else {
+        struct hosted *hosted = hosting->by_index[partition];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        status = kelp_partition_pull(hosted->core, pull, &turn->actions);
+        if (status == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            status = kelp_fail(reterr, status, "no memory for a waiting pull");
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
+{
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        (void)pthread_mutex_lock(&hosting->hosted[i].lock);
+        kelp_partition_drop(hosting->hosted[i].core, requester);
+        (void)pthread_mutex_unlock(&hosting->hosted[i].lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+/* ---- status ------------------------------------------------------------------------------------
+ */
+
+void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
+{
+    memset(ret_view, 0, sizeof(*ret_view));
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        struct kelp_partition_view view;
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_view(hosted->core, &view);
+        (void)pthread_mutex_unlock(&hosted->lock);
+        ret_view->partitions[i] = hosted->index;
+        ret_view->step = i == 0 || view.step < ret_view->step ? view.step : ret_view->step;
+        ret_view->pushes += view.pushes;
+        ret_view->duplicates += view.duplicates;
+        ret_view->refusals += view.refusals;
+        ret_view->waiting += view.waiting;
+        if (hosted->index == 0) {
+            ret_view->has_word = view.has_word;
+            ret_view->word = view.word;
+        }
+    }
+    if (hosting) {
+        ret_view->generation = hosting->generation;
+        ret_view->partition_count = hosting->count;
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}

@@ -1,0 +1,127 @@
+/*
+ * The shell around the partitions of one shard: tensor memory, locks, and the carrying out of what
+ * the pure partitions ask for. It compares no step, version, generation or map epoch itself.
+ *
+ * One generation's partitions, weights and gradients are one `struct kelp_hosting`, prepared while
+ * the one before it is still served, and installed at once.
+ *
+ * Threads: any; a partition is locked while an event runs through it, and events of different
+ * partitions run in parallel. What a call causes is reported through the events below, on the
+ * caller's thread, while the partition is locked: they must not call back into the shard.
+ */
+#ifndef KELP_PS_SHARD_H
+#define KELP_PS_SHARD_H
+
+#include "common/job.h"
+#include "common/plan.h"
+#include "proto/wire.h"
+#include "ps/partition.h"
+#include "ps/weights.h"
+
+struct kelp_shard;
+struct kelp_hosting;
+
+/* The answer to one pull. */
+struct kelp_shard_answer {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_answer core; /* core.send tells whether there are weights */
+    /* With weights: `bytes` of them. Lent: `loan` is the receiver's, to be given back with
+     * kelp_weights_return(). Not lent: valid until the event returns, to be copied. */
+    bool lent;
+    struct kelp_weights_loan loan;
+    const void *weights;
+    size_t bytes;
+};
+
+struct kelp_shard_events {
+    void (*answer)(const struct kelp_shard_answer *answer, void *turn, void *user);
+    void (*refused)(uint32_t partition, const struct kelp_refusal *refusal, void *turn, void *user);
+    /* Partition 0 completed an entry; word is that of the next one. */
+    void (*record)(const struct kelp_record *record, const struct kelp_control_word *word,
+                   void *user);
+    /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
+     * applied) or KELP_ERR_NO_MEMORY. */
+    void (*failed)(uint32_t partition, kelp_status status, const char *text, void *user);
+};
+
+/* Scratch memory of one thread at a time; zeroed at first, reused for any number of calls. */
+struct kelp_shard_turn {
+    struct kelp_actions actions;
+    void *user; /* handed to the events as `turn` */
+};
+void kelp_shard_turn_fini(struct kelp_shard_turn *turn);
+
+/* job and events are borrowed for the shard's life. Owned. */
+kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shard_events *events,
+                              void *user, struct kelp_shard **ret_shard,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Nobody is inside a call. NULL does nothing. */
+void kelp_shard_destroy(struct kelp_shard *shard);
+
+/* ---- generations -------------------------------------------------------------------------------
+ */
+
+/* One partition of the map that this shard hosts. */
+struct kelp_shard_place {
+    uint32_t partition;
+    uint64_t map_epoch;
+};
+
+/*
+ * Allocate and initialise the partitions of a generation (S_0 by the plan). May take seconds; runs
+ * beside all other calls. plan is borrowed as long as the hosting lives. places: ascending, may be
+ * none. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those
+ * of reading model.init.
+ */
+kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
+                                 uint64_t generation, const struct kelp_shard_place *places,
+                                 uint32_t count, struct kelp_hosting **ret_hosting,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* Of one that was never installed. NULL does nothing. */
+void kelp_hosting_destroy(struct kelp_hosting *hosting);
+/* Serve it (transferred); pulls that wait in the one before are answered
+ * KELP_ERR_OLD_GENERATION. */
+void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                        struct kelp_shard_turn *turn);
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+/* A pushed node as it came in: push.handle is set here, from the payload. */
+struct kelp_shard_push {
+    uint32_t partition;
+    struct kelp_push push;
+    const struct kelp_wire_payload *payload; /* offset + length lie inside it */
+    uint64_t offset;
+    uint64_t length; /* bytes */
+};
+
+/* Errors: KELP_ERR_INVALID (no such partition, or length is neither 0 nor the partition's: the peer
+ * means another model), KELP_ERR_NO_MEMORY. Refusals are events. */
+kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
+                            const struct kelp_pull *pull, struct kelp_shard_turn *turn,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+/* Forget the requester everywhere; afterwards no event names it. */
+void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
+
+/* ---- status ------------------------------------------------------------------------------------
+ */
+
+struct kelp_shard_view {
+    uint64_t generation;
+    uint32_t partition_count;
+    uint32_t partitions[KELP_PARTITIONS_MAX];
+    uint64_t step; /* the lowest of its partitions */
+    bool has_word; /* it hosts partition 0 */
+    struct kelp_control_word word;
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t waiting;
+};
+void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view);
+
+#endif
