@@ -445,6 +445,7 @@ static uint64_t row_count_max(const struct csv_parser *parser)
             break;
         }
     }
+    assert(parser->selected_count > 0);
     uint64_t row_bytes = (uint64_t)parser->name_count + parser->selected_count;
     uint64_t fitting = (uint64_t)(parser->end - parser->next) / row_bytes + 1;
     return lines < fitting ? lines : fitting;

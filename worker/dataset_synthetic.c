@@ -20,12 +20,13 @@
 #include "worker/dataset.h"
 #include "worker/dataset_series.h"
 
-#define COLUMN_COUNT 7
-#define LOAD_COUNT   6
-#define OIL          6
-#define DAY_HOURS    24
-#define WEEK_HOURS   168
-#define YEAR_HOURS   8766
+#define COLUMN_COUNT   7
+#define LOAD_COUNT     6
+#define OIL            6
+#define DAY_HOURS      24
+#define HALF_DAY_HOURS 12
+#define WEEK_HOURS     168
+#define YEAR_HOURS     8766
 /* The loads' mean sum: where the oil would be without a cycle. */
 #define STEADY_WARMTH 14.8
 
@@ -101,7 +102,7 @@ static double load_at(struct generator *generator, uint32_t column, uint64_t hou
     *remembered =
         profile->memory * *remembered + profile->noise * noise_at(generator->seed, column, hour);
     return profile->level + profile->day * cycle((t - profile->day_phase) / DAY_HOURS) +
-           profile->half_day * cycle((t - profile->day_phase) / (DAY_HOURS / 2)) + weekend +
+           profile->half_day * cycle((t - profile->day_phase) / HALF_DAY_HOURS) + weekend +
            profile->year * cycle(t / YEAR_HOURS) + profile->trend * (t / YEAR_HOURS) + *remembered;
 }
 

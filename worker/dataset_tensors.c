@@ -1,4 +1,5 @@
 /* Samples from two tensors of a safetensors file: row i of each makes sample i. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,8 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
     if (status != KELP_OK) {
         return status;
     }
+    assert(input != NULL);
+    assert(target != NULL);
     if (input->shape[0] != target->shape[0]) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: tensor %s has %llu samples, tensor %s %llu; their first dimensions "

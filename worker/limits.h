@@ -8,7 +8,7 @@
 /* Bytes of a CSV file: it is read into memory as a whole. 1 GiB is 17 million ETT rows. */
 #define KELP_CSV_FILE_MAX (1ull << 30)
 /* Bytes of one line: longer ones are a file without line ends, not a table. */
-#define KELP_CSV_LINE_MAX (64u * 1024)
+#define KELP_CSV_LINE_MAX 65536u
 /* Columns of a table, and bytes of a column's name (as long as data.target may be). */
 #define KELP_CSV_COLUMNS_MAX     1024
 #define KELP_CSV_COLUMN_NAME_MAX 63
