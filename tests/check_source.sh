@@ -47,7 +47,7 @@ allowed_for() {
     worker) printf 'common|proto|kernels|worker' ;;
     coordinator) printf 'common|proto|coordinator' ;;
     cli) printf 'common|proto|kernels|ps|worker|coordinator|cli' ;;
-    include) printf 'none' ;;
+    include) printf 'common' ;;
     tests) printf 'common|proto|kernels|ps|worker|coordinator|cli|tests' ;;
     *) printf '%s' "$folders" ;;
     esac
