@@ -65,7 +65,7 @@ done
 
 # ---- headers -------------------------------------------------------------------------------------
 read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash openblas check)"
-flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto")
+flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
 for file in "${sources[@]}"; do
     if [[ "$file" != *.h ]]; then continue; fi
     if ! gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror "${flags[@]}" -include "$file" -x c /dev/null \
