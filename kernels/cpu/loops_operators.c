@@ -96,19 +96,33 @@ static void relu_gradient(float *dx, const float *y, const float *dy, uint64_t c
     }
 }
 
-/* sums[t] = padded[t] + ... + padded[t + width - 1], ascending, a strip of t at a time. */
-INLINE void moving_strip(float *restrict sums, const float *restrict padded, uint32_t width,
-                         const uint32_t strip)
+/* Eight floats that the compiler keeps in registers, as many as the instruction set needs for them;
+ * loads and stores of any alignment go through memcpy(). */
+typedef float eight __attribute__((vector_size(32)));
+
+INLINE void load(eight *to, const float *from)
 {
-    float acc[STRIP] = {0};
+    memcpy(to, from, sizeof(*to));
+}
+
+/* sums[t] = padded[t] + ... + padded[t + width - 1], ascending, for 32 of t at once. */
+INLINE void moving_strip(float *restrict sums, const float *restrict padded, uint32_t width)
+{
+    eight acc0 = {0}, acc1 = {0}, acc2 = {0}, acc3 = {0}, x0, x1, x2, x3;
     for (uint32_t k = 0; k < width; k++) {
-        for (uint32_t j = 0; j < strip; j++) {
-            acc[j] = acc[j] + padded[k + j];
-        }
+        load(&x0, padded + k);
+        load(&x1, padded + k + 8);
+        load(&x2, padded + k + 16);
+        load(&x3, padded + k + 24);
+        acc0 = acc0 + x0;
+        acc1 = acc1 + x1;
+        acc2 = acc2 + x2;
+        acc3 = acc3 + x3;
     }
-    for (uint32_t j = 0; j < strip; j++) {
-        sums[j] = acc[j];
-    }
+    memcpy(sums, &acc0, sizeof(acc0));
+    memcpy(sums + 8, &acc1, sizeof(acc1));
+    memcpy(sums + 16, &acc2, sizeof(acc2));
+    memcpy(sums + 24, &acc3, sizeof(acc3));
 }
 
 static void moving_sum(float *restrict sums, const float *restrict padded, uint32_t count,
@@ -116,13 +130,22 @@ static void moving_sum(float *restrict sums, const float *restrict padded, uint3
 {
     uint32_t t = 0;
     for (; t + STRIP <= count; t += STRIP) {
-        moving_strip(sums + t, padded + t, width, STRIP);
+        moving_strip(sums + t, padded + t, width);
     }
     for (; t + 8 <= count; t += 8) {
-        moving_strip(sums + t, padded + t, width, 8);
+        eight acc = {0}, x;
+        for (uint32_t k = 0; k < width; k++) {
+            load(&x, padded + t + k);
+            acc = acc + x;
+        }
+        memcpy(sums + t, &acc, sizeof(acc));
     }
     for (; t < count; t++) {
-        moving_strip(sums + t, padded + t, width, 1);
+        float acc = 0.0f;
+        for (uint32_t k = 0; k < width; k++) {
+            acc = acc + padded[t + k];
+        }
+        sums[t] = acc;
     }
 }
 

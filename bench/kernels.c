@@ -1,0 +1,363 @@
+/*
+ * kernels: what the CPU device does per second. A table of operators and optimizers, then a step
+ * (forward, loss, backward) of the models that the targets are set for.
+ *
+ * usage: kernels [THREADS]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/plan.h"
+#include "kernels/device.h"
+#include "kernels/optimizer.h"
+#include "worker/model.h"
+
+#define MIN_SECONDS 0.2
+/* Arrays start this far from one another within a page: equal alignment costs a factor of 2 to 3.
+ */
+#define STAGGER (4096 + 320)
+
+static double now(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Seconds of one call: the best of batches that together take MIN_SECONDS. */
+static double measure(void (*call)(void *), void *argument)
+{
+    double best = 1e9;
+    uint64_t repeat = 1;
+    const double end = now() + MIN_SECONDS;
+    do {
+        const double begin = now();
+        for (uint64_t i = 0; i < repeat; i++) {
+            call(argument);
+        }
+        const double taken = now() - begin;
+        if (taken < 1e-3) {
+            repeat *= 2;
+        } else if (taken / (double)repeat < best) {
+            best = taken / (double)repeat;
+        }
+    } while (now() < end || best == 1e9);
+    return best;
+}
+
+static void fail(const struct kelp_error *error)
+{
+    fprintf(stderr, "kernels: %s\n", error->text);
+    exit(1);
+}
+
+static float *floats(uint64_t count)
+{
+    float *values = aligned_alloc(64, (count * sizeof(*values) + 63) / 64 * 64);
+    if (values == NULL) {
+        fprintf(stderr, "kernels: out of memory\n");
+        exit(1);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = (float)((i * 2654435761u) % 2001) / 1000.0f - 1.0f;
+    }
+    return values;
+}
+
+/* ---- operators --------------------------------------------------------------------------------
+ */
+
+struct product {
+    struct kelp_stream *stream;
+    struct kelp_matmul matmul;
+};
+
+static void run_product(void *argument)
+{
+    struct product *product = argument;
+    product->stream->table->matmul(product->stream, &product->matmul);
+}
+
+static void bench_product(struct kelp_stream *stream, uint32_t m, uint32_t n, uint32_t k,
+                          bool transpose_a, bool transpose_b)
+{
+    float *a = floats((uint64_t)m * k), *b = floats((uint64_t)k * n), *c = floats((uint64_t)m * n);
+    struct product product = {stream,
+                              {.transpose_a = transpose_a,
+                               .transpose_b = transpose_b,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a,
+                               .lda = transpose_a ? m : k,
+                               .b = b,
+                               .ldb = transpose_b ? k : n,
+                               .c = c,
+                               .ldc = n}};
+    const double seconds = measure(run_product, &product);
+    char name[64];
+    (void)snprintf(name, sizeof(name), "matmul %ux%ux%u %c%c", m, n, k, transpose_a ? 'T' : 'N',
+                   transpose_b ? 'T' : 'N');
+    printf("%-32s %10.2f us %8.1f GFLOP/s\n", name, seconds * 1e6,
+           2e-9 * (double)m * n * k / seconds);
+    free(a);
+    free(b);
+    free(c);
+}
+
+struct average {
+    struct kelp_stream *stream;
+    struct kelp_moving_average average;
+    bool gradient;
+};
+
+static void run_average(void *argument)
+{
+    struct average *average = argument;
+    if (average->gradient) {
+        average->stream->table->moving_average_gradient(average->stream, &average->average);
+    } else {
+        average->stream->table->moving_average(average->stream, &average->average);
+    }
+}
+
+static void bench_average(struct kelp_stream *stream, uint32_t rows, uint32_t length, bool gradient)
+{
+    const uint64_t count = (uint64_t)rows * length;
+    float *x = floats(count), *y = floats(count);
+    float *workspace = floats(kelp_moving_average_workspace(length, 25));
+    struct average average = {
+        stream,
+        {.x = x, .y = y, .rows = rows, .length = length, .kernel_size = 25, .workspace = workspace},
+        gradient};
+    const double seconds = measure(run_average, &average);
+    char name[64];
+    (void)snprintf(name, sizeof(name), "moving average%s %ux%u k 25", gradient ? " gradient" : "",
+                   rows, length);
+    printf("%-32s %10.2f us %8.2f ns per value\n", name, seconds * 1e6,
+           seconds * 1e9 / (double)count);
+    free(x);
+    free(y);
+    free(workspace);
+}
+
+struct losses {
+    struct kelp_stream *stream;
+    struct kelp_loss loss;
+};
+
+static void run_loss(void *argument)
+{
+    struct losses *losses = argument;
+    losses->stream->table->loss(losses->stream, &losses->loss);
+}
+
+static void bench_loss(struct kelp_stream *stream, uint32_t samples, uint64_t elements)
+{
+    const uint64_t count = samples * elements;
+    float *output = floats(count), *target = floats(count), *gradient = floats(count);
+    double *sums = calloc(2ull * samples, sizeof(*sums));
+    const float scale = 0.5f;
+    struct losses losses = {stream,
+                            {.output = output,
+                             .target = target,
+                             .samples = samples,
+                             .elements = elements,
+                             .gradient_scale = &scale,
+                             .gradient = gradient,
+                             .sums = sums}};
+    const double seconds = measure(run_loss, &losses);
+    char name[64];
+    (void)snprintf(name, sizeof(name), "mse loss and gradient %ux%llu", samples,
+                   (unsigned long long)elements);
+    printf("%-32s %10.2f us %8.2f ns per value\n", name, seconds * 1e6,
+           seconds * 1e9 / (double)count);
+    free(output);
+    free(target);
+    free(gradient);
+    free(sums);
+}
+
+/* ---- optimizers -------------------------------------------------------------------------------
+ */
+
+struct update {
+    struct kelp_optimizer_step step;
+    struct kelp_optimizer_buffers buffers;
+    uint64_t count;
+};
+
+static void run_update(void *argument)
+{
+    struct update *update = argument;
+    (void)kelp_optimizer_apply(&update->step, &update->buffers, update->count);
+}
+
+static void run_add(void *argument)
+{
+    struct update *update = argument;
+    kelp_vector_add(update->buffers.weights_next, update->buffers.gradient, update->count);
+}
+
+static void bench_update(const char *name, struct kelp_job *job, uint64_t count)
+{
+    const uint32_t slots = job == NULL ? 0 : kelp_optimizer_slot_count(job);
+    const uint64_t stride = count * sizeof(float) + STAGGER;
+    char *memory = (char *)floats((3 + slots) * (stride / sizeof(float)));
+    struct update update = {.count = count};
+    update.buffers.weights = (float *)(void *)memory;
+    update.buffers.gradient = (float *)(void *)(memory + stride);
+    update.buffers.weights_next = (float *)(void *)(memory + 2 * stride);
+    for (uint32_t s = 0; s < slots; s++) {
+        update.buffers.slots[s] = (float *)(void *)(memory + (3 + s) * stride);
+        memset(update.buffers.slots[s], 0, count * sizeof(float));
+    }
+    if (job != NULL) {
+        kelp_optimizer_prepare(&update.step, job, job->train.lr, 7);
+    }
+    const double seconds = measure(job == NULL ? run_add : run_update, &update);
+    const double arrays = job == NULL ? 3.0 : 3.0 + 2.0 * slots;
+    printf("%-18s %12llu %10.2f us %6.2f G elements/s %6.1f GB/s\n", name,
+           (unsigned long long)count, seconds * 1e6, 1e-9 * (double)count / seconds,
+           4e-9 * arrays * (double)count / seconds);
+    free(memory);
+}
+
+static void bench_updates(void)
+{
+    static const uint64_t counts[] = {18624, 1u << 20, 16u << 20};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(counts); i++) {
+        struct kelp_job job = {.train = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
+        bench_update("sum", NULL, counts[i]);
+        bench_update("sgd", &job, counts[i]);
+        job.train.momentum = 0.9;
+        bench_update("momentum", &job, counts[i]);
+        job.train.optimizer = KELP_OPTIMIZER_ADAM;
+        bench_update("adam", &job, counts[i]);
+    }
+}
+
+/* ---- models -----------------------------------------------------------------------------------
+ */
+
+struct training {
+    struct kelp_model *model;
+    const float *input, *target;
+    uint32_t batch;
+};
+
+static void run_training(void *argument)
+{
+    struct training *training = argument;
+    double sums[KELP_METRIC_COUNT];
+    struct kelp_error error = {KELP_OK, ""};
+    if (kelp_model_train(training->model, training->input, training->target, training->batch,
+                         training->batch, sums, &error) != KELP_OK) {
+        fail(&error);
+    }
+}
+
+static void run_evaluation(void *argument)
+{
+    struct training *training = argument;
+    double sums[KELP_METRIC_COUNT];
+    struct kelp_error error = {KELP_OK, ""};
+    if (kelp_model_evaluate(training->model, training->input, training->target, training->batch,
+                            sums, &error) != KELP_OK) {
+        fail(&error);
+    }
+}
+
+static void bench_model(const char *name, const struct kelp_job *job,
+                        const struct kelp_sample_shape *shape, uint32_t batch)
+{
+    struct training training = {.batch = batch};
+    struct kelp_plan plan = {.tensor_count = 0};
+    struct kelp_error error = {KELP_OK, ""};
+    if (kelp_model_create(job, shape, batch, &training.model, &error) != KELP_OK) {
+        fail(&error);
+    }
+    const struct kelp_tensor *tensors = kelp_model_tensors(training.model, &plan.tensor_count);
+    plan.tensors = malloc(plan.tensor_count * sizeof(*tensors));
+    if (plan.tensors == NULL) {
+        fail(&error);
+    }
+    memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*tensors));
+    if (kelp_plan_lay_out(&plan, 4, &error) != KELP_OK) {
+        fail(&error);
+    }
+    float *weights = floats(plan.flat_count), *gradient = floats(plan.flat_count);
+    float *input = floats(kelp_sample_input_count(shape) * batch);
+    float *target = floats(kelp_sample_target_count(shape) * batch);
+    training.input = input;
+    training.target = target;
+    kelp_model_bind(training.model, &plan, weights, gradient);
+    const double train = measure(run_training, &training);
+    const double evaluate = measure(run_evaluation, &training);
+    printf("%-38s %10.1f us a step %10.1f us evaluation\n", name, train * 1e6, evaluate * 1e6);
+    kelp_model_destroy(training.model);
+    kelp_plan_fini(&plan);
+    free(weights);
+    free(gradient);
+    free(input);
+    free(target);
+}
+
+static void bench_models(uint32_t threads)
+{
+    struct kelp_job job = {.model = {.kind = KELP_MODEL_DLINEAR, .kernel_size = 25},
+                           .cluster = {.lane_threads = threads}};
+    struct kelp_sample_shape shape = {
+        .input_rank = 2, .input_dims = {96, 1}, .target_rank = 2, .target_dims = {96, 1}};
+    bench_model("dlinear 96 to 96, 1 channel, batch 32", &job, &shape, 32);
+    shape.input_dims[0] = 336;
+    shape.input_dims[1] = shape.target_dims[1] = 7;
+    bench_model("dlinear 336 to 96, 7 channels, batch 32", &job, &shape, 32);
+    job.model.individual = true;
+    bench_model("the same, a map per channel", &job, &shape, 32);
+    job.model.kind = KELP_MODEL_MLP;
+    job.model.hidden_count = 2;
+    job.model.hidden[0] = job.model.hidden[1] = 256;
+    shape = (struct kelp_sample_shape){
+        .input_rank = 1, .input_dims = {96}, .target_rank = 1, .target_dims = {96}};
+    bench_model("mlp 96, 256, 256, 96, batch 32", &job, &shape, 32);
+}
+
+int main(int argc, char **argv)
+{
+    char *end = NULL;
+    const unsigned long threads = argc > 1 ? strtoul(argv[1], &end, 10) : 1;
+    struct kelp_device *device = NULL;
+    struct kelp_stream *stream = NULL;
+    struct kelp_error error = {KELP_OK, ""};
+    char kind[KELP_COMPUTE_KIND_SIZE];
+    uint64_t answer = 0;
+    if (argc > 2 || (end != NULL && *end != '\0') || threads > 1024) {
+        fprintf(stderr, "usage: kernels [THREADS]\n");
+        return 2;
+    }
+    if (kelp_device_cpu_create((uint32_t)threads, &device, &error) != KELP_OK ||
+        device->table->stream_create(device, &stream, &error) != KELP_OK ||
+        kelp_compute_kind(device, kind, &answer, &error) != KELP_OK) {
+        fail(&error);
+    }
+    printf("%s, known answer %016llx\n\n", kind, (unsigned long long)answer);
+    bench_product(stream, 32, 96, 96, false, true);
+    bench_product(stream, 96, 96, 32, true, false);
+    bench_product(stream, 224, 96, 336, false, true);
+    bench_product(stream, 96, 336, 224, true, false);
+    bench_product(stream, 1024, 1024, 1024, false, false);
+    bench_average(stream, 32, 96, false);
+    bench_average(stream, 32, 96, true);
+    bench_average(stream, 224, 336, false);
+    bench_loss(stream, 32, 96);
+    printf("\n");
+    bench_updates();
+    printf("\n");
+    bench_models((uint32_t)threads);
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+    return 0;
+}
