@@ -1,0 +1,76 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/model_file.h"
+#include "cli/run_client.h"
+#include "cli/run_dir.h"
+#include "cli/verbs.h"
+#include "common/options.h"
+
+static const struct kelp_program program = {
+    .name = "kelp digest",
+    .summary = "prints the digest of a finished run's model, or of a safetensors file; equal "
+               "digests are equal models",
+    .positional = "[RUN|FILE.safetensors]",
+    .positional_max = 1,
+    .examples = "  kelp digest\n"
+                "  kelp digest model.safetensors\n",
+};
+
+static int print_digest(const char *path)
+{
+    struct kelp_error error;
+    char digest[KELP_DIGEST_HEX_BYTES];
+
+    kelp_status status = kelp_model_file_digest(path, digest, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    (void)printf("%s\n", digest);
+    return KELP_EXIT_OK;
+}
+
+static int digest_of_run(const char *typed)
+{
+    struct kelp_error error;
+    const char *run_path = NULL;
+    char path[KELP_RUN_PATH_MAX + 64];
+    struct stat info;
+
+    kelp_status status = kelp_run_choose(typed, &run_path, &error);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_path(run_path, "model.safetensors", path, sizeof(path), &error);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    if (stat(path, &info) < 0) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "run '%s' has no model.safetensors yet; %s/digests.jsonl has the "
+                             "digests on the way",
+                             run_path, run_path);
+    }
+    return print_digest(path);
+}
+
+int kelp_verb_digest(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct stat info;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    if (typed && !(stat(typed, &info) == 0 && S_ISDIR(info.st_mode))) {
+        exit_status = print_digest(typed);
+    } else {
+        exit_status = digest_of_run(typed);
+    }
+    kelp_options_destroy(given);
+    return exit_status;
+}

@@ -1,0 +1,177 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/model_file.h"
+#include "cli/run_client.h"
+#include "cli/run_dir.h"
+#include "cli/verbs.h"
+#include "common/options.h"
+#include "common/safetensors.h"
+
+static const struct kelp_option options[] = {
+    {.name = "out",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FILE",
+     .required = true,
+     .help = "where to write; an existing file is replaced as a whole"},
+    {.name = "timeout",
+     .type = KELP_OPTION_DURATION,
+     .min = 100,
+     .max = 3600000,
+     .default_text = "30s",
+     .help = "how long a running cluster is tried"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp export",
+    .summary = "writes a run's weights as safetensors with PyTorch's parameter names: those of now "
+               "while it runs, the final ones afterwards",
+    .positional = "[RUN]",
+    .positional_max = 1,
+    .examples = "  kelp export --out model.safetensors\n"
+                "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static int report(const char *path)
+{
+    struct kelp_error error;
+    char digest[KELP_DIGEST_HEX_BYTES];
+
+    kelp_status status = kelp_model_file_digest(path, digest, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    (void)printf("%s: digest %s\n", path, digest);
+    return KELP_EXIT_OK;
+}
+
+static kelp_status fetch_and_write(struct kelp_client *client, uint64_t spec_digest,
+                                   uint32_t timeout_ms, const char *out, struct kelp_error *reterr)
+{
+    struct kelp_plan plan;
+    float *flat = NULL;
+    uint64_t step = 0;
+
+    kelp_status status =
+        kelp_model_fetch(client, spec_digest, timeout_ms, &plan, &flat, &step, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_model_write(out, &plan, flat, kelp_client_job(client), step, reterr);
+    free(flat);
+    kelp_plan_fini(&plan);
+    return status;
+}
+
+static int export_live(const char *run_path, uint32_t timeout_ms, const char *out)
+{
+    struct kelp_client *client = NULL;
+    struct kelp_error error;
+    uint64_t spec_digest = 0;
+
+    kelp_status status = kelp_run_spec_digest(run_path, &spec_digest, &error);
+    if (status == KELP_OK) {
+        status = kelp_run_client_open(run_path, &client, &error);
+    }
+    if (status == KELP_OK) {
+        status = fetch_and_write(client, spec_digest, timeout_ms, out, &error);
+    }
+    kelp_client_close(client);
+    if (status == KELP_ERR_IO || status == KELP_ERR_NO_SPACE) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be exported now: %s",
+                             run_path, error.text);
+    }
+    return report(out);
+}
+
+/* Copy tensor by tensor, so that what is written has been read and checked. */
+static kelp_status copy_model(const char *from, const char *out, struct kelp_error *reterr)
+{
+    struct kelp_safetensors *file = NULL;
+
+    kelp_status status = kelp_safetensors_open(from, &file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    size_t count = kelp_safetensors_count(file);
+    size_t pair_count = kelp_safetensors_metadata_count(file);
+    struct kelp_safetensors_item *items = calloc(count + 1, sizeof(*items));
+    struct kelp_safetensors_pair *pairs = calloc(pair_count + 1, sizeof(*pairs));
+    if (!items || !pairs) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        goto free_tables;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_safetensors_tensor *tensor = kelp_safetensors_at(file, i);
+        items[i] = (struct kelp_safetensors_item){.name = tensor->name,
+                                                  .dtype = tensor->dtype,
+                                                  .rank = tensor->rank,
+                                                  .shape = tensor->shape,
+                                                  .data = tensor->data};
+    }
+    for (size_t i = 0; i < pair_count; i++) {
+        pairs[i].key = kelp_safetensors_metadata_key(file, i);
+        pairs[i].value = kelp_safetensors_metadata_value(file, i);
+    }
+    status = kelp_safetensors_write(out, items, count, pairs, pair_count, reterr);
+free_tables:
+    free(items);
+    free(pairs);
+    kelp_safetensors_close(file);
+    return status;
+}
+
+static int export_finished(const char *run_path, const char *out)
+{
+    struct kelp_error error;
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    kelp_status status =
+        kelp_run_dir_path(run_path, "model.safetensors", path, sizeof(path), &error);
+    if (status == KELP_OK) {
+        status = copy_model(path, out, &error);
+    }
+    if (status == KELP_ERR_NOT_FOUND) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "run '%s' neither runs nor has a model.safetensors; go on with it by "
+                             "kelp train --resume --run %s",
+                             run_path, run_path);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    return report(out);
+}
+
+int kelp_verb_export(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_error error;
+    const char *run_path = NULL;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    const char *out = kelp_options_text(given, "out");
+    if (kelp_run_choose(typed, &run_path, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    } else if (kelp_run_dir_running(run_path)) {
+        exit_status =
+            export_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), out);
+    } else {
+        exit_status = export_finished(run_path, out);
+    }
+    kelp_options_destroy(given);
+    return exit_status;
+}

@@ -1,0 +1,163 @@
+#include "cli/guard.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct kelp_guard {
+    int (*work)(struct kelp_guard *guard, void *user);
+    void *user;
+    int signal_fd;
+    int stop_fd; /* eventfd, raised at the first signal and never read */
+    int done_fd; /* eventfd, raised when the work has returned */
+    atomic_int signal_number;
+    int exit_status; /* written by the work's thread before done_fd is raised */
+};
+
+int kelp_guard_stop_fd(const struct kelp_guard *guard)
+{
+    return guard->stop_fd;
+}
+
+int kelp_guard_signal(const struct kelp_guard *guard)
+{
+    return atomic_load(&guard->signal_number);
+}
+
+static void raise_event(int fd)
+{
+    uint64_t one = 1;
+    ssize_t written = write(fd, &one, sizeof(one));
+
+    assert(written == (ssize_t)sizeof(one)); /* an eventfd below its limit takes it */
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void *work_thread(void *user)
+{
+    struct kelp_guard *guard = user;
+
+    guard->exit_status = guard->work(guard, guard->user);
+    raise_event(guard->done_fd);
+    return NULL;
+}
+
+_Noreturn static void end_at_once(int signal_number)
+{
+    static const char text[] = "\nkelp: ended at once; what was running is killed\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof(text) - 1);
+
+    (void)written; /* nobody is left to tell */
+    _exit(signal_number == SIGTERM ? 1 : 128 + signal_number);
+}
+
+/* Returns when the work is done. */
+static void wait_for_work(struct kelp_guard *guard)
+{
+    int64_t deadline_ms = 0;
+
+    for (;;) {
+        struct pollfd items[2] = {{.fd = guard->done_fd, .events = POLLIN},
+                                  {.fd = guard->signal_fd, .events = POLLIN}};
+        int64_t left_ms = deadline_ms == 0 ? -1 : deadline_ms - now_ms();
+        if (deadline_ms != 0 && left_ms <= 0) {
+            end_at_once(kelp_guard_signal(guard));
+        }
+        if (poll(items, 2, (int)left_ms) < 0) {
+            assert(errno == EINTR);
+            continue;
+        }
+        if (items[0].revents) {
+            return;
+        }
+        struct signalfd_siginfo info;
+        if (!items[1].revents || read(guard->signal_fd, &info, sizeof(info)) != sizeof(info)) {
+            continue;
+        }
+        if (deadline_ms != 0) {
+            end_at_once((int)info.ssi_signo);
+        }
+        atomic_store(&guard->signal_number, (int)info.ssi_signo);
+        raise_event(guard->stop_fd);
+        deadline_ms = now_ms() + KELP_GUARD_GRACE_MS;
+    }
+}
+
+static kelp_status block_signals(int *ret_fd, struct kelp_error *reterr)
+{
+    sigset_t set;
+    int error;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes away must not end the run */
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    error = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (error != 0) {
+        return kelp_fail(reterr, KELP_ERR_INTERNAL, "pthread_sigmask: %s", strerror(error));
+    }
+    *ret_fd = signalfd(-1, &set, SFD_CLOEXEC);
+    if (*ret_fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "signalfd: %s", strerror(errno));
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_events(struct kelp_guard *guard, struct kelp_error *reterr)
+{
+    guard->stop_fd = eventfd(0, EFD_CLOEXEC);
+    guard->done_fd = eventfd(0, EFD_CLOEXEC);
+    if (guard->stop_fd < 0 || guard->done_fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
+    }
+    return block_signals(&guard->signal_fd, reterr);
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), void *user,
+                           int *ret_exit_status, struct kelp_error *reterr)
+{
+    struct kelp_guard guard = {
+        .work = work, .user = user, .signal_fd = -1, .stop_fd = -1, .done_fd = -1};
+    pthread_t thread;
+
+    kelp_status status = open_events(&guard, reterr);
+    if (status == KELP_OK) {
+        int error = pthread_create(&thread, NULL, work_thread, &guard);
+        if (error != 0) {
+            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
+        }
+    }
+    if (status == KELP_OK) {
+        wait_for_work(&guard);
+        (void)pthread_join(thread, NULL); /* it is returning: done_fd was its last act */
+        *ret_exit_status = guard.exit_status;
+    }
+    close_if_open(guard.signal_fd);
+    close_if_open(guard.stop_fd);
+    close_if_open(guard.done_fd);
+    return status;
+}

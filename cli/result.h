@@ -1,0 +1,47 @@
+/*
+ * What a run came to: result.json of its folder, and the summary for people. Pure.
+ */
+#ifndef KELP_CLI_RESULT_H
+#define KELP_CLI_RESULT_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define KELP_RESULT_METRICS_MAX 16
+
+struct kelp_result_metric {
+    char name[32]; /* "val/mse" */
+    double value;
+};
+
+struct kelp_result {
+    char job[64];
+    char status[16]; /* "done", "failed", "stopped" */
+    char reason[512];
+    uint64_t step;
+    uint32_t epoch; /* completed epochs */
+    struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
+    uint32_t metric_count;
+    char digest[33];    /* of the final weights, or "" */
+    double steps_per_s; /* training steps over the time from the first to the last, evaluation
+                           included */
+    double wall_s;      /* from the start of the command */
+    uint32_t restarts;  /* of children that died */
+};
+
+/* Does nothing beyond KELP_RESULT_METRICS_MAX. */
+void kelp_result_add(struct kelp_result *result, const char *name, double value);
+
+/* One JSON object and a line break; *ret_text is owned (free()). */
+kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Errors: KELP_ERR_FORMAT (the text names the member). */
+kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The summary: outcome, metrics, digest, where the files are; *ret_text is owned (free()). */
+kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,
+                                char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

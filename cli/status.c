@@ -1,0 +1,174 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/run_client.h"
+#include "cli/run_dir.h"
+#include "cli/status_view.h"
+#include "cli/verbs.h"
+#include "common/json.h"
+#include "common/options.h"
+
+enum { OUTPUT_TEXT, OUTPUT_JSON };
+
+static const char *const outputs[] = {"text", "json", NULL};
+
+static const struct kelp_option options[] = {
+    {.name = "output",
+     .letter = 'o',
+     .type = KELP_OPTION_CHOICE,
+     .choices = outputs,
+     .default_text = "text",
+     .help = "a table for people, or one JSON object"},
+    {.name = "timeout",
+     .type = KELP_OPTION_DURATION,
+     .min = 100,
+     .max = 600000,
+     .default_text = "5s",
+     .help = "how long a run's coordinator is tried"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp status",
+    .summary = "shows a run: its cluster while it runs, its result afterwards",
+    .positional = "[RUN]",
+    .positional_max = 1,
+    .examples = "  kelp status\n"
+                "  kelp status runs/etth1-dlinear-20260131-120000 -o json\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static int print_owned(kelp_status status, char *text, const struct kelp_error *error)
+{
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error->text);
+    }
+    (void)fputs(text, stdout);
+    free(text);
+    return KELP_EXIT_OK;
+}
+
+/* The coordinator may be between two lives: try until the deadline. */
+static kelp_status ask(struct kelp_client *client, uint32_t timeout_ms,
+                       Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
+{
+    kelp_status status;
+    uint32_t waited_ms = 0;
+
+    do {
+        status = kelp_client_status(client, timeout_ms - waited_ms, ret_reply, reterr);
+        if (status == KELP_OK || status == KELP_ERR_MISMATCH || status == KELP_ERR_TIMEOUT) {
+            return status;
+        }
+        (void)usleep(100000);
+        waited_ms += 100;
+    } while (waited_ms < timeout_ms);
+    return status;
+}
+
+static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
+{
+    struct kelp_client *client = NULL;
+    Kelp__V1__StatusReply *reply = NULL;
+    struct kelp_error error;
+    char *text = NULL;
+
+    kelp_status status = kelp_run_client_open(run_path, &client, &error);
+    if (status == KELP_OK) {
+        status = ask(client, timeout_ms, &reply, &error);
+    }
+    kelp_client_close(client);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be reached: %s",
+                             run_path, error.text);
+    }
+    if (output == OUTPUT_JSON) {
+        status = kelp_status_json(reply, run_path, &text, &error);
+    } else {
+        status = kelp_status_table(reply, run_path, &text, &error);
+    }
+    kelp_client_status_free(reply);
+    return print_owned(status, text, &error);
+}
+
+static int show_result(const char *run_path, uint32_t output, const struct kelp_result *result)
+{
+    struct kelp_error error;
+    char *text = NULL;
+    kelp_status status;
+
+    if (output == OUTPUT_JSON) {
+        status = kelp_run_dir_read(run_path, "result.json", &text, &error);
+    } else {
+        status = kelp_result_summary(result, run_path, &text, &error);
+    }
+    int exit_status = print_owned(status, text, &error);
+    if (exit_status == KELP_EXIT_OK && output == OUTPUT_TEXT &&
+        strcmp(result->status, "stopped") == 0) {
+        (void)printf("go on      kelp train --resume --run %s\n", run_path);
+    }
+    return exit_status;
+}
+
+static int show_unfinished(const char *run_path, uint32_t output)
+{
+    if (output == OUTPUT_JSON) {
+        (void)printf("{\"status\":\"not running\",\"run\":");
+        kelp_json_print_string(stdout, run_path);
+        (void)printf("}\n");
+    } else {
+        (void)printf("run         %s\nstate       not running, and not finished\n"
+                     "go on       kelp train --resume --run %s\n",
+                     run_path, run_path);
+    }
+    return KELP_EXIT_OK;
+}
+
+static int show(const char *typed, uint32_t timeout_ms, uint32_t output)
+{
+    struct kelp_error error;
+    struct kelp_result result;
+    const char *run_path = NULL;
+    char resolved[4096];
+
+    kelp_status status = kelp_run_choose(typed, &run_path, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    /* Name the run, not the link that will point elsewhere tomorrow. */
+    ssize_t length = readlink(run_path, resolved + 5, sizeof(resolved) - 6);
+    if (!typed && length > 0) {
+        resolved[5 + length] = '\0';
+        memcpy(resolved, "runs/", 5);
+        run_path = resolved[5] == '/' ? resolved + 5 : resolved;
+    }
+    if (kelp_run_dir_running(run_path)) {
+        return show_live(run_path, timeout_ms, output);
+    }
+    status = kelp_run_result_read(run_path, &result, &error);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return show_unfinished(run_path, output);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    return show_result(run_path, output, &result);
+}
+
+int kelp_verb_status(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    exit_status = show(typed, (uint32_t)kelp_options_duration_ms(given, "timeout"),
+                       kelp_options_choice(given, "output"));
+    kelp_options_destroy(given);
+    return exit_status;
+}

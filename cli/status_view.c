@@ -1,0 +1,253 @@
+#include "cli/status_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/control.h"
+#include "common/json.h"
+
+static bool evaluated(const Kelp__V1__Record *record)
+{
+    return record && record->word;
+}
+
+/* Completed epochs: a job that has made its last step counts its last one. */
+static uint32_t epochs_done(const Kelp__V1__StatusReply *status)
+{
+    if (!status->word) {
+        return 0;
+    }
+    if (status->word->kind == KELP_STEP_TRAIN || status->steps_per_epoch == 0) {
+        return status->word->epoch;
+    }
+    return (uint32_t)(status->word->step / status->steps_per_epoch);
+}
+
+void kelp_status_progress(const Kelp__V1__StatusReply *status, uint32_t batch_size,
+                          double steps_per_s, struct kelp_progress *ret_progress)
+{
+    struct kelp_progress progress = {.reason = status->reason, .left_s = -1};
+
+    progress.running = strcmp(status->state, "running") == 0 && status->reason[0] == '\0';
+    if (status->word) {
+        progress.step = status->word->step;
+        progress.epoch = status->word->epoch + 1;
+    }
+    if (progress.epoch > status->epochs) {
+        progress.epoch = status->epochs;
+    }
+    progress.total_steps = status->total_steps;
+    progress.epochs = status->epochs;
+    progress.loss_known = evaluated(status->latest_train);
+    progress.loss = progress.loss_known ? status->latest_train->loss : 0;
+    progress.samples_per_s = steps_per_s * batch_size;
+    progress.workers = (uint32_t)status->n_workers;
+    for (size_t i = 0; i < status->n_shards; i++) {
+        progress.shards += status->shards[i]->connected ? 1 : 0;
+    }
+    if (steps_per_s > 0 && status->total_steps >= progress.step) {
+        progress.left_s = (double)(status->total_steps - progress.step) / steps_per_s;
+    }
+    *ret_progress = progress;
+}
+
+static void add_evaluation(const Kelp__V1__Record *record, const char *part,
+                           struct kelp_result *result)
+{
+    char name[32];
+
+    if (!evaluated(record)) {
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "%s/loss", part);
+    kelp_result_add(result, name, record->loss);
+    (void)snprintf(name, sizeof(name), "%s/mse", part);
+    kelp_result_add(result, name, record->mse);
+    (void)snprintf(name, sizeof(name), "%s/mae", part);
+    kelp_result_add(result, name, record->mae);
+}
+
+void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result)
+{
+    result->step = status->word ? status->word->step : 0;
+    result->epoch = epochs_done(status);
+    result->metric_count = 0;
+    if (result->epoch > 0) {
+        kelp_result_add(result, "train/loss", status->epoch_loss);
+    }
+    add_evaluation(status->latest_val, "val", result);
+    add_evaluation(status->latest_test, "test", result);
+    (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
+}
+
+static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
+{
+    bool failed = ferror(out) != 0;
+
+    if (fclose(out) != 0 || failed || !*text) {
+        free(*text);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_text = *text;
+    return KELP_OK;
+}
+
+static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const char *run_path)
+{
+    struct kelp_result result = {0};
+
+    kelp_status_result(status, &result);
+    (void)fprintf(out, "job         %s\nrun         %s\nstate       %s%s%s\n", status->job,
+                  run_path, status->state, status->reason[0] ? ": " : "", status->reason);
+    if (status->word) {
+        uint32_t epoch = status->word->epoch + 1;
+        (void)fprintf(out, "step        %" PRIu64 " of %" PRIu64 ", epoch %u of %u\n",
+                      status->word->step, status->total_steps,
+                      epoch > status->epochs ? status->epochs : epoch, status->epochs);
+    }
+    (void)fprintf(
+        out, "generation  %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
+        status->generation, status->worker_losses, status->shard_losses);
+    if (evaluated(status->latest_train)) {
+        (void)fprintf(out, "loss        %.6g (newest step)\n", status->latest_train->loss);
+    }
+    for (uint32_t i = 0; i < result.metric_count; i++) {
+        (void)fprintf(out, "%-11s %.6g\n", result.metrics[i].name, result.metrics[i].value);
+    }
+    if (status->digest[0]) {
+        (void)fprintf(out, "digest      %s (step %" PRIu64 ")\n", status->digest,
+                      status->digest_step);
+    }
+}
+
+static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    char text[64];
+    char age[32];
+
+    (void)fprintf(out, "\n%-15s %-12s %-24s %10s\n", "NAME", "STATE", "WORK", "AGE");
+    (void)fprintf(out, "%-15s %-12s %-24s %10s\n", status->leader, "leading", "-", "-");
+    for (size_t i = 0; i < status->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = status->shards[i];
+        (void)snprintf(text, sizeof(text), "%u partition%s", shard->partitions,
+                       shard->partitions == 1 ? "" : "s");
+        (void)fprintf(out, "%-15s %-12s %-24s %10s\n", shard->shard,
+                      shard->connected ? "serving" : "lost", text, "-");
+    }
+    for (size_t i = 0; i < status->n_workers; i++) {
+        const Kelp__V1__WorkerStatus *worker = status->workers[i];
+        if (worker->lane_count == 0) {
+            (void)snprintf(text, sizeof(text), "spare");
+        } else {
+            (void)snprintf(text, sizeof(text), "lanes %u-%u", worker->lane_first,
+                           worker->lane_first + worker->lane_count - 1);
+        }
+        kelp_progress_duration((double)worker->age_ms / 1000, age, sizeof(age));
+        (void)fprintf(out, "%-15s %-12s %-24s %10s\n", worker->id,
+                      worker->trouble[0] ? "in trouble" : "working", text, age);
+        if (worker->trouble[0]) {
+            (void)fprintf(out, "    %s\n", worker->trouble);
+        }
+    }
+}
+
+kelp_status kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path,
+                              char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    print_head(out, status, run_path);
+    print_rows(out, status);
+    return finish_text(out, &text, ret_text, reterr);
+}
+
+static void json_member(FILE *out, const char *name, const char *value)
+{
+    (void)fprintf(out, ",\"%s\":", name);
+    kelp_json_print_string(out, value);
+}
+
+static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    struct kelp_result result = {0};
+
+    kelp_status_result(status, &result);
+    (void)fprintf(out,
+                  ",\"step\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"epoch\":%u,"
+                  "\"epochs\":%u,\"metrics\":{",
+                  result.step, status->total_steps, result.epoch, status->epochs);
+    for (uint32_t i = 0; i < result.metric_count; i++) {
+        (void)fputs(i > 0 ? "," : "", out);
+        kelp_json_print_string(out, result.metrics[i].name);
+        (void)fputc(':', out);
+        kelp_json_print_double(out, result.metrics[i].value);
+    }
+    (void)fputc('}', out);
+}
+
+static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    (void)fputs(",\"workers\":[", out);
+    for (size_t i = 0; i < status->n_workers; i++) {
+        const Kelp__V1__WorkerStatus *worker = status->workers[i];
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, worker->id);
+        (void)fprintf(out,
+                      ",\"lane_first\":%u,\"lane_count\":%u,\"lanes_computed\":%" PRIu64
+                      ",\"age_ms\":%" PRIu64 ",\"silent_ms\":%" PRIu64,
+                      worker->lane_first, worker->lane_count, worker->lanes_computed,
+                      worker->age_ms, worker->silent_ms);
+        json_member(out, "trouble", worker->trouble);
+        (void)fputc('}', out);
+    }
+    (void)fputc(']', out);
+}
+
+static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    (void)fputs(",\"shards\":[", out);
+    for (size_t i = 0; i < status->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = status->shards[i];
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, shard->shard);
+        json_member(out, "address", shard->address);
+        (void)fprintf(out, ",\"partitions\":%u,\"connected\":%s,\"silent_ms\":%" PRIu64 "}",
+                      shard->partitions, shard->connected ? "true" : "false", shard->silent_ms);
+    }
+    (void)fputc(']', out);
+}
+
+kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
+                             char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    (void)fputs("{\"status\":", out);
+    kelp_json_print_string(out, status->state);
+    json_metrics(out, status);
+    json_member(out, "digest", status->digest);
+    (void)fprintf(out, ",\"digest_step\":%" PRIu64, status->digest_step);
+    json_member(out, "job", status->job);
+    json_member(out, "run", run_path);
+    json_member(out, "reason", status->reason);
+    json_member(out, "leader", status->leader);
+    (void)fprintf(
+        out, ",\"generation\":%" PRIu64 ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
+        status->generation, status->worker_losses, status->shard_losses);
+    json_workers(out, status);
+    json_shards(out, status);
+    (void)fputs("}\n", out);
+    return finish_text(out, &text, ret_text, reterr);
+}

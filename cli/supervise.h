@@ -1,0 +1,58 @@
+/*
+ * What to do when a child of a run ends. Pure: how it ended and how long it lived go in, a verdict
+ * comes out.
+ *
+ *     it ended by                          verdict
+ *     exit status 2 (bad input)            FAIL     the same input fails again
+ *     exit status 0, a worker, enough left LEAVE    it was asked to go (SIGTERM, or the job is
+ * over) anything else                        RESTART  after a back-off that doubles while it keeps
+ *                                                   dying young
+ *     the failures are used up             GIVE_UP
+ */
+#ifndef KELP_CLI_SUPERVISE_H
+#define KELP_CLI_SUPERVISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KELP_SUPERVISE_SETTLED_MS                                                                  \
+    10000 /* a child that lived so long starts at the first back-off again */
+#define KELP_SUPERVISE_BACKOFF_MAX_MS 15000
+#define KELP_SUPERVISE_DOUBLINGS_MAX  8
+/* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear
+ * first, must be known by then. */
+#define KELP_SUPERVISE_LEFT_MS 2000
+
+struct kelp_supervise_policy {
+    int32_t max_failures; /* restarts over the whole run; -1: without end */
+    uint32_t backoff_ms;
+    bool restart; /* false: dead children stay dead */
+};
+
+/* Of one child. */
+struct kelp_supervise_child {
+    bool worker;
+    uint32_t young_deaths; /* in a row */
+};
+
+struct kelp_supervise_end {
+    bool exited;     /* by itself; otherwise a signal ended it */
+    int exit_status; /* when exited */
+    uint64_t lived_ms;
+    bool enough_left; /* as many workers as the job needs are there without it */
+};
+
+enum kelp_verdict {
+    KELP_VERDICT_RESTART,
+    KELP_VERDICT_LEAVE,
+    KELP_VERDICT_FAIL,
+    KELP_VERDICT_GIVE_UP
+};
+
+/* *failures counts restarts over the whole run; *ret_delay_ms is set for RESTART. */
+enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
+                                 const struct kelp_supervise_end *end,
+                                 struct kelp_supervise_child *child, uint32_t *failures,
+                                 uint32_t *ret_delay_ms);
+
+#endif

@@ -1,0 +1,372 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/children.h"
+#include "cli/launcher.h"
+#include "cli/preflight.h"
+#include "cli/run_client.h"
+#include "cli/train_job.h"
+#include "cli/verbs.h"
+#include "common/log.h"
+#include "common/options.h"
+
+#define TESTING "Testing"
+
+static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+static const struct kelp_option options[] = {
+    {.name = "workers",
+     .type = KELP_OPTION_RANGE,
+     .min = 1,
+     .max = 1024,
+     .help = "N or MIN:MAX workers (job key cluster.workers): MAX are started, training begins "
+             "once MIN are there"},
+    {.name = "shards",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 1024,
+     .help = "parameter-server shards (job key cluster.shards)"},
+    {.name = "set",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "KEY=VALUE",
+     .repeatable = true,
+     .help = "set any job key, as train.lr=0.01"},
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "DIR",
+     .help = "folder of the run (job key run.dir); runs/NAME-TIME without it"},
+    {.name = "resume", .type = KELP_OPTION_FLAG, .help = "go on with the run in that folder"},
+    {.name = "print-config",
+     .type = KELP_OPTION_FLAG,
+     .help = "print the job as it would take effect, and where each value comes from; start "
+             "nothing"},
+    {.name = "etcd",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "URL",
+     .group = "Cluster",
+     .help = "use this etcd instead of a private one in the run's folder"},
+    {.name = "etcd-program",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FILE",
+     .group = "Cluster",
+     .help = "the etcd to start; found on PATH without it"},
+    {.name = "coordinators",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 16,
+     .default_text = "1",
+     .group = "Cluster",
+     .help = "coordinators to start: one leads, the others stand by"},
+    {.name = "log-level",
+     .type = KELP_OPTION_CHOICE,
+     .choices = log_levels,
+     .default_text = "info",
+     .group = "Cluster",
+     .help = "of the files in the run's logs/"},
+    {.name = "fault",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "ID:FAULT",
+     .repeatable = true,
+     .group = TESTING,
+     .help = "make the first start of that process fail, as worker-1:kill@step=120"},
+    {.name = "at",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "step=N:DO",
+     .repeatable = true,
+     .group = TESTING,
+     .help = "when step N is reached: add-worker, or kill=ID"},
+    {.name = "no-restart",
+     .type = KELP_OPTION_FLAG,
+     .group = TESTING,
+     .help = "leave processes that died dead"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp train",
+    .summary = "runs a job on this machine: etcd, coordinator, shards and workers are started, "
+               "watched, and stopped at its end",
+    .positional = "JOB.yaml",
+    .positional_max = 1,
+    .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2 --set data.path=ETTh1.csv\n"
+                "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+/* All of one `kelp train`; fields are empty until their stage. */
+struct train {
+    struct kelp_options *given;
+    uint64_t start_ms;
+    struct kelp_trials trials;
+    struct kelp_job_file *file;
+    char *spec;
+    struct kelp_run_dir run;
+    char bin_folder[KELP_PROCESS_PATH_MAX];
+    struct kelp_display display;
+    struct kelp_result result;
+    char run_path[KELP_RUN_PATH_MAX + 1];
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(train->given, "fault");
+         i++) {
+        status = kelp_trials_add_fault(&train->trials,
+                                       kelp_options_repeat(train->given, "fault", i), reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(train->given, "at");
+         i++) {
+        status = kelp_trials_add_timed(&train->trials, kelp_options_repeat(train->given, "at", i),
+                                       reterr);
+    }
+    return status;
+}
+
+/* The folder: --run or run.dir; to resume, runs/latest else; for a new run a name of its own. */
+static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(train->file);
+
+    if (job->run.dir[0]) {
+        if (strlen(job->run.dir) > KELP_RUN_PATH_MAX) {
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "run.dir: longer than %d bytes",
+                             KELP_RUN_PATH_MAX);
+        }
+        memcpy(train->run_path, job->run.dir, strlen(job->run.dir) + 1);
+        return KELP_OK;
+    }
+    if (kelp_options_flag(train->given, "resume")) {
+        memcpy(train->run_path, KELP_RUN_LATEST, sizeof(KELP_RUN_LATEST));
+        return KELP_OK;
+    }
+    return kelp_run_dir_default(job->name, time(NULL), train->run_path, reterr);
+}
+
+/* Where the etcd will come from must be sure before a folder is made. */
+static kelp_status check_etcd(const struct train *train, struct kelp_error *reterr)
+{
+    const char *url = kelp_options_text(train->given, "etcd");
+    const char *etcd_program = kelp_options_text(train->given, "etcd-program");
+    char path[KELP_PROCESS_PATH_MAX];
+
+    if (url) {
+        return kelp_launcher_check_etcd(url, kelp_job_file_job(train->file)->name,
+                                        kelp_options_flag(train->given, "resume"), reterr);
+    }
+    if (etcd_program && access(etcd_program, X_OK) != 0 &&
+        kelp_process_find(etcd_program, path, NULL) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
+                         etcd_program);
+    }
+    if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
+        access("/usr/bin/etcd", X_OK) != 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "no etcd on PATH: install it (Debian: etcd-server), name it with "
+                         "--etcd-program FILE, or use a running one with --etcd URL");
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_run(struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(train->file);
+    kelp_status status;
+
+    if (kelp_options_flag(train->given, "resume")) {
+        status = kelp_run_dir_resume(train->run_path, &train->run, reterr);
+    } else {
+        status = kelp_run_dir_create(train->run_path, job->run.dir[0] == '\0', &train->run, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
+    }
+    if (status == KELP_OK && strcmp(train->run_path, KELP_RUN_LATEST) != 0 &&
+        kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
+        /* The run itself does not need the link. */
+        kelp_display_say(&train->display, "%s", reterr->text);
+    }
+    return status;
+}
+
+static int exit_status_of(kelp_status status)
+{
+    switch (status) {
+    case KELP_ERR_UNREACHABLE:
+    case KELP_ERR_TIMEOUT:
+        return KELP_EXIT_UNREACHABLE;
+    case KELP_ERR_IO:
+    case KELP_ERR_NO_SPACE:
+    case KELP_ERR_NO_MEMORY:
+        return KELP_EXIT_FAILED;
+    default:
+        return KELP_EXIT_USAGE;
+    }
+}
+
+static int print_config(const struct train *train)
+{
+    struct kelp_error error;
+    char *text = NULL;
+
+    if (kelp_job_file_print(train->file, true, &text, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    (void)fputs(text, stdout);
+    free(text);
+    return KELP_EXIT_OK;
+}
+
+static int print_summary(const struct train *train)
+{
+    struct kelp_error error;
+    char *text = NULL;
+
+    if (kelp_result_summary(&train->result, train->run.path, &text, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    (void)fputs(text, stdout);
+    free(text);
+    return KELP_EXIT_OK;
+}
+
+static int work(struct kelp_guard *guard, void *user)
+{
+    struct train *train = user;
+    struct kelp_launch launch = {
+        .job = kelp_job_file_job(train->file),
+        .spec = train->spec,
+        .spec_digest = kelp_job_file_digest(train->file),
+        .run = &train->run,
+        .bin_folder = train->bin_folder,
+        .etcd_url = kelp_options_text(train->given, "etcd"),
+        .etcd_program = kelp_options_text(train->given, "etcd-program"),
+        .log_level = log_levels[kelp_options_choice(train->given, "log-level")],
+        .trials = &train->trials,
+        .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
+        .no_restart = kelp_options_flag(train->given, "no-restart"),
+        .resume = kelp_options_flag(train->given, "resume"),
+        .start_ms = train->start_ms,
+    };
+
+    return kelp_launcher_run(&launch, guard, &train->display, &train->result);
+}
+
+/* Start, run, and say what came of it. */
+static int run(struct train *train)
+{
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_FAILED;
+
+    kelp_display_say(&train->display, "run %s", train->run.path);
+    if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (strcmp(train->result.status, "done") == 0) {
+        return print_summary(train);
+    }
+    if (strcmp(train->result.status, "stopped") == 0) {
+        return kelp_complain(exit_status,
+                             "stopped at step %" PRIu64 "; go on by kelp train --resume --run %s",
+                             train->result.step, train->run.path);
+    }
+    return kelp_complain(exit_status, "%s; see %s/logs", train->result.reason, train->run.path);
+}
+
+/* A run that has come to its end needs nothing more; true when this is one. */
+static bool done_already(struct train *train)
+{
+    return kelp_options_flag(train->given, "resume") &&
+           kelp_run_result_read(train->run.path, &train->result, NULL) == KELP_OK &&
+           strcmp(train->result.status, "done") == 0;
+}
+
+static kelp_status prepare(struct train *train, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_preflight(kelp_job_file_job(train->file), reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_children_check_programs(train->bin_folder, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_print(train->file, false, &train->spec, reterr);
+    }
+    if (status == KELP_OK) {
+        status = choose_run(train, reterr);
+    }
+    if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
+        status = kelp_train_job_same(train->file, train->run_path, reterr);
+    }
+    return status;
+}
+
+static int train_job(struct train *train)
+{
+    struct kelp_error error = {.status = KELP_OK};
+
+    kelp_status status = read_trials(train, &error);
+    if (status == KELP_OK) {
+        status = kelp_train_job_read(train->given, &train->file, &error);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    if (kelp_options_flag(train->given, "print-config")) {
+        return print_config(train);
+    }
+    status = prepare(train, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    status = check_etcd(train, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(status == KELP_ERR_EXISTS ? KELP_EXIT_USAGE : KELP_EXIT_UNREACHABLE,
+                             "%s", error.text);
+    }
+    status = open_run(train, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    if (done_already(train)) {
+        return print_summary(train);
+    }
+    return run(train);
+}
+
+int kelp_verb_train(int argc, char **argv)
+{
+    struct train *train = calloc(1, sizeof(*train));
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (!train) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    train->start_ms = now_ms();
+    train->run.lock_fd = -1;
+    kelp_display_init(&train->display, STDERR_FILENO);
+    if (kelp_options_read(&program, argc, argv, &train->given, &exit_status)) {
+        exit_status = train_job(train);
+        kelp_options_destroy(train->given);
+    }
+    kelp_run_dir_close(&train->run);
+    kelp_job_file_destroy(train->file);
+    free(train->spec);
+    free(train);
+    return exit_status;
+}

@@ -1,0 +1,92 @@
+#include "cli/verbs.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/options.h"
+
+#define VERBS_MAX 32
+
+const struct kelp_verb kelp_verbs[] = {
+    {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
+    {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
+    {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
+    {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
+    {"data", "generate the built-in data set as CSV", kelp_verb_data},
+    {NULL, NULL, NULL},
+};
+
+int kelp_complain(int exit_status, const char *format, ...)
+{
+    va_list arguments;
+
+    (void)fputs("kelp: ", stderr);
+    va_start(arguments, format);
+    (void)vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    (void)fputc('\n', stderr);
+    return exit_status;
+}
+
+static void print_help(FILE *out)
+{
+    (void)fputs("Usage: kelp VERB [options]\n\n"
+                "kelp: trains models on a cluster of processes that may come, go and die, to the "
+                "same\nbits whatever its size.\n\nVerbs:\n",
+                out);
+    for (const struct kelp_verb *verb = kelp_verbs; verb->name; verb++) {
+        (void)fprintf(out, "  %-10s %s\n", verb->name, verb->summary);
+    }
+    (void)fputs(
+        "\nOptions:\n"
+        "  -h, --help     print this help; `kelp VERB --help` tells all about a verb\n"
+        "      --version  print the version\n"
+        "\nExit status: 0 done or stopped in order, 1 failed while running, 2 bad option, job\n"
+        "or data, 3 no cluster reached in time, 4 the job has failed, 130 ended by Ctrl-C.\n"
+        "\nExamples:\n"
+        "  kelp train examples/synthetic-dlinear.yaml\n"
+        "  kelp status\n",
+        out);
+}
+
+static int unknown_verb(const char *typed)
+{
+    const char *names[VERBS_MAX];
+    size_t count = 0;
+
+    for (const struct kelp_verb *verb = kelp_verbs; verb->name && count < VERBS_MAX; verb++) {
+        names[count++] = verb->name;
+    }
+    const char *nearest = kelp_options_nearest(typed, names, count);
+    if (nearest) {
+        return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; did you mean '%s'?", typed,
+                             nearest);
+    }
+    return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; see kelp --help", typed);
+}
+
+int kelp_command(int argc, char **argv)
+{
+    if (argc < 2) {
+        return kelp_complain(KELP_EXIT_USAGE, "a verb is missing; see kelp --help");
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(stdout);
+        return KELP_EXIT_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        (void)printf("kelp %s\n", KELP_VERSION);
+        return KELP_EXIT_OK;
+    }
+    for (const struct kelp_verb *verb = kelp_verbs; verb->name; verb++) {
+        if (strcmp(verb->name, word) == 0) {
+            return verb->run(argc - 1, argv + 1);
+        }
+    }
+    if (word[0] == '-') {
+        return kelp_complain(KELP_EXIT_USAGE, "option '%s' comes before the verb; see kelp --help",
+                             word);
+    }
+    return unknown_verb(word);
+}

@@ -1,0 +1,193 @@
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/progress.h"
+
+static struct kelp_progress busy(void)
+{
+    return (struct kelp_progress){.running = true,
+                                  .reason = "",
+                                  .step = 812,
+                                  .total_steps = 1900,
+                                  .epoch = 3,
+                                  .epochs = 10,
+                                  .loss_known = true,
+                                  .loss = 0.161234,
+                                  .samples_per_s = 24132,
+                                  .workers = 2,
+                                  .shards = 1,
+                                  .left_s = 12.4};
+}
+
+/* A wide terminal shows everything, in this order. */
+START_TEST(test_wide_bar)
+{
+    struct kelp_progress progress = busy();
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    kelp_progress_bar(&progress, 140, text, sizeof(text));
+    ck_assert_str_eq(text, "epoch 3/10  [=================>                      ]   42%  "
+                           "step 812/1900  loss 0.1612  24.1k samples/s  2 workers  1 shard  "
+                           "00:12 left");
+}
+END_TEST
+
+/* No line is longer than the terminal is wide, and the share done is always told. */
+START_TEST(test_every_width)
+{
+    struct kelp_progress progress = busy();
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    for (unsigned columns = 4; columns < 600; columns++) {
+        kelp_progress_bar(&progress, columns, text, sizeof(text));
+        ck_assert_uint_le(strlen(text), columns);
+        ck_assert_msg(strstr(text, "42%") != NULL, "%u: '%s'", columns, text);
+    }
+}
+END_TEST
+
+/* A cluster that waits says for what; a reason longer than the line is cut. */
+START_TEST(test_waiting)
+{
+    struct kelp_progress progress = {.reason = "1 of 2 workers are there", .left_s = -1};
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    kelp_progress_bar(&progress, 80, text, sizeof(text));
+    ck_assert_str_eq(text, "waiting: 1 of 2 workers are there");
+    kelp_progress_bar(&progress, 12, text, sizeof(text));
+    ck_assert_str_eq(text, "waiting: 1 o");
+    kelp_progress_line(&progress, text, sizeof(text));
+    ck_assert_str_eq(text, "waiting: 1 of 2 workers are there");
+}
+END_TEST
+
+/* 100 % is not shown before the last step is made, and steps beyond the total are not over it. */
+START_TEST(test_share)
+{
+    struct kelp_progress progress = busy();
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    progress.step = 1899;
+    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, " 99%"));
+    progress.step = 1900;
+    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "100%"));
+    progress.step = 2000;
+    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "100%"));
+    progress.total_steps = 0;
+    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "  0%"));
+}
+END_TEST
+
+START_TEST(test_line)
+{
+    struct kelp_progress progress = busy();
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    kelp_progress_line(&progress, text, sizeof(text));
+    ck_assert_str_eq(text, "step 812/1900 epoch 3/10 loss 0.161234 samples/s 24132 workers 2 "
+                           "shards 1 left 12 s");
+}
+END_TEST
+
+/* A loss that is not finite is shown as it is. */
+START_TEST(test_loss_not_finite)
+{
+    struct kelp_progress progress = busy();
+    char text[KELP_PROGRESS_TEXT_MAX];
+
+    progress.loss = (double)NAN;
+    kelp_progress_line(&progress, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "loss nan"));
+}
+END_TEST
+
+START_TEST(test_units)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } durations[] = {
+        {0, "0 ms"},           {0.0121, "12 ms"},   {0.9999, "1.0 s"},      {12.44, "12.4 s"},
+        {59.97, "1 min 00 s"}, {192, "3 min 12 s"}, {3599.6, "1 h 00 min"}, {7500, "2 h 05 min"},
+        {-1, "0 ms"}};
+    static const struct {
+        double value;
+        const char *text;
+    } counts[] = {{0, "0"}, {999.4, "999"}, {999.6, "1.0k"}, {24132, "24.1k"}, {1234567, "1.2M"}};
+    char text[64];
+
+    for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
+        kelp_progress_duration(durations[i].seconds, text, sizeof(text));
+        ck_assert_str_eq(text, durations[i].text);
+    }
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        kelp_progress_count(counts[i].value, text, sizeof(text));
+        ck_assert_str_eq(text, counts[i].text);
+    }
+}
+END_TEST
+
+/* The rate is that of the window; the whole run's counts from the first step seen. */
+START_TEST(test_rate)
+{
+    struct kelp_rate rate = {0};
+
+    kelp_rate_add(&rate, 0, 1000);
+    ck_assert(kelp_rate_recent(&rate) == 0);
+    ck_assert(kelp_rate_whole(&rate) == 0);
+    for (uint64_t i = 1; i <= 200; i++) {
+        kelp_rate_add(&rate, i * 10, 5000 + i * 100);
+    }
+    ck_assert(fabs(kelp_rate_recent(&rate) - 100) < 1e-9);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+    /* standing still: the window empties, the whole stays */
+    for (uint64_t i = 1; i <= 200; i++) {
+        kelp_rate_add(&rate, 2000, 25000 + i * 100);
+    }
+    ck_assert(kelp_rate_recent(&rate) == 0);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+}
+END_TEST
+
+/* After a roll-back the window begins anew and no rate is negative. */
+START_TEST(test_rate_after_roll_back)
+{
+    struct kelp_rate rate = {0};
+
+    kelp_rate_add(&rate, 100, 1000);
+    kelp_rate_add(&rate, 200, 2000);
+    kelp_rate_add(&rate, 10, 3000);
+    ck_assert(kelp_rate_recent(&rate) == 0);
+    kelp_rate_add(&rate, 60, 4000);
+    ck_assert(fabs(kelp_rate_recent(&rate) - 50) < 1e-9);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("progress");
+    TCase *tests = tcase_create("progress");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_test(tests, test_wide_bar);
+    tcase_add_test(tests, test_every_width);
+    tcase_add_test(tests, test_waiting);
+    tcase_add_test(tests, test_share);
+    tcase_add_test(tests, test_line);
+    tcase_add_test(tests, test_loss_not_finite);
+    tcase_add_test(tests, test_units);
+    tcase_add_test(tests, test_rate);
+    tcase_add_test(tests, test_rate_after_roll_back);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

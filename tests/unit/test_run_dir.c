@@ -1,0 +1,215 @@
+#include <check.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/result.h"
+#include "cli/run_dir.h"
+
+static struct kelp_error error;
+static char folder[64];
+
+static void setup(void)
+{
+    (void)snprintf(folder, sizeof(folder), "/tmp/kelp-run-dir-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static void teardown(void)
+{
+    (void)chdir("/");
+    (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A new run makes its folder with parents, refuses one that holds anything, takes an empty one. */
+START_TEST(test_create)
+{
+    struct kelp_run_dir run;
+    struct kelp_run_dir other;
+    struct stat info;
+
+    ck_assert_int_eq(kelp_run_dir_create("a/b/c/", false, &run, &error), KELP_OK);
+    ck_assert_str_eq(run.path, "a/b/c");
+    ck_assert_int_eq(stat("a/b/c/logs", &info), 0);
+    ck_assert_int_eq(kelp_run_dir_create("a/b/c", false, &other, &error), KELP_ERR_EXISTS);
+    ck_assert_ptr_nonnull(strstr(error.text, "--resume"));
+    ck_assert_int_eq(kelp_run_dir_create("a/b/c", true, &other, &error), KELP_OK);
+    ck_assert_str_eq(other.path, "a/b/c-2");
+    kelp_run_dir_close(&other);
+    kelp_run_dir_close(&run);
+
+    ck_assert_int_eq(mkdir("empty", 0777), 0);
+    ck_assert_int_eq(kelp_run_dir_create("empty", false, &run, &error), KELP_OK);
+    kelp_run_dir_close(&run);
+    ck_assert_int_eq(close(open("file", O_CREAT | O_WRONLY, 0600)), 0);
+    ck_assert_int_eq(kelp_run_dir_create("file", false, &run, &error), KELP_ERR_EXISTS);
+    ck_assert_int_ne(kelp_run_dir_create("file/x", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_create("", false, &run, &error), KELP_ERR_LIMIT);
+}
+END_TEST
+
+/* The lock is seen from outside while it is held, keeps a second run out, and ends with the
+ * process that held it, however it ended. */
+START_TEST(test_lock)
+{
+    struct kelp_run_dir run;
+    struct kelp_run_dir other;
+    int pipe_fds[2];
+    char byte;
+
+    ck_assert_int_eq(kelp_run_dir_create("r", false, &run, &error), KELP_OK);
+    ck_assert(kelp_run_dir_running("r"));
+    ck_assert_int_eq(kelp_run_dir_resume("r", &other, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_run_dir_write(&run, "job.yaml", "name: x\n", &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_resume("r", &other, &error), KELP_ERR_BUSY);
+    kelp_run_dir_close(&run);
+    ck_assert(!kelp_run_dir_running("r"));
+
+    ck_assert_int_eq(pipe(pipe_fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (kelp_run_dir_resume("r", &other, NULL) == KELP_OK) {
+            (void)!write(pipe_fds[1], "x", 1);
+        }
+        (void)pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(read(pipe_fds[0], &byte, 1), 1);
+    ck_assert(kelp_run_dir_running("r"));
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(!kelp_run_dir_running("r"));
+    ck_assert(!kelp_run_dir_running("nowhere"));
+    ck_assert_int_eq(kelp_run_dir_resume("r", &run, &error), KELP_OK);
+    kelp_run_dir_close(&run);
+}
+END_TEST
+
+/* Files are replaced as a whole, and read back within their limit. */
+START_TEST(test_files)
+{
+    struct kelp_run_dir run;
+    struct stat info;
+    char *text = NULL;
+
+    ck_assert_int_eq(kelp_run_dir_create("r", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_read("r", "result.json", &text, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_run_dir_write(&run, "result.json", "a long first text", &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_write(&run, "result.json", "second", &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_read("r", "result.json", &text, &error), KELP_OK);
+    ck_assert_str_eq(text, "second");
+    free(text);
+    ck_assert_int_ne(stat("r/result.json.new", &info), 0);
+    ck_assert_int_eq(truncate("r/result.json", KELP_RUN_FILE_MAX + 1), 0);
+    ck_assert_int_eq(kelp_run_dir_read("r", "result.json", &text, &error), KELP_ERR_LIMIT);
+    ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_LIMIT);
+    kelp_run_dir_close(&run);
+}
+END_TEST
+
+static const char *latest(void)
+{
+    static char target[1024];
+    ssize_t length = readlink(KELP_RUN_LATEST, target, sizeof(target) - 1);
+
+    ck_assert_int_gt(length, 0);
+    target[length] = '\0';
+    return target;
+}
+
+/* runs/latest is relative within runs/, absolute outside, and moves on with each run. */
+START_TEST(test_latest)
+{
+    struct kelp_run_dir run;
+    char expected[128];
+
+    ck_assert_int_eq(kelp_run_dir_create("runs/one", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_link_latest(&run, &error), KELP_OK);
+    ck_assert_str_eq(latest(), "one");
+    kelp_run_dir_close(&run);
+    ck_assert_int_eq(kelp_run_dir_create("elsewhere", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_link_latest(&run, &error), KELP_OK);
+    (void)snprintf(expected, sizeof(expected), "%s/elsewhere", folder);
+    ck_assert_str_eq(latest(), expected);
+    kelp_run_dir_close(&run);
+}
+END_TEST
+
+START_TEST(test_default_name)
+{
+    char path[KELP_RUN_PATH_MAX + 1];
+
+    ck_assert_int_eq(kelp_run_dir_default("etth1", 1769860800, path, &error), KELP_OK);
+    ck_assert_str_eq(path, "runs/etth1-20260131-120000");
+}
+END_TEST
+
+/* What is printed is read back the same; what is damaged is refused. */
+START_TEST(test_result)
+{
+    struct kelp_result result = {.job = "a \"job\"",
+                                 .status = "done",
+                                 .step = 7650,
+                                 .epoch = 10,
+                                 .digest = "0123456789abcdef0123456789abcdef",
+                                 .steps_per_s = 1234.5,
+                                 .wall_s = 6.25,
+                                 .restarts = 2};
+    struct kelp_result again;
+    char *text = NULL;
+
+    kelp_result_add(&result, "train/loss", 0.15963);
+    kelp_result_add(&result, "test/mse", 1.0 / 3);
+    ck_assert_int_eq(kelp_result_print(&result, &text, &error), KELP_OK);
+    ck_assert_int_eq(kelp_result_parse(text, strlen(text), &again, &error), KELP_OK);
+    ck_assert_str_eq(again.job, result.job);
+    ck_assert_str_eq(again.digest, result.digest);
+    ck_assert_uint_eq(again.step, 7650);
+    ck_assert_uint_eq(again.metric_count, 2);
+    ck_assert(again.metrics[1].value == result.metrics[1].value);
+    ck_assert(again.wall_s == 6.25);
+    for (size_t cut = 0; cut + 2 < strlen(text); cut++) {
+        ck_assert_int_ne(kelp_result_parse(text, cut, &again, &error), KELP_OK);
+    }
+    free(text);
+    ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
+    ck_assert_ptr_nonnull(strstr(text, "test/mse    0.333333\n"));
+    ck_assert_ptr_nonnull(strstr(text, "runs/x/model.safetensors\n"));
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("run_dir");
+    TCase *tests = tcase_create("run_dir");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_create);
+    tcase_add_test(tests, test_lock);
+    tcase_add_test(tests, test_files);
+    tcase_add_test(tests, test_latest);
+    tcase_add_test(tests, test_default_name);
+    tcase_add_test(tests, test_result);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
