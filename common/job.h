@@ -123,8 +123,10 @@ struct kelp_job_file *kelp_job_file_create(void);
 void kelp_job_file_destroy(struct kelp_job_file *file);
 
 /*
- * Read path over what is there. The error text is "FILE:LINE: key: what is wrong; what is allowed".
- * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_LIMIT (over 1 MiB), KELP_ERR_INVALID.
+ * Read path over what is there; each key at most once. Set what overrides it afterwards: the last
+ * one wins. Relative paths stay as they are, relative to the current directory. The error text is
+ * "FILE:LINE: key: what is wrong; what is allowed". Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO,
+ * KELP_ERR_LIMIT (over 64 KiB), KELP_ERR_INVALID.
  */
 kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
                                struct kelp_error *reterr) KELP_MUST_USE;
@@ -140,7 +142,8 @@ kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const
 kelp_status kelp_job_file_environment(struct kelp_job_file *file,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Checks that need more than one key (lanes a power of two, kernel odd, min <= max …). */
+/* Checks that need more than one key (lanes a power of two, kernel odd, keys that do not apply to
+ * the chosen kinds …). Call it once all values are set; after it the job may be used. */
 kelp_status kelp_job_file_finish(struct kelp_job_file *file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
@@ -149,13 +152,15 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
 
 /*
  * The canonical text: YAML, each key in the table's order at its value in effect. The same job
- * gives the same bytes; parsing them gives the same job. This is /kelp/<job>/spec and job.yaml of
+ * gives the same bytes; parsing them gives the same job. Keys that do not apply to the chosen kinds
+ * are left out. This is /kelp/<job>/spec and job.yaml of
  * the run's folder. ret_text is owned by the caller (free()).
  */
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. */
+/* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. 0 when
+ * out of memory, which no peer will take for its job. */
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
 
 /* The reference page, Markdown. ret_text is owned by the caller (free()). */

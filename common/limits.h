@@ -5,8 +5,10 @@
 #ifndef KELP_COMMON_LIMITS_H
 #define KELP_COMMON_LIMITS_H
 
-/* Bytes of a job file: hundreds of times what all keys take. */
-#define KELP_JOB_FILE_BYTES_MAX (1u << 20)
+/* Bytes of a job file: ten times what all keys take. */
+#define KELP_JOB_FILE_BYTES_MAX (64u << 10)
+/* Open brackets in a job file; libyaml's time grows with their square. */
+#define KELP_JOB_FILE_NESTING_MAX 64
 /* Bytes of a safetensors header: about 100 bytes a tensor, with room for metadata. */
 #define KELP_SAFETENSORS_HEADER_MAX (16u << 20)
 /* Tensors and metadata entries of a safetensors file: as many as a plan may have. */

@@ -1,0 +1,355 @@
+#include "common/job.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/job_options.h"
+#include "common/value.h"
+
+struct kelp_job_file *kelp_job_file_create(void)
+{
+    struct kelp_job_file *file = calloc(1, sizeof(*file));
+
+    if (!file) {
+        return NULL;
+    }
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        kelp_status status = kelp__job_key_read(&kelp__job_keys[i], kelp__job_keys[i].default_text,
+                                                &file->job, NULL);
+        assert(status == KELP_OK); /* the table's own default */
+        (void)status;
+    }
+    return file;
+}
+
+void kelp_job_file_destroy(struct kelp_job_file *file)
+{
+    if (file) {
+        free(file->name);
+        free(file);
+    }
+}
+
+const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
+{
+    return &file->job;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------
+ */
+
+static void environment_name(const char *key, char *name, size_t name_bytes)
+{
+    (void)snprintf(name, name_bytes, "KELP_%s", key);
+    for (char *c = name; *c != '\0'; c++) {
+        *c = *c == '.' ? '_' : (char)toupper((unsigned char)*c);
+    }
+}
+
+/* Put in front of the text where the key's value comes from. */
+static void prefix_origin(const struct kelp_job_file *file, const char *key,
+                          const struct kelp_origin *origin, struct kelp_error *reterr)
+{
+    char variable[64];
+
+    switch (origin->kind) {
+    case KELP_ORIGIN_DEFAULT:
+        kelp_error_prefix(reterr, "%.63s", key);
+        return;
+    case KELP_ORIGIN_FILE:
+        kelp_error_prefix(reterr, "%.127s:%" PRIu32 ": %.63s", file->name, origin->line, key);
+        return;
+    case KELP_ORIGIN_ENVIRONMENT:
+        environment_name(key, variable, sizeof(variable));
+        kelp_error_prefix(reterr, "environment %s", variable);
+        return;
+    case KELP_ORIGIN_FLAG:
+        kelp_error_prefix(reterr, "command line: %.63s", key);
+        return;
+    }
+    assert(!"origin kind");
+}
+
+static bool in_section(const char *key, const char *section, size_t section_bytes)
+{
+    return strncmp(key, section, section_bytes) == 0 && key[section_bytes] == '.';
+}
+
+/* The names of a section's keys, without the section. */
+static void list_section(const char *section, size_t section_bytes, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
+        const char *key = kelp__job_keys[i].name;
+        if (in_section(key, section, section_bytes)) {
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "",
+                                     key + section_bytes + 1);
+        }
+    }
+}
+
+static void list_top(char *text, size_t text_bytes)
+{
+    char section[32] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
+        const char *key = kelp__job_keys[i].name;
+        size_t length = strcspn(key, ".");
+        if (strlen(section) == length && strncmp(section, key, length) == 0) {
+            continue;
+        }
+        (void)snprintf(section, sizeof(section), "%.*s", (int)length, key);
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", section);
+    }
+}
+
+/* The key nearest to what was typed; where no section was typed, the nearest section will do. */
+static const char *nearest_key(const char *typed, char *section, size_t section_bytes)
+{
+    const char *best = NULL;
+    uint32_t best_distance = UINT32_MAX;
+
+    section[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const char *key = kelp__job_keys[i].name;
+        char head[32];
+        (void)snprintf(head, sizeof(head), "%.*s", (int)strcspn(key, "."), key);
+        uint32_t distance = kelp_value_distance(typed, key);
+        uint32_t head_distance = kelp_value_distance(typed, head);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = key;
+        }
+        if (head_distance < best_distance) {
+            best_distance = head_distance;
+            (void)snprintf(section, section_bytes, "%s", head);
+            best = section;
+        }
+    }
+    return best && kelp_value_near(best_distance, best) ? best : NULL;
+}
+
+static kelp_status unknown_key(const char *typed, struct kelp_error *reterr)
+{
+    char list[384], nearest_section[32];
+    size_t section = strcspn(typed, ".");
+    const char *nearest = nearest_key(typed, nearest_section, sizeof(nearest_section));
+
+    if (nearest) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; did you mean %s?", nearest);
+    }
+    list_section(typed, section, list, sizeof(list));
+    if (list[0] != '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed in %.*s are %s",
+                         (int)section, typed, list);
+    }
+    list_top(list, sizeof(list));
+    return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed are %s", list);
+}
+
+/* Refuse a value in effect: where it comes from, its key, and what is wrong. */
+static kelp_status refuse(const struct kelp_job_file *file, const char *key,
+                          struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
+static kelp_status refuse(const struct kelp_job_file *file, const char *key,
+                          struct kelp_error *reterr, const char *format, ...)
+{
+    char text[384];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)kelp_fail(reterr, KELP_ERR_INVALID, "%s", text);
+    prefix_origin(file, key, &file->origins[kelp__job_key_find(key)], reterr);
+    return KELP_ERR_INVALID;
+}
+
+/* ---- setting -----------------------------------------------------------------------------------
+ */
+
+kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,
+                                  struct kelp_origin origin, struct kelp_error *reterr)
+{
+    size_t index = kelp__job_key_find(key);
+    kelp_status status = index < kelp__job_key_count
+                             ? kelp__job_key_read(&kelp__job_keys[index], value, &file->job, reterr)
+                             : unknown_key(key, reterr);
+
+    if (status != KELP_OK) {
+        prefix_origin(file, key, &origin, reterr);
+        return status;
+    }
+    file->origins[index] = origin;
+    return KELP_OK;
+}
+
+kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
+                              enum kelp_origin_kind kind, struct kelp_error *reterr)
+{
+    assert(kind != KELP_ORIGIN_FILE);
+    return kelp__job_file_assign(file, key, value, (struct kelp_origin){.kind = kind}, reterr);
+}
+
+kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        char variable[64];
+        environment_name(kelp__job_keys[i].name, variable, sizeof(variable));
+        const char *value = getenv(variable);
+        if (!value || value[0] == '\0') {
+            continue; /* as everywhere: an empty variable counts as unset */
+        }
+        kelp_status status =
+            kelp_job_file_set(file, kelp__job_keys[i].name, value, KELP_ORIGIN_ENVIRONMENT, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* ---- checks over several keys ------------------------------------------------------------------
+ */
+
+/* A key that was set, but means nothing with the kind that was chosen. */
+static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
+                                 struct kelp_error *reterr)
+{
+    const struct kelp_job_key *key = &kelp__job_keys[index];
+    char list[256] = "", chosen[32] = "";
+    size_t used = 0, section = strcspn(key->name, ".");
+
+    if (file->origins[index].kind == KELP_ORIGIN_DEFAULT ||
+        kelp__job_key_applies(key, &file->job)) {
+        return KELP_OK;
+    }
+    for (size_t i = 0; i < kelp__job_key_count && used < sizeof(list); i++) {
+        const struct kelp_job_key *other = &kelp__job_keys[i];
+        if (in_section(other->name, key->name, section) &&
+            (!other->only_with || strcmp(other->only_with, key->only_with) == 0) &&
+            kelp__job_key_applies(other, &file->job)) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
+                                     other->name + section + 1);
+        }
+    }
+    kelp__job_key_chosen(key->only_with, &file->job, chosen, sizeof(chosen));
+    return refuse(file, key->name, reterr, "does not apply with %s %s; allowed in %.*s are %s",
+                  key->only_with, chosen, (int)section, key->name, list);
+}
+
+static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->model.kind == KELP_MODEL_DLINEAR && job->model.kernel_size % 2 == 0) {
+        return refuse(file, "model.kernel_size", reterr, "%" PRIu32 " is even; it must be odd",
+                      job->model.kernel_size);
+    }
+    if (job->model.init[0] == '\0' && job->model.init_prefix[0] != '\0') {
+        return refuse(file, "model.init_prefix", reterr, "needs model.init, which is empty");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_series(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    uint64_t window = (uint64_t)job->data.seq_len + job->data.pred_len;
+    const uint64_t *split = job->data.split;
+    uint64_t rows = split[0] + split[1] + split[2]; /* each at most 2^40 */
+
+    if (split[0] < window) {
+        return refuse(file, "data.split", reterr,
+                      "the training part has %" PRIu64 " rows, but one window takes %" PRIu64
+                      " (data.seq_len + data.pred_len)",
+                      split[0], window);
+    }
+    for (int part = 1; part < 3; part++) {
+        if (split[part] > 0 && split[part] < job->data.pred_len) {
+            return refuse(file, "data.split", reterr,
+                          "the %s part has %" PRIu64 " rows; it needs 0, or at least %" PRIu32
+                          " (data.pred_len)",
+                          part == 1 ? "validation" : "test", split[part], job->data.pred_len);
+        }
+    }
+    if (job->data.kind == KELP_DATA_SYNTHETIC && rows > job->data.rows) {
+        return refuse(file, "data.split", reterr,
+                      "the parts have %" PRIu64 " rows, over data.rows (%" PRIu64 ")", rows,
+                      job->data.rows);
+    }
+    if (job->train.drop_last && split[0] - window + 1 < job->train.batch_size) {
+        return refuse(file, "train.batch_size", reterr,
+                      "an epoch has %" PRIu64 " samples, less than one batch of %" PRIu32
+                      ", which train.drop_last leaves out",
+                      split[0] - window + 1, job->train.batch_size);
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_data(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0') {
+        return refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",
+                      job->data.kind == KELP_DATA_CSV ? "csv" : "tensors");
+    }
+    return job->data.kind == KELP_DATA_TENSORS ? KELP_OK : check_series(file, reterr);
+}
+
+static kelp_status check_training(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->train.optimizer == KELP_OPTIMIZER_SGD && job->train.nesterov &&
+        !(job->train.momentum > 0 && job->train.dampening == 0.0)) {
+        return refuse(file, "train.nesterov", reterr,
+                      "needs train.momentum above 0 and train.dampening 0");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if ((job->cluster.lanes & (job->cluster.lanes - 1)) != 0) {
+        return refuse(file, "cluster.lanes", reterr, "%" PRIu32 " is not a power of two",
+                      job->cluster.lanes);
+    }
+    if (job->cluster.shards > job->cluster.max_shards) {
+        return refuse(file, "cluster.shards", reterr,
+                      "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")", job->cluster.shards,
+                      job->cluster.max_shards);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
+        check_model, check_data, check_training, check_cluster};
+
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        kelp_status status = check_applies(file, i, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(checks); i++) {
+        kelp_status status = checks[i](file, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}

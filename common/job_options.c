@@ -1,0 +1,626 @@
+#include "common/job_options.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/value.h"
+
+static const char *const model_kinds[] = {"mlp", "dlinear", NULL};
+static const char *const data_kinds[] = {"csv", "synthetic", "tensors", NULL};
+static const char *const feature_kinds[] = {"S", "M", NULL};
+static const char *const loss_kinds[] = {"mse", "mae", NULL};
+static const char *const optimizer_kinds[] = {"sgd", "adam", "adamw", NULL};
+static const char *const schedule_kinds[] = {"constant", "type1", NULL};
+static const char *const device_kinds[] = {"cpu", NULL};
+
+_Static_assert(KELP_MODEL_MLP == 0 && KELP_MODEL_DLINEAR == 1, "order of model_kinds");
+_Static_assert(KELP_DATA_CSV == 0 && KELP_DATA_SYNTHETIC == 1 && KELP_DATA_TENSORS == 2,
+               "order of data_kinds");
+_Static_assert(KELP_FEATURES_S == 0 && KELP_FEATURES_M == 1, "order of feature_kinds");
+_Static_assert(KELP_LOSS_MSE == 0 && KELP_LOSS_MAE == 1, "order of loss_kinds");
+_Static_assert(KELP_OPTIMIZER_SGD == 0 && KELP_OPTIMIZER_ADAM == 1 && KELP_OPTIMIZER_ADAMW == 2,
+               "order of optimizer_kinds");
+_Static_assert(KELP_SCHEDULE_CONSTANT == 0 && KELP_SCHEDULE_TYPE1 == 1, "order of schedule_kinds");
+_Static_assert(KELP_DEVICE_CPU == 0, "order of device_kinds");
+_Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stored as uint32_t");
+
+#define FIELD(member)                                                                              \
+    .offset = offsetof(struct kelp_job, member), .bytes = sizeof(((struct kelp_job *)0)->member)
+#define BIT(value) (1u << (value))
+
+#define WITH_MLP     .only_with = "model.kind", .only_values = BIT(KELP_MODEL_MLP)
+#define WITH_DLINEAR .only_with = "model.kind", .only_values = BIT(KELP_MODEL_DLINEAR)
+#define WITH_CSV     .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV)
+#define WITH_SERIES                                                                                \
+    .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV) | BIT(KELP_DATA_SYNTHETIC)
+#define WITH_SYNTHETIC .only_with = "data.kind", .only_values = BIT(KELP_DATA_SYNTHETIC)
+#define WITH_TENSORS   .only_with = "data.kind", .only_values = BIT(KELP_DATA_TENSORS)
+#define WITH_FILE                                                                                  \
+    .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV) | BIT(KELP_DATA_TENSORS)
+#define WITH_SGD .only_with = "train.optimizer", .only_values = BIT(KELP_OPTIMIZER_SGD)
+#define WITH_ADAM                                                                                  \
+    .only_with = "train.optimizer",                                                                \
+    .only_values = BIT(KELP_OPTIMIZER_ADAM) | BIT(KELP_OPTIMIZER_ADAMW)
+
+#define BELOW_ONE 0x1.fffffffffffffp-1
+
+const struct kelp_job_key kelp__job_keys[] = {
+    {.name = "name",
+     .type = KELP_JOB_NAME,
+     FIELD(name),
+     .default_text = "job",
+     .help = "name of the run: its prefix in etcd, `/kelp/<name>/`, and its default folder"},
+    {.name = "seed",
+     .type = KELP_JOB_U64,
+     FIELD(seed),
+     .max = UINT64_MAX,
+     .default_text = "1",
+     .help = "of initial weights, sample order and generated data"},
+    {.name = "run.dir",
+     .type = KELP_JOB_TEXT,
+     FIELD(run.dir),
+     .default_text = "",
+     .help = "folder of the run; empty: `runs/<name>-<time>`"},
+
+    {.name = "model.kind",
+     .type = KELP_JOB_CHOICE,
+     FIELD(model.kind),
+     .choices = model_kinds,
+     .default_text = "dlinear",
+     .help = "`mlp`: linear layers with ReLU between; `dlinear`: one linear map each for the "
+             "trend and the rest of a series"},
+    {.name = "model.hidden",
+     .type = KELP_JOB_WIDTHS,
+     FIELD(model.hidden),
+     .count_offset = offsetof(struct kelp_job, model.hidden_count),
+     .min = 1,
+     .max = 1 << 20,
+     .default_text = "[64]",
+     WITH_MLP,
+     .help = "widths of the hidden layers; `[]`: none"},
+    {.name = "model.individual",
+     .type = KELP_JOB_BOOL,
+     FIELD(model.individual),
+     .default_text = "false",
+     WITH_DLINEAR,
+     .help = "a linear map of its own for each channel, instead of one for all"},
+    {.name = "model.kernel_size",
+     .type = KELP_JOB_U32,
+     FIELD(model.kernel_size),
+     .min = 1,
+     .max = 9999,
+     .default_text = "25",
+     WITH_DLINEAR,
+     .help = "width of the moving average that gives the trend; odd"},
+    {.name = "model.init",
+     .type = KELP_JOB_TEXT,
+     FIELD(model.init),
+     .default_text = "",
+     .help = "safetensors file with the initial weights; empty: drawn from the seed"},
+    {.name = "model.init_prefix",
+     .type = KELP_JOB_TEXT,
+     FIELD(model.init_prefix),
+     .default_text = "",
+     .help = "stands before each parameter's name in that file"},
+
+    {.name = "data.kind",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.kind),
+     .choices = data_kinds,
+     .default_text = "synthetic",
+     .help = "`csv`: a time series with a header line, a date and number columns; `synthetic`: "
+             "one of that form, generated from the seed; `tensors`: inputs and targets of a "
+             "safetensors file"},
+    {.name = "data.path",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.path),
+     .default_text = "",
+     WITH_FILE,
+     .help = "the file; needed"},
+    {.name = "data.target",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.target),
+     .default_text = "OT",
+     WITH_SERIES,
+     .help = "name of the column to forecast"},
+    {.name = "data.features",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.features),
+     .choices = feature_kinds,
+     .default_text = "S",
+     WITH_SERIES,
+     .help = "`S`: the target column alone; `M`: all columns, forecast together"},
+    {.name = "data.seq_len",
+     .type = KELP_JOB_U32,
+     FIELD(data.seq_len),
+     .min = 1,
+     .max = 1 << 16,
+     .default_text = "96",
+     WITH_SERIES,
+     .help = "rows that the model sees"},
+    {.name = "data.pred_len",
+     .type = KELP_JOB_U32,
+     FIELD(data.pred_len),
+     .min = 1,
+     .max = 1 << 16,
+     .default_text = "96",
+     WITH_SERIES,
+     .help = "rows that it forecasts"},
+    {.name = "data.split",
+     .type = KELP_JOB_SPLIT,
+     FIELD(data.split),
+     .max = UINT64_C(1) << 40,
+     .default_text = "[8640, 2880, 2880]",
+     WITH_SERIES,
+     .help = "rows of the training, validation and test part, from the top of the file; the last "
+             "two may be 0. A part's windows may begin in the part before it"},
+    {.name = "data.rows",
+     .type = KELP_JOB_U64,
+     FIELD(data.rows),
+     .min = 1,
+     .max = 1 << 24,
+     .default_text = "17420",
+     WITH_SYNTHETIC,
+     .help = "rows to generate"},
+    {.name = "data.shuffle",
+     .type = KELP_JOB_BOOL,
+     FIELD(data.shuffle),
+     .default_text = "true",
+     .help = "another order of the training samples in each epoch, from the seed"},
+    {.name = "data.input_name",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.input_name),
+     .default_text = "x",
+     WITH_TENSORS,
+     .help = "name of the tensor with one input in each row"},
+    {.name = "data.target_name",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.target_name),
+     .default_text = "y",
+     WITH_TENSORS,
+     .help = "name of the tensor with one target in each row"},
+
+    {.name = "train.epochs",
+     .type = KELP_JOB_U32,
+     FIELD(train.epochs),
+     .min = 1,
+     .max = 1000000,
+     .default_text = "10",
+     .help = "passes over the training part"},
+    {.name = "train.batch_size",
+     .type = KELP_JOB_U32,
+     FIELD(train.batch_size),
+     .min = 1,
+     .max = 1 << 24,
+     .default_text = "32",
+     .help = "samples of a step, over all lanes"},
+    {.name = "train.drop_last",
+     .type = KELP_JOB_BOOL,
+     FIELD(train.drop_last),
+     .default_text = "false",
+     .help = "leave out an epoch's last batch when it is short"},
+    {.name = "train.loss",
+     .type = KELP_JOB_CHOICE,
+     FIELD(train.loss),
+     .choices = loss_kinds,
+     .default_text = "mse",
+     .help = "mean squared or mean absolute error"},
+    {.name = "train.optimizer",
+     .type = KELP_JOB_CHOICE,
+     FIELD(train.optimizer),
+     .choices = optimizer_kinds,
+     .default_text = "adam",
+     .help = "update rule, as in PyTorch"},
+    {.name = "train.lr",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.lr),
+     .number_max = 1000,
+     .default_text = "0.005",
+     .help = "learning rate"},
+    {.name = "train.momentum",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.momentum),
+     .number_max = 1,
+     .default_text = "0",
+     WITH_SGD,
+     .help = "0: plain gradient descent"},
+    {.name = "train.dampening",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.dampening),
+     .number_max = 1,
+     .default_text = "0",
+     WITH_SGD,
+     .help = "of the momentum"},
+    {.name = "train.nesterov",
+     .type = KELP_JOB_BOOL,
+     FIELD(train.nesterov),
+     .default_text = "false",
+     WITH_SGD,
+     .help = "Nesterov momentum; needs a momentum, and no dampening"},
+    {.name = "train.weight_decay",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.weight_decay),
+     .number_max = 1000,
+     .default_text = "0",
+     .help = "`sgd`, `adam`: added to the gradient; `adamw`: shrinks the weights"},
+    {.name = "train.beta1",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.beta1),
+     .number_max = BELOW_ONE,
+     .default_text = "0.9",
+     WITH_ADAM,
+     .help = "decay of the mean of gradients; below 1"},
+    {.name = "train.beta2",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.beta2),
+     .number_max = BELOW_ONE,
+     .default_text = "0.999",
+     WITH_ADAM,
+     .help = "decay of the mean of squared gradients; below 1"},
+    {.name = "train.eps",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.eps),
+     .number_max = 1,
+     .default_text = "1e-08",
+     WITH_ADAM,
+     .help = "added to the denominator"},
+    {.name = "train.schedule",
+     .type = KELP_JOB_CHOICE,
+     FIELD(train.schedule),
+     .choices = schedule_kinds,
+     .default_text = "type1",
+     .help = "`constant`, or `type1`: the full rate in epochs 1 and 2, halved in each one after"},
+    {.name = "train.evaluate",
+     .type = KELP_JOB_BOOL,
+     FIELD(train.evaluate),
+     .default_text = "true",
+     .help = "measure the validation and test part after each epoch"},
+
+    {.name = "cluster.workers",
+     .type = KELP_JOB_RANGE,
+     FIELD(cluster.workers),
+     .min = 1,
+     .max = 4096,
+     .default_text = "2:2",
+     .help = "`MIN:MAX` worker processes, or `N`; the job starts once MIN are there. Changes no "
+             "result"},
+    {.name = "cluster.shards",
+     .type = KELP_JOB_U32,
+     FIELD(cluster.shards),
+     .min = 1,
+     .max = 1024,
+     .default_text = "1",
+     .help = "parameter-server processes. Changes no result"},
+    {.name = "cluster.max_shards",
+     .type = KELP_JOB_U32,
+     FIELD(cluster.max_shards),
+     .min = 1,
+     .max = 1024,
+     .default_text = "4",
+     .help = "most shards that the job may ever have: sets into how many partitions the weights "
+             "are cut"},
+    {.name = "cluster.lanes",
+     .type = KELP_JOB_U32,
+     FIELD(cluster.lanes),
+     .min = 1,
+     .max = KELP_JOB_LANES_MAX,
+     .default_text = "8",
+     .help = "shares into which each batch is cut, a power of two; the most workers that can "
+             "work at once"},
+    {.name = "cluster.lane_threads",
+     .type = KELP_JOB_U32,
+     FIELD(cluster.lane_threads),
+     .min = 1,
+     .max = 256,
+     .default_text = "1",
+     .help = "threads that compute one lane"},
+    {.name = "cluster.device",
+     .type = KELP_JOB_CHOICE,
+     FIELD(cluster.device),
+     .choices = device_kinds,
+     .default_text = "cpu",
+     .help = "what workers compute on"},
+    {.name = "cluster.mixed",
+     .type = KELP_JOB_BOOL,
+     FIELD(cluster.mixed),
+     .default_text = "false",
+     .help = "let in workers of another compute kind; gives up that runs end with the same bits"},
+
+    {.name = "transport.piece",
+     .type = KELP_JOB_SIZE,
+     FIELD(transport.piece_bytes),
+     .min = 4096,
+     .max = 64 << 20,
+     .default_text = "4MiB",
+     .help = "most tensor bytes in one message"},
+    {.name = "transport.in_flight",
+     .type = KELP_JOB_U32,
+     FIELD(transport.in_flight),
+     .min = 1,
+     .max = 64,
+     .default_text = "4",
+     .help = "messages on their way on one stream"},
+    {.name = "transport.connect_timeout",
+     .type = KELP_JOB_DURATION,
+     FIELD(transport.connect_timeout_ms),
+     .min = 100,
+     .max = 600000,
+     .default_text = "5s",
+     .help = "how long the first answer of a peer is waited for"},
+
+    {.name = "failure.detect",
+     .type = KELP_JOB_DURATION,
+     FIELD(failure.detect_ms),
+     .min = 100,
+     .max = 600000,
+     .default_text = "1s",
+     .help = "silence after which a process counts as lost"},
+    {.name = "failure.shard_wait",
+     .type = KELP_JOB_DURATION,
+     FIELD(failure.shard_wait_ms),
+     .max = 3600000,
+     .default_text = "2s",
+     .help = "how long a lost shard is waited for before its partitions move"},
+    {.name = "failure.max_failures",
+     .type = KELP_JOB_I32,
+     FIELD(failure.max_failures),
+     .max = 1000000,
+     .default_text = "100",
+     .help = "restarts of child processes before the launcher gives up; -1: any number"},
+    {.name = "failure.restart_backoff",
+     .type = KELP_JOB_DURATION,
+     FIELD(failure.restart_backoff_ms),
+     .min = 10,
+     .max = 600000,
+     .default_text = "500ms",
+     .help = "pause before a child that died is started again"},
+
+    {.name = "checkpoint.digest_steps",
+     .type = KELP_JOB_U32,
+     FIELD(checkpoint.digest_steps),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     .help = "record the model's digest every so many steps; 0: at the ends of epochs alone"},
+};
+const size_t kelp__job_key_count = KELP_ARRAY_COUNT(kelp__job_keys);
+_Static_assert(KELP_ARRAY_COUNT(kelp__job_keys) <= KELP__JOB_KEYS_MAX, "raise KELP__JOB_KEYS_MAX");
+
+size_t kelp__job_key_find(const char *name)
+{
+    size_t i = 0;
+
+    while (i < kelp__job_key_count && strcmp(kelp__job_keys[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static uint32_t choice_of(const char *name, const struct kelp_job *job,
+                          const struct kelp_job_key **ret_key)
+{
+    uint32_t value;
+    size_t index = kelp__job_key_find(name);
+
+    assert(index < kelp__job_key_count);
+    assert(kelp__job_keys[index].type == KELP_JOB_CHOICE);
+    memcpy(&value, (const char *)job + kelp__job_keys[index].offset, sizeof(value));
+    *ret_key = &kelp__job_keys[index];
+    return value;
+}
+
+void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *text,
+                          size_t text_bytes)
+{
+    const struct kelp_job_key *key;
+    uint32_t value = choice_of(name, job, &key);
+
+    (void)snprintf(text, text_bytes, "%s", key->choices[value]);
+}
+
+bool kelp__job_key_applies(const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const struct kelp_job_key *other;
+
+    return !key->only_with || (key->only_values & BIT(choice_of(key->only_with, job, &other))) != 0;
+}
+
+/* ---- reading -----------------------------------------------------------------------------------
+ */
+
+static kelp_status read_name(const struct kelp_job_key *key, const char *text,
+                             struct kelp_error *reterr)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "-_.";
+
+    if (text[0] == '\0' || strlen(text) >= key->bytes || strspn(text, allowed) != strlen(text) ||
+        text[0] == '-' || text[0] == '.') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "'%.64s' is not 1 to %zu letters, digits, '-', '_' or '.', the first one "
+                         "a letter, digit or '_'",
+                         text, key->bytes - 1);
+    }
+    return KELP_OK;
+}
+
+/* The next entry of "[a, b, c]" or "a, b, c": blanks around it are cut. NULL at the end. */
+static const char *next_entry(const char *text, char *entry, size_t entry_bytes)
+{
+    text += strspn(text, " ");
+    size_t length = strcspn(text, ",");
+    size_t trimmed = length;
+    while (trimmed > 0 && text[trimmed - 1] == ' ') {
+        trimmed--;
+    }
+    (void)snprintf(entry, entry_bytes, "%.*s", (int)(trimmed < entry_bytes ? trimmed : 0), text);
+    return text[length] == ',' ? text + length + 1 : NULL;
+}
+
+/* Whole numbers, at most count_max of them; their number in *ret_count. */
+static kelp_status read_list(const struct kelp_job_key *key, const char *text, uint64_t *values,
+                             size_t count_max, size_t *ret_count, struct kelp_error *reterr)
+{
+    char inner[1024], entry[32];
+    size_t bytes = strlen(text), count = 0;
+    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
+
+    if (bytes >= sizeof(inner)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the list is longer than %zu bytes",
+                         sizeof(inner) - 1);
+    }
+    (void)snprintf(inner, sizeof(inner), "%.*s", (int)(bracketed ? bytes - 2 : bytes),
+                   text + bracketed);
+    const char *rest = inner[strspn(inner, " ")] != '\0' ? inner : NULL;
+    while (rest) {
+        if (count == count_max) {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "more than %zu entries", count_max);
+        }
+        rest = next_entry(rest, entry, sizeof(entry));
+        kelp_status status = kelp_value_u64(entry, key->min, key->max, &values[count++], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    *ret_count = count;
+    return KELP_OK;
+}
+
+static kelp_status read_widths(const struct kelp_job_key *key, const char *text,
+                               struct kelp_job *job, struct kelp_error *reterr)
+{
+    uint64_t values[KELP_JOB_LIST_MAX];
+    uint32_t widths[KELP_JOB_LIST_MAX] = {0};
+    size_t count = 0;
+    kelp_status status = read_list(key, text, values, KELP_JOB_LIST_MAX, &count, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        widths[i] = (uint32_t)values[i];
+    }
+    uint32_t short_count = (uint32_t)count;
+    memcpy((char *)job + key->offset, widths, sizeof(widths));
+    memcpy((char *)job + key->count_offset, &short_count, sizeof(short_count));
+    return KELP_OK;
+}
+
+static kelp_status read_split(const struct kelp_job_key *key, const char *text,
+                              struct kelp_job *job, struct kelp_error *reterr)
+{
+    uint64_t values[3];
+    size_t count = 0;
+    kelp_status status = read_list(key, text, values, 3, &count, reterr);
+
+    if (status == KELP_OK && count != 3) {
+        status =
+            kelp_fail(reterr, KELP_ERR_INVALID,
+                      "%zu entries, not 3: rows of the training, validation and test part", count);
+    }
+    if (status == KELP_OK) {
+        memcpy((char *)job + key->offset, values, sizeof(values));
+    }
+    return status;
+}
+
+static kelp_status read_text(const struct kelp_job_key *key, const char *text, char *field,
+                             struct kelp_error *reterr)
+{
+    kelp_status status = key->type == KELP_JOB_NAME ? read_name(key, text, reterr)
+                                                    : kelp_value_text(text, key->bytes - 1, reterr);
+
+    if (status == KELP_OK) {
+        memset(field, 0, key->bytes);
+        memcpy(field, text, strlen(text));
+    }
+    return status;
+}
+
+/* A whole number of any of the types that have one. */
+static kelp_status read_whole(const struct kelp_job_key *key, const char *text, uint64_t *ret_value,
+                              struct kelp_error *reterr)
+{
+    if (key->type == KELP_JOB_SIZE) {
+        return kelp_value_size(text, key->min, key->max, ret_value, reterr);
+    }
+    if (key->type == KELP_JOB_DURATION) {
+        return kelp_value_duration(text, key->min, key->max, ret_value, reterr);
+    }
+    return kelp_value_u64(text, key->min, key->max, ret_value, reterr);
+}
+
+static kelp_status read_u32(const struct kelp_job_key *key, const char *text, char *field,
+                            struct kelp_error *reterr)
+{
+    uint64_t whole = 0;
+    kelp_status status = read_whole(key, text, &whole, reterr);
+    uint32_t value = (uint32_t)whole;
+
+    if (status == KELP_OK) {
+        memcpy(field, &value, sizeof(value));
+    }
+    return status;
+}
+
+static kelp_status read_i32(const struct kelp_job_key *key, const char *text, char *field,
+                            struct kelp_error *reterr)
+{
+    int64_t whole = 0;
+    kelp_status status = kelp_value_i64(text, -1, (int64_t)key->max, &whole, reterr);
+    int32_t value = (int32_t)whole;
+
+    if (status == KELP_OK) {
+        memcpy(field, &value, sizeof(value));
+    }
+    return status;
+}
+
+static kelp_status read_choice(const struct kelp_job_key *key, const char *text, char *field,
+                               struct kelp_error *reterr)
+{
+    uint32_t index = 0;
+    kelp_status status = kelp_value_choice(text, key->choices, &index, reterr);
+
+    if (status == KELP_OK) {
+        memcpy(field, &index, sizeof(index));
+    }
+    return status;
+}
+
+kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
+                               struct kelp_job *job, struct kelp_error *reterr)
+{
+    /* Fields have the type that the table names, so that the casts below are to what is there. */
+    char *field = (char *)job + key->offset;
+
+    switch (key->type) {
+    case KELP_JOB_BOOL:
+        return kelp_value_bool(text, (bool *)(void *)field, reterr);
+    case KELP_JOB_U32:
+    case KELP_JOB_SIZE:
+    case KELP_JOB_DURATION:
+        return read_u32(key, text, field, reterr);
+    case KELP_JOB_U64:
+        return read_whole(key, text, (uint64_t *)(void *)field, reterr);
+    case KELP_JOB_I32:
+        return read_i32(key, text, field, reterr);
+    case KELP_JOB_DOUBLE:
+        return kelp_value_double(text, key->number_min, key->number_max, (double *)(void *)field,
+                                 reterr);
+    case KELP_JOB_NAME:
+    case KELP_JOB_TEXT:
+        return read_text(key, text, field, reterr);
+    case KELP_JOB_RANGE:
+        return kelp_value_range(text, (uint32_t)key->min, (uint32_t)key->max,
+                                (struct kelp_range *)(void *)field, reterr);
+    case KELP_JOB_CHOICE:
+        return read_choice(key, text, field, reterr);
+    case KELP_JOB_WIDTHS:
+        return read_widths(key, text, job, reterr);
+    case KELP_JOB_SPLIT:
+        return read_split(key, text, job, reterr);
+    }
+    assert(!"job key type");
+    return KELP_ERR_INTERNAL;
+}

@@ -1,0 +1,366 @@
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/job.h"
+
+static struct kelp_job_file *file;
+static struct kelp_error error;
+
+static void setup(void)
+{
+    file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(file);
+}
+
+static void teardown(void)
+{
+    kelp_job_file_destroy(file);
+}
+
+static kelp_status parse(const char *text)
+{
+    kelp_status status = kelp_job_file_parse(file, "job.yaml", text, strlen(text), &error);
+
+    return status == KELP_OK ? kelp_job_file_finish(file, &error) : status;
+}
+
+static char *print(bool with_origin)
+{
+    char *text;
+
+    ck_assert_int_eq(kelp_job_file_print(file, with_origin, &text, &error), KELP_OK);
+    return text;
+}
+
+/* Defaults are a job that runs: generated data, DLinear, Adam. */
+START_TEST(test_defaults)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+
+    ck_assert_msg(kelp_job_file_finish(file, &error) == KELP_OK, "%s", error.text);
+    ck_assert_str_eq(job->name, "job");
+    ck_assert_int_eq(job->data.kind, KELP_DATA_SYNTHETIC);
+    ck_assert_uint_eq(job->data.split[0], 8640);
+    ck_assert_uint_eq(job->data.split[2], 2880);
+    ck_assert_str_eq(job->data.target, "OT");
+    ck_assert_int_eq(job->model.kind, KELP_MODEL_DLINEAR);
+    ck_assert_uint_eq(job->model.kernel_size, 25);
+    ck_assert_int_eq(job->train.optimizer, KELP_OPTIMIZER_ADAM);
+    ck_assert_double_eq(job->train.lr, 0.005);
+    ck_assert_double_eq(job->train.beta2, 0.999);
+    ck_assert_double_eq(job->train.eps, 1e-8);
+    ck_assert_int_eq(job->train.schedule, KELP_SCHEDULE_TYPE1);
+    ck_assert_uint_eq(job->train.batch_size, 32);
+    ck_assert_uint_eq(job->cluster.lanes, 8);
+    ck_assert_uint_eq(job->cluster.workers.min, 2);
+    ck_assert_uint_eq(job->cluster.workers.max, 2);
+    ck_assert_uint_eq(job->failure.detect_ms, 1000);
+    ck_assert_uint_eq(job->transport.piece_bytes, 4u << 20);
+    ck_assert(job->train.evaluate);
+    ck_assert(job->data.shuffle);
+}
+END_TEST
+
+/* Values of each type arrive in their field. */
+START_TEST(test_values)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+
+    ck_assert_msg(
+        parse("name: etth1-mlp\n"
+              "seed: 18446744073709551615\n"
+              "model:\n  kind: mlp\n  hidden: [15, 7]\n  init: \"weights \\\"x\\\".bin\"\n"
+              "data: {kind: csv, path: /data/ETTh1.csv, features: M, split: [500, 0, 200]}\n"
+              "train:\n  optimizer: sgd\n  momentum: 0.9\n  nesterov: true\n  lr: 1e-2\n"
+              "cluster:\n  workers: 2:8\n  shards: 3\n"
+              "transport:\n  piece: 64KiB\n"
+              "failure:\n  detect: 250ms\n  max_failures: -1\n") == KELP_OK,
+        "%s", error.text);
+    ck_assert_str_eq(job->name, "etth1-mlp");
+    ck_assert_uint_eq(job->seed, UINT64_MAX);
+    ck_assert_uint_eq(job->model.hidden_count, 2);
+    ck_assert_uint_eq(job->model.hidden[1], 7);
+    ck_assert_str_eq(job->model.init, "weights \"x\".bin");
+    ck_assert_int_eq(job->data.features, KELP_FEATURES_M);
+    ck_assert_uint_eq(job->data.split[1], 0);
+    ck_assert(job->train.nesterov);
+    ck_assert_double_eq(job->train.lr, 0.01);
+    ck_assert_uint_eq(job->cluster.workers.max, 8);
+    ck_assert_uint_eq(job->transport.piece_bytes, 65536);
+    ck_assert_uint_eq(job->failure.detect_ms, 250);
+    ck_assert_int_eq(job->failure.max_failures, -1);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *expected;
+} mistakes[] = {
+    {"train:\n  batchsize: 3\n",
+     "job.yaml:2: train.batchsize: unknown key; did you mean train.batch_size?"},
+    {"train:\n  zebra: 3\n",
+     "job.yaml:2: train.zebra: unknown key; allowed in train are epochs, batch_size, drop_last, "
+     "loss, optimizer, lr, momentum, dampening, nesterov, weight_decay, beta1, beta2, eps, "
+     "schedule, evaluate"},
+    {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
+                   "train, cluster, transport, failure, checkpoint"},
+    {"trian:\n  lr: 3\n", "job.yaml:1: trian: unknown key; did you mean train?"},
+    {"train:\n  lr: 0.1\n\n  lr: 0.2\n", "job.yaml:4: train.lr: given twice"},
+    {"train:\n  lr: 0.1\ndata:\n  rows: 20000\ntrain:\n  epochs: 2\n",
+     "job.yaml:5: train: given twice"},
+    {"train.lr: 0.1\n",
+     "job.yaml:1: train.lr: write the section and the key as two levels, the key indented"},
+    {"train: 5\n", "job.yaml:1: train: is a section; its keys stand indented below it"},
+    {"name:\n  x: 5\n", "job.yaml:2: name: not a single value"},
+    {"train:\n  lr: fast\n", "job.yaml:2: train.lr: 'fast' is not a number from 0 to 1000"},
+    {"train:\n  lr: -1\n", "job.yaml:2: train.lr: '-1' is not a number from 0 to 1000"},
+    {"train:\n  lr: .nan\n", "job.yaml:2: train.lr: '.nan' is not a number from 0 to 1000"},
+    {"train:\n  lr:\n", "job.yaml:2: train.lr: has no value (an empty text is written \"\")"},
+    {"train:\n  lr: ~\n", "job.yaml:2: train.lr: has no value (an empty text is written \"\")"},
+    {"train:\n  beta1: 1\n",
+     "job.yaml:2: train.beta1: '1' is not a number from 0 to 0.9999999999999999"},
+    {"train:\n  epochs: 0\n", "job.yaml:2: train.epochs: '0' is not an integer from 1 to 1000000"},
+    {"train:\n  optimizer: adagrad\n",
+     "job.yaml:2: train.optimizer: 'adagrad' is not one of sgd, adam, adamw"},
+    {"train:\n  drop_last: yes\n", "job.yaml:2: train.drop_last: 'yes' is not true or false"},
+    {"failure:\n  detect: 5\n", "job.yaml:2: failure.detect: '5' is not a duration from 100ms to "
+                                "10m (a whole number with ms, s or m)"},
+    {"transport:\n  piece: 4MB\n", "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
+                                   "64MiB (a whole number with B, KiB, MiB or GiB)"},
+    {"cluster:\n  workers: 8:2\n",
+     "job.yaml:2: cluster.workers: '8:2' is not a number or MIN:MAX from 1 to 4096"},
+    {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
+    {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
+    {"model:\n  kernel_size: 24\n", "job.yaml:2: model.kernel_size: 24 is even; it must be odd"},
+    {"model:\n  kind: mlp\n  kernel_size: 25\n",
+     "job.yaml:3: model.kernel_size: does not apply with model.kind mlp; allowed in model are "
+     "kind, hidden, init, init_prefix"},
+    {"train:\n  momentum: 0.9\n", "job.yaml:2: train.momentum: does not apply with "
+                                  "train.optimizer adam; allowed in train are epochs, batch_size, "
+                                  "drop_last, loss, optimizer, lr, weight_decay, beta1, beta2, "
+                                  "eps, schedule, evaluate"},
+    {"data:\n  path: x.csv\n", "job.yaml:2: data.path: does not apply with data.kind synthetic; "
+                               "allowed in data are kind, target, features, seq_len, pred_len, "
+                               "split, rows, shuffle"},
+    {"data:\n  kind: csv\n", "data.path: is empty; data.kind csv needs a file"},
+    {"data:\n  split: [100, 0, 0]\n",
+     "job.yaml:2: data.split: the training part has 100 rows, but one window takes 192 "
+     "(data.seq_len + data.pred_len)"},
+    {"data:\n  split: [1000, 95, 0]\n", "job.yaml:2: data.split: the validation part has 95 rows; "
+                                        "it needs 0, or at least 96 (data.pred_len)"},
+    {"data:\n  split: [1000, 0]\n", "job.yaml:2: data.split: 2 entries, not 3: rows of the "
+                                    "training, validation and test part"},
+    {"data:\n  split: [1000, a, 0]\n",
+     "job.yaml:2: data.split: an entry of the list is not an integer"},
+    {"data:\n  rows: 14399\n", "data.split: the parts have 14400 rows, over data.rows (14399)"},
+    {"train:\n  batch_size: 9000\n  drop_last: true\n",
+     "job.yaml:2: train.batch_size: an epoch has 8449 samples, less than one batch of 9000, which "
+     "train.drop_last leaves out"},
+    {"train:\n  optimizer: sgd\n  nesterov: true\n",
+     "job.yaml:3: train.nesterov: needs train.momentum above 0 and train.dampening 0"},
+    {"name: a/b\n", "job.yaml:1: name: 'a/b' is not 1 to 63 letters, digits, '-', '_' or '.', the "
+                    "first one a letter, digit or '_'"},
+    {"name: ..\n", "job.yaml:1: name: '..' is not 1 to 63 letters, digits, '-', '_' or '.', the "
+                   "first one a letter, digit or '_'"},
+    {"data:\n  target: \"a\\nb\"\n", "job.yaml:2: data.target: byte 1 is not printable UTF-8 (line "
+                                     "breaks and control characters are not allowed)"},
+    {"data:\n  target: \"a\\0b\"\n", "job.yaml:2: data.target: not a single value"},
+    {"", "job.yaml: holds no keys"},
+    {"# nothing\n", "job.yaml: holds no keys"},
+    {"- a\n", "job.yaml:1: not sections and keys (name: …)"},
+    {"name: a\n---\nname: b\n", "job.yaml:3: a second document"},
+    {"name: [a\n", "job.yaml:2: not YAML: did not find expected ',' or ']'"},
+    {"name: a\n\tb: c\n", "job.yaml:2: not YAML: found a tab character that violates indentation"},
+    {"? [a, b]\n: c\n", "job.yaml:1: a key is not a single word"},
+};
+
+/* Each mistake is one line: file, line, key, what is wrong, what is allowed. */
+START_TEST(test_mistakes)
+{
+    ck_assert_int_eq(parse(mistakes[_i].text), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, mistakes[_i].expected);
+    ck_assert_ptr_null(strchr(error.text, '\n'));
+}
+END_TEST
+
+/* A document that refers to itself, or is deep, or large, is refused and nothing worse. */
+START_TEST(test_hostile)
+{
+    static char deep[60001], large[(64 << 10) + 2];
+
+    ck_assert_int_eq(parse("name: &a [*a]\n"), KELP_ERR_INVALID);
+    ck_assert_int_eq(parse("train: &a\n  lr: *a\n"), KELP_ERR_INVALID);
+    memset(deep, '[', sizeof(deep) - 1);
+    ck_assert_int_eq(parse(deep), KELP_ERR_LIMIT);
+    memset(large, '#', sizeof(large) - 1);
+    ck_assert_int_eq(parse(large), KELP_ERR_LIMIT);
+}
+END_TEST
+
+/* Later sources win, and errors name the source. */
+START_TEST(test_precedence)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+
+    ck_assert_int_eq(setenv("KELP_TRAIN_LR", "0.2", 1), 0);
+    ck_assert_int_eq(setenv("KELP_TRAIN_EPOCHS", "2", 1), 0);
+    ck_assert_int_eq(setenv("KELP_SEED", "", 1), 0);
+    ck_assert_int_eq(parse("seed: 9\ntrain:\n  lr: 0.1\n  epochs: 1\n  batch_size: 16\n"), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "train.epochs", "3", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_uint_eq(job->seed, 9);
+    ck_assert_double_eq(job->train.lr, 0.2);
+    ck_assert_uint_eq(job->train.epochs, 3);
+    ck_assert_uint_eq(job->train.batch_size, 16);
+    ck_assert_int_eq(kelp_job_file_set(file, "train.epoch", "3", KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text,
+                     "command line: train.epoch: unknown key; did you mean train.epochs?");
+    ck_assert_int_eq(kelp_job_file_set(file, "train.epochs", "x", KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text,
+                     "command line: train.epochs: 'x' is not an integer from 1 to 1000000");
+    ck_assert_uint_eq(job->train.epochs, 3);
+    ck_assert_int_eq(setenv("KELP_TRAIN_LR", "x", 1), 0);
+    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "environment KELP_TRAIN_LR: 'x' is not a number from 0 to 1000");
+}
+END_TEST
+
+/* --print-config shows each value that applies, and where it comes from. */
+START_TEST(test_print_with_origin)
+{
+    ck_assert_int_eq(parse("seed: 9\ntrain:\n  lr: 0.1\n"), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "cluster.workers", "3", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_int_eq(setenv("KELP_NAME", "n", 1), 0);
+    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_OK);
+    char *text = print(true);
+    ck_assert_ptr_eq(strstr(text, "name: n                             # environment\n"
+                                  "seed: 9                             # job.yaml:1\n"
+                                  "run:\n"
+                                  "  dir: \"\"                           # default\n"),
+                     text);
+    ck_assert_ptr_nonnull(strstr(text, "\n  lr: 0.1                           # job.yaml:3\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  workers: 3:3                      # command line\n"));
+    ck_assert_ptr_null(strstr(text, "momentum"));
+    free(text);
+}
+END_TEST
+
+static const char *const canonical[] = {
+    "name: a\n",
+    "model:\n  kind: mlp\n  hidden: []\ntrain:\n  optimizer: adamw\n  weight_decay: "
+    "0.3333333333333333\n",
+    "data:\n  kind: csv\n  path: \"./a b/\\\\\\\"c\\\" é.csv\"\n  target: \"null\"\nrun:\n  dir: "
+    "/tmp/x\n",
+    "data:\n  kind: tensors\n  path: x\n  target_name: 1e5\nmodel:\n  init: a.safetensors\n  "
+    "init_prefix: \"init.\"\n",
+    "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 0ms\n  max_failures: -1\n",
+};
+
+/* The canonical text is a fixed point: it parses to the same job and prints to itself. */
+START_TEST(test_canonical)
+{
+    ck_assert_msg(parse(canonical[_i]) == KELP_OK, "%s", error.text);
+    char *text = print(false);
+    uint64_t digest = kelp_job_file_digest(file);
+    struct kelp_job job = *kelp_job_file_job(file);
+    kelp_job_file_destroy(file);
+    file = kelp_job_file_create();
+    ck_assert_msg(parse(text) == KELP_OK, "%s\n%s", error.text, text);
+    char *again = print(false);
+    ck_assert_str_eq(text, again);
+    ck_assert_mem_eq(&job, kelp_job_file_job(file), sizeof(job));
+    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
+    free(text);
+    free(again);
+}
+END_TEST
+
+/* The digest follows every key but the run's folder. */
+START_TEST(test_digest)
+{
+    uint64_t digest = kelp_job_file_digest(file);
+
+    ck_assert_int_eq(kelp_job_file_set(file, "run.dir", "/x", KELP_ORIGIN_FLAG, &error), KELP_OK);
+    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
+    ck_assert_int_eq(kelp_job_file_set(file, "seed", "2", KELP_ORIGIN_FLAG, &error), KELP_OK);
+    ck_assert_uint_ne(kelp_job_file_digest(file), digest);
+}
+END_TEST
+
+/* A file is read from disk; a missing one and a folder are named. */
+START_TEST(test_read)
+{
+    char path[] = "/tmp/kelp-test-job-XXXXXX";
+    int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "seed: 7\n", 8), 8);
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_msg(kelp_job_file_read(file, path, &error) == KELP_OK, "%s", error.text);
+    ck_assert_uint_eq(kelp_job_file_job(file)->seed, 7);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(kelp_job_file_read(file, path, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
+    ck_assert_int_eq(kelp_job_file_read(file, "/tmp", &error), KELP_ERR_IO);
+    ck_assert_str_eq(error.text, "/tmp: Is a directory");
+}
+END_TEST
+
+/* docs/JOB.md is what the table says. KELP_UPDATE=1 writes it. */
+START_TEST(test_reference)
+{
+    char path[512], *text, *on_file;
+    const char *source = getenv("KELP_SOURCE");
+    size_t bytes;
+
+    (void)snprintf(path, sizeof(path), "%s/docs/JOB.md", source ? source : ".");
+    ck_assert_int_eq(kelp_job_reference(&text), KELP_OK);
+    if (getenv("KELP_UPDATE")) {
+        FILE *out = fopen(path, "we");
+        ck_assert_ptr_nonnull(out);
+        ck_assert_int_ge(fputs(text, out), 0);
+        ck_assert_int_eq(fclose(out), 0);
+    }
+    FILE *in = fopen(path, "re");
+    ck_assert_msg(in != NULL, "no %s: run this test with KELP_UPDATE=1", path);
+    on_file = calloc(1, 1 << 20);
+    bytes = fread(on_file, 1, (1 << 20) - 1, in);
+    ck_assert_int_eq(fclose(in), 0);
+    ck_assert_uint_gt(bytes, 1000);
+    ck_assert_msg(strcmp(text, on_file) == 0,
+                  "%s is older than common/job_options.c: run this test with KELP_UPDATE=1", path);
+    free(on_file);
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("job");
+    TCase *tests = tcase_create("job");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_defaults);
+    tcase_add_test(tests, test_values);
+    tcase_add_loop_test(tests, test_mistakes, 0, KELP_ARRAY_COUNT(mistakes));
+    tcase_add_test(tests, test_hostile);
+    tcase_add_test(tests, test_precedence);
+    tcase_add_test(tests, test_print_with_origin);
+    tcase_add_loop_test(tests, test_canonical, 0, KELP_ARRAY_COUNT(canonical));
+    tcase_add_test(tests, test_digest);
+    tcase_add_test(tests, test_read);
+    tcase_add_test(tests, test_reference);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
