@@ -79,7 +79,9 @@ disable_etcd_service() {
 }
 
 run_apt() {
-    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" \
+    # sudo would drop the proxy settings.
+    if ! as_root env DEBIAN_FRONTEND=noninteractive ${http_proxy:+"http_proxy=$http_proxy"} \
+        ${https_proxy:+"https_proxy=$https_proxy"} apt-get -q -o DPkg::Lock::Timeout=300 "$@" \
         >"$scratch/apt.log" 2>&1; then
         tail -n 15 "$scratch/apt.log" >&2
         return 1
@@ -87,13 +89,19 @@ run_apt() {
 }
 
 install_packages() {
-    local absent=() package
+    local absent=() package stale=0
     printf 'install-deps: installing %d packages: %s\n' "$#" "$*"
-    run_apt update ||
-        printf 'install-deps: the package lists could not be updated; going on with those that are there\n' >&2
+    # Without that mode apt-get reports success also when nothing could be fetched.
+    if ! run_apt -o APT::Update::Error-Mode=any update; then
+        stale=1
+        printf 'install-deps: the package lists could not be fetched; going on with those that are there\n' >&2
+    fi
     for package in "$@"; do
         apt-cache show "$package" >/dev/null 2>&1 || absent+=("$package")
     done
+    if [ "${#absent[@]}" -gt 0 ] && [ "$stale" -eq 1 ]; then
+        fail "not in the package lists, which could not be fetched: ${absent[*]}; check the network (and http_proxy), then try again"
+    fi
     if [ "${#absent[@]}" -gt 0 ]; then
         fail "no package source offers: ${absent[*]}; Debian 12 (main) and Ubuntu 24.04 (main and universe) have them, see /etc/apt/sources.list"
     fi
