@@ -1,0 +1,247 @@
+#include "tests/lib/golden.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUFFIX ".safetensors"
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+bool kelp_golden_set_open(struct kelp_golden_set *set)
+{
+    *set = (struct kelp_golden_set){.count = 0};
+    (void)kelp_test_reference_file(".", set->folder);
+    struct dirent **entries = NULL;
+    const int entry_count = scandir(set->folder, &entries, NULL, NULL);
+    if (entry_count <= 0) {
+        return false;
+    }
+    set->names = calloc((size_t)entry_count, sizeof(*set->names));
+    for (int i = 0; i < entry_count; i++) {
+        const char *name = entries[i]->d_name;
+        const size_t length = strlen(name);
+        if (set->names != NULL && length > strlen(SUFFIX) && length < KELP_GOLDEN_NAME_SIZE &&
+            strcmp(name + length - strlen(SUFFIX), SUFFIX) == 0) {
+            memcpy(set->names[set->count++], name, length + 1);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    if (set->count == 0) {
+        kelp_golden_set_close(set);
+        return false;
+    }
+    qsort(set->names, set->count, sizeof(set->names[0]), by_name);
+    return true;
+}
+
+void kelp_golden_set_close(struct kelp_golden_set *set)
+{
+    free(set->names);
+    set->names = NULL;
+    set->count = 0;
+}
+
+kelp_status kelp_golden_file_open(const struct kelp_golden_set *set, uint32_t index,
+                                  struct kelp_golden_file *file, struct kelp_error *reterr)
+{
+    *file = (struct kelp_golden_file){.set = set, .name = set->names[index]};
+    const int length = snprintf(file->path, sizeof(file->path), "%s/%s", set->folder, file->name);
+    if (length < 0 || (size_t)length >= sizeof(file->path)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: path too long", set->folder);
+    }
+    const kelp_status status = kelp_safetensors_open(file->path, &file->tensors, reterr);
+    if (status == KELP_OK) {
+        const char *model = kelp_safetensors_metadata(file->tensors, "model");
+        const char *loss = kelp_safetensors_metadata(file->tensors, "loss");
+        file->model = model != NULL ? model : "";
+        file->loss = loss != NULL ? loss : "";
+    }
+    return status;
+}
+
+void kelp_golden_file_close(struct kelp_golden_file *file)
+{
+    kelp_safetensors_close(file->tensors);
+    file->tensors = NULL;
+}
+
+bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value)
+{
+    const char *found = strstr(text, word);
+    if (found == NULL) {
+        return false;
+    }
+    char *end = NULL;
+    const unsigned long value = strtoul(found + strlen(word), &end, 10);
+    if (end == found + strlen(word) || value > UINT32_MAX) {
+        return false;
+    }
+    *ret_value = (uint32_t)value;
+    return true;
+}
+
+bool kelp_golden_optimizer(const char *name, struct kelp_job *job)
+{
+    char words[KELP_GOLDEN_NAME_SIZE];
+    (void)snprintf(words, sizeof(words), "%s", name);
+    char *rest = words;
+    const char *word = strsep(&rest, "_");
+    job->train.momentum = job->train.dampening = job->train.weight_decay = 0.0;
+    job->train.nesterov = false;
+    job->train.beta1 = 0.9;
+    job->train.beta2 = 0.999;
+    job->train.eps = 1e-8;
+    if (strcmp(word, "sgd") == 0) {
+        job->train.optimizer = KELP_OPTIMIZER_SGD;
+    } else if (strcmp(word, "adam") == 0) {
+        job->train.optimizer = KELP_OPTIMIZER_ADAM;
+    } else if (strcmp(word, "adamw") == 0) {
+        job->train.optimizer = KELP_OPTIMIZER_ADAMW;
+        job->train.weight_decay = 0.01;
+    } else {
+        return false;
+    }
+    const struct {
+        const char *word;
+        double *field;
+    } settings[] = {
+        {"lr", &job->train.lr},
+        {"momentum", &job->train.momentum},
+        {"dampening", &job->train.dampening},
+        {"wd", &job->train.weight_decay},
+        {"eps", &job->train.eps},
+    };
+    bool lr = false;
+    while ((word = strsep(&rest, "_")) != NULL) {
+        bool known = strcmp(word, "nesterov") == 0;
+        job->train.nesterov = job->train.nesterov || known;
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(settings) && !known; i++) {
+            const size_t length = strlen(settings[i].word);
+            char *end = NULL;
+            if (strncmp(word, settings[i].word, length) == 0 &&
+                isdigit((unsigned char)word[length])) {
+                *settings[i].field = strtod(word + length, &end);
+                known = *end == '\0';
+                lr = lr || i == 0;
+            }
+        }
+        if (!known) {
+            return false;
+        }
+    }
+    return lr;
+}
+
+uint32_t kelp_golden_cases(const struct kelp_golden_file *file, const char *prefix,
+                           char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE])
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
+        const char *name = kelp_safetensors_at(file->tensors, i)->name;
+        if (strncmp(name, prefix, strlen(prefix)) != 0) {
+            continue;
+        }
+        name += strlen(prefix);
+        const char *slash = strchr(name, '/');
+        if (slash == NULL || slash == name || slash - name >= KELP_GOLDEN_NAME_SIZE) {
+            continue;
+        }
+        const size_t length = (size_t)(slash - name);
+        bool known = false;
+        for (uint32_t c = 0; c < count && !known; c++) {
+            known = strlen(cases[c]) == length && memcmp(cases[c], name, length) == 0;
+        }
+        if (!known && count < KELP_GOLDEN_CASES_MAX) {
+            memcpy(cases[count], name, length);
+            cases[count++][length] = '\0';
+        }
+    }
+    return count;
+}
+
+float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
+                          uint64_t *ret_count)
+{
+    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    if (tensor == NULL || tensor->dtype == KELP_DTYPE_I64) {
+        return NULL;
+    }
+    float *values = malloc((size_t)(tensor->elem_count + 1) * sizeof(*values));
+    if (values == NULL ||
+        kelp_safetensors_floats(tensor, 0, tensor->elem_count, values, NULL) != KELP_OK) {
+        free(values);
+        return NULL;
+    }
+    *ret_count = tensor->elem_count;
+    return values;
+}
+
+/* Copy a whole tensor of exactly `count` elements. */
+static bool read_exactly(const struct kelp_golden_file *file, const char *name, float *values,
+                         uint64_t count)
+{
+    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    return tensor != NULL && tensor->elem_count == count &&
+           kelp_safetensors_floats(tensor, 0, count, values, NULL) == KELP_OK;
+}
+
+/* From the set's file whose metadata says that it has the full initial parameters of this one. */
+static bool read_from_companion(const struct kelp_golden_file *file, const char *name,
+                                float *values, uint64_t count)
+{
+    char claim[KELP_GOLDEN_NAME_SIZE * 2];
+    (void)snprintf(claim, sizeof(claim), "full initial parameters of %.*s",
+                   (int)(strlen(file->name) - strlen(SUFFIX)), file->name);
+    bool found = false;
+    for (uint32_t i = 0; i < file->set->count && !found; i++) {
+        struct kelp_golden_file other;
+        if (kelp_golden_file_open(file->set, i, &other, NULL) != KELP_OK) {
+            continue;
+        }
+        found = strcmp(other.model, claim) == 0 && read_exactly(&other, name, values, count);
+        kelp_golden_file_close(&other);
+    }
+    return found;
+}
+
+/* The rule that the README gives for initial parameters that are too large to store. */
+static void fill_by_rule(uint32_t k, const uint64_t *shape, uint32_t rank, float *values,
+                         uint64_t count)
+{
+    const double fan_in = (double)count / (double)shape[0];
+    const double scale = rank >= 2 ? sqrt(3.0 / fan_in) : 0.1;
+    for (uint64_t j = 0; j < count; j++) {
+        uint32_t u = (uint32_t)j * 2654435761u + (k + 1) * 40503u;
+        u ^= u >> 15;
+        u *= 2246822519u;
+        u ^= u >> 13;
+        values[j] = (float)(2.0 * ((double)u / 4294967296.0 - 0.5) * scale);
+    }
+}
+
+bool kelp_golden_parameter(const struct kelp_golden_file *file, const char *name, uint32_t index,
+                           const uint64_t *shape, uint32_t rank, float *values, uint64_t count)
+{
+    char full_name[KELP_GOLDEN_NAME_SIZE];
+    (void)snprintf(full_name, sizeof(full_name), "param/%s", name);
+    if (read_exactly(file, full_name, values, count) ||
+        read_from_companion(file, full_name, values, count)) {
+        return true;
+    }
+    const char *rule = kelp_safetensors_metadata(file->tensors, "param_rule");
+    const char *offset = kelp_safetensors_metadata(file->tensors, "param_index_offset");
+    if (rule == NULL || strncmp(rule, "det_init", strlen("det_init")) != 0 || rank == 0) {
+        return false;
+    }
+    const uint32_t first = offset != NULL ? (uint32_t)strtoul(offset, NULL, 10) : 0;
+    fill_by_rule(first + index, shape, rank, values, count);
+    return true;
+}
