@@ -1,0 +1,89 @@
+/* Each job in examples/ is one that the parser and the data sets take. */
+#include <check.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/job.h"
+#include "worker/dataset.h"
+
+static const struct kelp_job *read_job(struct kelp_job_file *file, const char *path)
+{
+    struct kelp_error error = {0};
+    kelp_status status = kelp_job_file_read(file, path, &error);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, &error);
+    }
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    return kelp_job_file_job(file);
+}
+
+static void check_example(const char *path)
+{
+    struct kelp_job_file *file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(file);
+    const struct kelp_job *job = read_job(file, path);
+    /* The job's name is the file's, so that its runs are found by it. */
+    const char *base = strrchr(path, '/') + 1;
+    ck_assert_msg(strncmp(base, job->name, strlen(job->name)) == 0, "%s is named %s", path,
+                  job->name);
+    struct kelp_error error = {0};
+    struct kelp_dataset *dataset = NULL;
+    kelp_status status = kelp_dataset_open(job, &dataset, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
+    ck_assert_uint_gt(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 0);
+    kelp_dataset_close(dataset);
+    kelp_job_file_destroy(file);
+}
+
+START_TEST(examples_are_jobs)
+{
+    const char *source = getenv("KELP_SOURCE");
+    char pattern[1024];
+    (void)snprintf(pattern, sizeof(pattern), "%s/examples/*.yaml", source != NULL ? source : ".");
+    glob_t found;
+    ck_assert_msg(glob(pattern, 0, NULL, &found) == 0, "no job in %s", pattern);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        check_example(found.gl_pathv[i]);
+    }
+    globfree(&found);
+}
+END_TEST
+
+/* The first example runs on a CSV file by setting the two keys that its comment names. */
+START_TEST(example_on_another_file)
+{
+    const char *source = getenv("KELP_SOURCE");
+    char path[1024];
+    (void)snprintf(path, sizeof(path), "%s/examples/etth1-dlinear.yaml",
+                   source != NULL ? source : ".");
+    struct kelp_error error = {0};
+    struct kelp_job_file *file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(kelp_job_file_read(file, path, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.kind", "csv", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.path", "ETTh1.csv", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    kelp_status status = kelp_job_file_finish(file, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    ck_assert_int_eq(kelp_job_file_job(file)->data.kind, KELP_DATA_CSV);
+    kelp_job_file_destroy(file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("examples");
+    TCase *tcase = tcase_create("examples");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, examples_are_jobs);
+    tcase_add_test(tcase, example_on_another_file);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
