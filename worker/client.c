@@ -21,6 +21,7 @@
 
 #define ETCD_DEADLINE_MS 3000u
 #define SPIN_US          40u /* a blocked wake-up costs 70 to 400 us, a step a few hundred (bench/steps) */
+#define BUSY_MS          20u
 #define STAGGER_FLOATS   80u /* 320 bytes: see worker/gradients.c */
 
 struct kelp_worker {
@@ -58,7 +59,8 @@ struct kelp_worker {
     size_t pushed_count;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
-    struct kelp_error failure; /* found inside a callback; reported by kelp_worker_next() */
+    struct kelp_rpc_timer *busy_timer; /* only after a shard answered "busy" */
+    struct kelp_error failure;         /* found inside a callback; reported by kelp_worker_next() */
 };
 
 /* ---- opening
@@ -264,6 +266,26 @@ static bool word_decode(const struct kelp_worker *worker, const Kelp__V1__Contro
     return true;
 }
 
+/* The shard has not got the map that we have, or has too many waiting pulls: what is missing is
+ * asked for again after a pause. The next turn of kelp_worker_next() sends it. */
+static void ask_again(void *user)
+{
+    struct kelp_worker *worker = user;
+    kelp_rpc_timer_stop(worker->busy_timer);
+    worker->busy_timer = NULL;
+    for (uint32_t p = 0; p < worker->plan->partition_count; p++) {
+        kelp_sync_reask(worker->sync, p);
+    }
+}
+
+static void ask_again_later(struct kelp_worker *worker)
+{
+    if (!worker->busy_timer && kelp_rpc_timer_start(worker->loop, BUSY_MS, ask_again, worker,
+                                                    &worker->busy_timer) != KELP_OK) {
+        (void)kelp_fail(&worker->failure, KELP_ERR_NO_MEMORY, "no memory for a timer");
+    }
+}
+
 static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
                       const struct kelp_wire_payload *payload, void *user)
 {
@@ -279,6 +301,10 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
             (unsigned long long)answer->word->version, answer->word->kind,
             (unsigned long long)answer->word->sample_first,
             (unsigned long long)answer->word->sample_count);
+        return;
+    }
+    if (answer->status == KELP_ERR_BUSY) {
+        ask_again_later(worker);
         return;
     }
     if (answer->status == KELP_ERR_OLD_MAP_EPOCH || answer->status == KELP_ERR_OLD_GENERATION ||
@@ -603,6 +629,9 @@ void kelp_worker_close(struct kelp_worker *worker)
     }
     kelp_membership_close(worker->membership);
     close_links(worker);
+    if (worker->busy_timer) {
+        kelp_rpc_timer_stop(worker->busy_timer);
+    }
     if (worker->loop) {
         kelp_rpc_loop_destroy(
             worker->loop); /* drains the links' ends and gRPC's hold on gradients */
