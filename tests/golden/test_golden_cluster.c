@@ -106,14 +106,12 @@ static struct kelp_safetensors *open_model(const struct kelp_run *run)
     return tensors;
 }
 
-static float *tensor_values(const struct kelp_safetensors *tensors,
-                            const struct kelp_safetensors_tensor *entry)
+static float *tensor_values(const struct kelp_safetensors_tensor *entry)
 {
     struct kelp_error error = {.text = ""};
     float *values = calloc(entry->elem_count ? entry->elem_count : 1, sizeof(*values));
     ck_assert_ptr_nonnull(values);
-    kelp_status status =
-        kelp_safetensors_read_f32(tensors, entry, 0, entry->elem_count, values, &error);
+    kelp_status status = kelp_safetensors_floats(entry, 0, entry->elem_count, values, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     return values;
 }
@@ -135,10 +133,10 @@ static void check_parameters(const struct kelp_run *run, const struct kelp_golde
     struct kelp_golden_tolerance tolerance = kelp_golden_after_steps(job, steps);
     struct kelp_safetensors *tensors = open_model(run);
     unsigned before = checked;
-    for (uint32_t i = 0; i < kelp_safetensors_count(tensors); i++) {
+    for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
         char name[KELP_GOLDEN_NAME_SIZE + 128];
         const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
-        float *values = tensor_values(tensors, entry);
+        float *values = tensor_values(entry);
         (void)snprintf(name, sizeof(name), "opt/%s/step%u/param/%s", optimizer, steps, entry->name);
         check(file, name, values, entry->elem_count, &tolerance);
         free(values);
@@ -222,11 +220,11 @@ static void check_gradients(const struct kelp_golden_file *file,
     train(&run, file, &plain, 2, 1);
     struct kelp_safetensors *tensors = open_model(&run);
     unsigned before = checked;
-    for (uint32_t i = 0; i < kelp_safetensors_count(tensors); i++) {
+    for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
         char name[KELP_GOLDEN_NAME_SIZE + 128];
         uint64_t count = 0;
         const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
-        float *values = tensor_values(tensors, entry);
+        float *values = tensor_values(entry);
         (void)snprintf(name, sizeof(name), "param/%s", entry->name);
         float *initial = kelp_golden_floats(file, name, &count);
         if (initial) {

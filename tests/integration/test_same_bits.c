@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/lib/run_train.h"
+#include "tests/lib/shared_files.h"
 
 #define RUN_TIMEOUT_S 120
 #define LANES         8
@@ -42,8 +43,8 @@ static void check_contributions(const struct kelp_run *run, int worker_count)
 static void run_job(struct kelp_run *run, const char *workers, const char *shards,
                     const char *const *more)
 {
-    char csv[512];
-    char csv_option[560];
+    char csv[KELP_TEST_PATH_MAX];
+    char csv_option[KELP_TEST_PATH_MAX + 16];
     const char *args[KELP_TEST_ARGS_MAX];
     size_t count = 0;
 
@@ -52,7 +53,7 @@ static void run_job(struct kelp_run *run, const char *workers, const char *shard
     args[count++] = workers;
     args[count++] = "--shards";
     args[count++] = shards;
-    if (kelp_test_shared("data/ett/ETTh1.csv", csv, sizeof(csv))) {
+    if (kelp_test_data_file("ett/ETTh1.csv", csv)) {
         (void)snprintf(csv_option, sizeof(csv_option), "data.path=%s", csv);
         args[count++] = "--set";
         args[count++] = "data.kind=csv";

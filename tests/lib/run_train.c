@@ -22,18 +22,6 @@ void kelp_test_program(const char *name, char *path, size_t path_bytes)
     ck_assert_int_lt(snprintf(path, path_bytes, "%s/%s", bin, name), (int)path_bytes);
 }
 
-bool kelp_test_shared(const char *name, char *path, size_t path_bytes)
-{
-    const char *shared = getenv("KELP_SHARED");
-    const char *source = getenv("KELP_SOURCE");
-    if (shared) {
-        (void)snprintf(path, path_bytes, "%s/%s", shared, name);
-    } else {
-        (void)snprintf(path, path_bytes, "%s/../shared/%s", source ? source : ".", name);
-    }
-    return access(path, R_OK) == 0;
-}
-
 const char *kelp_test_write(const char *folder, const char *name, const char *text)
 {
     static char path[512];

@@ -21,10 +21,6 @@ struct kelp_run {
 /* ${KELP_BIN}/NAME into path. */
 void kelp_test_program(const char *name, char *path, size_t path_bytes);
 
-/* A path under ../shared beside the sources (KELP_SHARED names another place); false when it is
- * missing. */
-bool kelp_test_shared(const char *name, char *path, size_t path_bytes);
-
 /* Write text as FOLDER/name and return its path (static storage, until the next call). */
 const char *kelp_test_write(const char *folder, const char *name, const char *text);
 
