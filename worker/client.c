@@ -15,12 +15,13 @@
 #include "common/log.h"
 #include "common/random_id.h"
 #include "kelp/worker.h"
+#include "proto/convert.h"
 #include "worker/membership.h"
 #include "worker/shard_link.h"
 #include "worker/sync.h"
 
 #define ETCD_DEADLINE_MS 3000u
-#define SPIN_US          40u /* a blocked wake-up costs 70 to 400 us, a step a few hundred (bench/steps) */
+#define SPIN_US          40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define BUSY_MS          20u
 #define STAGGER_FLOATS   80u /* 320 bytes: see worker/gradients.c */
 
@@ -237,35 +238,6 @@ static void on_opened(struct kelp_shard_link *link, void *user)
     send_to(worker, link, true, true);
 }
 
-static bool word_decode(const struct kelp_worker *worker, const Kelp__V1__ControlWord *from,
-                        struct kelp_control_word *to)
-{
-    static const enum kelp_part part_of[] = {
-        [KELP_STEP_TRAIN] = KELP_PART_TRAIN,        [KELP_STEP_EVALUATE_VAL] = KELP_PART_VAL,
-        [KELP_STEP_EVALUATE_TEST] = KELP_PART_TEST, [KELP_STEP_FINISH] = KELP_PART_TRAIN,
-        [KELP_STEP_DONE] = KELP_PART_TRAIN,
-    };
-    if (from->kind < KELP_STEP_TRAIN || from->kind > KELP_STEP_DONE) {
-        return false;
-    }
-    uint64_t samples = worker->plan->samples[part_of[from->kind]];
-    if (from->sample_first > samples || from->sample_count > samples - from->sample_first) {
-        return false;
-    }
-    *to = (struct kelp_control_word){
-        .version = from->version,
-        .step = from->step,
-        .kind = (enum kelp_step_kind)from->kind,
-        .epoch = from->epoch,
-        .step_in_epoch = from->step_in_epoch,
-        .sample_first = from->sample_first,
-        .sample_count = from->sample_count,
-        .lr = from->lr,
-        .digest_due = from->digest_due,
-    };
-    return true;
-}
-
 /* The shard has not got the map that we have, or has too many waiting pulls: what is missing is
  * asked for again after a pause. The next turn of kelp_worker_next() sends it. */
 static void ask_again(void *user)
@@ -294,13 +266,10 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     bool has_word = answer->partition == 0 && answer->word;
     (void)link;
 
-    if (has_word && !word_decode(worker, answer->word, &word)) {
-        (void)kelp_fail(
-            &worker->failure, KELP_ERR_FORMAT,
-            "control word of version %llu (kind %u, samples %llu + %llu) does not fit the plan",
-            (unsigned long long)answer->word->version, answer->word->kind,
-            (unsigned long long)answer->word->sample_first,
-            (unsigned long long)answer->word->sample_count);
+    if (has_word && !kelp_wire_take_word(answer->word, &word)) {
+        (void)kelp_fail(&worker->failure, KELP_ERR_FORMAT,
+                        "control word of version %llu is malformed",
+                        (unsigned long long)answer->word->version);
         return;
     }
     if (answer->status == KELP_ERR_BUSY) {
@@ -537,26 +506,6 @@ static void follow(struct kelp_worker *worker)
     }
 }
 
-static uint64_t now_us(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
-}
-
-/* One event: spin briefly, because a blocked wake-up costs more than a step of a small model, then
- * block. */
-static void wait_event(struct kelp_worker *worker)
-{
-    uint64_t until = now_us() + SPIN_US;
-    do {
-        if (kelp_rpc_loop_run(worker->loop, 0)) {
-            return;
-        }
-    } while (now_us() < until);
-    (void)kelp_rpc_loop_run(worker->loop, -1);
-}
-
 kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
@@ -584,7 +533,7 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *st
         if (worker->map && worker->assigned) {
             follow(worker);
         }
-        wait_event(worker);
+        (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, -1);
     }
 }
 

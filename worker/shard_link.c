@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "proto/convert.h"
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
 #define RETRY_MS      50u
@@ -332,20 +333,6 @@ static kelp_status add_payload(struct kelp_shard_link *link, struct kelp_rpc_mes
     return KELP_OK;
 }
 
-static void word_encode(const struct kelp_control_word *word, Kelp__V1__ControlWord *to)
-{
-    kelp__v1__control_word__init(to);
-    to->version = word->version;
-    to->step = word->step;
-    to->kind = word->kind;
-    to->epoch = word->epoch;
-    to->step_in_epoch = word->step_in_epoch;
-    to->sample_first = word->sample_first;
-    to->sample_count = word->sample_count;
-    to->lr = word->lr;
-    to->digest_due = word->digest_due;
-}
-
 /* Send what has been collected as one message, and begin another. */
 static kelp_status send_collected(struct kelp_shard_link *link,
                                   const struct kelp_control_word *word, struct kelp_error *reterr)
@@ -360,7 +347,7 @@ static kelp_status send_collected(struct kelp_shard_link *link,
     request.n_pull = link->pull_count;
     request.pull = link->pull_pointers;
     if (word) {
-        word_encode(word, &wire_word);
+        kelp_wire_put_word(word, &wire_word);
         request.word = &wire_word;
     }
     kelp_status status =
