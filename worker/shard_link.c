@@ -87,6 +87,7 @@ static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
                       kelp_status_name(reply->status), reply->error);
         return KELP_OK; /* it closes the stream */
     }
+    link->told = false;
     if (reply->generation != link->options.map->generation) {
         kelp_log_info("shard is in another generation ours=%llu its=%llu",
                       (unsigned long long)link->options.map->generation,
@@ -192,8 +193,9 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
 static void connect_now(struct kelp_shard_link *link)
 {
     struct kelp_error error = {.text = ""};
-    kelp_status status = kelp_rpc_stream_open(link->channel, EXCHANGE_PATH, 0, &stream_events, link,
-                                              &link->stream, &error);
+    kelp_status status =
+        kelp_rpc_stream_open(link->channel, EXCHANGE_PATH, link->options.connect_timeout_ms,
+                             &stream_events, link, &link->stream, &error);
     if (status != KELP_OK) {
         link->stream = NULL;
         kelp_log_warn("stream to a shard not opened error=\"%s\"", error.text);
