@@ -1,0 +1,267 @@
+#include "ps/etcd_registration.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/job.h"
+#include "common/json.h"
+#include "common/log.h"
+
+#define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
+#define DEADLINE_MS 2000
+#define RETRY_MS    500
+#define KEY_MAX     (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
+#define VALUE_MAX   512
+
+struct kelp_registration {
+    struct kelp_registration_options options;
+    char key[KEY_MAX];
+    char value[VALUE_MAX];
+    struct kelp_etcd_watch *watch; /* the thread's, then close()'s */
+    struct kelp_etcd_lease *lease; /* likewise */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards everything below */
+    pthread_cond_t changed;
+    bool stop;
+    bool lost; /* the lease: register again */
+    bool replaced;
+};
+
+static void set_flag(struct kelp_registration *registration, bool *flag)
+{
+    (void)pthread_mutex_lock(&registration->lock);
+    *flag = true;
+    (void)pthread_cond_broadcast(&registration->changed);
+    (void)pthread_mutex_unlock(&registration->lock);
+}
+
+static void on_lost(void *user)
+{
+    struct kelp_registration *registration = user;
+
+    kelp_log_warn("etcd lease lost: registering again");
+    set_flag(registration, &registration->lost);
+}
+
+static void report_replaced(struct kelp_registration *registration, const char *value)
+{
+    (void)pthread_mutex_lock(&registration->lock);
+    bool first = !registration->replaced && !registration->stop;
+    registration->replaced = registration->replaced || first;
+    (void)pthread_cond_broadcast(&registration->changed);
+    (void)pthread_mutex_unlock(&registration->lock);
+    if (first) {
+        kelp_log_error("another process has registered as %s: this one ends entry=%s "
+                       "incarnation=%" PRIu64,
+                       registration->options.shard, value, registration->options.incarnation);
+        registration->options.replaced(registration->options.user);
+    }
+}
+
+/* Is the entry ours? One that cannot be read is not. */
+static bool is_ours(const struct kelp_registration *registration, const char *value, size_t bytes)
+{
+    char incarnation[32];
+    char ours[32];
+    cJSON *json = NULL;
+
+    if (kelp_json_parse(value, bytes, &json, NULL) != KELP_OK) {
+        return false;
+    }
+    kelp_status status =
+        kelp_json_string(json, "incarnation", incarnation, sizeof(incarnation), NULL);
+    cJSON_Delete(json);
+    (void)snprintf(ours, sizeof(ours), "%" PRIu64, registration->options.incarnation);
+    return status == KELP_OK && strcmp(incarnation, ours) == 0;
+}
+
+static void on_changed(const struct kelp_etcd_pair *pair, void *user)
+{
+    struct kelp_registration *registration = user;
+
+    if (strcmp(pair->key, registration->key) == 0 && /* the watch is on a prefix */
+        !is_ours(registration, pair->value, pair->value_bytes)) {
+        report_replaced(registration, pair->value);
+    }
+}
+
+static void on_removed(const char *key, void *user)
+{
+    (void)key; /* our lease is lost: on_lost() says so */
+    (void)user;
+}
+
+static void on_synced(int64_t revision, void *user)
+{
+    (void)revision;
+    (void)user;
+}
+
+static const struct kelp_etcd_watch_events watch_events = {
+    .changed = on_changed, .removed = on_removed, .synced = on_synced};
+
+/* After a lost lease somebody else may have come. The first time, whoever is there is older. */
+static kelp_status check_entry(struct kelp_registration *registration, struct kelp_error *reterr)
+{
+    struct kelp_etcd_range range;
+    kelp_status status =
+        kelp_etcd_get(registration->options.etcd, registration->key, DEADLINE_MS, &range, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (range.count > 0 &&
+        !is_ours(registration, range.pairs[0].value, range.pairs[0].value_bytes)) {
+        report_replaced(registration, range.pairs[0].value);
+    }
+    kelp_etcd_range_fini(&range);
+    return KELP_OK;
+}
+
+static bool must_end(struct kelp_registration *registration)
+{
+    (void)pthread_mutex_lock(&registration->lock);
+    bool result = registration->stop || registration->replaced;
+    (void)pthread_mutex_unlock(&registration->lock);
+    return result;
+}
+
+static kelp_status put_entry(struct kelp_registration *registration, bool again,
+                             struct kelp_error *reterr)
+{
+    struct kelp_etcd *etcd = registration->options.etcd;
+    kelp_status status = again ? check_entry(registration, reterr) : KELP_OK;
+
+    if (status != KELP_OK || must_end(registration)) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&registration->lock);
+    registration->lost = false;
+    (void)pthread_mutex_unlock(&registration->lock);
+    status = kelp_etcd_lease_open(etcd, LEASE_S, DEADLINE_MS, on_lost, registration,
+                                  &registration->lease, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_etcd_put(etcd, registration->key, registration->value,
+                           kelp_etcd_lease_id(registration->lease), DEADLINE_MS, reterr);
+    if (status == KELP_OK && !registration->watch) {
+        status = kelp_etcd_watch_open(etcd, registration->key, &watch_events, registration,
+                                      &registration->watch, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_etcd_lease_close(registration->lease, true);
+        registration->lease = NULL;
+    }
+    return status;
+}
+
+/* Until the lease is lost, or the end; at most timeout_ms when that is not 0. */
+static void wait_for_change(struct kelp_registration *registration, uint32_t timeout_ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&registration->lock);
+    bool timed_out = false;
+    while (!registration->stop && !registration->replaced && !timed_out &&
+           (timeout_ms > 0 || !registration->lost)) {
+        if (timeout_ms > 0) {
+            timed_out =
+                pthread_cond_timedwait(&registration->changed, &registration->lock, &until) != 0;
+        } else {
+            (void)pthread_cond_wait(&registration->changed, &registration->lock);
+        }
+    }
+    (void)pthread_mutex_unlock(&registration->lock);
+}
+
+static void *run(void *user)
+{
+    struct kelp_registration *registration = user;
+    bool again = false;
+    bool told = false;
+
+    while (!must_end(registration)) {
+        struct kelp_error error = {.text = ""};
+        kelp_status status = put_entry(registration, again, &error);
+        if (must_end(registration)) {
+            break;
+        }
+        if (status != KELP_OK) {
+            if (!told) {
+                kelp_log_warn("not registered in etcd yet: trying again key=%s error=\"%s\"",
+                              registration->key, error.text);
+                told = true; /* once for each outage */
+            }
+            wait_for_change(registration, RETRY_MS);
+            continue;
+        }
+        kelp_log_info("registered in etcd key=%s value=%s", registration->key, registration->value);
+        told = false;
+        again = true;
+        wait_for_change(registration, 0);
+        if (!must_end(registration)) {
+            kelp_etcd_lease_close(registration->lease, false); /* it is gone already */
+            registration->lease = NULL;
+        }
+    }
+    return NULL;
+}
+
+kelp_status kelp_registration_open(const struct kelp_registration_options *options,
+                                   struct kelp_registration **ret_registration,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_registration *registration = calloc(1, sizeof(*registration));
+
+    if (!registration) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the registration");
+    }
+    registration->options = *options;
+    int key_bytes = snprintf(registration->key, sizeof(registration->key), "/kelp/%s/ps/%s",
+                             options->job, options->shard);
+    int value_bytes = snprintf(registration->value, sizeof(registration->value),
+                               "{\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\"}",
+                               options->address, options->incarnation);
+    if (key_bytes < 0 || (size_t)key_bytes >= sizeof(registration->key) || value_bytes < 0 ||
+        (size_t)value_bytes >= sizeof(registration->value)) {
+        free(registration);
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "shard name or address is too long");
+    }
+    (void)pthread_mutex_init(&registration->lock, NULL);
+    (void)pthread_cond_init(&registration->changed, NULL);
+    if (pthread_create(&registration->thread, NULL, run, registration) != 0) {
+        (void)pthread_cond_destroy(&registration->changed);
+        (void)pthread_mutex_destroy(&registration->lock);
+        free(registration);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no thread for the registration");
+    }
+    *ret_registration = registration;
+    return KELP_OK;
+}
+
+void kelp_registration_close(struct kelp_registration *registration)
+{
+    if (!registration) {
+        return;
+    }
+    set_flag(registration, &registration->stop);
+    (void)pthread_join(registration->thread, NULL);
+    kelp_etcd_watch_close(registration->watch);
+    if (registration->lease) {
+        /* The entry of whoever replaced us has a lease of its own. */
+        kelp_etcd_lease_close(registration->lease, true);
+    }
+    (void)pthread_cond_destroy(&registration->changed);
+    (void)pthread_mutex_destroy(&registration->lock);
+    free(registration);
+}

@@ -1,0 +1,34 @@
+/*
+ * A shard's entry in etcd: /kelp/<job>/ps/<shard> with a lease, value
+ * {"address":"host:port","incarnation":"<decimal>"}. One thread puts it there, and again after the
+ * lease was lost; it never gives up. A process that finds another incarnation in its entry has been
+ * replaced.
+ */
+#ifndef KELP_PS_ETCD_REGISTRATION_H
+#define KELP_PS_ETCD_REGISTRATION_H
+
+#include <stdint.h>
+
+#include "common/etcd.h"
+
+struct kelp_registration;
+
+/* Everything is borrowed until the close. */
+struct kelp_registration_options {
+    struct kelp_etcd *etcd;
+    const char *job;
+    const char *shard;
+    const char *address;
+    uint64_t incarnation;
+    /* Another process has taken the entry: this one must end. Any thread, at most once. */
+    void (*replaced)(void *user);
+    void *user;
+};
+
+kelp_status kelp_registration_open(const struct kelp_registration_options *options,
+                                   struct kelp_registration **ret_registration,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+/* Takes the entry away, as far as etcd answers. NULL does nothing. */
+void kelp_registration_close(struct kelp_registration *registration);
+
+#endif

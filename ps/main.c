@@ -1,0 +1,371 @@
+/* kelp-ps: one shard of a job's parameter server. */
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/etcd.h"
+#include "common/job.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/random_id.h"
+#include "common/rpc.h"
+#include "common/signals.h"
+#include "ps/etcd_registration.h"
+#include "ps/limits.h"
+#include "ps/service.h"
+
+#define ETCD_DEADLINE_MS 2000
+#define ETCD_RETRY_MS    250
+
+static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+static const struct kelp_option option_list[] = {
+    {.name = "etcd",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "URL",
+     .required = true,
+     .help = "etcd endpoints, separated by commas"},
+    {.name = "job", .type = KELP_OPTION_TEXT, .required = true, .help = "name of the job"},
+    {.name = "id",
+     .type = KELP_OPTION_TEXT,
+     .required = true,
+     .help = "name of this shard: shard-0, shard-1, ..."},
+    {.name = "listen",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "HOST:PORT",
+     .default_text = "127.0.0.1:0",
+     .help = "address to serve at, which others must be able to reach; port 0 takes a free one"},
+    {.name = "threads",
+     .type = KELP_OPTION_INTEGER,
+     .default_text = "1",
+     .min = 1,
+     .max = KELP_PS_THREADS_MAX,
+     .help = "threads that serve streams"},
+    {.name = "log-level",
+     .type = KELP_OPTION_CHOICE,
+     .default_text = "info",
+     .choices = log_levels,
+     .help = "least important lines to log to stderr"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp-ps",
+    .summary = "hosts a part of a job's weights: adds up gradients, applies the optimizer, "
+               "serves weights",
+    .examples = "kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
+                "kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
+                "--listen 10.0.0.7:7001\n",
+    .options = option_list,
+    .option_count = KELP_ARRAY_COUNT(option_list)};
+
+struct daemon {
+    const char *etcd_url;
+    const char *job_name;
+    const char *id;
+    const char *listen;
+    uint32_t threads;
+    uint64_t incarnation;
+    char address[300];
+    struct kelp_etcd *etcd;
+    struct kelp_job_file *job_file;
+    struct kelp_rpc_loop *loop;
+    struct kelp_service *service;
+    struct kelp_registration *registration;
+    atomic_bool replaced;
+
+    pthread_mutex_t lock; /* guards loop while it is being set, and stop */
+    pthread_cond_t stopped;
+    bool stop;
+};
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+static bool must_stop(struct daemon *daemon)
+{
+    (void)pthread_mutex_lock(&daemon->lock);
+    bool stop = daemon->stop;
+    (void)pthread_mutex_unlock(&daemon->lock);
+    return stop;
+}
+
+static void request_stop(struct daemon *daemon)
+{
+    (void)pthread_mutex_lock(&daemon->lock);
+    daemon->stop = true;
+    (void)pthread_cond_broadcast(&daemon->stopped);
+    if (daemon->loop) {
+        kelp_rpc_loop_wake(daemon->loop);
+    }
+    (void)pthread_mutex_unlock(&daemon->lock);
+}
+
+static void on_signal(int signal_number, void *user)
+{
+    kelp_log_info("stopping signal=%d", signal_number);
+    request_stop(user);
+}
+
+static void on_replaced(void *user)
+{
+    struct daemon *daemon = user;
+
+    atomic_store(&daemon->replaced, true);
+    request_stop(daemon);
+}
+
+/* ---- start -------------------------------------------------------------------------------------
+ */
+
+static void pause_unless_stopped(struct daemon *daemon, long milliseconds)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += milliseconds * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&daemon->lock);
+    while (!daemon->stop && pthread_cond_timedwait(&daemon->stopped, &daemon->lock, &until) == 0) {
+    }
+    (void)pthread_mutex_unlock(&daemon->lock);
+}
+
+/* Wait for /kelp/<job>/spec, and for etcd itself, without limit. *ret_text is owned; NULL when the
+ * program is to stop. */
+static char *wait_for_spec(struct daemon *daemon)
+{
+    char key[sizeof("/kelp//spec") + KELP_JOB_NAME_MAX];
+    kelp_status told = KELP_OK;
+
+    (void)snprintf(key, sizeof(key), "/kelp/%s/spec", daemon->job_name);
+    while (!must_stop(daemon)) {
+        struct kelp_etcd_range range = {0};
+        struct kelp_error error = {.text = ""};
+        kelp_status status = kelp_etcd_get(daemon->etcd, key, ETCD_DEADLINE_MS, &range, &error);
+        if (status == KELP_OK && range.count > 0) {
+            char *text = range.pairs[0].value;
+            range.pairs[0].value = NULL;
+            kelp_etcd_range_fini(&range);
+            return text;
+        }
+        if (status == KELP_OK) {
+            kelp_etcd_range_fini(&range);
+            status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "there is no such job yet");
+        }
+        if (status != told) {
+            kelp_log_info("waiting for the job key=%s etcd=%s reason=\"%s\"", key, daemon->etcd_url,
+                          error.text);
+            told = status;
+        }
+        pause_unless_stopped(daemon, ETCD_RETRY_MS);
+    }
+    return NULL;
+}
+
+/* KELP_OK with job_file NULL: the program is to stop. */
+static kelp_status read_job(struct daemon *daemon, struct kelp_error *reterr)
+{
+    char *text = wait_for_spec(daemon);
+
+    if (!text) {
+        return KELP_OK;
+    }
+    struct kelp_job_file *file = kelp_job_file_create();
+    kelp_status status = file
+                             ? kelp_job_file_parse(file, "spec in etcd", text, strlen(text), reterr)
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job");
+    free(text);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_job_file_destroy(file);
+        return status;
+    }
+    daemon->job_file = file;
+    return KELP_OK;
+}
+
+static void make_address(struct daemon *daemon)
+{
+    const char *colon = strrchr(daemon->listen, ':');
+    int host_bytes = colon ? (int)(colon - daemon->listen) : 0;
+
+    (void)snprintf(daemon->address, sizeof(daemon->address), "%.*s:%u", host_bytes, daemon->listen,
+                   kelp_service_port(daemon->service));
+}
+
+static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_random_id(&daemon->incarnation, reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_etcd_open(daemon->etcd_url, &daemon->etcd, reterr);
+    }
+    if (status == KELP_OK) {
+        status = read_job(daemon, reterr);
+    }
+    if (status != KELP_OK || !daemon->job_file) {
+        return status;
+    }
+    struct kelp_rpc_loop *loop = NULL;
+    status = kelp_rpc_loop_create(&loop, reterr);
+    (void)pthread_mutex_lock(&daemon->lock);
+    daemon->loop = loop;
+    (void)pthread_mutex_unlock(&daemon->lock);
+    if (status == KELP_OK) {
+        struct kelp_service_options options = {.loop = loop,
+                                               .job = kelp_job_file_job(daemon->job_file),
+                                               .spec_digest =
+                                                   kelp_job_file_digest(daemon->job_file),
+                                               .id = daemon->id,
+                                               .incarnation = daemon->incarnation,
+                                               .listen = daemon->listen};
+        status = kelp_service_open(&options, &daemon->service, reterr);
+    }
+    if (status == KELP_OK) {
+        make_address(daemon);
+        kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
+                      daemon->address, daemon->incarnation);
+        struct kelp_registration_options options = {.etcd = daemon->etcd,
+                                                    .job = daemon->job_name,
+                                                    .shard = daemon->id,
+                                                    .address = daemon->address,
+                                                    .incarnation = daemon->incarnation,
+                                                    .replaced = on_replaced,
+                                                    .user = daemon};
+        status = kelp_registration_open(&options, &daemon->registration, reterr);
+    }
+    return status;
+}
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+static void *serve(void *user)
+{
+    struct daemon *daemon = user;
+
+    while (!must_stop(daemon)) {
+        (void)kelp_rpc_loop_run(daemon->loop, -1);
+    }
+    kelp_rpc_loop_wake(daemon->loop); /* the next thread */
+    return NULL;
+}
+
+static void serve_on_all_threads(struct daemon *daemon)
+{
+    pthread_t threads[KELP_PS_THREADS_MAX];
+    uint32_t started = 0;
+
+    while (started + 1 < daemon->threads) {
+        if (pthread_create(&threads[started], NULL, serve, daemon) != 0) {
+            kelp_log_warn("fewer threads than asked for threads=%u", started + 1);
+            break;
+        }
+        started++;
+    }
+    (void)serve(daemon);
+    for (uint32_t i = 0; i < started; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+}
+
+static void finish(struct daemon *daemon)
+{
+    kelp_registration_close(daemon->registration);
+    kelp_service_close(daemon->service);
+    (void)pthread_mutex_lock(&daemon->lock);
+    struct kelp_rpc_loop *loop = daemon->loop;
+    daemon->loop = NULL;
+    (void)pthread_mutex_unlock(&daemon->lock);
+    kelp_rpc_loop_destroy(loop);
+    kelp_job_file_destroy(daemon->job_file);
+    kelp_etcd_close(daemon->etcd);
+}
+
+static int exit_code_of(kelp_status status)
+{
+    switch (kelp_status_group(status)) {
+    case KELP_GROUP_OK:
+        return KELP_EXIT_OK;
+    case KELP_GROUP_CALLER:
+    case KELP_GROUP_DATA:
+        return KELP_EXIT_USAGE;
+    case KELP_GROUP_RETRY:
+    case KELP_GROUP_PEER:
+    case KELP_GROUP_FENCED:
+    case KELP_GROUP_RESOURCE:
+        break;
+    }
+    return KELP_EXIT_FAILED;
+}
+
+static int run(struct daemon *daemon)
+{
+    struct kelp_signals *signals = NULL;
+    struct kelp_error error = {.text = ""};
+    kelp_status status = kelp_signals_start(on_signal, daemon, &signals, &error);
+
+    if (status == KELP_OK) {
+        (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+        kelp_rpc_global_init();
+        status = start(daemon, &error);
+        if (status == KELP_OK && daemon->service) {
+            serve_on_all_threads(daemon);
+        }
+        finish(daemon);
+        kelp_rpc_global_fini();
+        curl_global_cleanup();
+    }
+    kelp_signals_stop(signals);
+    if (status != KELP_OK) {
+        kelp_log_error("%s", error.text);
+    }
+    return atomic_load(&daemon->replaced) ? KELP_EXIT_FAILED : exit_code_of(status);
+}
+
+/* Names become parts of etcd keys and of JSON. */
+static bool is_name(const char *text)
+{
+    size_t length = strlen(text);
+
+    return length > 0 && length <= KELP_JOB_NAME_MAX &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+               length;
+}
+
+int main(int argc, char **argv)
+{
+    struct kelp_options *options;
+    struct daemon daemon = {.lock = PTHREAD_MUTEX_INITIALIZER, .stopped = PTHREAD_COND_INITIALIZER};
+    int exit_code;
+
+    if (!kelp_options_read(&program, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    daemon.etcd_url = kelp_options_text(options, "etcd");
+    daemon.job_name = kelp_options_text(options, "job");
+    daemon.id = kelp_options_text(options, "id");
+    daemon.listen = kelp_options_text(options, "listen");
+    daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
+    kelp_log_init("ps", daemon.id, (enum kelp_log_level)kelp_options_choice(options, "log-level"),
+                  STDERR_FILENO);
+    if (!is_name(daemon.job_name) || !is_name(daemon.id)) {
+        (void)fprintf(stderr,
+                      "kelp-ps: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
+                      KELP_JOB_NAME_MAX);
+        kelp_options_destroy(options);
+        return KELP_EXIT_USAGE;
+    }
+    exit_code = run(&daemon);
+    kelp_options_destroy(options);
+    return exit_code;
+}

@@ -1,0 +1,583 @@
+/*
+ * The control side: maps in, reports out.
+ *
+ * A map of a newer generation is prepared on a thread of its own (a large model takes seconds to
+ * initialise, and heartbeats go on meanwhile), installed in the loop, and reported as loaded. More
+ * than one coordinator may be connected for a moment; maps are fenced by their generation, so that
+ * a deposed leader can do no harm.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "ps/service_internal.h"
+
+struct kelp__leader {
+    struct kelp_service *service;
+    struct kelp_rpc_stream *stream;
+    struct kelp__leader *next;
+    bool greeted;
+    char id[KELP_JOB_NAME_MAX + 1];
+    uint64_t heartbeat;
+    size_t cursor; /* records before it have been sent */
+};
+
+/* What a map means for this shard, and what became of it. */
+struct kelp__load {
+    struct kelp_service *service;
+    const struct kelp_plan *plan;
+    pthread_t thread;
+    uint64_t generation;
+    uint32_t count;
+    struct kelp_hosting *hosting;
+    kelp_status status;
+    struct kelp_error error;
+    struct kelp_shard_place places[]; /* ascending */
+};
+
+/* ---- reports -----------------------------------------------------------------------------------
+ */
+
+/* The lock is held. */
+static void send_report(struct kelp__leader *leader, bool with_hello)
+{
+    struct kelp_service *service = leader->service;
+    Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
+    struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
+    Kelp__V1__Record *pointers[KELP_PS_REPORT_RECORDS_MAX];
+    struct kelp_wire_record latest;
+    Kelp__V1__ControlWord word;
+    struct kelp_rpc_message *message = NULL;
+    struct kelp_error error;
+    size_t end = leader->cursor;
+
+    report.hello = with_hello ? &service->hello : NULL;
+    report.heartbeat = leader->heartbeat;
+    report.loaded_generation = atomic_load(&service->generation);
+    report.status = service->status;
+    report.error = service->error;
+    for (; end < service->record_count && report.n_records < KELP_PS_REPORT_RECORDS_MAX; end++) {
+        kelp_wire_put_record(&service->records[end], &wires[report.n_records]);
+        pointers[report.n_records] = &wires[report.n_records].message;
+        report.n_records++;
+    }
+    report.records = pointers;
+    if (service->has_word) {
+        kelp_wire_put_word(&service->word, &word);
+        report.word = &word;
+    }
+    if (service->has_train) {
+        kelp_wire_put_record(&service->latest_train, &latest);
+        report.latest_train = &latest.message;
+    }
+    if (kelp_wire_encode(&report.base, &message, &error) == KELP_OK &&
+        kelp_rpc_stream_send(leader->stream, message) == KELP_OK) {
+        leader->cursor = end;
+    } /* otherwise the stream is ending, and the next leader asks for what is missing */
+}
+
+static void report_due(void *user)
+{
+    struct kelp_service *service = user;
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    if (service->dirty) {
+        service->dirty = false;
+        for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
+            if (leader->greeted) {
+                send_report(leader, false);
+                service->dirty = service->dirty || leader->cursor < service->record_count;
+            }
+        }
+    } else {
+        /* Nothing since the last time: no timer runs while nothing happens. */
+        kelp_rpc_timer_stop(service->timer);
+        service->timer = NULL;
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
+/* Leaders are to hear of it within KELP_PS_REPORT_MS. The lock is held. */
+static void mark_dirty(struct kelp_service *service)
+{
+    service->dirty = true;
+    if (!service->timer && kelp_rpc_timer_start(service->options.loop, KELP_PS_REPORT_MS,
+                                                report_due, service, &service->timer) != KELP_OK) {
+        service->timer = NULL; /* the next heartbeat's answer carries it */
+    }
+}
+
+static void fail(struct kelp_service *service, kelp_status status, const char *text)
+{
+    if (service->status == KELP_OK) { /* the first one is the cause */
+        service->status = status;
+        (void)snprintf(service->error, sizeof(service->error), "%s", text);
+        kelp_log_error("shard cannot go on status=%s error=\"%s\"", kelp_status_name(status), text);
+    }
+    mark_dirty(service);
+}
+
+void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user)
+{
+    struct kelp_service *service = user;
+
+    (void)partition; /* the text names it */
+    (void)pthread_mutex_lock(&service->control_lock);
+    fail(service, status, text);
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
+static bool is_for_the_files(const struct kelp_record *record)
+{
+    return record->epoch_end || record->digest[0] != '\0' ||
+           record->word.kind == KELP_STEP_EVALUATE_VAL ||
+           record->word.kind == KELP_STEP_EVALUATE_TEST;
+}
+
+/* The lock is held. */
+static void keep_record(struct kelp_service *service, const struct kelp_record *record)
+{
+    if (service->record_count == service->record_capacity) {
+        size_t capacity = service->record_capacity ? 2 * service->record_capacity : 64;
+        struct kelp_record *records =
+            capacity > KELP_PS_RECORDS_MAX
+                ? NULL
+                : realloc(service->records, capacity * sizeof(*service->records));
+        if (!records) {
+            fail(service, KELP_ERR_LIMIT, "too many records: make checkpoint.digest_steps larger");
+            return;
+        }
+        service->records = records;
+        service->record_capacity = capacity;
+    }
+    service->records[service->record_count++] = *record;
+}
+
+void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
+                          void *user)
+{
+    struct kelp_service *service = user;
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    if (is_for_the_files(record)) {
+        keep_record(service, record);
+    }
+    if (record->word.kind == KELP_STEP_TRAIN) {
+        service->has_train = true;
+        service->latest_train = *record;
+    }
+    service->has_word = true;
+    service->word = *word;
+    mark_dirty(service);
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
+/* ---- generations -------------------------------------------------------------------------------
+ */
+
+static void loaded(void *user);
+
+static void *prepare(void *user)
+{
+    struct kelp__load *load = user;
+
+    load->status = kelp_hosting_prepare(load->service->options.job, load->plan, load->generation,
+                                        load->places, load->count, &load->hosting, &load->error);
+    while (kelp_rpc_loop_post(load->service->options.loop, loaded, load) != KELP_OK) {
+        struct timespec pause = {.tv_nsec = 10 * 1000 * 1000}; /* out of memory: try again */
+        (void)nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+/* The lock is held; nothing is being prepared. The load is used up. */
+static void start_load(struct kelp_service *service, struct kelp__load *load)
+{
+    assert(!service->loading);
+    service->loading = load;
+    if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
+        service->loading = NULL;
+        fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
+        free(load);
+    }
+}
+
+static void begin_generation(struct kelp_service *service, const struct kelp__load *load,
+                             const struct kelp_shard_view *view)
+{
+    service->record_count = 0;
+    service->has_word = view->has_word;
+    service->word = view->word;
+    service->has_train = false;
+    service->status = KELP_OK;
+    service->error[0] = '\0';
+    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
+        leader->cursor = 0;
+    }
+    atomic_store(&service->generation, load->generation);
+    kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", load->generation,
+                  load->count);
+}
+
+/* In the loop: the generation is there, or cannot be loaded. */
+static void loaded(void *user)
+{
+    struct kelp__load *load = user;
+    struct kelp_service *service = load->service;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp_shard_view *view = malloc(sizeof(*view));
+
+    (void)pthread_join(load->thread, NULL);
+    if (load->status == KELP_OK && (!turn || !view)) {
+        kelp_hosting_destroy(load->hosting);
+        load->status = kelp_fail(&load->error, KELP_ERR_NO_MEMORY, "no memory for a generation");
+    }
+    if (load->status == KELP_OK) {
+        kelp_shard_install(service->shard, load->hosting, kelp__turn_shard(turn));
+        kelp_shard_view(service->shard, view);
+    }
+    (void)pthread_mutex_lock(&service->control_lock);
+    if (load->status == KELP_OK) {
+        begin_generation(service, load, view);
+    } else {
+        fail(service, load->status, load->error.text);
+    }
+    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
+        if (leader->greeted) {
+            send_report(leader, false);
+        }
+    }
+    service->loading = NULL;
+    struct kelp__load *wanted = service->wanted;
+    service->wanted = NULL;
+    if (wanted) {
+        start_load(service, wanted);
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (turn) {
+        kelp__turn_finish(service, turn);
+    }
+    free(view);
+    free(load);
+}
+
+/* ---- maps --------------------------------------------------------------------------------------
+ */
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct kelp_shard_place *left = a;
+    const struct kelp_shard_place *right = b;
+
+    return (left->partition > right->partition) - (left->partition < right->partition);
+}
+
+/* Each partition of the plan exactly once, each on a shard that the map lists. */
+static kelp_status check_map(const struct kelp_service *service, const Kelp__V1__Map *map,
+                             struct kelp_error *reterr)
+{
+    const uint32_t count = service->plan->partition_count;
+    bool seen[KELP_PARTITIONS_MAX] = {false};
+
+    if (map->generation == 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map of generation 0: they count from 1");
+    }
+    if (map->restore_version != 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "map restores version %" PRIu64 ": there are no checkpoints",
+                         map->restore_version);
+    }
+    if (map->n_partitions != count) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map has %zu partitions, the plan %u",
+                         map->n_partitions, count);
+    }
+    for (size_t i = 0; i < map->n_partitions; i++) {
+        const Kelp__V1__PartitionPlace *place = map->partitions[i];
+        if (place->partition >= count || seen[place->partition]) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map names partition %u twice, or it is beyond %u", place->partition,
+                             count);
+        }
+        if (place->primary >= map->n_shards) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT, "map puts partition %u on shard %u of %zu",
+                             place->partition, place->primary, map->n_shards);
+        }
+        seen[place->partition] = true;
+    }
+    return KELP_OK;
+}
+
+/* Is this entry this process? A map may still name the one before us. */
+static bool is_us(const struct kelp_service *service, const Kelp__V1__ShardPlace *shard)
+{
+    return strcmp(shard->shard, service->options.id) == 0 &&
+           shard->incarnation == service->options.incarnation;
+}
+
+static bool names_another_of_us(const struct kelp_service *service, const Kelp__V1__Map *map)
+{
+    for (size_t i = 0; i < map->n_shards; i++) {
+        if (strcmp(map->shards[i]->shard, service->options.id) == 0 &&
+            !is_us(service, map->shards[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
+{
+    struct kelp__load *load =
+        calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_shard_place));
+
+    if (!load) {
+        return NULL;
+    }
+    load->service = service;
+    load->plan = service->plan;
+    load->generation = map->generation;
+    for (size_t i = 0; i < map->n_partitions; i++) {
+        const Kelp__V1__PartitionPlace *place = map->partitions[i];
+        if (is_us(service, map->shards[place->primary])) {
+            load->places[load->count++] = (struct kelp_shard_place){.partition = place->partition,
+                                                                    .map_epoch = place->map_epoch};
+        }
+    }
+    qsort(load->places, load->count, sizeof(*load->places), compare_places);
+    return load;
+}
+
+/* The newest generation that is served, or on its way. */
+static uint64_t newest_generation(const struct kelp_service *service)
+{
+    if (service->wanted) {
+        return service->wanted->generation;
+    }
+    return service->loading ? service->loading->generation : atomic_load(&service->generation);
+}
+
+/* The lock is held. */
+static kelp_status take_map(struct kelp_service *service, const Kelp__V1__Map *map,
+                            struct kelp_error *reterr)
+{
+    if (!service->plan) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
+    }
+    kelp_status status = check_map(service, map, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (names_another_of_us(service, map)) {
+        kelp_log_warn("map names another incarnation of this shard: not taken generation=%" PRIu64,
+                      map->generation);
+        return KELP_OK; /* the leader finds our registration and makes another map */
+    }
+    if (kelp_fence_generation(newest_generation(service), map->generation) != KELP_ERR_BUSY) {
+        return KELP_OK; /* known already, or of a leader that was deposed */
+    }
+    struct kelp__load *load = make_load(service, map);
+    if (!load) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
+    if (!service->loading) {
+        start_load(service, load);
+        return KELP_OK;
+    }
+    free(service->wanted);
+    service->wanted = load;
+    return KELP_OK;
+}
+
+/* The lock is held. */
+static kelp_status take_plan(struct kelp_service *service, const char *text,
+                             struct kelp_error *reterr)
+{
+    if (service->plan) {
+        return strcmp(text, service->plan_text) == 0
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                               "another plan than the one before: a job has one");
+    }
+    struct kelp_plan *plan = calloc(1, sizeof(*plan));
+    char *copy = strdup(text);
+    kelp_status status = plan && copy
+                             ? kelp_plan_parse(text, strlen(text), plan, reterr)
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the plan");
+    if (status != KELP_OK) {
+        free(plan);
+        free(copy);
+        kelp_error_prefix(reterr, "plan");
+        return status;
+    }
+    service->plan = plan;
+    service->plan_text = copy;
+    kelp_log_info("plan taken tensors=%u elements=%" PRIu64 " partitions=%u", plan->tensor_count,
+                  plan->flat_count, plan->partition_count);
+    return KELP_OK;
+}
+
+/* ---- streams -----------------------------------------------------------------------------------
+ */
+
+/* The lock is held. */
+static kelp_status greet(struct kelp__leader *leader, const Kelp__V1__ShardCommand *command,
+                         struct kelp_error *reterr)
+{
+    struct kelp_service *service = leader->service;
+    kelp_status status = kelp__check_hello(service, command->hello, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(leader->id, sizeof(leader->id), "%s", command->hello->id); /* log: may be cut */
+    leader->greeted = true;
+    while (leader->cursor < service->record_count &&
+           service->records[leader->cursor].word.version < command->records_after) {
+        leader->cursor++;
+    }
+    kelp_log_info("coordinator connected coordinator=%s peer=%s", leader->id,
+                  kelp_rpc_stream_peer(leader->stream));
+    return KELP_OK;
+}
+
+static kelp_status take_command(struct kelp__leader *leader, const Kelp__V1__ShardCommand *command,
+                                struct kelp_error *reterr)
+{
+    struct kelp_service *service = leader->service;
+    bool first = !leader->greeted;
+    kelp_status status = first ? greet(leader, command, reterr) : KELP_OK;
+
+    if (status == KELP_OK && command->plan[0] != '\0') {
+        status = take_plan(service, command->plan, reterr);
+    }
+    if (status == KELP_OK && command->map) {
+        status = take_map(service, command->map, reterr);
+    }
+    if (status == KELP_OK) {
+        leader->heartbeat = command->heartbeat;
+        send_report(leader, first);
+    }
+    return status;
+}
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp__leader *leader = user;
+    struct kelp_service *service = leader->service;
+    struct kelp_error error = {.text = ""};
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+
+    kelp_status status = kelp_wire_decode(message, &kelp__v1__shard_command__descriptor,
+                                          KELP_PS_COMMAND_BYTES_MAX, &fields, &payload, &error);
+    if (status == KELP_OK) {
+        (void)pthread_mutex_lock(&service->control_lock);
+        status = take_command(leader, (const Kelp__V1__ShardCommand *)(const void *)fields, &error);
+        (void)pthread_mutex_unlock(&service->control_lock);
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+    if (status != KELP_OK) {
+        Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
+        struct kelp_rpc_message *answer = NULL;
+        kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\"",
+                      leader->greeted ? leader->id : "?", kelp_rpc_stream_peer(stream),
+                      kelp_status_name(status), error.text);
+        report.hello = &service->hello;
+        report.status = status;
+        report.error = error.text;
+        if (kelp_wire_encode(&report.base, &answer, NULL) == KELP_OK &&
+            kelp_rpc_stream_send(stream, answer) != KELP_OK) {
+            kelp_log_debug("refusal not sent"); /* the close says it too */
+        }
+        kelp_rpc_stream_close(stream, status, error.text);
+    }
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct kelp__leader *leader = user;
+    struct kelp_service *service = leader->service;
+
+    (void)stream;
+    (void)pthread_mutex_lock(&service->control_lock);
+    struct kelp__leader **link = &service->leaders;
+    while (*link != leader) {
+        link = &(*link)->next;
+    }
+    *link = leader->next;
+    service->leader_count--;
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (leader->greeted) {
+        kelp_log_info("coordinator's stream ended coordinator=%s status=%s text=\"%s\"", leader->id,
+                      kelp_status_name(status), text ? text : "");
+    }
+    free(leader);
+}
+
+static const struct kelp_rpc_stream_events control_events = {.message = on_message,
+                                                             .closed = on_closed};
+
+const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,
+                                                          void *server_user, void **ret_user)
+{
+    struct kelp_service *service = server_user;
+    struct kelp__leader *leader = calloc(1, sizeof(*leader));
+
+    if (!leader) {
+        return NULL;
+    }
+    leader->service = service;
+    leader->stream = stream;
+    (void)pthread_mutex_lock(&service->control_lock);
+    bool room = service->leader_count < KELP_PS_CONTROL_STREAMS_MAX;
+    if (room) {
+        leader->next = service->leaders;
+        service->leaders = leader;
+        service->leader_count++;
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (!room) {
+        kelp_log_warn("control stream refused: there are %d already", KELP_PS_CONTROL_STREAMS_MAX);
+        free(leader);
+        return NULL;
+    }
+    *ret_user = leader;
+    return &control_events;
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+void kelp__control_stop(struct kelp_service *service)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&service->control_lock);
+        free(service->wanted);
+        service->wanted = NULL;
+        bool loading = service->loading != NULL;
+        (void)pthread_mutex_unlock(&service->control_lock);
+        if (!loading) {
+            break;
+        }
+        (void)kelp_rpc_loop_run(service->options.loop, 1000);
+    }
+}
+
+void kelp__control_free(struct kelp_service *service)
+{
+    assert(!service->leaders);
+    kelp_rpc_timer_stop(service->timer);
+    service->timer = NULL;
+    if (service->plan) {
+        kelp_plan_fini(service->plan);
+        free(service->plan);
+    }
+    free(service->plan_text);
+    free(service->records);
+}

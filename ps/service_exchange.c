@@ -1,0 +1,663 @@
+/*
+ * The data path. One incoming message is one turn: its pushes and pulls run through the shard; what
+ * that causes, for the sender and for others whose pulls waited, is collected by stream and leaves
+ * as one message for each when the turn ends.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "ps/service_internal.h"
+
+/* One answer on its way into a message. */
+struct outgoing {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_answer core;
+    struct kelp_weights_loan loan; /* when bytes > 0 and no copy */
+    void *copy;                    /* owned; instead of a loan */
+    size_t bytes;
+};
+
+struct refused {
+    uint32_t partition;
+    struct kelp_refusal core;
+};
+
+struct kelp__peer {
+    struct kelp_service *service;
+    atomic_uint refs; /* the stream's own, and one for each turn that lists it */
+    bool greeted;     /* only touched by callbacks of the stream */
+    char id[KELP_JOB_NAME_MAX + 1];
+
+    pthread_mutex_t lock;           /* guards everything below */
+    struct kelp_rpc_stream *stream; /* NULL once it ended */
+    bool listed;                    /* in some turn's list, which will send */
+    bool owes_greeting;             /* the hello has not been answered yet */
+    struct outgoing *outgoing;
+    size_t outgoing_count;
+    size_t outgoing_capacity;
+    struct refused *refused;
+    size_t refused_count;
+    size_t refused_capacity;
+    struct kelp__peer *next; /* in the turn's list */
+};
+
+/* Scratch for one message to be built. */
+struct kelp__turn {
+    struct kelp_shard_turn shard;
+    struct kelp_service *service;
+    struct kelp__peer *touched;
+    Kelp__V1__PullAnswer *answers;
+    Kelp__V1__PullAnswer **answer_pointers;
+    Kelp__V1__ControlWord *words;
+    size_t answer_capacity;
+    Kelp__V1__Refusal *refusals;
+    Kelp__V1__Refusal **refusal_pointers;
+    size_t refusal_capacity;
+    struct kelp__turn *next; /* in the free list */
+};
+
+static bool resize(void **items, size_t count, size_t size)
+{
+    void *moved = realloc(*items, count * size);
+
+    if (moved) {
+        *items = moved;
+    }
+    return moved != NULL;
+}
+
+/* Room for one more item; false: out of memory. */
+static bool grow(void **items, size_t *capacity, size_t count, size_t size)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    size_t larger = *capacity ? *capacity * 2 : 16;
+    if (!resize(items, larger, size)) {
+        return false;
+    }
+    *capacity = larger;
+    return true;
+}
+
+/* ---- peers -------------------------------------------------------------------------------------
+ */
+
+static void discard(struct outgoing *outgoing)
+{
+    if (outgoing->copy) {
+        free(outgoing->copy);
+    } else if (outgoing->bytes > 0) {
+        kelp_weights_return(&outgoing->loan);
+    }
+    outgoing->bytes = 0;
+}
+
+static void peer_unref(struct kelp__peer *peer)
+{
+    if (atomic_fetch_sub(&peer->refs, 1) != 1) {
+        return;
+    }
+    for (size_t i = 0; i < peer->outgoing_count; i++) {
+        discard(&peer->outgoing[i]);
+    }
+    free(peer->outgoing);
+    free(peer->refused);
+    (void)pthread_mutex_destroy(&peer->lock);
+    free(peer);
+}
+
+/* The peer is locked. */
+static void list_peer(struct kelp__turn *turn, struct kelp__peer *peer)
+{
+    if (!peer->listed) {
+        peer->listed = true;
+        atomic_fetch_add(&peer->refs, 1);
+        peer->next = turn->touched;
+        turn->touched = peer;
+    }
+}
+
+/* The peer is locked. */
+static void break_off(struct kelp__peer *peer, kelp_status status, const char *text)
+{
+    if (peer->stream) {
+        kelp_rpc_stream_close(peer->stream, status, text);
+    }
+}
+
+static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)answer->core.requester;
+    struct outgoing outgoing = {.partition = answer->partition,
+                                .map_epoch = answer->map_epoch,
+                                .core = answer->core,
+                                .bytes = answer->bytes};
+
+    (void)user;
+    if (answer->lent) {
+        outgoing.loan = answer->loan;
+    } else if (answer->bytes > 0) {
+        outgoing.copy = malloc(answer->bytes);
+        if (outgoing.copy) {
+            memcpy(outgoing.copy, answer->weights, answer->bytes);
+        }
+    }
+    (void)pthread_mutex_lock(&peer->lock);
+    bool room = (outgoing.bytes == 0 || answer->lent || outgoing.copy) &&
+                grow((void **)&peer->outgoing, &peer->outgoing_capacity, peer->outgoing_count,
+                     sizeof(*peer->outgoing));
+    if (room) {
+        peer->outgoing[peer->outgoing_count++] = outgoing;
+        list_peer(turn, peer);
+    } else {
+        break_off(peer, KELP_ERR_NO_MEMORY, "no memory for an answer");
+    }
+    (void)pthread_mutex_unlock(&peer->lock);
+    if (!room && (answer->lent || outgoing.copy)) {
+        discard(&outgoing);
+    }
+}
+
+static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, void *turn,
+                       void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)refusal->requester;
+
+    (void)user;
+    kelp_log_debug("push refused worker=%s partition=%u version=%" PRIu64 " status=%s why=\"%s\"",
+                   peer->id, partition, refusal->version, kelp_status_name(refusal->status),
+                   refusal->why);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (grow((void **)&peer->refused, &peer->refused_capacity, peer->refused_count,
+             sizeof(*peer->refused))) {
+        peer->refused[peer->refused_count++] =
+            (struct refused){.partition = partition, .core = *refusal};
+        list_peer(turn, peer);
+    } else {
+        break_off(peer, KELP_ERR_NO_MEMORY, "no memory for a refusal");
+    }
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+const struct kelp_shard_events kelp__shard_events = {.answer = on_answer,
+                                                     .refused = on_refused,
+                                                     .record = kelp__control_record,
+                                                     .failed = kelp__control_failed};
+
+/* ---- turns -------------------------------------------------------------------------------------
+ */
+
+struct kelp__turn *kelp__turn_take(struct kelp_service *service)
+{
+    (void)pthread_mutex_lock(&service->turns_lock);
+    struct kelp__turn *turn = service->turns;
+    if (turn) {
+        service->turns = turn->next;
+    }
+    (void)pthread_mutex_unlock(&service->turns_lock);
+    if (!turn) {
+        turn = calloc(1, sizeof(*turn));
+        if (turn) {
+            turn->service = service;
+            turn->shard.user = turn;
+        }
+    }
+    return turn;
+}
+
+struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn)
+{
+    return &turn->shard;
+}
+
+void kelp__turns_free(struct kelp_service *service)
+{
+    while (service->turns) {
+        struct kelp__turn *turn = service->turns;
+        service->turns = turn->next;
+        kelp_shard_turn_fini(&turn->shard);
+        free(turn->answers);
+        free(turn->answer_pointers);
+        free(turn->words);
+        free(turn->refusals);
+        free(turn->refusal_pointers);
+        free(turn);
+    }
+}
+
+/* ---- replies -----------------------------------------------------------------------------------
+ */
+
+static size_t larger_capacity(size_t capacity, size_t needed)
+{
+    return capacity * 2 > needed ? capacity * 2 : needed + 16;
+}
+
+/* Room in the turn's scratch for what the peer has to be told. */
+static bool scratch_room(struct kelp__turn *turn, const struct kelp__peer *peer)
+{
+    if (peer->outgoing_count > turn->answer_capacity) {
+        size_t capacity = larger_capacity(turn->answer_capacity, peer->outgoing_count);
+        if (!resize((void **)&turn->answers, capacity, sizeof(*turn->answers)) ||
+            !resize((void **)&turn->answer_pointers, capacity, sizeof(*turn->answer_pointers)) ||
+            !resize((void **)&turn->words, capacity, sizeof(*turn->words))) {
+            return false;
+        }
+        turn->answer_capacity = capacity;
+    }
+    if (peer->refused_count > turn->refusal_capacity) {
+        size_t capacity = larger_capacity(turn->refusal_capacity, peer->refused_count);
+        if (!resize((void **)&turn->refusals, capacity, sizeof(*turn->refusals)) ||
+            !resize((void **)&turn->refusal_pointers, capacity, sizeof(*turn->refusal_pointers))) {
+            return false;
+        }
+        turn->refusal_capacity = capacity;
+    }
+    return true;
+}
+
+static int compare_outgoing(const void *a, const void *b)
+{
+    const struct outgoing *left = a;
+    const struct outgoing *right = b;
+
+    return (left->partition > right->partition) - (left->partition < right->partition);
+}
+
+/* By partition, so that slices which follow one another in memory leave in one piece. */
+static void sort_outgoing(struct kelp__peer *peer)
+{
+    for (size_t i = 1; i < peer->outgoing_count; i++) {
+        if (peer->outgoing[i - 1].partition > peer->outgoing[i].partition) {
+            qsort(peer->outgoing, peer->outgoing_count, sizeof(*peer->outgoing), compare_outgoing);
+            return;
+        }
+    }
+}
+
+static void put_answer(struct kelp__turn *turn, size_t index, const struct outgoing *outgoing,
+                       size_t offset)
+{
+    Kelp__V1__PullAnswer *answer = &turn->answers[index];
+
+    kelp__v1__pull_answer__init(answer);
+    answer->partition = outgoing->partition;
+    answer->map_epoch = outgoing->map_epoch;
+    answer->status = outgoing->core.status;
+    answer->step = outgoing->core.step;
+    answer->current_step = outgoing->core.current_step;
+    if (outgoing->core.has_word) {
+        kelp_wire_put_word(&outgoing->core.word, &turn->words[index]);
+        answer->word = &turn->words[index];
+    }
+    if (outgoing->bytes > 0) {
+        answer->offset = offset;
+        answer->length = outgoing->bytes;
+    }
+    turn->answer_pointers[index] = answer;
+}
+
+static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
+                         Kelp__V1__ExchangeReply *reply)
+{
+    for (size_t i = 0; i < peer->refused_count; i++) {
+        Kelp__V1__Refusal *refusal = &turn->refusals[i];
+        kelp__v1__refusal__init(refusal);
+        refusal->partition = peer->refused[i].partition;
+        refusal->map_epoch = peer->refused[i].core.map_epoch;
+        refusal->status = peer->refused[i].core.status;
+        refusal->version = peer->refused[i].core.version;
+        turn->refusal_pointers[i] = refusal;
+    }
+    reply->n_refused = peer->refused_count;
+    reply->refused = turn->refusal_pointers;
+}
+
+static void release_loan(void *user)
+{
+    kelp_weights_return(user);
+    free(user);
+}
+
+/* Lend a run of joined slices to the message; the loan is used up. */
+static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_weights_loan *loan)
+{
+    struct kelp_weights_loan *kept = malloc(sizeof(*kept));
+    size_t bytes;
+    const void *values = kelp_weights_loan_bytes(loan, &bytes);
+    kelp_status status = kept ? KELP_OK : KELP_ERR_NO_MEMORY;
+
+    if (kept) {
+        *kept = *loan;
+        status = kelp_rpc_message_borrow(message, values, bytes, release_loan, kept);
+    }
+    if (status != KELP_OK) {
+        kelp_weights_return(loan);
+        free(kept);
+    }
+    return status;
+}
+
+/* The tensor bytes of answers [first, end), in their order; all are used up, also on an error. */
+static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing *outgoing,
+                               size_t count)
+{
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if (status != KELP_OK || outgoing[i].bytes == 0) {
+            discard(&outgoing[i]);
+            continue;
+        }
+        if (outgoing[i].copy) {
+            status = kelp_rpc_message_copy(message, outgoing[i].copy, outgoing[i].bytes);
+            discard(&outgoing[i]);
+            continue;
+        }
+        struct kelp_weights_loan loan = outgoing[i].loan;
+        outgoing[i].bytes = 0;
+        while (i + 1 < count && outgoing[i + 1].bytes > 0 && !outgoing[i + 1].copy &&
+               kelp_weights_loan_join(&loan, &outgoing[i + 1].loan)) {
+            outgoing[++i].bytes = 0;
+        }
+        status = add_loan(message, &loan);
+    }
+    return status;
+}
+
+/* Answers from `first` on that fit into one message: at least one, up to piece_bytes of payload. */
+static size_t piece_end(const struct kelp__peer *peer, size_t first, size_t piece_bytes,
+                        size_t *ret_bytes)
+{
+    size_t bytes = 0;
+    size_t end = first;
+
+    while (end < peer->outgoing_count &&
+           (end == first || bytes + peer->outgoing[end].bytes <= piece_bytes)) {
+        bytes += peer->outgoing[end++].bytes;
+    }
+    *ret_bytes = bytes;
+    return end;
+}
+
+/* The peer is locked and has a stream. */
+static kelp_status send_piece(struct kelp__turn *turn, struct kelp__peer *peer, size_t *first,
+                              struct kelp_error *reterr)
+{
+    struct kelp_service *service = peer->service;
+    Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
+    struct kelp_rpc_message *message = NULL;
+    size_t bytes;
+    size_t end = piece_end(peer, *first, service->options.job->transport.piece_bytes, &bytes);
+    size_t offset = 0;
+
+    reply.generation = atomic_load(&service->generation);
+    for (size_t i = *first; i < end; i++) {
+        put_answer(turn, i - *first, &peer->outgoing[i], offset);
+        offset += peer->outgoing[i].bytes;
+    }
+    reply.n_answer = end - *first;
+    reply.answer = turn->answer_pointers;
+    if (*first == 0) {
+        put_refusals(turn, peer, &reply);
+    }
+    kelp_status status = kelp_wire_encode_payload(&reply.base, bytes, &message, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = add_payload(message, &peer->outgoing[*first], end - *first);
+    if (status != KELP_OK) {
+        kelp_rpc_message_unref(message);
+        return kelp_fail(reterr, status, "no memory for an answer");
+    }
+    *first = end;
+    atomic_fetch_add_explicit(&service->bytes_out, kelp_rpc_message_length(message),
+                              memory_order_relaxed);
+    status = kelp_rpc_stream_send(peer->stream, message);
+    if (status == KELP_ERR_CLOSED) {
+        return KELP_OK; /* closed() follows */
+    }
+    return status == KELP_OK ? KELP_OK
+                             : kelp_fail(reterr, status, "the stream does not take answers: %s",
+                                         kelp_status_text(status));
+}
+
+static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
+{
+    struct kelp_error error = {.text = "no memory for an answer"};
+    kelp_status status = KELP_OK;
+    size_t first = 0;
+
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->listed = false;
+    if (peer->stream) {
+        sort_outgoing(peer);
+        status = scratch_room(turn, peer) ? KELP_OK : KELP_ERR_NO_MEMORY;
+        bool more = peer->outgoing_count > 0 || peer->refused_count > 0 || peer->owes_greeting;
+        while (status == KELP_OK && more) {
+            status = send_piece(turn, peer, &first, &error);
+            more = first < peer->outgoing_count;
+        }
+        peer->owes_greeting = false;
+        if (status != KELP_OK) {
+            break_off(peer, status, error.text);
+        }
+    }
+    for (size_t i = first; i < peer->outgoing_count; i++) {
+        discard(&peer->outgoing[i]);
+    }
+    peer->outgoing_count = 0;
+    peer->refused_count = 0;
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn)
+{
+    while (turn->touched) {
+        struct kelp__peer *peer = turn->touched;
+        turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
+        send_replies(turn, peer);
+        peer_unref(peer);
+    }
+    (void)pthread_mutex_lock(&service->turns_lock);
+    turn->next = service->turns;
+    service->turns = turn;
+    (void)pthread_mutex_unlock(&service->turns_lock);
+}
+
+/* ---- requests ----------------------------------------------------------------------------------
+ */
+
+static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__PushItem *item,
+                             const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+{
+    if (item->table != 0 || item->kind != 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "push to table %u, kind %u: there is only the flat vector (0, 0)",
+                         item->table, item->kind);
+    }
+    if (!word) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "pushes without a control word");
+    }
+    if (item->offset > payload->length || item->length > payload->length - item->offset) {
+        return kelp_fail(
+            reterr, KELP_ERR_FORMAT,
+            "push to partition %u names bytes %" PRIu64 " to %" PRIu64 " of a payload of %zu",
+            item->partition, item->offset, item->offset + item->length, payload->length);
+    }
+    if (item->n_sums != 0 && item->n_sums != KELP_METRIC_COUNT) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, not %d",
+                         item->partition, item->n_sums, KELP_METRIC_COUNT);
+    }
+    struct kelp_shard_push push = {.partition = item->partition,
+                                   .push = {.requester = (uint64_t)(uintptr_t)peer,
+                                            .generation = request->generation,
+                                            .map_epoch = item->map_epoch,
+                                            .word = word,
+                                            .lane_first = item->lane_first,
+                                            .lane_count = item->lane_count,
+                                            .sums = item->n_sums ? item->sums : NULL,
+                                            .digest = item->digest},
+                                   .payload = payload,
+                                   .offset = item->offset,
+                                   .length = item->length};
+    return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
+}
+
+static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
+                             struct kelp_error *reterr)
+{
+    if (item->table != 0 || item->kind != 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "pull of table %u, kind %u: there is only the flat vector (0, 0)",
+                         item->table, item->kind);
+    }
+    struct kelp_pull pull = {.requester = (uint64_t)(uintptr_t)peer,
+                             .generation = request->generation,
+                             .map_epoch = item->map_epoch,
+                             .word = word,
+                             .mode = (enum kelp_pull_mode)item->mode,
+                             .step = item->step,
+                             .version = item->version,
+                             .holds = item->holds,
+                             .held_step = item->held_step};
+    return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
+}
+
+static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
+                         const Kelp__V1__ExchangeRequest *request, struct kelp_error *reterr)
+{
+    kelp_status status = kelp__check_hello(peer->service, request->hello, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
+    peer->greeted = true;
+    kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
+                   kelp_rpc_stream_peer(peer->stream));
+    /* Its first message is answered in any case, so that it knows that it is heard. */
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->owes_greeting = true;
+    list_peer(turn, peer);
+    (void)pthread_mutex_unlock(&peer->lock);
+    return KELP_OK;
+}
+
+static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn,
+                                const Kelp__V1__ExchangeRequest *request,
+                                const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+{
+    struct kelp_control_word word;
+    kelp_status status = KELP_OK;
+
+    if (!peer->greeted) {
+        status = greet(peer, turn, request, reterr);
+    }
+    if (status == KELP_OK && request->word && !kelp_wire_take_word(request->word, &word)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", request->word->kind);
+    }
+    const struct kelp_control_word *known = request->word ? &word : NULL;
+    for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {
+        status = take_push(peer, turn, request, known, request->push[i], payload, reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
+        status = take_pull(peer, turn, request, known, request->pull[i], reterr);
+    }
+    return status;
+}
+
+/* Say why, and end the stream. */
+static void refuse_stream(struct kelp__peer *peer, kelp_status status, const char *text)
+{
+    Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
+    struct kelp_rpc_message *message = NULL;
+
+    kelp_log_warn("stream refused worker=%s peer=%s status=%s error=\"%s\"",
+                  peer->greeted ? peer->id : "?", kelp_rpc_stream_peer(peer->stream),
+                  kelp_status_name(status), text);
+    reply.status = status;
+    reply.error = (char *)(uintptr_t)text; /* only read */
+    reply.generation = atomic_load(&peer->service->generation);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (kelp_wire_encode(&reply.base, &message, NULL) == KELP_OK &&
+        kelp_rpc_stream_send(peer->stream, message) != KELP_OK) {
+        kelp_log_debug("refusal not sent worker=%s", peer->id); /* the close says it too */
+    }
+    break_off(peer, status, text);
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp__peer *peer = user;
+    struct kelp_service *service = peer->service;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp_error error = {.text = "no memory for a message"};
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload = {0};
+    kelp_status status = KELP_ERR_NO_MEMORY;
+
+    (void)stream;
+    atomic_fetch_add_explicit(&service->bytes_in, kelp_rpc_message_length(message),
+                              memory_order_relaxed);
+    if (turn) {
+        status = kelp_wire_decode(message, &kelp__v1__exchange_request__descriptor,
+                                  KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
+    }
+    if (status == KELP_OK) {
+        status = take_request(peer, turn, (const Kelp__V1__ExchangeRequest *)(const void *)fields,
+                              &payload, &error);
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+    if (turn) {
+        kelp__turn_finish(service, turn); /* also after an error: others may have been answered */
+    }
+    if (status != KELP_OK) {
+        refuse_stream(peer, status, error.text);
+    }
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct kelp__peer *peer = user;
+
+    (void)stream;
+    kelp_log_debug("worker's stream ended worker=%s status=%s text=\"%s\"", peer->id,
+                   kelp_status_name(status), text ? text : "");
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->stream = NULL;
+    (void)pthread_mutex_unlock(&peer->lock);
+    kelp_shard_drop(peer->service->shard, (uint64_t)(uintptr_t)peer);
+    peer_unref(peer);
+}
+
+static const struct kelp_rpc_stream_events exchange_events = {.message = on_message,
+                                                              .closed = on_closed};
+
+const struct kelp_rpc_stream_events *kelp__exchange_accept(struct kelp_rpc_stream *stream,
+                                                           void *server_user, void **ret_user)
+{
+    struct kelp__peer *peer = calloc(1, sizeof(*peer));
+
+    if (!peer) {
+        return NULL;
+    }
+    peer->service = server_user;
+    peer->stream = stream;
+    atomic_init(&peer->refs, 1);
+    (void)pthread_mutex_init(&peer->lock, NULL);
+    *ret_user = peer;
+    return &exchange_events;
+}

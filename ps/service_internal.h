@@ -1,0 +1,83 @@
+/* What the files of the service share; nobody else includes it. */
+#ifndef KELP_PS_SERVICE_INTERNAL_H
+#define KELP_PS_SERVICE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "proto/convert.h"
+#include "proto/wire.h"
+#include "ps/limits.h"
+#include "ps/service.h"
+#include "ps/shard.h"
+
+#define KELP__PROTOCOL 1
+
+struct kelp__peer;   /* one Exchange stream */
+struct kelp__leader; /* one Control stream */
+struct kelp__load;   /* a generation that is being prepared */
+struct kelp__turn;   /* scratch memory of one message */
+
+struct kelp_service {
+    struct kelp_service_options options;
+    struct kelp_rpc_server *server;
+    struct kelp_shard *shard;
+    Kelp__V1__Hello hello; /* ours */
+
+    pthread_mutex_t turns_lock; /* guards turns; a leaf */
+    struct kelp__turn *turns;   /* free ones */
+
+    atomic_uint_fast64_t generation; /* served */
+    atomic_uint_fast64_t bytes_in;
+    atomic_uint_fast64_t bytes_out;
+
+    /*
+     * Guards everything below. Taken inside a partition's lock (records, failures), so nothing that
+     * locks a partition is called under it.
+     */
+    pthread_mutex_t control_lock;
+    struct kelp__leader *leaders;
+    uint32_t leader_count;
+    struct kelp_plan *plan; /* once known, for good */
+    char *plan_text;
+    struct kelp__load *loading; /* at most one at a time */
+    struct kelp__load *wanted;  /* the newest map that came meanwhile */
+    kelp_status status;         /* loading or training failed: what the coordinator is told */
+    char error[512];
+    struct kelp_record *records; /* of this generation, that are for the files */
+    size_t record_count;
+    size_t record_capacity;
+    bool has_word; /* partition 0 is here */
+    struct kelp_control_word word;
+    bool has_train;
+    struct kelp_record latest_train;
+    bool dirty;                   /* there is something that leaders have not been told */
+    struct kelp_rpc_timer *timer; /* while there is */
+};
+
+/* service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
+kelp_status kelp__check_hello(const struct kelp_service *service, const Kelp__V1__Hello *hello,
+                              struct kelp_error *reterr);
+
+/* service_exchange.c */
+extern const struct kelp_shard_events kelp__shard_events;
+const struct kelp_rpc_stream_events *kelp__exchange_accept(struct kelp_rpc_stream *stream,
+                                                           void *server_user, void **ret_user);
+struct kelp__turn *kelp__turn_take(struct kelp_service *service); /* NULL: out of memory */
+struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn);
+/* Send what the turn's events produced: one message for each stream, in pieces when large; then the
+ * turn is free again. */
+void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn);
+void kelp__turns_free(struct kelp_service *service);
+
+/* service_control.c */
+const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,
+                                                          void *server_user, void **ret_user);
+void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
+                          void *user);
+void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
+/* Wait for a generation that is being prepared, and free what belongs to the control side. */
+void kelp__control_stop(struct kelp_service *service);
+void kelp__control_free(struct kelp_service *service);
+
+#endif
