@@ -49,11 +49,12 @@
  */
 #define KELP_RPC_KEEPALIVE_MS         1000
 #define KELP_RPC_KEEPALIVE_TIMEOUT_MS 5000
-/* Milliseconds of back-off between connection attempts: a restarted shard is found in well under
- * 0.1 s (measured 45-75 ms); gRPC's own default takes 1.5 s. */
-#define KELP_RPC_BACKOFF_FIRST_MS 50
-#define KELP_RPC_BACKOFF_MIN_MS   100
-#define KELP_RPC_BACKOFF_MAX_MS   200
+/* Milliseconds that one attempt to connect may take, so that a host on which all processors compute
+ * is not taken for dead; a refusal is noticed at once anyway. gRPC calls it the minimal back-off
+ * and also waits that long between attempts, therefore whoever opens a stream starts another
+ * attempt, at most every KELP_RPC_RECONNECT_MS: a restarted shard is found in well under 0.2 s. */
+#define KELP_RPC_CONNECT_MS   1000
+#define KELP_RPC_RECONNECT_MS 50
 /* Bytes of an HTTP/2 frame, of read-ahead for a stream, and of one socket read. Larger frames and
  * reads mean fewer system calls for each 4 MiB piece; beyond these nothing is gained. */
 #define KELP_RPC_FRAME_BYTES     (1 << 20)

@@ -98,8 +98,8 @@ struct kelp_rpc_stream_events {
 };
 
 /* Send; the message is transferred even on an error. Messages leave in order; at most
- * KELP_RPC_SEND_QUEUE_MAX wait (more: KELP_ERR_LIMIT). After close or a break: KELP_ERR_CLOSED. Any
- * thread. */
+ * KELP_RPC_SEND_QUEUE_MAX wait, of message_bytes_max each (more: KELP_ERR_LIMIT). After close or a
+ * break: KELP_ERR_CLOSED. Any thread. */
 kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream,
                                  struct kelp_rpc_message *message) KELP_MUST_USE;
 /* Client: half-close, then cancel. Server: finish with status and text. What is queued is sent
@@ -158,8 +158,9 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server);
 /* ---- client ------------------------------------------------------------------------------------
  */
 
-/* A connection to one address. It reconnects by itself (50 to 200 ms back-off); streams do not:
- * their owner opens another after closed(). */
+/* A connection to one address. It reconnects by itself, and at once when a stream or call is
+ * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after
+ * closed(), and tries again when that one finds nobody. */
 struct kelp_rpc_channel;
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
                                   size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,

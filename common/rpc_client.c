@@ -1,4 +1,10 @@
-/* The client: a channel is one connection; streams and blocking unary calls on it. */
+/*
+ * The client: a channel is one connection; streams and blocking unary calls on it.
+ *
+ * gRPC moves a connection's bytes only in a queue that something on the channel belongs to. Between
+ * two streams nothing would, and a connection attempt could not even fail; so a channel always
+ * watches its own state in the loop's queue.
+ */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +27,23 @@ struct unary {
     char write_tag, read_tag, status_tag; /* only their addresses are used */
 };
 
+/* The standing watch. Outlives its channel by one completion. */
+struct watcher {
+    struct kelp__rpc_op op;
+    pthread_mutex_t lock;  /* guards channel */
+    grpc_channel *channel; /* NULL: closed */
+    struct kelp_rpc_loop *loop;
+};
+
 struct kelp_rpc_channel {
     struct kelp_rpc_loop *loop;
     grpc_channel *channel;
+    struct watcher *watcher;
     char *target;
     size_t message_bytes_max;
-    pthread_mutex_t lock; /* guards stuck */
+    pthread_mutex_t lock; /* guards what follows */
     struct unary *stuck;
+    int64_t attempt_us; /* when the last attempt to connect was started by us */
 };
 
 /* ---- channel -----------------------------------------------------------------------------------
@@ -54,6 +70,51 @@ static char *make_target(const char *address)
     return target;
 }
 
+static void watch(struct watcher *watcher)
+{
+    grpc_connectivity_state state = grpc_channel_check_connectivity_state(watcher->channel, 0);
+
+    atomic_store(&watcher->op.armed, true);
+    grpc_channel_watch_connectivity_state(watcher->channel, state,
+                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), watcher->loop->queue,
+                                          &watcher->op);
+}
+
+static void watched(struct kelp__rpc_op *op, bool success)
+{
+    struct watcher *watcher = KELP_CONTAINER_OF(op, struct watcher, op);
+
+    (void)success;
+    (void)pthread_mutex_lock(&watcher->lock);
+    bool closed = !watcher->channel;
+    if (!closed) {
+        watch(watcher);
+    }
+    (void)pthread_mutex_unlock(&watcher->lock);
+    if (closed) {
+        (void)pthread_mutex_destroy(&watcher->lock);
+        free(watcher);
+    }
+}
+
+static void watcher_start(struct watcher *watcher, struct kelp_rpc_channel *channel)
+{
+    watcher->op.done = watched;
+    watcher->loop = channel->loop;
+    watcher->channel = channel->channel;
+    channel->watcher = watcher;
+    (void)pthread_mutex_init(&watcher->lock, NULL);
+    watch(watcher);
+}
+
+/* Destroying the channel completes the watch. */
+static void watcher_stop(struct watcher *watcher)
+{
+    (void)pthread_mutex_lock(&watcher->lock);
+    watcher->channel = NULL;
+    (void)pthread_mutex_unlock(&watcher->lock);
+}
+
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
                                   size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr)
@@ -62,17 +123,19 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
         return kelp_fail(reterr, KELP_ERR_INVALID, "address '%s' is not HOST:PORT", address);
     }
     struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
+    struct watcher *watcher = calloc(1, sizeof(*watcher));
     char *target = make_target(address);
-    if (!channel || !target) {
+    if (!channel || !watcher || !target) {
         free(channel);
+        free(watcher);
         free(target);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
     }
     struct kelp__rpc_args args;
     kelp__rpc_args_common(&args, message_bytes_max);
-    kelp__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, KELP_RPC_BACKOFF_FIRST_MS);
-    kelp__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, KELP_RPC_BACKOFF_MIN_MS);
-    kelp__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, KELP_RPC_BACKOFF_MAX_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
     /* One connection per channel: gRPC would share one among channels to the same address. */
     kelp__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     kelp__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
@@ -86,8 +149,45 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
     channel->channel = grpc_channel_create(target, credentials, &list);
     grpc_channel_credentials_release(credentials);
     (void)pthread_mutex_init(&channel->lock, NULL);
+    watcher_start(watcher, channel);
     *ret_channel = channel;
     return KELP_OK;
+}
+
+/* Somebody wants to use the channel: do not sit out a back-off. True if an attempt was started. */
+static bool try_again(struct kelp_rpc_channel *channel)
+{
+    if (grpc_channel_check_connectivity_state(channel->channel, 1) !=
+        GRPC_CHANNEL_TRANSIENT_FAILURE) {
+        return false;
+    }
+    (void)pthread_mutex_lock(&channel->lock);
+    int64_t now_us = kelp__rpc_now_us();
+    bool due = now_us - channel->attempt_us >= KELP_RPC_RECONNECT_MS * 1000;
+    channel->attempt_us = due ? now_us : channel->attempt_us;
+    (void)pthread_mutex_unlock(&channel->lock);
+    if (due) {
+        grpc_channel_reset_connect_backoff(channel->channel);
+    }
+    return due;
+}
+
+/* The same for a caller whose loop does not run: give the attempt a moment in a queue of its own.
+ */
+static void try_again_blocking(struct kelp_rpc_channel *channel)
+{
+    if (!try_again(channel)) {
+        return;
+    }
+    grpc_completion_queue *queue = grpc_completion_queue_create_for_next(NULL);
+    gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                      gpr_time_from_millis(KELP_RPC_RECONNECT_MS, GPR_TIMESPAN));
+    grpc_channel_watch_connectivity_state(channel->channel, GRPC_CHANNEL_TRANSIENT_FAILURE, until,
+                                          queue, queue);
+    (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_shutdown(queue);
+    (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_destroy(queue);
 }
 
 kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *path,
@@ -95,14 +195,15 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *p
                                  const struct kelp_rpc_stream_events *events, void *user,
                                  struct kelp_rpc_stream **ret_stream, struct kelp_error *reterr)
 {
+    (void)try_again(channel);
     /* The path is copied: gRPC may look at it after we returned. */
     grpc_slice method = grpc_slice_from_copied_string(path);
     grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
                                                channel->loop->queue, method, NULL,
                                                gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     grpc_slice_unref(method);
-    struct kelp_rpc_stream *stream =
-        kelp__rpc_stream_create(channel->loop, call, NULL, channel->target);
+    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
+        channel->loop, call, NULL, channel->target, channel->message_bytes_max);
     if (!stream) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a stream to %s",
                          channel->target);
@@ -151,6 +252,7 @@ void kelp_rpc_channel_close(struct kelp_rpc_channel *channel)
                                           gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         unary_free(unary);
     }
+    watcher_stop(channel->watcher);
     grpc_channel_destroy(channel->channel);
     (void)pthread_mutex_destroy(&channel->lock);
     free(channel->target);
@@ -230,6 +332,7 @@ kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
                           struct kelp_rpc_message *request, uint32_t deadline_ms,
                           struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
+    try_again_blocking(channel);
     struct unary *unary = unary_start(channel, path, request, deadline_ms);
     gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 

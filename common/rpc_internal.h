@@ -116,7 +116,8 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
  * released then). The stream is born with one hold, so that it cannot end before its creator is
  * ready: kelp__rpc_stream_release(). */
 struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
-                                                struct kelp_rpc_server *server, const char *peer);
+                                                struct kelp_rpc_server *server, const char *peer,
+                                                size_t message_bytes_max);
 /* Send the initial metadata and watch for the end: sending may begin. */
 void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream);
 /* Start to read; callbacks may run from here on. first_message_ms 0: no deadline. */

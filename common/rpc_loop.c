@@ -273,7 +273,6 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
     if (!loop) {
         return;
     }
-    assert(!loop->first);
     grpc_call_unref(loop->post_call);
     grpc_channel_destroy(loop->post_channel);
     grpc_completion_queue_shutdown(loop->queue);
@@ -285,6 +284,7 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
         }
         dispatch(&event);
     }
+    assert(!loop->first); /* a timer was not stopped */
     grpc_completion_queue_destroy(loop->queue);
     (void)pthread_mutex_destroy(&loop->timers_lock);
     free(loop);

@@ -179,7 +179,8 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
                          grpc_call *call)
 {
     char *peer = grpc_call_get_peer(call);
-    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(server->loop, call, server, peer);
+    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(server->loop, call, server, peer,
+                                                             server->options.message_bytes_max);
     gpr_free(peer);
     if (!stream) {
         return;
@@ -249,28 +250,41 @@ static void accepted(struct kelp__rpc_op *op, bool success)
 /* ---- open and close ----------------------------------------------------------------------------
  */
 
-/* gRPC only says that it could not listen; a socket of ours says why. */
-static kelp_status explain_bind(const char *address, struct kelp_error *reterr)
+/* Split HOST:PORT; an IPv6 host stands in brackets. */
+static bool split_address(const char *address, char *host, size_t host_size, const char **ret_port)
 {
-    char host[256];
     const char *colon = strrchr(address, ':');
     size_t length = colon ? (size_t)(colon - address) : 0;
-    const char *from = address;
 
-    if (length >= 2 && from[0] == '[' && from[length - 1] == ']') {
-        from++;
+    if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
+        address++;
         length -= 2;
     }
-    if (!colon || length == 0 || length >= sizeof(host)) {
+    if (!colon || length == 0 || length >= host_size) {
+        return false;
+    }
+    (void)snprintf(host, host_size, "%.*s", (int)length, address);
+    char *end = NULL;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    *ret_port = colon + 1;
+    return colon[1] >= '0' && colon[1] <= '9' && *end == '\0' && port <= UINT16_MAX;
+}
+
+/* gRPC takes much for an address (a host without port, names of services), and only says that it
+ * could not listen: a socket of ours is tried first, and says why. */
+static kelp_status check_address(const char *address, struct kelp_error *reterr)
+{
+    char host[256];
+    const char *port = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+
+    if (!split_address(address, host, sizeof(host), &port)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "cannot listen on '%s': HOST:PORT is expected, such as 127.0.0.1:0",
                          address);
     }
-    memcpy(host, from, length);
-    host[length] = '\0';
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int code = getaddrinfo(host, colon + 1, &hints, &found);
+    int code = getaddrinfo(host, port, &hints, &found);
     if (code != 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on '%s': %s", address,
                          gai_strerror(code));
@@ -278,10 +292,10 @@ static kelp_status explain_bind(const char *address, struct kelp_error *reterr)
     int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int one = 1;
     (void)setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as gRPC does */
-    int error = probe < 0                                             ? errno
-                : bind(probe, found->ai_addr, found->ai_addrlen) != 0 ? errno
-                : listen(probe, 1) != 0                               ? errno
-                                                                      : 0;
+    int error = 0;
+    if (probe < 0 || bind(probe, found->ai_addr, found->ai_addrlen) != 0 || listen(probe, 1) != 0) {
+        error = errno;
+    }
     if (probe >= 0) {
         (void)close(probe);
     }
@@ -290,8 +304,9 @@ static kelp_status explain_bind(const char *address, struct kelp_error *reterr)
         return kelp_fail(reterr, KELP_ERR_EXISTS,
                          "cannot listen on %s: the address is in use by another program", address);
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
-                     error ? strerror(error) : "gRPC refused it");
+    return error == 0 ? KELP_OK
+                      : kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
+                                  strerror(error));
 }
 
 static grpc_server *create_listening(const struct kelp_rpc_server_options *options, int *ret_port)
@@ -325,9 +340,12 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  const struct kelp_rpc_server_options *options,
                                  struct kelp_rpc_server **ret_server, struct kelp_error *reterr)
 {
+    kelp_status status = check_address(options->address, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     struct kelp_rpc_server *server = calloc(1, sizeof(*server));
     int port = 0;
-
     if (!server) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a server");
     }
@@ -337,10 +355,9 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->server = create_listening(options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
-    if (port <= 0) {
-        kelp_status status = explain_bind(options->address, reterr);
+    if (port <= 0) { /* somebody was faster than we, after the check */
         kelp_rpc_server_close(server);
-        return status;
+        return kelp_fail(reterr, KELP_ERR_EXISTS, "cannot listen on %s", options->address);
     }
     server->port = (uint16_t)port;
     grpc_server_start(server->server);

@@ -26,6 +26,7 @@
 struct kelp_rpc_stream {
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_server *server; /* NULL on the client */
+    size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */
     grpc_call *call;
     char *peer;
     const struct kelp_rpc_stream_events *events;
@@ -77,7 +78,8 @@ static void send_done(struct kelp__rpc_op *op, bool success);
 static void finish_done(struct kelp__rpc_op *op, bool success);
 
 struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
-                                                struct kelp_rpc_server *server, const char *peer)
+                                                struct kelp_rpc_server *server, const char *peer,
+                                                size_t message_bytes_max)
 {
     struct kelp_rpc_stream *stream = calloc(1, sizeof(*stream));
     char *peer_copy = strdup(peer);
@@ -92,6 +94,7 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     stream->server = server;
     stream->call = call;
     stream->peer = peer_copy;
+    stream->message_bytes_max = message_bytes_max;
     stream->start_op.done = start_done;
     stream->read_op.done = read_done;
     stream->watch_op.done = watch_done;
@@ -333,7 +336,8 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     (void)pthread_mutex_lock(&stream->lock);
     if (stream->closing || stream->broken) {
         status = KELP_ERR_CLOSED;
-    } else if (stream->queue_count >= KELP_RPC_SEND_QUEUE_MAX) {
+    } else if (stream->queue_count >= KELP_RPC_SEND_QUEUE_MAX ||
+               kelp_rpc_message_length(message) > stream->message_bytes_max) {
         status = KELP_ERR_LIMIT;
     } else {
         status = queue_push_locked(stream, message);

@@ -113,9 +113,13 @@ static void unary_refuse(struct kelp_rpc_request *request, struct kelp_rpc_messa
     kelp_rpc_request_fail(request, KELP_ERR_OLD_GENERATION, "generation 1 is over");
 }
 
+static const struct kelp_rpc_stream_events *accept_many(struct kelp_rpc_stream *stream,
+                                                        void *server_user, void **ret_user);
+
 static const struct kelp_rpc_method methods[] = {
     {.path = "/test/Echo", .accept = accept_echo},
     {.path = "/test/Never", .accept = accept_never},
+    {.path = "/test/Many", .accept = accept_many},
     {.path = "/test/Unary", .unary = unary_echo},
     {.path = "/test/Refuse", .unary = unary_refuse},
 };
@@ -286,6 +290,230 @@ START_TEST(unary)
 }
 END_TEST
 
+/* A server that closes ends its live streams; their clients see it as a lost peer, once. */
+START_TEST(server_closes_with_live_streams)
+{
+    open_stream("/test/Echo", 2000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+    kelp_rpc_server_close(server);
+    server = NULL;
+    ck_assert_uint_eq(at_server.closed, 1);
+    ck_assert_int_eq(at_server.status, KELP_ERR_UNREACHABLE);
+    RUN_UNTIL(at_client.closed == 1);
+    ck_assert_int_eq(kelp_status_group(at_client.status), KELP_GROUP_PEER);
+}
+END_TEST
+
+/* ---- many streams, several threads -------------------------------------------------------------
+ */
+
+#define STREAMS 64
+#define ROUNDS  200
+
+struct many {
+    struct kelp_rpc_stream *stream;
+    unsigned rounds; /* plain: callbacks of one stream never overlap */
+    atomic_bool inside;
+    atomic_uint *finished;
+};
+
+static atomic_uint borrowed;
+static atomic_uint released;
+
+static void count_release(void *user)
+{
+    (void)user;
+    atomic_fetch_add(&released, 1);
+}
+
+static void send_round(struct many *many)
+{
+    static const uint8_t bytes[6000];
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    atomic_fetch_add(&borrowed, 1);
+    ck_assert_int_eq(
+        kelp_rpc_message_borrow(message, bytes, 100 * (many->rounds % 60 + 1), count_release, NULL),
+        KELP_OK);
+    ck_assert_int_eq(kelp_rpc_stream_send(many->stream, message), KELP_OK);
+}
+
+static void many_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                         void *user)
+{
+    struct many *many = user;
+
+    ck_assert(!atomic_exchange(&many->inside, true));
+    ck_assert_uint_eq(kelp_rpc_message_length(message), 100 * (many->rounds % 60 + 1));
+    many->rounds++;
+    if (many->rounds == ROUNDS) {
+        kelp_rpc_stream_close(stream, KELP_OK, NULL);
+    } else {
+        send_round(many);
+    }
+    atomic_store(&many->inside, false);
+}
+
+static void many_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                        void *user)
+{
+    struct many *many = user;
+
+    (void)stream;
+    (void)text;
+    ck_assert(!atomic_exchange(&many->inside, true));
+    ck_assert_int_eq(status, KELP_OK);
+    atomic_fetch_add(many->finished, 1);
+}
+
+static void echo_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                         void *user)
+{
+    (void)user;
+    kelp_rpc_message_ref(message);
+    ck_assert_int_eq(kelp_rpc_stream_send(stream, message), KELP_OK);
+}
+
+static void echo_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                        void *user)
+{
+    (void)stream;
+    (void)status;
+    (void)text;
+    (void)user;
+}
+
+static const struct kelp_rpc_stream_events *accept_many(struct kelp_rpc_stream *stream,
+                                                        void *server_user, void **ret_user)
+{
+    static const struct kelp_rpc_stream_events events = {echo_message, echo_closed};
+
+    (void)stream;
+    (void)server_user;
+    *ret_user = NULL;
+    return &events;
+}
+
+/* Many streams in one loop that _i more threads run: every message once, in order, and callbacks of
+ * one stream never at the same time; everything borrowed is released once. */
+START_TEST(many_streams)
+{
+    static const struct kelp_rpc_stream_events events = {many_message, many_closed};
+    struct many *all = calloc(STREAMS, sizeof(*all));
+    pthread_t threads[3];
+    atomic_bool stop = false;
+    atomic_uint finished = 0;
+
+    for (int i = 0; i < _i; i++) {
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_loop, &stop), 0);
+    }
+    for (unsigned i = 0; i < STREAMS; i++) {
+        all[i].finished = &finished;
+        ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Many", 5000, &events, &all[i],
+                                              &all[i].stream, NULL),
+                         KELP_OK);
+        send_round(&all[i]);
+    }
+    RUN_UNTIL(atomic_load(&finished) == STREAMS);
+    atomic_store(&stop, true);
+    for (int i = 0; i < _i; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    for (unsigned i = 0; i < STREAMS; i++) {
+        ck_assert_uint_eq(all[i].rounds, ROUNDS);
+    }
+    free(all);
+    RUN_UNTIL(atomic_load(&released) == STREAMS * ROUNDS);
+    unsigned given = atomic_load(&borrowed);
+    ck_assert_uint_eq(given, STREAMS * ROUNDS);
+}
+END_TEST
+
+/* Streams and the server are torn down while threads run the loop and messages are under way. */
+START_TEST(torn_down_in_flight)
+{
+    static const struct kelp_rpc_stream_events events = {many_message, echo_closed};
+    struct many *all = calloc(STREAMS, sizeof(*all));
+    pthread_t threads[2];
+    atomic_bool stop = false;
+
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_loop, &stop), 0);
+    }
+    for (unsigned i = 0; i < STREAMS; i++) {
+        ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Many", 5000, &events, &all[i],
+                                              &all[i].stream, NULL),
+                         KELP_OK);
+    }
+    kelp_rpc_server_close(server);
+    server = NULL;
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    kelp_rpc_channel_close(channel);
+    channel = NULL;
+    kelp_rpc_loop_destroy(loop); /* reports what is left as closed */
+    loop = NULL;
+    free(all);
+}
+END_TEST
+
+static void post_from_thread(void *user)
+{
+    atomic_fetch_add((atomic_uint *)user, 1);
+}
+
+static void *post_many(void *user)
+{
+    for (int i = 0; i < 1000; i++) {
+        ck_assert_int_eq(kelp_rpc_loop_post(loop, post_from_thread, user), KELP_OK);
+        kelp_rpc_loop_wake(loop);
+    }
+    return NULL;
+}
+
+/* Each post runs once, whichever thread it came from; timers started elsewhere wake a waiting loop.
+ */
+START_TEST(posts_from_threads)
+{
+    atomic_uint count = 0;
+    pthread_t threads[2];
+
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, post_many, &count), 0);
+    }
+    RUN_UNTIL(atomic_load(&count) == 2000);
+    for (int i = 0; i < 2; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+}
+END_TEST
+
+static void *start_timer(void *user)
+{
+    struct kelp_rpc_timer **ret_timer = user;
+
+    ck_assert_int_eq(kelp_rpc_timer_start(loop, 5, tick, NULL, ret_timer), KELP_OK);
+    return NULL;
+}
+
+START_TEST(timer_from_a_thread)
+{
+    struct kelp_rpc_timer *timer = NULL;
+    pthread_t thread;
+
+    ticks = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, start_timer, &timer), 0);
+    while (ticks == 0) {
+        (void)kelp_rpc_loop_run(loop, -1); /* would wait for ever if the timer did not wake it */
+    }
+    (void)pthread_join(thread, NULL);
+    kelp_rpc_timer_stop(timer);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc");
@@ -298,6 +526,11 @@ int main(void)
     tcase_add_test(basic, refused);
     tcase_add_test(basic, timers_and_posts);
     tcase_add_test(basic, unary);
+    tcase_add_test(basic, server_closes_with_live_streams);
+    tcase_add_loop_test(basic, many_streams, 0, 4);
+    tcase_add_test(basic, torn_down_in_flight);
+    tcase_add_test(basic, posts_from_threads);
+    tcase_add_test(basic, timer_from_a_thread);
     suite_add_tcase(suite, basic);
 
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,602 @@
+/*
+ * What a client sees when its server dies, stops, refuses or is fed garbage, with a real server in
+ * a process of its own; and that sent memory is given back exactly once in every case.
+ */
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "common/rpc.h"
+
+#define BYTES_MAX (4u << 20)
+#define PIECE     (1u << 20)
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- the server process ------------------------------------------------------------------------
+ */
+
+/* Answers each message with its length. */
+static void count_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                          void *user)
+{
+    struct kelp_rpc_message *answer = kelp_rpc_message_create();
+    uint64_t length = kelp_rpc_message_length(message);
+
+    (void)user;
+    if (kelp_rpc_message_copy(answer, &length, sizeof(length)) != KELP_OK) {
+        abort();
+    }
+    kelp_status status = kelp_rpc_stream_send(stream, answer);
+    if (status != KELP_OK && status != KELP_ERR_CLOSED) { /* closed: the client was faster */
+        abort();
+    }
+}
+
+static void ignore_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                          void *user)
+{
+    (void)stream;
+    (void)status;
+    (void)text;
+    (void)user;
+}
+
+static const struct kelp_rpc_stream_events *accept_count(struct kelp_rpc_stream *stream,
+                                                         void *server_user, void **ret_user)
+{
+    static const struct kelp_rpc_stream_events events = {count_message, ignore_closed};
+
+    (void)stream;
+    *ret_user = server_user;
+    return &events;
+}
+
+static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                       void *server_user)
+{
+    (void)server_user;
+    kelp_rpc_message_ref(message);
+    kelp_rpc_request_answer(request, message);
+}
+
+static const struct kelp_rpc_method methods[] = {
+    {.path = "/test/Count", .accept = accept_count},
+    {.path = "/test/Unary", .unary = unary_echo},
+};
+
+static void serve(const char *address, int report)
+{
+    struct kelp_rpc_server_options options = {.address = address,
+                                              .message_bytes_max = BYTES_MAX,
+                                              .methods = methods,
+                                              .method_count = KELP_ARRAY_COUNT(methods)};
+    struct kelp_rpc_loop *loop = NULL;
+    struct kelp_rpc_server *server = NULL;
+    struct kelp_error error = {0};
+
+    kelp_rpc_global_init();
+    if (kelp_rpc_loop_create(&loop, &error) != KELP_OK ||
+        kelp_rpc_server_open(loop, &options, &server, &error) != KELP_OK) {
+        (void)fprintf(stderr, "server: %s\n", error.text);
+        _exit(1);
+    }
+    uint16_t port = kelp_rpc_server_port(server);
+    if (write(report, &port, sizeof(port)) != sizeof(port)) {
+        _exit(1);
+    }
+    for (;;) {
+        (void)kelp_rpc_loop_run(loop, -1);
+    }
+}
+
+static pid_t server_pid;
+static pid_t spare_pid;
+static int spare_go;     /* a byte here lets the spare server start */
+static int spare_report; /* and it writes its port here */
+static uint16_t server_port;
+
+static int report_port(int from)
+{
+    return read(from, &server_port, sizeof(server_port)) == sizeof(server_port) ? 0 : -1;
+}
+
+/* A process that waits for a byte and then serves. Both are forked before gRPC has threads here. */
+static pid_t fork_server(int *ret_go, int *ret_report)
+{
+    int go[2];
+    int report[2];
+
+    ck_assert_int_eq(pipe(go), 0);
+    ck_assert_int_eq(pipe(report), 0);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        uint16_t port = 0;
+        char address[32];
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (read(go[0], &port, sizeof(port)) != sizeof(port)) {
+            _exit(1);
+        }
+        (void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
+        serve(address, report[1]);
+    }
+    (void)close(go[0]);
+    (void)close(report[1]);
+    *ret_go = go[1];
+    *ret_report = report[0];
+    return pid;
+}
+
+static void start_server(void)
+{
+    int go = -1;
+    int report = -1;
+    uint16_t any = 0;
+
+    server_pid = fork_server(&go, &report);
+    spare_pid = fork_server(&spare_go, &spare_report);
+    ck_assert_int_eq(write(go, &any, sizeof(any)), sizeof(any));
+    ck_assert_int_eq(report_port(report), 0);
+    (void)close(go);
+    (void)close(report);
+}
+
+/* On the port of the one that was ended. */
+static void start_spare(void)
+{
+    ck_assert_int_eq(write(spare_go, &server_port, sizeof(server_port)), sizeof(server_port));
+    ck_assert_int_eq(report_port(spare_report), 0);
+}
+
+static void end_server(void)
+{
+    if (server_pid > 0) {
+        (void)kill(server_pid, SIGKILL);
+        (void)waitpid(server_pid, NULL, 0);
+        server_pid = 0;
+    }
+}
+
+static void end_spare(void)
+{
+    (void)kill(spare_pid, SIGKILL);
+    (void)waitpid(spare_pid, NULL, 0);
+    (void)close(spare_go);
+    (void)close(spare_report);
+}
+
+/* ---- the client --------------------------------------------------------------------------------
+ */
+
+struct side {
+    struct kelp_rpc_stream *stream;
+    unsigned messages;
+    unsigned closed;
+    kelp_status status;
+    char text[600];
+};
+
+static struct kelp_rpc_loop *loop;
+static struct kelp_rpc_channel *channel;
+static struct side side;
+static atomic_uint borrowed;
+static atomic_uint released;
+static uint8_t piece[PIECE];
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    (void)stream;
+    (void)message;
+    ((struct side *)user)->messages++;
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct side *to = user;
+
+    (void)stream;
+    to->closed++;
+    to->status = status;
+    (void)snprintf(to->text, sizeof(to->text), "%s", text);
+}
+
+static const struct kelp_rpc_stream_events client_events = {on_message, on_closed};
+
+static void open_channel(size_t message_bytes_max)
+{
+    char address[32];
+
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, message_bytes_max, &channel, NULL),
+                     KELP_OK);
+}
+
+static void setup(void)
+{
+    start_server();
+    kelp_rpc_global_init();
+    side = (struct side){0};
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
+    open_channel(BYTES_MAX);
+}
+
+/* Whatever happened: in the end all memory has been given back, once. (gRPC takes a connection with
+ * stuck writes down in a thread of its own, which only the last line waits for.) */
+static void teardown(void)
+{
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_loop_destroy(loop);
+    kelp_rpc_global_fini();
+    end_server();
+    end_spare();
+    unsigned given = atomic_load(&borrowed);
+    unsigned back = atomic_load(&released);
+    ck_assert_uint_eq(back, given);
+}
+
+static void open_stream(uint32_t first_message_ms)
+{
+    ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Count", first_message_ms, &client_events,
+                                          &side, &side.stream, NULL),
+                     KELP_OK);
+}
+
+static void count_release(void *user)
+{
+    atomic_fetch_add((atomic_uint *)user, 1);
+}
+
+static struct kelp_rpc_message *borrowing(size_t length)
+{
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    for (size_t at = 0; at < length; at += PIECE) {
+        size_t bytes = length - at < PIECE ? length - at : PIECE;
+        atomic_fetch_add(&borrowed, 1);
+        ck_assert_int_eq(kelp_rpc_message_borrow(message, piece, bytes, count_release, &released),
+                         KELP_OK);
+    }
+    return message;
+}
+
+static void send_bytes(size_t length)
+{
+    ck_assert_int_eq(kelp_rpc_stream_send(side.stream, borrowing(length)), KELP_OK);
+}
+
+#define RUN_UNTIL(condition)                                                                       \
+    do {                                                                                           \
+        for (double end_s = now_s() + 20; !(condition) && now_s() < end_s;) {                      \
+            (void)kelp_rpc_loop_run(loop, 10);                                                     \
+        }                                                                                          \
+        ck_assert(condition);                                                                      \
+    } while (0)
+
+/* ---- death and silence -------------------------------------------------------------------------
+ */
+
+/* A killed server is seen at once, and found again within a fraction of a second after its restart.
+ */
+START_TEST(killed_and_back)
+{
+    open_stream(2000);
+    send_bytes(100);
+    RUN_UNTIL(side.messages == 1);
+    double at_s = now_s();
+    end_server();
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
+    ck_assert_msg(now_s() - at_s < 0.5, "seen after %.3f s", now_s() - at_s);
+    ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Count", 500, &client_events, &side,
+                                          &side.stream, NULL),
+                     KELP_OK);
+    RUN_UNTIL(side.closed == 2); /* refused now */
+    ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
+
+    start_spare();
+    at_s = now_s();
+    while (side.messages == 1) {
+        unsigned closed = side.closed;
+        open_stream(500);
+        send_bytes(100);
+        RUN_UNTIL(side.messages == 2 || side.closed > closed);
+        ck_assert_msg(now_s() - at_s < 0.5, "not found again");
+        for (double end_s = now_s() + 0.02; side.messages == 1 && now_s() < end_s;) {
+            (void)kelp_rpc_loop_run(loop, 5);
+        }
+    }
+    kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
+    unsigned closed = side.closed;
+    RUN_UNTIL(side.closed == closed + 1);
+}
+END_TEST
+
+/* A server that accepts the connection but never answers ends in the first message's deadline. */
+START_TEST(stopped_before_the_first_message)
+{
+    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    double at_s = now_s();
+    open_stream(300);
+    send_bytes(100);
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_ERR_TIMEOUT);
+    ck_assert_msg(now_s() - at_s > 0.25 && now_s() - at_s < 1, "after %.3f s", now_s() - at_s);
+}
+END_TEST
+
+/* A live stream to a server that stops: keep-alive ends it. */
+START_TEST(stopped_later)
+{
+    open_stream(2000);
+    send_bytes(100);
+    RUN_UNTIL(side.messages == 1);
+    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    double at_s = now_s();
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
+    ck_assert_msg((now_s() - at_s) * 1000 <
+                      KELP_RPC_KEEPALIVE_MS + KELP_RPC_KEEPALIVE_TIMEOUT_MS + 2000,
+                  "after %.3f s", now_s() - at_s);
+}
+END_TEST
+
+/* With writes stuck in a stopped server's socket, closing still ends in time; the stuck memory
+ * comes back when keep-alive ends the connection (checked in teardown). */
+START_TEST(closing_with_writes_stuck)
+{
+    open_stream(2000);
+    send_bytes(100);
+    RUN_UNTIL(side.messages == 1);
+    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    for (int i = 0; i < 32; i++) {
+        send_bytes(BYTES_MAX);
+    }
+    for (int i = 0; i < 100; i++) {
+        (void)kelp_rpc_loop_run(loop, 1);
+    }
+    ck_assert_uint_gt(kelp_rpc_stream_queued(side.stream), 0);
+    double at_s = now_s();
+    kelp_rpc_stream_close(side.stream, _i == 0 ? KELP_OK : KELP_ERR_TIMEOUT, "enough");
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, _i == 0 ? KELP_OK : KELP_ERR_TIMEOUT);
+    ck_assert_msg(now_s() - at_s < 1.5, "after %.3f s", now_s() - at_s);
+    unsigned given = atomic_load(&borrowed);
+    unsigned back = atomic_load(&released);
+    ck_assert_uint_lt(back, given);
+}
+END_TEST
+
+/* A unary call ends at its deadline, also when its own request is stuck. */
+START_TEST(unary_deadline)
+{
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error = {0};
+
+    ck_assert_int_eq(kelp_rpc_call(channel, "/test/Unary", borrowing(100), 2000, &answer, &error),
+                     KELP_OK);
+    kelp_rpc_message_unref(answer);
+    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    for (int i = 0; i < 8; i++) {
+        double at_s = now_s();
+        ck_assert_int_eq(
+            kelp_rpc_call(channel, "/test/Unary", borrowing(BYTES_MAX), 200, &answer, &error),
+            KELP_ERR_TIMEOUT);
+        ck_assert_msg(now_s() - at_s < 0.5, "after %.3f s", now_s() - at_s);
+    }
+}
+END_TEST
+
+/* Nobody listens. */
+START_TEST(refused)
+{
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error = {0};
+
+    end_server();
+    double at_s = now_s();
+    open_stream(5000);
+    send_bytes(100);
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
+    ck_assert_ptr_nonnull(strstr(side.text, "127.0.0.1"));
+    ck_assert_int_eq(kelp_rpc_call(channel, "/test/Unary", borrowing(100), 2000, &answer, &error),
+                     KELP_ERR_UNREACHABLE);
+    ck_assert_msg(now_s() - at_s < 1, "after %.3f s", now_s() - at_s);
+}
+END_TEST
+
+/* ---- refusals ----------------------------------------------------------------------------------
+ */
+
+/* A message over the server's limit is refused, with a text that says so; the server lives on. */
+START_TEST(too_large)
+{
+    kelp_rpc_channel_close(channel);
+    open_channel(64u << 20); /* we would send more than the server takes */
+    open_stream(5000);
+    send_bytes(BYTES_MAX + 1);
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_ERR_LIMIT);
+    ck_assert_msg(strstr(side.text, "larger than max"), "%s", side.text);
+    open_stream(5000);
+    send_bytes(BYTES_MAX);
+    RUN_UNTIL(side.messages == 1);
+    kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
+    RUN_UNTIL(side.closed == 2);
+}
+END_TEST
+
+/* What is over our own limit does not even leave. */
+START_TEST(too_large_to_send)
+{
+    open_stream(5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(side.stream, borrowing(BYTES_MAX + 1)), KELP_ERR_LIMIT);
+    send_bytes(BYTES_MAX);
+    RUN_UNTIL(side.messages == 1);
+    kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_OK);
+}
+END_TEST
+
+/* A port that is taken is named; a wrong address says what is expected. */
+START_TEST(bad_addresses)
+{
+    char address[32];
+    struct kelp_rpc_server_options options = {.address = address,
+                                              .message_bytes_max = BYTES_MAX,
+                                              .methods = methods,
+                                              .method_count = KELP_ARRAY_COUNT(methods)};
+    struct kelp_rpc_server *server = NULL;
+    struct kelp_error error = {0};
+    struct kelp_rpc_channel *none = NULL;
+
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_EXISTS);
+    ck_assert_msg(strstr(error.text, address), "%s", error.text);
+    ck_assert_msg(strstr(error.text, "in use"), "%s", error.text);
+    options.address = "127.0.0.1";
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, "HOST:PORT"), "%s", error.text);
+    options.address = "192.0.2.1:0"; /* not an address of this machine */
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, "192.0.2.1:0"), "%s", error.text);
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, "nonsense", BYTES_MAX, &none, &error),
+                     KELP_ERR_INVALID);
+}
+END_TEST
+
+static int connect_raw(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(server_port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* Random bytes, another protocol, a preface that stops half-way, and silence on the port: whoever
+ * sent them is cut off, everybody else is served. */
+START_TEST(garbage)
+{
+    static const char *const texts[] = {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x00\x00\x00",
+                                        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", ""};
+    uint8_t noise[4096];
+    uint64_t state = 88172645463325252u;
+    int fds[16];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(fds); i++) {
+        fds[i] = connect_raw();
+        if (i < KELP_ARRAY_COUNT(texts)) {
+            ck_assert_int_eq(send(fds[i], texts[i], strlen(texts[i]), MSG_NOSIGNAL),
+                             (ssize_t)strlen(texts[i]));
+            continue;
+        }
+        for (size_t k = 0; k < sizeof(noise); k++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            noise[k] = (uint8_t)state;
+        }
+        (void)send(fds[i], noise, sizeof(noise), MSG_NOSIGNAL); /* may be cut off already */
+    }
+    open_stream(2000);
+    send_bytes(100);
+    RUN_UNTIL(side.messages == 1);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(fds); i++) {
+        (void)close(fds[i]);
+    }
+    send_bytes(100);
+    RUN_UNTIL(side.messages == 2);
+    kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, KELP_OK);
+}
+END_TEST
+
+/* ---- queues ------------------------------------------------------------------------------------
+ */
+
+/* An orderly close sends what is queued first; one with an error drops it. */
+START_TEST(closing_with_a_queue)
+{
+    open_stream(5000);
+    for (int i = 0; i < 40; i++) {
+        send_bytes(PIECE);
+    }
+    kelp_rpc_stream_close(side.stream, _i == 0 ? KELP_OK : KELP_ERR_BUSY, "dropped");
+    kelp_rpc_stream_close(side.stream, KELP_ERR_INTERNAL, "twice is harmless");
+    RUN_UNTIL(side.closed == 1);
+    ck_assert_int_eq(side.status, _i == 0 ? KELP_OK : KELP_ERR_BUSY);
+    ck_assert_str_eq(side.text, "dropped");
+    ck_assert_uint_eq(side.messages, 0);
+}
+END_TEST
+
+/* More than the queue holds is refused, and what was refused is released. */
+START_TEST(queue_limit)
+{
+    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    open_stream(300);
+    kelp_status status = KELP_OK;
+    for (int i = 0; i < KELP_RPC_SEND_QUEUE_MAX + 10 && status == KELP_OK; i++) {
+        status = kelp_rpc_stream_send(side.stream, borrowing(PIECE));
+    }
+    ck_assert_int_eq(status, KELP_ERR_LIMIT);
+    unsigned back = atomic_load(&released);
+    ck_assert_uint_eq(back, 1);
+    RUN_UNTIL(side.closed == 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc faults");
+    TCase *faults = tcase_create("faults");
+
+    tcase_add_checked_fixture(faults, setup, teardown);
+    tcase_set_timeout(faults, 60);
+    tcase_add_test(faults, killed_and_back);
+    tcase_add_test(faults, stopped_before_the_first_message);
+    tcase_add_test(faults, stopped_later);
+    tcase_add_loop_test(faults, closing_with_writes_stuck, 0, 2);
+    tcase_add_test(faults, unary_deadline);
+    tcase_add_test(faults, refused);
+    tcase_add_test(faults, too_large);
+    tcase_add_test(faults, too_large_to_send);
+    tcase_add_test(faults, bad_addresses);
+    tcase_add_test(faults, garbage);
+    tcase_add_loop_test(faults, closing_with_a_queue, 0, 2);
+    tcase_add_test(faults, queue_limit);
+    suite_add_tcase(suite, faults);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
