@@ -259,22 +259,36 @@ static kelp_status parse_endpoints(struct kelp_etcd *etcd, const char *text,
     }
 }
 
-static struct curl_slist *make_headers(void)
+/* NULL when memory is short. */
+static struct curl_slist *make_headers(bool chunked)
 {
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    /* Empty: no "Expect: 100-continue", which would cost large requests a round trip. */
-    struct curl_slist *longer = curl_slist_append(headers, "Expect:");
+    static const char *const lines[] = {
+        "Content-Type: application/json",
+        /* Empty: no "Expect: 100-continue", which would cost large requests a round trip. */
+        "Expect:",
+        "Transfer-Encoding: chunked",
+        /* Go's HTTP/1.1 server reads a request to its end before it answers, unless the connection
+         * is to be closed behind it: only then both directions flow at once. */
+        "Connection: close",
+    };
+    struct curl_slist *headers = NULL;
 
-    if (!longer) {
-        curl_slist_free_all(headers);
+    for (size_t i = 0; i < (chunked ? 4 : 2); i++) {
+        struct curl_slist *longer = curl_slist_append(headers, lines[i]);
+        if (!longer) {
+            curl_slist_free_all(headers);
+            return NULL;
+        }
+        headers = longer;
     }
-    return longer;
+    return headers;
 }
 
 static void free_client(struct kelp_etcd *etcd)
 {
     curl_multi_cleanup(etcd->multi);
     curl_slist_free_all(etcd->headers);
+    curl_slist_free_all(etcd->stream_headers);
     (void)pthread_cond_destroy(&etcd->changed);
     (void)pthread_mutex_destroy(&etcd->lock);
     free(etcd->endpoints);
@@ -310,9 +324,10 @@ kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
     (void)pthread_mutex_init(&etcd->lock, NULL);
     (void)pthread_cond_init(&etcd->changed, NULL);
     etcd->multi = curl_multi_init();
-    etcd->headers = make_headers();
+    etcd->headers = make_headers(false);
+    etcd->stream_headers = make_headers(true);
     kelp_status status = parse_endpoints(etcd, endpoints, reterr);
-    if (status == KELP_OK && (!etcd->multi || !etcd->headers)) {
+    if (status == KELP_OK && (!etcd->multi || !etcd->headers || !etcd->stream_headers)) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     if (status == KELP_OK) {

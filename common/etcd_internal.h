@@ -184,7 +184,8 @@ struct kelp_etcd {
     char (*endpoints)[ETCD_ENDPOINT_MAX]; /* "http://127.0.0.1:2379"; never changes */
     size_t endpoint_count;
 
-    struct curl_slist *headers; /* of every request; never changes */
+    struct curl_slist *headers;        /* of every request; never changes */
+    struct curl_slist *stream_headers; /* of one whose body has no known end */
 
     size_t endpoint; /* the one tried first */
     CURLM *multi;

@@ -240,7 +240,7 @@ static kelp_status start_stream(struct kelp_etcd_watch *watch)
     }
     if (status == KELP_OK) {
         CURL *curl = watch->stream.curl;
-        /* Without a size curl uploads in chunks, as long as we have something to give. */
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, etcd->stream_headers);
         (void)curl_easy_setopt(curl, CURLOPT_READFUNCTION, give_upload);
         (void)curl_easy_setopt(curl, CURLOPT_READDATA, watch);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_lines);
