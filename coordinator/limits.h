@@ -14,6 +14,9 @@
 #define KELP_COORDINATOR_TASKS_MAX    256  /* blocking calls that wait for the helper thread */
 #define KELP_COORDINATOR_QUEUED_MAX   64 /* messages waiting in a stream: no heartbeats above it */
 
+#define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
+#define KELP_COORDINATOR_HELLO_MS    5000  /* a worker's stream says who it is within this */
+
 #define KELP_COORDINATOR_TICK_MS       100        /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3          /* a dead leader is replaced after this */
 #define KELP_COORDINATOR_ETCD_MS       2000       /* deadline of one blocking etcd call */

@@ -1,0 +1,133 @@
+/*
+ * The coordinator process: what its shell's files share. coordinator.c ties the pure parts to the
+ * outside: leader.h (etcd), service.h (workers), shard_link.h (shards), journal.h (files).
+ *
+ * Threads: everything belongs to the one thread that runs the loop.
+ */
+#ifndef KELP_COORDINATOR_COORDINATOR_H
+#define KELP_COORDINATOR_COORDINATOR_H
+
+#include "common/job.h"
+#include "common/plan.h"
+#include "common/rpc.h"
+#include "coordinator/helper.h"
+#include "coordinator/journal.h"
+#include "coordinator/leader.h"
+#include "coordinator/membership.h"
+#include "coordinator/placement.h"
+#include "coordinator/progress.h"
+#include "proto/kelp.pb-c.h"
+
+struct kelp_session;
+struct kelp_link;
+
+struct kelp_coordinator_options {
+    const char *etcd; /* endpoints */
+    const char *job;
+    const char *id;
+    const char *run_folder;
+    const char *listen; /* host:port */
+    uint64_t incarnation;
+};
+
+enum kelp_plan_state {
+    KELP_PLAN_NONE,    /* no worker proposed one */
+    KELP_PLAN_OFFERED, /* taken from the first worker, not in etcd yet */
+    KELP_PLAN_WRITTEN
+};
+
+struct kelp_coordinator {
+    struct kelp_coordinator_options options;
+    char address[KELP_COORDINATOR_ADDRESS_MAX + 1]; /* where workers reach us */
+    uint64_t now_ms;                                /* of the event being handled */
+    bool stopping;
+    int exit_code;
+    char trouble[256]; /* with etcd, as logged last */
+
+    struct kelp_rpc_loop *loop;
+    struct kelp_rpc_server *server;
+    struct kelp_rpc_timer *timer;
+    struct kelp_helper *helper;
+    struct kelp_leader *leader;
+
+    /* From the spec; set once. */
+    struct kelp_job_file *job_file; /* NULL: no spec yet */
+    const struct kelp_job *job;
+    char *spec;
+    uint64_t spec_digest;
+
+    /* While leading. */
+    uint64_t terms; /* times that we began to lead */
+    bool leading;
+    bool read;       /* what etcd held has been taken over */
+    bool reread;     /* and has to be compared with what we have, after etcd was away */
+    bool reading;    /* an answer is on its way */
+    bool elected;    /* we may write to etcd; a leader may be without that while etcd is away */
+    bool ended;      /* done or failed, and that is on record in etcd: workers leave */
+    bool map_wanted; /* to be read again */
+    bool finish_in_flight;
+    uint64_t read_at_ms; /* next attempts */
+    uint64_t plan_at_ms;
+    uint64_t map_at_ms;
+    uint64_t append_at_ms;
+    uint64_t heartbeat;
+    uint64_t shard_losses;
+    enum kelp_plan_state plan_state;
+    bool plan_in_flight;
+    struct kelp_plan plan;
+    char *plan_text; /* canonical */
+    struct kelp_membership membership;
+    struct kelp_placement placement;
+    struct kelp_journal *journal;
+    struct kelp_progress progress;
+
+    struct kelp_session *sessions; /* streams of workers, those not identified yet included */
+    uint32_t session_count;
+    struct kelp_link *links; /* to shards, by id */
+};
+
+/* Only the loop, so that kelp_coordinator_stop() may be called from now on. options is copied, its
+ * texts are borrowed. */
+kelp_status kelp_coordinator_create(const struct kelp_coordinator_options *options,
+                                    struct kelp_coordinator **ret_coordinator,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Bind the address and start waiting for the spec. Errors: as kelp_rpc_server_open(), and
+ * KELP_ERR_INVALID. */
+kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Returns when kelp_coordinator_stop() was called, or something is wrong that waiting cannot mend;
+ * gives the process's exit code. */
+int kelp_coordinator_run(struct kelp_coordinator *coordinator);
+/* Ask run() to return. Any thread. */
+void kelp_coordinator_stop(struct kelp_coordinator *coordinator);
+/* Closes everything. NULL does nothing. */
+void kelp_coordinator_destroy(struct kelp_coordinator *coordinator);
+
+/* ---- for the shell's files --------------------------------------------------------------------
+ */
+
+/* Read the clock: first thing in each callback. */
+void kelp_coordinator_touch(struct kelp_coordinator *coordinator);
+
+/* Hand an event to the placement machine and do what it says. now_ms is filled in. */
+void kelp_coordinator_place(struct kelp_coordinator *coordinator,
+                            struct kelp_placement_event event);
+/* The first worker's plan, checked: keep it and write it to etcd. text is copied. */
+kelp_status kelp_coordinator_offer_plan(struct kelp_coordinator *coordinator, const char *text,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+/* The number of workers changed. */
+void kelp_coordinator_count_workers(struct kelp_coordinator *coordinator);
+/* A shard's report of completed entries and of where partition 0 stands. */
+void kelp_coordinator_take_progress(struct kelp_coordinator *coordinator,
+                                    const Kelp__V1__ShardReport *report);
+/* The job cannot go on. */
+void kelp_coordinator_fail_job(struct kelp_coordinator *coordinator, const char *reason);
+
+/* Our hello, borrowed from the coordinator. */
+void kelp_coordinator_hello(struct kelp_coordinator *coordinator, Kelp__V1__Hello *ret_hello);
+/* Is this hello for our job? Says what differs. */
+kelp_status kelp_coordinator_check_hello(const struct kelp_coordinator *coordinator,
+                                         const Kelp__V1__Hello *hello,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

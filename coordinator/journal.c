@@ -1,0 +1,330 @@
+#include "coordinator/journal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "coordinator/limits.h"
+
+#define DIGEST_CHARS 32
+
+struct digest_entry {
+    uint64_t version;
+    char digest[DIGEST_CHARS + 1];
+};
+
+/* One file of lines that each carry a growing "version". */
+struct lines {
+    char path[4096];
+    int fd;
+    uint64_t bytes; /* whole lines on file */
+    bool any;
+    uint64_t last; /* version of the last line, when any */
+};
+
+struct kelp_journal {
+    struct lines metrics;
+    struct lines digests;
+    struct digest_entry *known; /* what digests.jsonl holds, by growing version */
+    size_t known_count;
+    size_t known_capacity;
+};
+
+/* ---- reading back -----------------------------------------------------------------------------
+ */
+
+static kelp_status remember(struct kelp_journal *journal, uint64_t version, const char *digest)
+{
+    if (journal->known_count == journal->known_capacity) {
+        size_t capacity = journal->known_capacity == 0 ? 256 : 2 * journal->known_capacity;
+        struct digest_entry *known = realloc(journal->known, capacity * sizeof(*known));
+        if (known == NULL) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        journal->known = known;
+        journal->known_capacity = capacity;
+    }
+    struct digest_entry *entry = &journal->known[journal->known_count++];
+    entry->version = version;
+    (void)snprintf(entry->digest, sizeof(entry->digest), "%s", digest);
+    return KELP_OK;
+}
+
+static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, const char *text,
+                             size_t text_bytes, struct kelp_error *reterr)
+{
+    uint64_t version = 0;
+    char digest[DIGEST_CHARS + 1] = "";
+    cJSON *json = NULL;
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &version, reterr);
+    }
+    if (status == KELP_OK && lines == &journal->digests) {
+        status = kelp_json_string(json, "digest", digest, sizeof(digest), reterr);
+        if (status == KELP_OK) {
+            status = remember(journal, version, digest);
+        }
+    }
+    cJSON_Delete(json);
+    if (status == KELP_OK && lines->any && version <= lines->last) {
+        status =
+            kelp_fail(reterr, KELP_ERR_CORRUPT,
+                      "version %" PRIu64 " stands behind version %" PRIu64, version, lines->last);
+    }
+    lines->any = true;
+    lines->last = version;
+    return status;
+}
+
+static kelp_status read_lines(struct kelp_journal *journal, struct lines *lines, FILE *in,
+                              struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t capacity = 0;
+    ssize_t got = 0;
+    uint64_t number = 0;
+    kelp_status status = KELP_OK;
+    while (status == KELP_OK && (got = getline(&text, &capacity, in)) > 0) {
+        number++;
+        if (text[got - 1] != '\n') {
+            break; /* cut off by a crash: removed below */
+        }
+        status = take_line(journal, lines, text, (size_t)got - 1, reterr);
+        if (status != KELP_OK) {
+            kelp_error_prefix(reterr, "%s:%" PRIu64, lines->path, number);
+            status = status == KELP_ERR_NO_MEMORY ? status : KELP_ERR_CORRUPT;
+        }
+        lines->bytes += (uint64_t)got;
+    }
+    free(text);
+    return status;
+}
+
+static kelp_status lines_open(struct kelp_journal *journal, struct lines *lines, const char *folder,
+                              const char *name, struct kelp_error *reterr)
+{
+    struct stat info;
+    int length = snprintf(lines->path, sizeof(lines->path), "%s/%s", folder, name);
+    if (length < 0 || (size_t)length >= sizeof(lines->path)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "run folder: the path is too long");
+    }
+    lines->fd = open(lines->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (lines->fd < 0 || fstat(lines->fd, &info) != 0) {
+        return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO,
+                         "%s: cannot open: %s", lines->path, strerror(errno));
+    }
+    if (info.st_size > KELP_COORDINATOR_JOURNAL_BYTES) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: larger than 1 GiB", lines->path);
+    }
+    int copy = dup(lines->fd);
+    FILE *in = copy < 0 ? NULL : fdopen(copy, "r");
+    if (in == NULL) {
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
+    }
+    kelp_status status = read_lines(journal, lines, in, reterr);
+    (void)fclose(in);
+    if (status == KELP_OK && lines->bytes < (uint64_t)info.st_size &&
+        ftruncate(lines->fd, (off_t)lines->bytes) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn last line: %s",
+                           lines->path, strerror(errno));
+    }
+    return status;
+}
+
+kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_journal,
+                              struct kelp_error *reterr)
+{
+    struct kelp_journal *journal = calloc(1, sizeof(*journal));
+    if (journal == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the journal");
+    }
+    journal->metrics.fd = -1;
+    journal->digests.fd = -1;
+    kelp_status status = lines_open(journal, &journal->metrics, folder, "metrics.jsonl", reterr);
+    if (status == KELP_OK) {
+        status = lines_open(journal, &journal->digests, folder, "digests.jsonl", reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_journal_close(journal);
+        return status;
+    }
+    *ret_journal = journal;
+    return KELP_OK;
+}
+
+void kelp_journal_close(struct kelp_journal *journal)
+{
+    if (journal == NULL) {
+        return;
+    }
+    if (journal->metrics.fd >= 0) {
+        (void)close(journal->metrics.fd);
+    }
+    if (journal->digests.fd >= 0) {
+        (void)close(journal->digests.fd);
+    }
+    free(journal->known);
+    free(journal);
+}
+
+/* ---- appending --------------------------------------------------------------------------------
+ */
+
+/* All of the line or nothing of it. */
+static kelp_status put_line(struct lines *lines, const char *text, size_t text_bytes,
+                            struct kelp_error *reterr)
+{
+    size_t done = 0;
+    while (done < text_bytes) {
+        ssize_t wrote = write(lines->fd, text + done, text_bytes - done);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote < 0) {
+            int error = errno;
+            (void)!ftruncate(lines->fd, (off_t)lines->bytes); /* else removed as torn next time */
+            return kelp_fail(reterr,
+                             error == ENOSPC || error == EDQUOT ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
+                             "%s: cannot write: %s", lines->path, strerror(error));
+        }
+        done += (size_t)wrote;
+    }
+    lines->bytes += text_bytes;
+    return KELP_OK;
+}
+
+static void print_head(FILE *out, const struct kelp_control_word *word)
+{
+    bool train = word->kind == KELP_STEP_TRAIN;
+    (void)fprintf(out, "{\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%u", word->version,
+                  word->step + (train ? 1 : 0), word->epoch + 1);
+}
+
+static void print_metrics(FILE *out, const struct kelp_record *record)
+{
+    const char *part = record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test";
+    print_head(out, &record->word);
+    if (record->word.kind == KELP_STEP_TRAIN) {
+        (void)fprintf(out, ",\"train/loss\":");
+        kelp_json_print_double(out, record->epoch_loss);
+        (void)fprintf(out, ",\"lr\":");
+        kelp_json_print_double(out, record->word.lr);
+    } else {
+        (void)fprintf(out, ",\"%s/loss\":", part);
+        kelp_json_print_double(out, record->loss);
+        (void)fprintf(out, ",\"%s/mse\":", part);
+        kelp_json_print_double(out, record->mse);
+        (void)fprintf(out, ",\"%s/mae\":", part);
+        kelp_json_print_double(out, record->mae);
+    }
+    (void)fprintf(out, "}\n");
+}
+
+static void print_digest(FILE *out, const struct kelp_record *record)
+{
+    (void)fprintf(out,
+                  "{\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%u,\"digest\":\"%s\"}\n",
+                  record->word.version, record->word.step, kelp_control_word_epochs(&record->word),
+                  record->digest);
+}
+
+static kelp_status append_line(struct lines *lines, const struct kelp_record *record,
+                               void (*print)(FILE *out, const struct kelp_record *record),
+                               struct kelp_error *reterr)
+{
+    char text[KELP_COORDINATOR_LINE_MAX];
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    if (out == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a line of %s", lines->path);
+    }
+    print(out, record);
+    long length = ftell(out);
+    bool whole = fclose(out) == 0 && length > 0 && (size_t)length < sizeof(text);
+    assert(whole); /* a handful of numbers */
+    kelp_status status = put_line(lines, text, (size_t)length, reterr);
+    if (status == KELP_OK) {
+        lines->any = true;
+        lines->last = record->word.version;
+    }
+    return status;
+}
+
+static const char *known_digest(const struct kelp_journal *journal, uint64_t version)
+{
+    size_t low = 0;
+    size_t high = journal->known_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (journal->known[middle].version < version) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool found = low < journal->known_count && journal->known[low].version == version;
+    return found ? journal->known[low].digest : NULL;
+}
+
+static bool has_metrics(const struct kelp_record *record)
+{
+    enum kelp_step_kind kind = record->word.kind;
+    return (kind == KELP_STEP_TRAIN && record->epoch_end) || kind == KELP_STEP_EVALUATE_VAL ||
+           kind == KELP_STEP_EVALUATE_TEST;
+}
+
+static kelp_status append_digest(struct kelp_journal *journal, const struct kelp_record *record,
+                                 struct kelp_error *reterr)
+{
+    const char *known = known_digest(journal, record->word.version);
+    if (known != NULL && strcmp(known, record->digest) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "digest of version %" PRIu64 " is %s, but %s says %s: the same step gave "
+                         "other bits",
+                         record->word.version, record->digest, journal->digests.path, known);
+    }
+    if (known != NULL || (journal->digests.any && record->word.version <= journal->digests.last)) {
+        return KELP_OK;
+    }
+    kelp_status status = remember(journal, record->word.version, record->digest);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "no memory for the digests on file");
+    }
+    status = append_line(&journal->digests, record, print_digest, reterr);
+    if (status != KELP_OK) {
+        journal->known_count--;
+    }
+    return status;
+}
+
+kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_record *record,
+                                struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    if (record->digest[0] != '\0') {
+        status = append_digest(journal, record, reterr);
+    }
+    bool newer = !journal->metrics.any || record->word.version > journal->metrics.last;
+    if (status == KELP_OK && newer && has_metrics(record)) {
+        status = append_line(&journal->metrics, record, print_metrics, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_journal_sync(struct kelp_journal *journal, struct kelp_error *reterr)
+{
+    if (fdatasync(journal->metrics.fd) != 0 || fdatasync(journal->digests.fd) != 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot sync: %s", journal->metrics.path,
+                         strerror(errno));
+    }
+    return KELP_OK;
+}

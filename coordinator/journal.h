@@ -1,0 +1,38 @@
+/*
+ * metrics.jsonl and digests.jsonl of the run's folder: one line per completed entry that tells
+ * people something, in version order, each version once.
+ *
+ * Training is a pure function, so after a restore the same records come again: a version that is on
+ * file is skipped, and a digest that differs from the one on file is reported, because then
+ * training was not what it has to be. A last line that a crash cut off is removed when opening; any
+ * other damage is an error.
+ *
+ * Threads: the loop's thread, kelp_journal_sync() any.
+ */
+#ifndef KELP_COORDINATOR_JOURNAL_H
+#define KELP_COORDINATOR_JOURNAL_H
+
+#include "common/control.h"
+#include "common/status.h"
+
+struct kelp_journal;
+
+/* folder exists. Errors: KELP_ERR_IO, KELP_ERR_NOT_FOUND, KELP_ERR_CORRUPT (FILE:LINE: what),
+ * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_journal,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_journal_close(struct kelp_journal *journal); /* NULL does nothing */
+
+/*
+ * Put a record on file unless its version is there.
+ * Errors: KELP_ERR_MISMATCH (the digest differs from the one on file; the text shows both),
+ *         KELP_ERR_NO_SPACE, KELP_ERR_IO: nothing of it is on file, and it can be tried again.
+ */
+kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_record *record,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Make what was appended last. Errors: KELP_ERR_IO. */
+kelp_status kelp_journal_sync(struct kelp_journal *journal,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * The coordinator's side of etcd: the spec, the election, what a leader reads and writes, and the
+ * shards that register.
+ *
+ * Everything is reported by callbacks inside the loop. Blocking calls run on the helper's thread;
+ * events of the etcd client's thread are posted to the loop.
+ *
+ * Every write compares the create revision of our election key, so that a leader that lost it can
+ * change nothing. While etcd is away the election is lost without anybody else having won: the
+ * owner goes on leading, and writes wait until elected() comes again. superseded() says that
+ * another process holds the key.
+ *
+ * Threads: the loop's.
+ */
+#ifndef KELP_COORDINATOR_LEADER_H
+#define KELP_COORDINATOR_LEADER_H
+
+#include "common/etcd.h"
+#include "common/rpc.h"
+#include "coordinator/helper.h"
+#include "coordinator/map_json.h"
+#include "coordinator/placement.h"
+
+struct kelp_leader;
+
+struct kelp_leader_found {
+    char *plan;          /* text, or NULL */
+    struct kelp_map map; /* generation 0: none */
+    bool has_state;
+    struct kelp_job_state state;
+};
+
+/* Arguments are borrowed until the callback returns, unless it says otherwise. */
+struct kelp_leader_events {
+    void (*spec)(const char *text, size_t text_bytes, void *user);
+    void (*elected)(int64_t revision, void *user);
+    void (*deposed)(const char *why, void *user);
+    void (*superseded)(const char *by, void *user);
+    /* Answer to kelp_leader_read(). The callback may take plan and map out of found. */
+    void (*read)(kelp_status status, struct kelp_leader_found *found, const char *text, void *user);
+    /* Answer to kelp_leader_write_plan(): plan is what stands in etcd now, on KELP_OK. */
+    void (*plan_written)(kelp_status status, const char *plan, const char *text, void *user);
+    void (*map_written)(enum kelp_placement_written result, const char *text, void *user);
+    /* Answer to kelp_leader_read_map(). */
+    void (*map_read)(kelp_status status, struct kelp_map *map, const char *text, void *user);
+    void (*state_written)(const struct kelp_job_state *state, void *user);
+    void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
+    void (*shard_gone)(const char *id, void *user);
+    void (*trouble)(const char *text, void *user); /* etcd does not answer; for the log */
+};
+
+struct kelp_leader_options {
+    struct kelp_rpc_loop *loop;
+    struct kelp_helper *helper;
+    const char *endpoints; /* of etcd */
+    const char *job;
+    const char *id;
+    uint64_t incarnation;
+};
+
+/* Opens the client and waits for the spec. */
+kelp_status kelp_leader_open(const struct kelp_leader_options *options,
+                             const struct kelp_leader_events *events, void *user,
+                             struct kelp_leader **ret_leader,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+/* No callback runs after it. The helper has been stopped, so that no task is left. */
+void kelp_leader_close(struct kelp_leader *leader);
+/* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
+void kelp_leader_destroy(struct kelp_leader *leader);
+
+/* Stand for election; address is where workers reach us. */
+kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Report registrations from now on, beginning with those that are there. */
+kelp_status kelp_leader_watch_shards(struct kelp_leader *leader,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Leadership ends: results that are under way are not reported any more. */
+void kelp_leader_step_down(struct kelp_leader *leader);
+
+/* Each answers once by its callback; an answer with an error may be tried again. Errors of the
+ * calls themselves: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY; there is no answer then. */
+kelp_status kelp_leader_read(struct kelp_leader *leader) KELP_MUST_USE;
+kelp_status kelp_leader_read_map(struct kelp_leader *leader) KELP_MUST_USE;
+kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan) KELP_MUST_USE;
+kelp_status kelp_leader_write_map(struct kelp_leader *leader,
+                                  const struct kelp_map *map) KELP_MUST_USE;
+/* Tried until it succeeds or a newer one replaces it. */
+void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state);
+/* Now and then: tries the state again. */
+void kelp_leader_tick(struct kelp_leader *leader, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,199 @@
+/*
+ * kelp-coordinator: membership, lane assignment and the partition map of one job. One leads, any
+ * number stand by.
+ */
+#include <curl/curl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/random_id.h"
+#include "common/rpc.h"
+#include "common/signals.h"
+#include "coordinator/coordinator.h"
+
+static const struct kelp_option options_table[] = {
+    {.name = "etcd",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "URL",
+     .default_text = "http://127.0.0.1:2379",
+     .help = "etcd; several addresses separated by commas"},
+    {.name = "job",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "NAME",
+     .required = true,
+     .help = "the job to coordinate; its specification is in etcd"},
+    {.name = "id",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "NAME",
+     .default_text = "coordinator-0",
+     .help = "name of this process, in logs and in kelp status"},
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "DIR",
+     .required = true,
+     .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
+    {.name = "listen",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "HOST:PORT",
+     .default_text = "127.0.0.1:0",
+     .help = "address to serve workers at; port 0 takes a free one"},
+    {.name = "log-level",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "LEVEL",
+     .default_text = "info",
+     .help = "error, warn, info, debug or trace"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp-coordinator",
+    .summary = "keeps a job's workers and shards together, or stands by to do so",
+    .examples = "kelp-coordinator --job etth1 --run runs/etth1\n"
+                "kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
+                "--run /shared/etth1 --listen 10.0.0.7:7000\n",
+    .options = options_table,
+    .option_count = KELP_ARRAY_COUNT(options_table),
+};
+
+static kelp_status check_options(const struct kelp_coordinator_options *options,
+                                 struct kelp_error *reterr)
+{
+    struct stat info;
+    if (!kelp_member_id_valid(options->job)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--job: '%s' is not 1 to %d letters, digits, '-', '_' or '.'",
+                         options->job, KELP_JOB_NAME_MAX);
+    }
+    if (!kelp_member_id_valid(options->id)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--id: '%s' is not 1 to %d letters, digits, '-', '_' or '.'", options->id,
+                         KELP_COORDINATOR_ID_MAX);
+    }
+    if (stat(options->run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options->run_folder);
+    }
+    return KELP_OK;
+}
+
+static kelp_status set_up(const struct kelp_options *given,
+                          struct kelp_coordinator_options *ret_options, struct kelp_error *reterr)
+{
+    enum kelp_log_level level = KELP_LOG_INFO;
+    struct kelp_coordinator_options options = {
+        .etcd = kelp_options_text(given, "etcd"),
+        .job = kelp_options_text(given, "job"),
+        .id = kelp_options_text(given, "id"),
+        .run_folder = kelp_options_text(given, "run"),
+        .listen = kelp_options_text(given, "listen"),
+    };
+    kelp_status status =
+        kelp_log_level_parse(kelp_options_text(given, "log-level"), &level, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "--log-level");
+        return status;
+    }
+    status = check_options(&options, reterr);
+    if (status == KELP_OK) {
+        status = kelp_random_id(&options.incarnation, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_log_init("coordinator", options.id, level, STDERR_FILENO);
+        *ret_options = options;
+    }
+    return status;
+}
+
+/* Signals are waited for before any other thread exists, and may come before there is anything to
+ * stop. */
+struct stopper {
+    pthread_mutex_t lock; /* guards what follows */
+    struct kelp_coordinator *coordinator;
+    bool stopped;
+};
+
+static void on_signal(int signal_number, void *user)
+{
+    struct stopper *stopper = user;
+    kelp_log_info("stopping signal=%d", signal_number);
+    (void)pthread_mutex_lock(&stopper->lock);
+    stopper->stopped = true;
+    if (stopper->coordinator != NULL) {
+        kelp_coordinator_stop(stopper->coordinator);
+    }
+    (void)pthread_mutex_unlock(&stopper->lock);
+}
+
+/* Signals go to coordinator from now on, one that came before too; NULL: nowhere. */
+static void set_stopped(struct stopper *stopper, struct kelp_coordinator *coordinator)
+{
+    (void)pthread_mutex_lock(&stopper->lock);
+    stopper->coordinator = coordinator;
+    if (stopper->stopped && coordinator != NULL) {
+        kelp_coordinator_stop(coordinator);
+    }
+    (void)pthread_mutex_unlock(&stopper->lock);
+}
+
+static int serve(const struct kelp_coordinator_options *options, struct stopper *stopper)
+{
+    struct kelp_coordinator *coordinator = NULL;
+    struct kelp_error error;
+    int exit_code = KELP_EXIT_FAILED;
+    kelp_status status = kelp_coordinator_create(options, &coordinator, &error);
+    if (status == KELP_OK) {
+        status = kelp_coordinator_open(coordinator, &error);
+    }
+    if (status == KELP_OK) {
+        set_stopped(stopper, coordinator);
+        exit_code = kelp_coordinator_run(coordinator);
+        set_stopped(stopper, NULL);
+    } else {
+        (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
+        exit_code =
+            kelp_status_group(status) == KELP_GROUP_CALLER ? KELP_EXIT_USAGE : KELP_EXIT_FAILED;
+    }
+    kelp_coordinator_destroy(coordinator);
+    return exit_code;
+}
+
+static int serve_with_signals(const struct kelp_coordinator_options *options)
+{
+    struct stopper stopper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct kelp_signals *signals = NULL;
+    struct kelp_error error;
+    if (kelp_signals_start(on_signal, &stopper, &signals, &error) != KELP_OK) {
+        (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
+        return KELP_EXIT_FAILED;
+    }
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    kelp_rpc_global_init();
+    int exit_code = serve(options, &stopper);
+    kelp_rpc_global_fini();
+    curl_global_cleanup();
+    kelp_signals_stop(signals);
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_coordinator_options options;
+    struct kelp_error error;
+    int exit_code = KELP_EXIT_OK;
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_code)) {
+        return exit_code;
+    }
+    if (set_up(given, &options, &error) != KELP_OK) {
+        (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
+        kelp_options_destroy(given);
+        return KELP_EXIT_USAGE;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    exit_code = serve_with_signals(&options);
+    kelp_options_destroy(given);
+    return exit_code;
+}

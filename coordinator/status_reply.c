@@ -1,0 +1,161 @@
+#include "coordinator/status_reply.h"
+
+#include <stdlib.h>
+
+#include "coordinator/wire_map.h"
+#include "proto/wire.h"
+
+/* The message with all that it points to. */
+struct reply {
+    Kelp__V1__StatusReply message;
+    struct kelp_wire_map map;
+    Kelp__V1__ControlWord word;
+    Kelp__V1__Record records[KELP_PART_COUNT];
+    Kelp__V1__ControlWord record_words[KELP_PART_COUNT];
+    Kelp__V1__WorkerStatus *workers;
+    Kelp__V1__WorkerStatus **worker_pointers;
+    Kelp__V1__ShardInfo *shards;
+    Kelp__V1__ShardInfo **shard_pointers;
+};
+
+static void reply_fini(struct reply *reply)
+{
+    kelp_wire_map_fini(&reply->map);
+    free(reply->workers);
+    free(reply->worker_pointers);
+    free(reply->shards);
+    free(reply->shard_pointers);
+}
+
+static uint64_t since(const struct kelp_coordinator *coordinator, uint64_t then_ms)
+{
+    return coordinator->now_ms > then_ms ? coordinator->now_ms - then_ms : 0;
+}
+
+static void fill_workers(struct kelp_coordinator *coordinator, struct reply *reply)
+{
+    const struct kelp_membership *membership = &coordinator->membership;
+    size_t count = 0;
+    for (uint32_t i = 0; i < membership->count; i++) {
+        struct kelp_member *member = &membership->members[i];
+        if (member->kind != KELP_MEMBER_WORKER) {
+            continue;
+        }
+        Kelp__V1__WorkerStatus *worker = &reply->workers[count];
+        struct kelp_lane_range lanes = kelp_assignment_of(&membership->assignment, member->key);
+        kelp__v1__worker_status__init(worker);
+        worker->id = member->id;
+        worker->incarnation = member->incarnation;
+        worker->lane_first = lanes.first;
+        worker->lane_count = lanes.count;
+        worker->lanes_computed = member->lanes_computed;
+        worker->age_ms = since(coordinator, member->joined_ms);
+        worker->silent_ms = since(coordinator, member->heard_ms);
+        worker->trouble = member->trouble;
+        reply->worker_pointers[count++] = worker;
+    }
+    reply->message.n_workers = count;
+    reply->message.workers = reply->worker_pointers;
+}
+
+static uint64_t shard_silence(const struct kelp_coordinator *coordinator,
+                              const struct kelp_placement_shard *shard)
+{
+    const struct kelp_membership *membership = &coordinator->membership;
+    for (uint32_t i = 0; i < membership->count; i++) {
+        const struct kelp_member *member = &membership->members[i];
+        if (member->kind == KELP_MEMBER_SHARD &&
+            kelp_map_compare_ids(member->id, shard->at.id) == 0) {
+            return since(coordinator, member->heard_ms);
+        }
+    }
+    return since(coordinator, shard->changed_ms);
+}
+
+static void fill_shards(struct kelp_coordinator *coordinator, struct reply *reply)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        struct kelp_placement_shard *from = &placement->shards[i];
+        Kelp__V1__ShardInfo *shard = &reply->shards[i];
+        int32_t index = kelp_map_find(&placement->map, from->at.id);
+        kelp__v1__shard_info__init(shard);
+        shard->shard = from->at.id;
+        shard->incarnation = from->at.incarnation;
+        shard->address = from->at.address;
+        shard->partitions = index < 0 ? 0 : kelp_map_load(&placement->map, (uint32_t)index);
+        shard->connected = from->connected;
+        shard->silent_ms = shard_silence(coordinator, from);
+        reply->shard_pointers[i] = shard;
+    }
+    reply->message.n_shards = placement->shard_count;
+    reply->message.shards = reply->shard_pointers;
+}
+
+static void fill_progress(struct kelp_coordinator *coordinator, struct reply *reply)
+{
+    const struct kelp_progress *progress = &coordinator->progress;
+    Kelp__V1__StatusReply *message = &reply->message;
+    Kelp__V1__Record **targets[KELP_PART_COUNT] = {
+        [KELP_PART_TRAIN] = &message->latest_train,
+        [KELP_PART_VAL] = &message->latest_val,
+        [KELP_PART_TEST] = &message->latest_test,
+    };
+    if (progress->word_known) {
+        kelp_wire_from_word(&progress->word, &reply->word);
+        message->word = &reply->word;
+    }
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        if (progress->known[part]) {
+            kelp_wire_from_record(&progress->latest[part], &reply->records[part],
+                                  &reply->record_words[part]);
+            *targets[part] = &reply->records[part];
+        }
+    }
+    message->epoch_loss = progress->epoch_loss;
+    message->digest = (char *)progress->digest; /* only read by the encoder */
+    message->digest_step = progress->digest_step;
+    message->epochs = coordinator->job->train.epochs;
+    if (coordinator->plan_state != KELP_PLAN_NONE) {
+        message->total_steps = kelp_control_total_steps(coordinator->job, &coordinator->plan);
+        message->steps_per_epoch =
+            kelp_control_steps_per_epoch(coordinator->job, &coordinator->plan);
+    }
+}
+
+kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
+                              struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    struct reply reply = {.map = {.shards = NULL}};
+    Kelp__V1__StatusReply *message = &reply.message;
+    size_t workers = (size_t)coordinator->membership.count + 1;
+    size_t shards = (size_t)placement->shard_count + 1;
+    kelp__v1__status_reply__init(message);
+    reply.workers = calloc(workers, sizeof(*reply.workers));
+    reply.worker_pointers = calloc(workers, sizeof(struct Kelp__V1__WorkerStatus *));
+    reply.shards = calloc(shards, sizeof(*reply.shards));
+    reply.shard_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
+    kelp_status status = KELP_OK;
+    if (reply.workers == NULL || reply.worker_pointers == NULL || reply.shards == NULL ||
+        reply.shard_pointers == NULL ||
+        kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
+    }
+    if (status == KELP_OK) {
+        message->job = (char *)coordinator->options.job;   /* only read by the encoder */
+        message->leader = (char *)coordinator->options.id; /* only read by the encoder */
+        message->state = (char *)kelp_placement_state_text(placement->state);
+        message->reason = (char *)placement->reason;
+        message->generation = placement->map.generation;
+        message->map = placement->map.generation == 0 ? NULL : &reply.map.message;
+        message->worker_losses = coordinator->membership.losses[KELP_MEMBER_WORKER];
+        message->shard_losses = coordinator->shard_losses;
+        fill_progress(coordinator, &reply);
+        fill_workers(coordinator, &reply);
+        fill_shards(coordinator, &reply);
+        status = kelp_wire_encode(&message->base, ret_answer, reterr);
+    }
+    reply_fini(&reply);
+    return status;
+}
