@@ -1,0 +1,251 @@
+/* The graph: what does not fit is named with layer and shapes, before anything is allocated. That
+ * gradients are right is tests/property/test_gradients.c. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "worker/graph.h"
+
+static struct kelp_device *device;
+static struct kelp_stream *stream;
+static struct kelp_graph *graph;
+static struct kelp_error error;
+
+static void setup(void)
+{
+    error = (struct kelp_error){KELP_OK, ""};
+    ck_assert_int_eq(kelp_device_cpu_create(1, &device, &error), KELP_OK);
+    ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    graph = kelp_graph_create(stream, 4);
+    ck_assert_ptr_nonnull(graph);
+}
+
+static void teardown(void)
+{
+    kelp_graph_destroy(graph);
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+}
+
+static uint32_t input(uint64_t rows, uint64_t columns)
+{
+    const struct kelp_shape shape = {.rank = 2, .dims = {rows, columns}};
+    return kelp_graph_input(graph, "input", &shape);
+}
+
+static uint32_t matrix(const char *name, uint64_t rows, uint64_t columns)
+{
+    const struct kelp_shape shape = {.rank = 2, .dims = {rows, columns}};
+    return kelp_graph_parameter(graph, name, &shape, 0.5f);
+}
+
+static uint32_t vector(const char *name, uint64_t length)
+{
+    const struct kelp_shape shape = {.rank = 1, .dims = {length}};
+    return kelp_graph_parameter(graph, name, &shape, 0.5f);
+}
+
+static uint32_t linear(uint32_t x, uint64_t out, uint64_t in)
+{
+    const uint32_t weight = matrix("fc.weight", out, in); /* declared first */
+    return kelp_graph_linear(graph, "fc", x, weight, vector("fc.bias", out));
+}
+
+/* Finishing fails with this status, and the text holds these words. */
+static void expect_failure(uint32_t output, uint64_t rows, uint64_t columns, kelp_status status,
+                           const char *first, const char *second)
+{
+    const struct kelp_shape target = {.rank = 2, .dims = {rows, columns}};
+    ck_assert_int_eq(kelp_graph_finish(graph, output, &target, KELP_LOSS_MSE, &error), status);
+    ck_assert_msg(strstr(error.text, first) != NULL, "%s", error.text);
+    ck_assert_msg(strstr(error.text, second) != NULL, "%s", error.text);
+}
+
+/* The error of a weight that does not fit names layer, wanted and found shape. */
+START_TEST(test_weight_shape)
+{
+    const uint32_t output = linear(input(3, 5), 7, 6);
+    ck_assert_uint_eq(output, KELP_GRAPH_NONE);
+    expect_failure(output, 3, 7, KELP_ERR_INVALID, "layer fc", "must be [7, 5], but is [7, 6]");
+}
+END_TEST
+
+START_TEST(test_bias_shape)
+{
+    const uint32_t x = input(3, 5);
+    const uint32_t output =
+        kelp_graph_linear(graph, "fc", x, matrix("fc.weight", 7, 5), vector("fc.bias", 6));
+    expect_failure(output, 3, 7, KELP_ERR_INVALID, "layer fc", "must be [7], but is [6]");
+}
+END_TEST
+
+START_TEST(test_sum_shape)
+{
+    const uint32_t x = input(3, 5);
+    const uint32_t output = kelp_graph_add(graph, "sum", x, linear(x, 4, 5));
+    expect_failure(output, 3, 4, KELP_ERR_INVALID, "layer sum", "must be [3, 5], but is [3, 4]");
+}
+END_TEST
+
+START_TEST(test_group_shapes)
+{
+    const uint32_t x = input(2, 5);
+    const uint32_t weights[] = {matrix("w0", 4, 5), matrix("w1", 6, 5)};
+    const uint32_t biases[] = {vector("b0", 4), vector("b1", 6)};
+    const uint32_t output = kelp_graph_linear_grouped(graph, "grouped", x, weights, biases, 2);
+    expect_failure(output, 2, 4, KELP_ERR_INVALID, "layer grouped",
+                   "must be [4, 5], but is [6, 5]");
+}
+END_TEST
+
+START_TEST(test_group_count)
+{
+    const uint32_t x = input(3, 5);
+    const uint32_t weights[] = {matrix("w0", 4, 5), matrix("w1", 4, 5)};
+    const uint32_t biases[] = {vector("b0", 4), vector("b1", 4)};
+    const uint32_t output = kelp_graph_linear_grouped(graph, "grouped", x, weights, biases, 2);
+    expect_failure(output, 3, 4, KELP_ERR_INVALID, "layer grouped",
+                   "must be [2, 5], but is [3, 5]");
+}
+END_TEST
+
+START_TEST(test_even_kernel)
+{
+    const uint32_t output = kelp_graph_moving_average(graph, "average", input(3, 5), 4);
+    expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer average", "kernel size 4");
+}
+END_TEST
+
+START_TEST(test_target_shape)
+{
+    expect_failure(linear(input(3, 5), 4, 5), 3, 6, KELP_ERR_INVALID, "[3, 4]", "[3, 6]");
+}
+END_TEST
+
+/* A dimension of zero, and one whose elements cannot be counted. */
+START_TEST(test_impossible_shapes)
+{
+    if (_i == 0) {
+        expect_failure(input(0, 5), 0, 5, KELP_ERR_INVALID, "layer input", "[0, 5]");
+    } else {
+        expect_failure(input(UINT64_MAX, 5), 3, 5, KELP_ERR_INVALID, "layer input",
+                       "18446744073709551615");
+    }
+}
+END_TEST
+
+/* Too many rows for one operator call, and too much memory, are limits and not crashes. */
+START_TEST(test_limits)
+{
+    const uint64_t rows = _i == 0 ? UINT64_C(1) << 31 : UINT64_C(1) << 28;
+    const uint32_t x = input(rows, 8);
+    const uint32_t output = linear(x, 1u << 20, 8);
+    expect_failure(output, rows, 1u << 20, KELP_ERR_LIMIT, _i == 0 ? "layer" : "too large", "4");
+}
+END_TEST
+
+START_TEST(test_unused_parameter)
+{
+    const uint32_t x = input(3, 5);
+    (void)vector("left_over", 3);
+    expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "left_over", "no part");
+}
+END_TEST
+
+START_TEST(test_parameter_is_no_operand)
+{
+    const uint32_t w = matrix("w", 3, 5);
+    (void)input(3, 5);
+    expect_failure(kelp_graph_relu(graph, "relu", w), 3, 5, KELP_ERR_INVALID, "layer relu", "w");
+}
+END_TEST
+
+START_TEST(test_no_parameters)
+{
+    expect_failure(kelp_graph_relu(graph, "relu", input(3, 5)), 3, 5, KELP_ERR_INVALID,
+                   "depends on no parameter", "");
+}
+END_TEST
+
+START_TEST(test_two_inputs)
+{
+    (void)input(3, 5);
+    expect_failure(input(3, 5), 3, 5, KELP_ERR_INVALID, "an input already", "");
+}
+END_TEST
+
+/* The first failure is the one that is told. */
+START_TEST(test_first_failure)
+{
+    const uint32_t bad = kelp_graph_moving_average(graph, "first", input(3, 5), 2);
+    ck_assert_uint_eq(kelp_graph_relu(graph, "second", bad), KELP_GRAPH_NONE);
+    ck_assert_ptr_null(kelp_graph_shape(graph, bad));
+    expect_failure(bad, 3, 5, KELP_ERR_INVALID, "layer first", "");
+}
+END_TEST
+
+/* More samples than planned are refused; what fits runs. */
+START_TEST(test_batch_limit)
+{
+    const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
+    const uint32_t output = linear(input(3, 5), 4, 5);
+    ck_assert_int_eq(kelp_graph_finish(graph, output, &target, KELP_LOSS_MSE, &error), KELP_OK);
+    ck_assert_uint_ge(kelp_graph_memory(graph), 4 * 3 * 4 * sizeof(float));
+    float weight[20] = {0}, bias[4] = {1, 2, 3, 4}, samples[5 * 15] = {0}, result[5 * 12];
+    kelp_graph_bind(graph, 0, weight, NULL);
+    kelp_graph_bind(graph, 1, bias, NULL);
+    struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_FORWARD, .input = samples, .count = 4, .output = result};
+    ck_assert_int_eq(kelp_graph_run(graph, &run, &error), KELP_OK);
+    for (uint32_t i = 0; i < 4 * 12; i++) {
+        ck_assert_float_eq(result[i], bias[i % 4]);
+    }
+    run.count = 5;
+    ck_assert_int_eq(kelp_graph_run(graph, &run, &error), KELP_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(error.text, "5 samples"));
+}
+END_TEST
+
+START_TEST(test_shape_text)
+{
+    char text[64];
+    struct kelp_shape shape = {.rank = 3, .dims = {1, 20, 300}};
+    kelp_shape_print(&shape, text, sizeof(text));
+    ck_assert_str_eq(text, "[1, 20, 300]");
+    kelp_shape_print(&shape, text, 7);
+    ck_assert_str_eq(text, "[1, 20");
+    shape.rank = 0;
+    kelp_shape_print(&shape, text, sizeof(text));
+    ck_assert_str_eq(text, "[]");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("graph");
+    TCase *tcase = tcase_create("graph");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_weight_shape);
+    tcase_add_test(tcase, test_bias_shape);
+    tcase_add_test(tcase, test_sum_shape);
+    tcase_add_test(tcase, test_group_shapes);
+    tcase_add_test(tcase, test_group_count);
+    tcase_add_test(tcase, test_even_kernel);
+    tcase_add_test(tcase, test_target_shape);
+    tcase_add_loop_test(tcase, test_impossible_shapes, 0, 2);
+    tcase_add_loop_test(tcase, test_limits, 0, 2);
+    tcase_add_test(tcase, test_unused_parameter);
+    tcase_add_test(tcase, test_parameter_is_no_operand);
+    tcase_add_test(tcase, test_no_parameters);
+    tcase_add_test(tcase, test_two_inputs);
+    tcase_add_test(tcase, test_first_failure);
+    tcase_add_test(tcase, test_batch_limit);
+    tcase_add_test(tcase, test_shape_text);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

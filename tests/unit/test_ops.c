@@ -1,0 +1,471 @@
+/* The CPU device: every operator against the plainest possible loop, on awkward sizes; every
+ * instruction set and alignment to the same bits; the compute kind. */
+#include <check.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/philox.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/device.h"
+
+#define ROOM 6000 /* floats of each buffer */
+
+/* 0, 1, block - 1, block, block + 1, prime, of the blocks of 8, 16 and 32. */
+static const uint32_t sizes[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 61, 64, 67};
+
+static struct kelp_device *device;
+static struct kelp_stream *stream;
+static float *a, *b, *c, *d, *expected, *workspace;
+
+static float *random_floats(uint32_t use)
+{
+    float *values = malloc(ROOM * sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    for (uint32_t i = 0; i < ROOM; i++) {
+        uint32_t words[4];
+        kelp_philox(3, KELP_PHILOX_TEST, use, i, words);
+        values[i] = 2.0f * kelp_philox_float(words[0]) - 1.0f;
+    }
+    return values;
+}
+
+static void setup(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_int_eq(kelp_device_cpu_create(1, &device, &error), KELP_OK);
+    ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    a = random_floats(1);
+    b = random_floats(2);
+    c = random_floats(3);
+    d = random_floats(4);
+    expected = random_floats(5);
+    workspace = random_floats(6);
+}
+
+static void teardown(void)
+{
+    float *buffers[] = {a, b, c, d, expected, workspace};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(buffers); i++) {
+        free(buffers[i]);
+    }
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+}
+
+static void expect_near(const float *values, const float *wanted, uint64_t count, const char *what,
+                        int size)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_msg(fabsf(values[i] - wanted[i]) <= 1e-5f + 1e-5f * fabsf(wanted[i]),
+                      "%s, size %d, element %llu: %g, not %g", what, size, (unsigned long long)i,
+                      (double)values[i], (double)wanted[i]);
+    }
+}
+
+/* Products with each pair of transposes, written over and added to, between rows that do not touch.
+ */
+START_TEST(test_matmul)
+{
+    const uint32_t m = sizes[_i], n = sizes[(_i * 5 + 3) % (int)KELP_ARRAY_COUNT(sizes)];
+    const uint32_t k = sizes[(_i * 3 + 7) % (int)KELP_ARRAY_COUNT(sizes)];
+    for (uint32_t way = 0; way < 8; way++) {
+        const bool ta = (way & 1) != 0, tb = (way & 2) != 0;
+        const struct kelp_matmul matmul = {.transpose_a = ta,
+                                           .transpose_b = tb,
+                                           .m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .a = a,
+                                           .lda = (ta ? m : k) + 2,
+                                           .b = b,
+                                           .ldb = (tb ? k : n) + 1,
+                                           .c = c,
+                                           .ldc = n + 3,
+                                           .write = way < 4 ? KELP_OVERWRITE : KELP_ACCUMULATE};
+        memcpy(expected, c, ROOM * sizeof(float));
+        for (uint32_t i = 0; i < m; i++) {
+            for (uint32_t j = 0; j < n; j++) {
+                double sum = way < 4 ? 0.0 : (double)c[i * matmul.ldc + j];
+                for (uint32_t l = 0; l < k; l++) {
+                    sum += (double)a[ta ? l * matmul.lda + i : i * matmul.lda + l] *
+                           (double)b[tb ? j * matmul.ldb + l : l * matmul.ldb + j];
+                }
+                expected[i * matmul.ldc + j] = (float)sum;
+            }
+        }
+        stream->table->matmul(stream, &matmul);
+        ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
+        expect_near(c, expected, ROOM, "matmul", (int)m);
+    }
+}
+END_TEST
+
+/* A result that was NaN before is gone after writing over it. */
+START_TEST(test_matmul_overwrites_nan)
+{
+    for (uint32_t k = 0; k < 3; k++) {
+        const struct kelp_matmul matmul = {
+            .m = 3, .n = 5, .k = k, .a = a, .lda = k, .b = b, .ldb = 5, .c = c, .ldc = 5};
+        for (uint32_t i = 0; i < 15; i++) {
+            c[i] = NAN;
+        }
+        stream->table->matmul(stream, &matmul);
+        for (uint32_t i = 0; i < 15; i++) {
+            ck_assert(!isnan(c[i]));
+        }
+    }
+}
+END_TEST
+
+/* Sizes that OpenBLAS cannot take are an error of the stream, once, and not a crash. */
+START_TEST(test_matmul_too_large)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    const struct kelp_matmul matmul = {.m = 1,
+                                       .n = 1,
+                                       .k = 1,
+                                       .a = a,
+                                       .lda = (uint64_t)INT_MAX + 1,
+                                       .b = b,
+                                       .ldb = 1,
+                                       .c = c,
+                                       .ldc = 1};
+    stream->table->matmul(stream, &matmul);
+    ck_assert_int_eq(stream->table->wait(stream, &error), KELP_ERR_DEVICE);
+    ck_assert_ptr_nonnull(strstr(error.text, "matrix product"));
+    ck_assert_int_eq(stream->table->wait(stream, &error), KELP_OK);
+}
+END_TEST
+
+START_TEST(test_bias)
+{
+    const uint32_t columns = sizes[_i], rows = sizes[(_i * 3 + 2) % (int)KELP_ARRAY_COUNT(sizes)];
+    struct kelp_bias bias = {
+        .matrix = a, .ld = columns + 5, .rows = rows, .columns = columns, .bias = b};
+    memcpy(expected, a, ROOM * sizeof(float));
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t col = 0; col < columns; col++) {
+            expected[r * bias.ld + col] = a[r * bias.ld + col] + b[col];
+        }
+    }
+    stream->table->bias_add(stream, &bias);
+    ck_assert_mem_eq(a, expected, ROOM * sizeof(float));
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        bias.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
+        memcpy(expected, b, ROOM * sizeof(float));
+        for (uint32_t col = 0; col < columns; col++) {
+            float sum = 0.0f;
+            for (uint32_t r = 0; r < rows; r++) {
+                sum = sum + a[r * bias.ld + col];
+            }
+            expected[col] = accumulate == 1 ? b[col] + sum : sum;
+        }
+        stream->table->bias_gradient(stream, &bias);
+        ck_assert_mem_eq(b, expected, ROOM * sizeof(float));
+    }
+}
+END_TEST
+
+START_TEST(test_elementwise)
+{
+    const uint64_t count = sizes[_i];
+    const struct kelp_device_table *table = stream->table;
+    a[3] = 0.0f;
+    for (uint64_t i = 0; i < count; i++) {
+        c[i] = a[i] + b[i];
+    }
+    table->add(stream, d, a, b, count);
+    ck_assert_mem_eq(d, c, count * sizeof(float));
+    for (uint64_t i = 0; i < count; i++) {
+        c[i] = a[i] - b[i];
+    }
+    table->subtract(stream, d, a, b, count);
+    ck_assert_mem_eq(d, c, count * sizeof(float));
+    for (uint64_t i = 0; i < count; i++) {
+        const float product = 0.3f * a[i];
+        c[i] = d[i] + product;
+    }
+    table->axpy(stream, d, 0.3f, a, count);
+    ck_assert_mem_eq(d, c, count * sizeof(float));
+    for (uint64_t i = 0; i < count; i++) {
+        c[i] = a[i] > 0.0f ? a[i] : 0.0f;
+        expected[i] = a[i] > 0.0f ? b[i] : 0.0f;
+        workspace[i] = d[i] + expected[i];
+    }
+    table->relu_gradient(stream, d, c, b, count, KELP_ACCUMULATE);
+    ck_assert_mem_eq(d, workspace, count * sizeof(float));
+    table->relu(stream, a, a, count);
+    ck_assert_mem_eq(a, c, count * sizeof(float));
+    table->relu_gradient(stream, b, a, b, count, KELP_OVERWRITE);
+    ck_assert_mem_eq(b, expected, count * sizeof(float));
+    const float behind = d[count];
+    table->fill(stream, d, 2.5f, count);
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_float_eq(d[i], 2.5f);
+    }
+    ck_assert_float_eq(d[count], behind);
+}
+END_TEST
+
+/* What is not a number does not become one. */
+START_TEST(test_nan_stays)
+{
+    const float scale = 1.0f;
+    double sums[2];
+    a[0] = NAN;
+    a[1] = INFINITY;
+    stream->table->relu(stream, b, a, 2);
+    ck_assert_float_nan(b[0]);
+    ck_assert_float_infinite(b[1]);
+    for (int absolute = 0; absolute < 2; absolute++) {
+        const struct kelp_loss loss = {.output = a,
+                                       .target = d,
+                                       .samples = 1,
+                                       .elements = 2,
+                                       .absolute = absolute == 1,
+                                       .gradient_scale = &scale,
+                                       .gradient = c,
+                                       .sums = sums};
+        stream->table->loss(stream, &loss);
+        ck_assert_float_nan(c[0]);
+        ck_assert_double_nan(sums[0]);
+        ck_assert_double_nan(sums[1]);
+    }
+}
+END_TEST
+
+static double replicated(const float *row, int64_t at, uint32_t length)
+{
+    return (double)row[at < 0 ? 0 : (at >= length ? length - 1 : at)];
+}
+
+/* The average and its gradient, kernels shorter and longer than the row. */
+START_TEST(test_moving_average)
+{
+    const uint32_t length = sizes[_i], rows = 3;
+    for (uint32_t width = 1; width < 30; width += 4) {
+        struct kelp_moving_average average = {.x = a,
+                                              .y = c,
+                                              .rows = rows,
+                                              .length = length,
+                                              .kernel_size = width,
+                                              .workspace = workspace};
+        const int64_t half = (width - 1) / 2;
+        const uint64_t count = (uint64_t)rows * length;
+        ck_assert_uint_le(kelp_moving_average_workspace(length, width), ROOM);
+        double gradient[3 * 67] = {0};
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t t = 0; t < length; t++) {
+                double sum = 0.0;
+                for (int64_t at = (int64_t)t - half; at <= (int64_t)t + half; at++) {
+                    sum += replicated(a + r * length, at, length);
+                    const int64_t from = at < 0 ? 0 : (at >= length ? length - 1 : at);
+                    gradient[r * length + (uint32_t)from] += (double)a[r * length + t] / width;
+                }
+                expected[r * length + t] = (float)(sum / width);
+            }
+        }
+        stream->table->moving_average(stream, &average);
+        expect_near(c, expected, count, "moving average", (int)length);
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            average.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
+            for (uint64_t i = 0; i < count; i++) {
+                expected[i] = (float)(gradient[i] + (accumulate == 1 ? (double)c[i] : 0.0));
+            }
+            stream->table->moving_average_gradient(stream, &average);
+            expect_near(c, expected, count, "its gradient", (int)length);
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_transpose)
+{
+    const uint32_t rows = sizes[_i], columns = sizes[(_i * 5 + 4) % (int)KELP_ARRAY_COUNT(sizes)];
+    const uint32_t batch = rows * columns > 1000 ? 1 : 3;
+    struct kelp_transpose transpose = {
+        .x = a, .y = c, .batch = batch, .rows = rows, .columns = columns};
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        transpose.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
+        memcpy(expected, c, ROOM * sizeof(float));
+        for (uint32_t m = 0; m < batch; m++) {
+            for (uint32_t r = 0; r < rows; r++) {
+                for (uint32_t col = 0; col < columns; col++) {
+                    const uint32_t to = (m * columns + col) * rows + r;
+                    const float value = a[(m * rows + r) * columns + col];
+                    expected[to] = accumulate == 1 ? c[to] + value : value;
+                }
+            }
+        }
+        stream->table->transpose(stream, &transpose);
+        ck_assert_mem_eq(c, expected, ROOM * sizeof(float));
+    }
+}
+END_TEST
+
+START_TEST(test_loss)
+{
+    const uint32_t samples = 3;
+    const uint64_t elements = sizes[_i];
+    const float scale = 0.25f;
+    double sums[6] = {-1, -1, -1, -1, -1, -1};
+    a[0] = b[0]; /* a difference of zero */
+    for (int absolute = 0; absolute < 2; absolute++) {
+        struct kelp_loss loss = {.output = a,
+                                 .target = b,
+                                 .samples = samples,
+                                 .elements = elements,
+                                 .absolute = absolute == 1,
+                                 .gradient_scale = &scale,
+                                 .gradient = c,
+                                 .sums = sums};
+        stream->table->loss(stream, &loss);
+        for (uint32_t s = 0; s < samples; s++) {
+            double squared = 0.0, magnitude = 0.0;
+            for (uint64_t i = s * elements; i < (s + 1) * elements; i++) {
+                const float difference = a[i] - b[i];
+                const float sign = (float)(difference > 0.0f) - (float)(difference < 0.0f);
+                squared += (double)difference * (double)difference;
+                magnitude += fabs((double)difference);
+                ck_assert_float_eq(c[i], scale * (absolute == 1 ? sign : difference));
+            }
+            ck_assert_double_eq_tol(sums[2 * s], squared, 1e-12);
+            ck_assert_double_eq_tol(sums[2 * s + 1], magnitude, 1e-12);
+        }
+        /* Without a gradient the sums are the same. */
+        double again[6];
+        loss.gradient = NULL;
+        loss.gradient_scale = NULL;
+        loss.sums = again;
+        stream->table->loss(stream, &loss);
+        ck_assert_mem_eq(sums, again, sizeof(sums));
+    }
+}
+END_TEST
+
+/* All loops of one variant, one after the other, into `result`. */
+static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, uint32_t size,
+                      float *result, double *sums)
+{
+    float *x = calloc(4 * ROOM, sizeof(*x));
+    ck_assert_ptr_nonnull(x);
+    float *y = x + ROOM + shift, *z = x + 2 * ROOM + shift, *space = x + 3 * ROOM + shift;
+    const uint32_t rows = 5, count = rows * size;
+    memcpy(x + shift, a, count * sizeof(float));
+    memcpy(y, b, count * sizeof(float));
+    loops->add(z, x + shift, y, count);
+    loops->axpy(z, 0.7f, y, count);
+    loops->subtract(z, z, x + shift, count);
+    const struct kelp_bias bias = {
+        .matrix = z, .ld = size, .rows = rows, .columns = size, .bias = y};
+    loops->bias_add(&bias);
+    loops->relu(x + shift, z, count);
+    loops->relu_gradient(z, x + shift, z, count, KELP_ACCUMULATE);
+    loops->bias_gradient(&bias);
+    const struct kelp_moving_average average = {.x = z,
+                                                .y = x + shift,
+                                                .rows = rows,
+                                                .length = size,
+                                                .kernel_size = 13,
+                                                .workspace = space,
+                                                .write = KELP_ACCUMULATE};
+    if (size != 0) {
+        loops->moving_average_gradient(&average);
+        loops->moving_average(&average);
+    }
+    const struct kelp_transpose transpose = {
+        .x = x + shift, .y = z, .batch = 1, .rows = rows, .columns = size};
+    loops->transpose(&transpose);
+    const float scale = 0.3f;
+    const struct kelp_loss loss = {.output = x + shift,
+                                   .target = z,
+                                   .samples = rows,
+                                   .elements = size,
+                                   .gradient_scale = &scale,
+                                   .gradient = y,
+                                   .sums = sums};
+    loops->loss(&loss);
+    memcpy(result, y, count * sizeof(float));
+    free(x);
+    return count * sizeof(float);
+}
+
+/* Every instruction set gives the same bits, wherever the buffers begin. */
+START_TEST(test_variants_agree)
+{
+    static float first[ROOM], other[ROOM];
+    double first_sums[10] = {0}, other_sums[10] = {0};
+    const size_t bytes =
+        run_all(kelp__loops_variant(0)->operators, 0, sizes[_i], first, first_sums);
+    const struct kelp_loops *variant;
+    for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
+        for (uint32_t shift = 0; shift < 9; shift += 3) {
+            (void)run_all(variant->operators, shift, sizes[_i], other, other_sums);
+            ck_assert_msg(memcmp(first, other, bytes) == 0, "%s, shift %u", variant->name, shift);
+            ck_assert_mem_eq(first_sums, other_sums, sizeof(first_sums));
+        }
+    }
+}
+END_TEST
+
+/* The kind names what decides the bits; the answer is the same every time and on another stream. */
+START_TEST(test_compute_kind)
+{
+    char kind[KELP_COMPUTE_KIND_SIZE], again[KELP_COMPUTE_KIND_SIZE];
+    uint64_t answer = 0, answer_again = 1;
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_int_eq(kelp_compute_kind(device, kind, &answer, &error), KELP_OK);
+    ck_assert_int_eq(kelp_compute_kind(device, again, &answer_again, &error), KELP_OK);
+    ck_assert_str_eq(kind, again);
+    ck_assert_uint_eq(answer, answer_again);
+    ck_assert_uint_ne(answer, 0);
+    ck_assert_ptr_nonnull(strstr(kind, "openblas-"));
+    ck_assert_ptr_nonnull(strstr(kind, "threads=1"));
+    ck_assert_ptr_nonnull(strstr(kind, kelp__loops()->name));
+}
+END_TEST
+
+START_TEST(test_device_memory)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    void *memory = NULL;
+    ck_assert_int_eq(device->table->alloc(device, 3, &memory, &error), KELP_OK);
+    ck_assert_uint_eq((uintptr_t)memory % KELP_DEVICE_ALIGN, 0);
+    device->table->free(device, memory);
+    device->table->free(device, NULL);
+    ck_assert_int_eq(device->table->alloc(device, SIZE_MAX, &memory, &error), KELP_ERR_NO_MEMORY);
+    struct kelp_device *other = NULL;
+    ck_assert_int_eq(kelp_device_cpu_create(0, &other, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_null(other);
+}
+END_TEST
+
+int main(void)
+{
+    const int size_count = (int)KELP_ARRAY_COUNT(sizes);
+    Suite *suite = suite_create("ops");
+    TCase *tcase = tcase_create("ops");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_matmul, 0, size_count);
+    tcase_add_test(tcase, test_matmul_overwrites_nan);
+    tcase_add_test(tcase, test_matmul_too_large);
+    tcase_add_loop_test(tcase, test_bias, 0, size_count);
+    tcase_add_loop_test(tcase, test_elementwise, 0, size_count);
+    tcase_add_test(tcase, test_nan_stays);
+    tcase_add_loop_test(tcase, test_moving_average, 0, size_count);
+    tcase_add_loop_test(tcase, test_transpose, 0, size_count);
+    tcase_add_loop_test(tcase, test_loss, 0, size_count);
+    tcase_add_loop_test(tcase, test_variants_agree, 0, size_count);
+    tcase_add_test(tcase, test_compute_kind);
+    tcase_add_test(tcase, test_device_memory);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
