@@ -30,7 +30,8 @@ static kelp_status item_bytes(const struct kelp_safetensors_item *item, uint64_t
                          KELP_SAFETENSORS_RANK_MAX);
     }
     for (uint32_t i = 0; i < item->rank; i++) {
-        if (__builtin_mul_overflow(bytes, item->shape[i], &bytes) || bytes > KELP_JSON_INTEGER_MAX) {
+        if (__builtin_mul_overflow(bytes, item->shape[i], &bytes) ||
+            bytes > KELP_JSON_INTEGER_MAX) {
             return kelp_fail(reterr, KELP_ERR_LIMIT, "tensor %.127s: too many elements",
                              item->name);
         }

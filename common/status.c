@@ -54,6 +54,17 @@ bool kelp_status_known(int status)
     return status == KELP_OK || strcmp(kelp_status_name(status), "UNKNOWN") != 0;
 }
 
+/* What an error repeats of its input may hold anything; the error stays one printable line. */
+static void make_one_line(char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == 0x7f) {
+            *text = ' ';
+        }
+    }
+}
+
 kelp_status kelp_fail(struct kelp_error *reterr, kelp_status status, const char *format, ...)
 {
     if (reterr) {
@@ -62,6 +73,7 @@ kelp_status kelp_fail(struct kelp_error *reterr, kelp_status status, const char 
         reterr->status = status;
         (void)vsnprintf(reterr->text, sizeof(reterr->text), format, args); /* truncation allowed */
         va_end(args);
+        make_one_line(reterr->text);
     }
     return status;
 }
@@ -82,4 +94,5 @@ void kelp_error_prefix(struct kelp_error *reterr, const char *format, ...)
     size_t used = strnlen(prefix, sizeof(prefix) - 3);
     memcpy(reterr->text, prefix, used);
     (void)snprintf(reterr->text + used, sizeof(reterr->text) - used, ": %s", text);
+    make_one_line(reterr->text);
 }

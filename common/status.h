@@ -55,7 +55,8 @@ enum kelp_status_group {
     KELP_GROUP_RESOURCE, /* shed load or stop */
 };
 
-/* Human text for one failure. Truncation is allowed; always NUL-terminated. */
+/* Human text for one failure: one line. Truncation is allowed; always NUL-terminated. Control
+ * characters that it repeats from its input have become blanks. */
 struct kelp_error {
     kelp_status status;
     char text[512];
