@@ -75,7 +75,8 @@ struct kelp_etcd_operation {
     int64_t lease;
 };
 /*
- * *ret_succeeded says whether it was applied; *ret_revision is the store's revision then.
+ * *ret_succeeded says whether it was applied; *ret_revision (may be NULL) is the store's revision
+ * then.
  *
  * nonce_key   makes a lost answer harmless: a key that the transaction puts, with a value that
  *             nobody else ever puts and that this caller puts once (a nonce in it, for example).

@@ -206,7 +206,9 @@ static kelp_status run_transaction(const struct transaction *transaction, bool *
         }
         if (status == KELP_OK) {
             *ret_succeeded = succeeded;
-            *ret_revision = revision;
+            if (ret_revision) {
+                *ret_revision = revision;
+            }
         }
         return status;
     }
