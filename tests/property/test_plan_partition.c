@@ -68,10 +68,12 @@ START_TEST(test_cover)
         uint64_t full = kelp_plan_partition(&plan, 0).count;
         for (uint32_t i = 0; i < plan.partition_count; i++) {
             struct kelp_slice_range range = kelp_plan_partition(&plan, i);
-            ck_assert_uint_eq(range.first, covered);
-            ck_assert_uint_eq(range.count % 16, 0);
+            /* Not an assertion each: Check writes to a pipe for every one. */
+            if (range.first != covered || range.count % 16 != 0 ||
+                (range.count != full && covered + range.count != plan.flat_count)) {
+                ck_abort_msg("seed %llu: partition %u", (unsigned long long)seed, i);
+            }
             covered += range.count;
-            ck_assert(range.count == full || covered == plan.flat_count);
         }
         ck_assert_uint_eq(covered, plan.flat_count);
         ck_assert_uint_ge(plan.partition_count, 1);
