@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/children.h"
+#include "cli/ledger.h"
 #include "cli/model_file.h"
 #include "cli/monitor.h"
 #include "cli/status_view.h"
@@ -33,6 +34,7 @@ struct launcher {
     struct kelp_children children;
     struct kelp_trials trials; /* with what has happened already */
     struct kelp_rate rate;
+    struct kelp_ledger ledger;
     Kelp__V1__StatusReply *status; /* newest, or NULL */
     uint64_t status_ms;
     uint32_t etcd_failures;
@@ -295,6 +297,7 @@ static kelp_status take_status(struct launcher *launcher, uint64_t now, struct k
     kelp_client_status_free(launcher->status);
     launcher->status = status;
     launcher->status_ms = now;
+    kelp_ledger_take(&launcher->ledger, status);
     if (!status->word) {
         return KELP_OK;
     }
@@ -449,8 +452,8 @@ static int conclude(struct launcher *launcher, kelp_status status, struct kelp_e
         kelp_status_result(launcher->status, result);
     }
     result->restarts = launcher->children.failures + launcher->etcd_failures;
-    double rate = kelp_rate_whole(&launcher->rate);
-    result->steps_per_s = rate;
+    result->steps_per_s = kelp_rate_whole(&launcher->rate);
+    kelp_ledger_result(&launcher->ledger, result);
     if (stopping(launcher)) {
         set_outcome(result, "stopped", "");
         return kelp_guard_signal(launcher->guard) == SIGINT ? 128 + SIGINT : KELP_EXIT_OK;

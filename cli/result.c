@@ -59,7 +59,14 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
     kelp_json_print_string(out, result->job);
     (void)fputs(",\"reason\":", out);
     kelp_json_print_string(out, result->reason);
-    (void)fprintf(out, ",\"restarts\":%u}\n", result->restarts);
+    (void)fprintf(out, ",\"restarts\":%u,\"workers\":[", result->restarts);
+    for (uint32_t i = 0; i < result->worker_count; i++) {
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, result->workers[i].id);
+        (void)fprintf(out, ",\"lanes_computed\":%llu}",
+                      (unsigned long long)result->workers[i].lanes_computed);
+    }
+    (void)fputs("]}\n", out);
     return finish_text(out, &text, ret_text, reterr);
 }
 
@@ -81,6 +88,32 @@ static kelp_status parse_metrics(const cJSON *json, struct kelp_result *result,
         /* null stands for a value that is not finite */
         kelp_result_add(result, metric->string,
                         cJSON_IsNumber(metric) ? metric->valuedouble : (double)__builtin_nanf(""));
+    }
+    return KELP_OK;
+}
+
+static kelp_status parse_workers(const cJSON *json, struct kelp_result *result,
+                                 struct kelp_error *reterr)
+{
+    const cJSON *workers = NULL;
+    const cJSON *worker;
+
+    kelp_status status =
+        kelp_json_array(json, "workers", KELP_RESULT_WORKERS_MAX, &workers, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    cJSON_ArrayForEach(worker, workers)
+    {
+        struct kelp_result_worker *item = &result->workers[result->worker_count++];
+        status = kelp_json_string(worker, "id", item->id, sizeof(item->id), reterr);
+        if (status == KELP_OK) {
+            status = kelp_json_u64(worker, "lanes_computed", KELP_JSON_INTEGER_MAX,
+                                   &item->lanes_computed, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
     }
     return KELP_OK;
 }
@@ -117,6 +150,9 @@ static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
     }
     if (status == KELP_OK) {
         status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_workers(json, result, reterr);
     }
     return status;
 }

@@ -9,10 +9,17 @@
 #include "common/status.h"
 
 #define KELP_RESULT_METRICS_MAX 16
+#define KELP_RESULT_WORKERS_MAX 1024 /* names of workers; more are counted but not listed */
 
 struct kelp_result_metric {
     char name[32]; /* "val/mse" */
     double value;
+};
+
+/* One worker's name, over all its starts. */
+struct kelp_result_worker {
+    char id[32];
+    uint64_t lanes_computed; /* as last reported: a worker that was killed did a little more */
 };
 
 struct kelp_result {
@@ -28,6 +35,8 @@ struct kelp_result {
                            included */
     double wall_s;      /* from the start of the command */
     uint32_t restarts;  /* of children that died */
+    struct kelp_result_worker workers[KELP_RESULT_WORKERS_MAX];
+    uint32_t worker_count;
 };
 
 /* Does nothing beyond KELP_RESULT_METRICS_MAX. */

@@ -72,7 +72,7 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
     if (!kelp_options_flag(given, "resume")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "kelp train needs a job file, for example kelp train "
-                         "examples/synthetic-dlinear.yaml; see kelp train --help");
+                         "examples/etth1-dlinear.yaml; see kelp train --help");
     }
     run = run ? run : KELP_RUN_LATEST;
     if (!kelp_run_dir_is_run(run)) {

@@ -44,7 +44,7 @@ static void print_help(FILE *out)
         "\nExit status: 0 done or stopped in order, 1 failed while running, 2 bad option, job\n"
         "or data, 3 no cluster reached in time, 4 the job has failed, 130 ended by Ctrl-C.\n"
         "\nExamples:\n"
-        "  kelp train examples/synthetic-dlinear.yaml\n"
+        "  kelp train examples/etth1-dlinear.yaml\n"
         "  kelp status\n",
         out);
 }

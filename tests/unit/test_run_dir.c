@@ -173,6 +173,8 @@ START_TEST(test_result)
     struct kelp_result again;
     char *text = NULL;
 
+    result.worker_count = 1;
+    result.workers[0] = (struct kelp_result_worker){.id = "worker-0", .lanes_computed = 77};
     kelp_result_add(&result, "train/loss", 0.15963);
     kelp_result_add(&result, "test/mse", 1.0 / 3);
     ck_assert_int_eq(kelp_result_print(&result, &text, &error), KELP_OK);
@@ -183,6 +185,8 @@ START_TEST(test_result)
     ck_assert_uint_eq(again.metric_count, 2);
     ck_assert(again.metrics[1].value == result.metrics[1].value);
     ck_assert(again.wall_s == 6.25);
+    ck_assert_uint_eq(again.worker_count, 1);
+    ck_assert_uint_eq(again.workers[0].lanes_computed, 77);
     for (size_t cut = 0; cut + 2 < strlen(text); cut++) {
         ck_assert_int_ne(kelp_result_parse(text, cut, &again, &error), KELP_OK);
     }

@@ -1,0 +1,27 @@
+/*
+ * Who computed how much over a run: sums up what workers report over all their starts, also of
+ * those that are gone. Pure.
+ */
+#ifndef KELP_CLI_LEDGER_H
+#define KELP_CLI_LEDGER_H
+
+#include "cli/result.h"
+#include "proto/kelp.pb-c.h"
+
+struct kelp_ledger_entry {
+    char id[32];
+    uint64_t incarnation; /* of the newest start seen */
+    uint64_t before;      /* lanes of the earlier starts */
+    uint64_t now;         /* lanes of this start */
+};
+
+struct kelp_ledger {
+    struct kelp_ledger_entry entries[KELP_RESULT_WORKERS_MAX];
+    uint32_t count;
+};
+
+void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status);
+/* Fill result->workers, in the order in which they were first seen. */
+void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *result);
+
+#endif
