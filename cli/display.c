@@ -41,56 +41,55 @@ static unsigned terminal_columns(const struct kelp_display *display)
     return COLUMNS_DEFAULT - 1;
 }
 
-static void update_bar(struct kelp_display *display, const struct kelp_progress *progress)
+static void update_bar(struct kelp_display *display, const struct kelp_meter *meter)
 {
-    char bar[KELP_PROGRESS_TEXT_MAX];
-    char text[KELP_PROGRESS_TEXT_MAX + 16];
+    char bar[KELP_METER_TEXT_MAX];
+    char text[KELP_METER_TEXT_MAX + 16];
 
-    kelp_progress_bar(progress, terminal_columns(display), bar, sizeof(bar));
+    kelp_meter_bar(meter, terminal_columns(display), bar, sizeof(bar));
     int length = snprintf(text, sizeof(text), "\r%s\033[K", bar);
     put(display, text, (size_t)length);
     display->bar_shown = true;
 }
 
-static bool line_due(const struct kelp_display *display, const struct kelp_progress *progress,
+static bool line_due(const struct kelp_display *display, const struct kelp_meter *meter,
                      uint64_t now_ms)
 {
-    const char *reason = progress->reason ? progress->reason : "";
+    const char *reason = meter->reason ? meter->reason : "";
 
-    if (!display->line_shown || progress->running != display->line_running) {
+    if (!display->line_shown || meter->running != display->line_running) {
         return true;
     }
-    if (!progress->running) {
+    if (!meter->running) {
         return strcmp(reason, display->line_reason) != 0;
     }
-    return progress->epoch != display->line_epoch ||
-           (progress->step != display->line_step &&
-            now_ms - display->line_ms >= KELP_DISPLAY_LINE_MS);
+    return meter->epoch != display->line_epoch ||
+           (meter->step != display->line_step && now_ms - display->line_ms >= KELP_DISPLAY_LINE_MS);
 }
 
-void kelp_display_update(struct kelp_display *display, const struct kelp_progress *progress,
+void kelp_display_update(struct kelp_display *display, const struct kelp_meter *meter,
                          uint64_t now_ms)
 {
-    char text[KELP_PROGRESS_TEXT_MAX + 1];
+    char text[KELP_METER_TEXT_MAX + 1];
 
     if (display->terminal) {
-        update_bar(display, progress);
+        update_bar(display, meter);
         return;
     }
-    if (!line_due(display, progress, now_ms)) {
+    if (!line_due(display, meter, now_ms)) {
         return;
     }
-    kelp_progress_line(progress, text, KELP_PROGRESS_TEXT_MAX);
+    kelp_meter_line(meter, text, KELP_METER_TEXT_MAX);
     size_t length = strlen(text);
     text[length] = '\n';
     put(display, text, length + 1);
     display->line_shown = true;
     display->line_ms = now_ms;
-    display->line_step = progress->step;
-    display->line_epoch = progress->epoch;
-    display->line_running = progress->running;
+    display->line_step = meter->step;
+    display->line_epoch = meter->epoch;
+    display->line_running = meter->running;
     (void)snprintf(display->line_reason, sizeof(display->line_reason), "%s",
-                   progress->reason ? progress->reason : "");
+                   meter->reason ? meter->reason : "");
 }
 
 void kelp_display_say(struct kelp_display *display, const char *format, ...)

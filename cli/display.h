@@ -7,7 +7,7 @@
 #ifndef KELP_CLI_DISPLAY_H
 #define KELP_CLI_DISPLAY_H
 
-#include "cli/progress.h"
+#include "cli/meter.h"
 #include "common/status.h"
 
 #define KELP_DISPLAY_LINE_MS 5000 /* between plain lines while nothing else changes */
@@ -21,12 +21,12 @@ struct kelp_display {
     uint64_t line_step;
     uint32_t line_epoch;
     bool line_running;
-    char line_reason[KELP_PROGRESS_TEXT_MAX];
+    char line_reason[KELP_METER_TEXT_MAX];
 };
 
 /* fd is borrowed. */
 void kelp_display_init(struct kelp_display *display, int fd);
-void kelp_display_update(struct kelp_display *display, const struct kelp_progress *progress,
+void kelp_display_update(struct kelp_display *display, const struct kelp_meter *meter,
                          uint64_t now_ms);
 /* A line of its own, above the bar; "kelp: " and the line break are added. */
 void kelp_display_say(struct kelp_display *display, const char *format, ...) KELP_PRINTF(2, 3);

@@ -274,17 +274,17 @@ static kelp_status apply_timed(struct launcher *launcher, uint64_t step, struct 
 
 static void show(struct launcher *launcher, uint64_t now)
 {
-    struct kelp_progress progress = {.reason = "the cluster starts", .left_s = -1};
+    struct kelp_meter meter = {.reason = "the cluster starts", .left_s = -1};
 
     if (launcher->status) {
-        kelp_status_progress(launcher->status, launcher->launch->job->train.batch_size,
-                             kelp_rate_recent(&launcher->rate), &progress);
+        kelp_status_meter(launcher->status, launcher->launch->job->train.batch_size,
+                          kelp_rate_recent(&launcher->rate), &meter);
         if (now - launcher->status_ms > SILENT_MS) {
-            progress.running = false;
-            progress.reason = "the coordinator does not answer";
+            meter.running = false;
+            meter.reason = "the coordinator does not answer";
         }
     }
-    kelp_display_update(launcher->display, &progress, now);
+    kelp_display_update(launcher->display, &meter, now);
 }
 
 static kelp_status take_status(struct launcher *launcher, uint64_t now, struct kelp_error *reterr)

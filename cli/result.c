@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/progress.h"
+#include "cli/meter.h"
 #include "common/json.h"
 
 void kelp_result_add(struct kelp_result *result, const char *name, double value)
@@ -179,7 +179,7 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
 {
     char wall[64];
 
-    kelp_progress_duration(result->wall_s, wall, sizeof(wall));
+    kelp_meter_duration(result->wall_s, wall, sizeof(wall));
     (void)fprintf(out, "%s: %s after %llu steps, %u epoch%s in %s", result->job, result->status,
                   (unsigned long long)result->step, result->epoch, result->epoch == 1 ? "" : "s",
                   wall);

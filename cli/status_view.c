@@ -25,32 +25,32 @@ static uint32_t epochs_done(const Kelp__V1__StatusReply *status)
     return (uint32_t)(status->word->step / status->steps_per_epoch);
 }
 
-void kelp_status_progress(const Kelp__V1__StatusReply *status, uint32_t batch_size,
-                          double steps_per_s, struct kelp_progress *ret_progress)
+void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size, double steps_per_s,
+                       struct kelp_meter *ret_meter)
 {
-    struct kelp_progress progress = {.reason = status->reason, .left_s = -1};
+    struct kelp_meter meter = {.reason = status->reason, .left_s = -1};
 
-    progress.running = strcmp(status->state, "running") == 0 && status->reason[0] == '\0';
+    meter.running = strcmp(status->state, "running") == 0 && status->reason[0] == '\0';
     if (status->word) {
-        progress.step = status->word->step;
-        progress.epoch = status->word->epoch + 1;
+        meter.step = status->word->step;
+        meter.epoch = status->word->epoch + 1;
     }
-    if (progress.epoch > status->epochs) {
-        progress.epoch = status->epochs;
+    if (meter.epoch > status->epochs) {
+        meter.epoch = status->epochs;
     }
-    progress.total_steps = status->total_steps;
-    progress.epochs = status->epochs;
-    progress.loss_known = evaluated(status->latest_train);
-    progress.loss = progress.loss_known ? status->latest_train->loss : 0;
-    progress.samples_per_s = steps_per_s * batch_size;
-    progress.workers = (uint32_t)status->n_workers;
+    meter.total_steps = status->total_steps;
+    meter.epochs = status->epochs;
+    meter.loss_known = evaluated(status->latest_train);
+    meter.loss = meter.loss_known ? status->latest_train->loss : 0;
+    meter.samples_per_s = steps_per_s * batch_size;
+    meter.workers = (uint32_t)status->n_workers;
     for (size_t i = 0; i < status->n_shards; i++) {
-        progress.shards += status->shards[i]->connected ? 1 : 0;
+        meter.shards += status->shards[i]->connected ? 1 : 0;
     }
-    if (steps_per_s > 0 && status->total_steps >= progress.step) {
-        progress.left_s = (double)(status->total_steps - progress.step) / steps_per_s;
+    if (steps_per_s > 0 && status->total_steps >= meter.step) {
+        meter.left_s = (double)(status->total_steps - meter.step) / steps_per_s;
     }
-    *ret_progress = progress;
+    *ret_meter = meter;
 }
 
 static void add_evaluation(const Kelp__V1__Record *record, const char *part,
@@ -144,7 +144,7 @@ static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
             (void)snprintf(text, sizeof(text), "lanes %u-%u", worker->lane_first,
                            worker->lane_first + worker->lane_count - 1);
         }
-        kelp_progress_duration((double)worker->age_ms / 1000, age, sizeof(age));
+        kelp_meter_duration((double)worker->age_ms / 1000, age, sizeof(age));
         (void)fprintf(out, "%-15s %-12s %-24s %10s\n", worker->id,
                       worker->trouble[0] ? "in trouble" : "working", text, age);
         if (worker->trouble[0]) {

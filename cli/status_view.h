@@ -5,14 +5,14 @@
 #ifndef KELP_CLI_STATUS_VIEW_H
 #define KELP_CLI_STATUS_VIEW_H
 
-#include "cli/progress.h"
+#include "cli/meter.h"
 #include "cli/result.h"
 #include "common/status.h"
 #include "proto/kelp.pb-c.h"
 
-/* ret_progress->reason is borrowed from status. */
-void kelp_status_progress(const Kelp__V1__StatusReply *status, uint32_t batch_size,
-                          double steps_per_s, struct kelp_progress *ret_progress);
+/* ret_meter->reason is borrowed from status. */
+void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size, double steps_per_s,
+                       struct kelp_meter *ret_meter);
 
 /* Step, completed epochs, metrics and digest; the rest is left alone. */
 void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result);

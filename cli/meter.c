@@ -1,4 +1,4 @@
-#include "cli/progress.h"
+#include "cli/meter.h"
 
 #include <assert.h>
 #include <math.h>
@@ -26,7 +26,7 @@ enum field {
 static const enum field drop_order[] = {FIELD_SHARDS, FIELD_WORKERS, FIELD_RATE, FIELD_EPOCH,
                                         FIELD_BAR,    FIELD_LEFT,    FIELD_LOSS, FIELD_STEP};
 
-void kelp_progress_duration(double seconds, char *text, size_t text_bytes)
+void kelp_meter_duration(double seconds, char *text, size_t text_bytes)
 {
     if (!(seconds >= 0)) {
         seconds = 0;
@@ -45,7 +45,7 @@ void kelp_progress_duration(double seconds, char *text, size_t text_bytes)
     }
 }
 
-void kelp_progress_count(double value, char *text, size_t text_bytes)
+void kelp_meter_count(double value, char *text, size_t text_bytes)
 {
     if (value < 999.5) {
         (void)snprintf(text, text_bytes, "%.0f", value);
@@ -70,47 +70,46 @@ static void clock_text(double seconds, char *text, size_t text_bytes)
     }
 }
 
-static double fraction_done(const struct kelp_progress *progress)
+static double fraction_done(const struct kelp_meter *meter)
 {
-    if (progress->total_steps == 0) {
+    if (meter->total_steps == 0) {
         return 0;
     }
-    if (progress->step >= progress->total_steps) {
+    if (meter->step >= meter->total_steps) {
         return 1;
     }
-    return (double)progress->step / (double)progress->total_steps;
+    return (double)meter->step / (double)meter->total_steps;
 }
 
-static void fill_fields(const struct kelp_progress *progress, char fields[FIELD_COUNT][FIELD_BYTES])
+static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT][FIELD_BYTES])
 {
     char number[32];
 
     memset(fields, 0, FIELD_COUNT * FIELD_BYTES);
-    if (progress->epochs > 0) {
-        (void)snprintf(fields[FIELD_EPOCH], FIELD_BYTES, "epoch %u/%u", progress->epoch,
-                       progress->epochs);
+    if (meter->epochs > 0) {
+        (void)snprintf(fields[FIELD_EPOCH], FIELD_BYTES, "epoch %u/%u", meter->epoch,
+                       meter->epochs);
     }
     /* Rounded down: 100 % is shown when it is done, not before. */
     (void)snprintf(fields[FIELD_PERCENT], FIELD_BYTES, "%3.0f%%",
-                   floor(fraction_done(progress) * 100));
-    if (progress->total_steps > 0) {
+                   floor(fraction_done(meter) * 100));
+    if (meter->total_steps > 0) {
         (void)snprintf(fields[FIELD_STEP], FIELD_BYTES, "step %llu/%llu",
-                       (unsigned long long)progress->step,
-                       (unsigned long long)progress->total_steps);
+                       (unsigned long long)meter->step, (unsigned long long)meter->total_steps);
     }
-    if (progress->loss_known) {
-        (void)snprintf(fields[FIELD_LOSS], FIELD_BYTES, "loss %.4g", progress->loss);
+    if (meter->loss_known) {
+        (void)snprintf(fields[FIELD_LOSS], FIELD_BYTES, "loss %.4g", meter->loss);
     }
-    if (progress->samples_per_s > 0) {
-        kelp_progress_count(progress->samples_per_s, number, sizeof(number));
+    if (meter->samples_per_s > 0) {
+        kelp_meter_count(meter->samples_per_s, number, sizeof(number));
         (void)snprintf(fields[FIELD_RATE], FIELD_BYTES, "%s samples/s", number);
     }
-    (void)snprintf(fields[FIELD_WORKERS], FIELD_BYTES, "%u worker%s", progress->workers,
-                   progress->workers == 1 ? "" : "s");
-    (void)snprintf(fields[FIELD_SHARDS], FIELD_BYTES, "%u shard%s", progress->shards,
-                   progress->shards == 1 ? "" : "s");
-    if (progress->left_s >= 0) {
-        clock_text(progress->left_s, number, sizeof(number));
+    (void)snprintf(fields[FIELD_WORKERS], FIELD_BYTES, "%u worker%s", meter->workers,
+                   meter->workers == 1 ? "" : "s");
+    (void)snprintf(fields[FIELD_SHARDS], FIELD_BYTES, "%u shard%s", meter->shards,
+                   meter->shards == 1 ? "" : "s");
+    if (meter->left_s >= 0) {
+        clock_text(meter->left_s, number, sizeof(number));
         (void)snprintf(fields[FIELD_LEFT], FIELD_BYTES, "%s left", number);
     }
 }
@@ -142,28 +141,26 @@ static size_t put_bar(char *text, unsigned cells, double fraction)
     return cells + 2;
 }
 
-static void waiting_text(const struct kelp_progress *progress, char *text, size_t text_bytes)
+static void waiting_text(const struct kelp_meter *meter, char *text, size_t text_bytes)
 {
     (void)snprintf(text, text_bytes, "waiting: %s",
-                   progress->reason && progress->reason[0] ? progress->reason
-                                                           : "the cluster starts");
+                   meter->reason && meter->reason[0] ? meter->reason : "the cluster starts");
 }
 
-void kelp_progress_bar(const struct kelp_progress *progress, unsigned columns, char *text,
-                       size_t text_bytes)
+void kelp_meter_bar(const struct kelp_meter *meter, unsigned columns, char *text, size_t text_bytes)
 {
     char fields[FIELD_COUNT][FIELD_BYTES];
     bool keep[FIELD_COUNT];
 
-    assert(text_bytes >= KELP_PROGRESS_TEXT_MAX);
+    assert(text_bytes >= KELP_METER_TEXT_MAX);
     if (columns >= text_bytes) {
         columns = (unsigned)text_bytes - 1;
     }
-    if (!progress->running) {
-        waiting_text(progress, text, (size_t)columns + 1);
+    if (!meter->running) {
+        waiting_text(meter, text, (size_t)columns + 1);
         return;
     }
-    fill_fields(progress, fields);
+    fill_fields(meter, fields);
     for (int i = 0; i < FIELD_COUNT; i++) {
         keep[i] = true;
     }
@@ -187,7 +184,7 @@ void kelp_progress_bar(const struct kelp_progress *progress, unsigned columns, c
             text[used++] = ' ';
         }
         if (i == FIELD_BAR) {
-            used += put_bar(text + used, bar, fraction_done(progress));
+            used += put_bar(text + used, bar, fraction_done(meter));
         } else {
             size_t length = strlen(fields[i]);
             memcpy(text + used, fields[i], length);
@@ -197,26 +194,26 @@ void kelp_progress_bar(const struct kelp_progress *progress, unsigned columns, c
     text[used < columns ? used : columns] = '\0';
 }
 
-void kelp_progress_line(const struct kelp_progress *progress, char *text, size_t text_bytes)
+void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_bytes)
 {
     char loss[32] = "-";
     char left[32] = "-";
 
-    if (!progress->running) {
-        waiting_text(progress, text, text_bytes);
+    if (!meter->running) {
+        waiting_text(meter, text, text_bytes);
         return;
     }
-    if (progress->loss_known) {
-        (void)snprintf(loss, sizeof(loss), "%.6g", progress->loss);
+    if (meter->loss_known) {
+        (void)snprintf(loss, sizeof(loss), "%.6g", meter->loss);
     }
-    if (progress->left_s >= 0) {
-        (void)snprintf(left, sizeof(left), "%.0f s", progress->left_s);
+    if (meter->left_s >= 0) {
+        (void)snprintf(left, sizeof(left), "%.0f s", meter->left_s);
     }
     (void)snprintf(text, text_bytes,
                    "step %llu/%llu epoch %u/%u loss %s samples/s %.0f workers %u shards %u left %s",
-                   (unsigned long long)progress->step, (unsigned long long)progress->total_steps,
-                   progress->epoch, progress->epochs, loss, progress->samples_per_s,
-                   progress->workers, progress->shards, left);
+                   (unsigned long long)meter->step, (unsigned long long)meter->total_steps,
+                   meter->epoch, meter->epochs, loss, meter->samples_per_s, meter->workers,
+                   meter->shards, left);
 }
 
 void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms)

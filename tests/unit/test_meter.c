@@ -3,31 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/progress.h"
+#include "cli/meter.h"
 
-static struct kelp_progress busy(void)
+static struct kelp_meter busy(void)
 {
-    return (struct kelp_progress){.running = true,
-                                  .reason = "",
-                                  .step = 812,
-                                  .total_steps = 1900,
-                                  .epoch = 3,
-                                  .epochs = 10,
-                                  .loss_known = true,
-                                  .loss = 0.161234,
-                                  .samples_per_s = 24132,
-                                  .workers = 2,
-                                  .shards = 1,
-                                  .left_s = 12.4};
+    return (struct kelp_meter){.running = true,
+                               .reason = "",
+                               .step = 812,
+                               .total_steps = 1900,
+                               .epoch = 3,
+                               .epochs = 10,
+                               .loss_known = true,
+                               .loss = 0.161234,
+                               .samples_per_s = 24132,
+                               .workers = 2,
+                               .shards = 1,
+                               .left_s = 12.4};
 }
 
 /* A wide terminal shows everything, in this order. */
 START_TEST(test_wide_bar)
 {
-    struct kelp_progress progress = busy();
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
 
-    kelp_progress_bar(&progress, 140, text, sizeof(text));
+    kelp_meter_bar(&meter, 140, text, sizeof(text));
     ck_assert_str_eq(text, "epoch 3/10  [=================>                      ]   42%  "
                            "step 812/1900  loss 0.1612  24.1k samples/s  2 workers  1 shard  "
                            "00:12 left");
@@ -37,11 +37,11 @@ END_TEST
 /* No line is longer than the terminal is wide, and the share done is always told. */
 START_TEST(test_every_width)
 {
-    struct kelp_progress progress = busy();
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
 
     for (unsigned columns = 4; columns < 600; columns++) {
-        kelp_progress_bar(&progress, columns, text, sizeof(text));
+        kelp_meter_bar(&meter, columns, text, sizeof(text));
         ck_assert_uint_le(strlen(text), columns);
         ck_assert_msg(strstr(text, "42%") != NULL, "%u: '%s'", columns, text);
     }
@@ -51,14 +51,14 @@ END_TEST
 /* A cluster that waits says for what; a reason longer than the line is cut. */
 START_TEST(test_waiting)
 {
-    struct kelp_progress progress = {.reason = "1 of 2 workers are there", .left_s = -1};
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = {.reason = "1 of 2 workers are there", .left_s = -1};
+    char text[KELP_METER_TEXT_MAX];
 
-    kelp_progress_bar(&progress, 80, text, sizeof(text));
+    kelp_meter_bar(&meter, 80, text, sizeof(text));
     ck_assert_str_eq(text, "waiting: 1 of 2 workers are there");
-    kelp_progress_bar(&progress, 12, text, sizeof(text));
+    kelp_meter_bar(&meter, 12, text, sizeof(text));
     ck_assert_str_eq(text, "waiting: 1 o");
-    kelp_progress_line(&progress, text, sizeof(text));
+    kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_str_eq(text, "waiting: 1 of 2 workers are there");
 }
 END_TEST
@@ -66,30 +66,30 @@ END_TEST
 /* 100 % is not shown before the last step is made, and steps beyond the total are not over it. */
 START_TEST(test_share)
 {
-    struct kelp_progress progress = busy();
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
 
-    progress.step = 1899;
-    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    meter.step = 1899;
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, " 99%"));
-    progress.step = 1900;
-    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    meter.step = 1900;
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "100%"));
-    progress.step = 2000;
-    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    meter.step = 2000;
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "100%"));
-    progress.total_steps = 0;
-    kelp_progress_bar(&progress, 200, text, sizeof(text));
+    meter.total_steps = 0;
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "  0%"));
 }
 END_TEST
 
 START_TEST(test_line)
 {
-    struct kelp_progress progress = busy();
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
 
-    kelp_progress_line(&progress, text, sizeof(text));
+    kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_str_eq(text, "step 812/1900 epoch 3/10 loss 0.161234 samples/s 24132 workers 2 "
                            "shards 1 left 12 s");
 }
@@ -98,11 +98,11 @@ END_TEST
 /* A loss that is not finite is shown as it is. */
 START_TEST(test_loss_not_finite)
 {
-    struct kelp_progress progress = busy();
-    char text[KELP_PROGRESS_TEXT_MAX];
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
 
-    progress.loss = (double)NAN;
-    kelp_progress_line(&progress, text, sizeof(text));
+    meter.loss = (double)NAN;
+    kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "loss nan"));
 }
 END_TEST
@@ -123,11 +123,11 @@ START_TEST(test_units)
     char text[64];
 
     for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
-        kelp_progress_duration(durations[i].seconds, text, sizeof(text));
+        kelp_meter_duration(durations[i].seconds, text, sizeof(text));
         ck_assert_str_eq(text, durations[i].text);
     }
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-        kelp_progress_count(counts[i].value, text, sizeof(text));
+        kelp_meter_count(counts[i].value, text, sizeof(text));
         ck_assert_str_eq(text, counts[i].text);
     }
 }
@@ -172,8 +172,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("progress");
-    TCase *tests = tcase_create("progress");
+    Suite *suite = suite_create("meter");
+    TCase *tests = tcase_create("meter");
     SRunner *runner = srunner_create(suite);
 
     tcase_add_test(tests, test_wide_bar);

@@ -2,16 +2,16 @@
  * What a run shows while it goes on, as text: a bar for a terminal, plain lines for anything else.
  * Pure: time and width come from the caller.
  */
-#ifndef KELP_CLI_PROGRESS_H
-#define KELP_CLI_PROGRESS_H
+#ifndef KELP_CLI_METER_H
+#define KELP_CLI_METER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define KELP_PROGRESS_TEXT_MAX 512 /* bytes that fit every line of this module */
+#define KELP_METER_TEXT_MAX 512 /* bytes that fit every line of this module */
 
-struct kelp_progress {
+struct kelp_meter {
     bool running;       /* steps are being made; otherwise `reason` says what is waited for */
     const char *reason; /* borrowed; may be "" */
     uint64_t step;
@@ -28,19 +28,19 @@ struct kelp_progress {
 
 /*
  * One line of at most `columns` bytes without line break: a bar and as many fields as fit, the most
- * wanted first. text_bytes is KELP_PROGRESS_TEXT_MAX or more; columns is cut to what fits there.
+ * wanted first. text_bytes is KELP_METER_TEXT_MAX or more; columns is cut to what fits there.
  */
-void kelp_progress_bar(const struct kelp_progress *progress, unsigned columns, char *text,
-                       size_t text_bytes);
+void kelp_meter_bar(const struct kelp_meter *meter, unsigned columns, char *text,
+                    size_t text_bytes);
 
 /* "step 812/1900 epoch 3/10 loss 0.16123 ..." without line break. */
-void kelp_progress_line(const struct kelp_progress *progress, char *text, size_t text_bytes);
+void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_bytes);
 
 /* "850 ms", "12.4 s", "3 min 12 s", "2 h 05 min". */
-void kelp_progress_duration(double seconds, char *text, size_t text_bytes);
+void kelp_meter_duration(double seconds, char *text, size_t text_bytes);
 
 /* "812", "24.1k", "1.2M". */
-void kelp_progress_count(double value, char *text, size_t text_bytes);
+void kelp_meter_count(double value, char *text, size_t text_bytes);
 
 /*
  * Steps per second over the last few seconds, and over the whole run. A step number that goes down
