@@ -25,7 +25,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp data",
-    .summary = "generates the built-in data set as CSV: hourly, seven columns, in the ETT layout",
+    .summary = "generates the built-in data set as CSV in the ETT layout",
     .positional = "generate",
     .positional_min = 1,
     .positional_max = 1,

@@ -11,8 +11,7 @@
 
 static const struct kelp_program program = {
     .name = "kelp digest",
-    .summary = "prints the digest of a finished run's model, or of a safetensors file; equal "
-               "digests are equal models",
+    .summary = "prints the digest of a run's model or of a safetensors file",
     .positional = "[RUN|FILE.safetensors]",
     .positional_max = 1,
     .examples = "  kelp digest\n"

@@ -27,8 +27,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp export",
-    .summary = "writes a run's weights as safetensors with PyTorch's parameter names: those of now "
-               "while it runs, the final ones afterwards",
+    .summary = "writes a run's weights as safetensors, also while it runs",
     .positional = "[RUN]",
     .positional_max = 1,
     .examples = "  kelp export --out model.safetensors\n"

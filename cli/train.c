@@ -87,8 +87,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp train",
-    .summary = "runs a job on this machine: etcd, coordinator, shards and workers are started, "
-               "watched, and stopped at its end",
+    .summary = "runs a job on this machine, from the first process to the summary",
     .positional = "JOB.yaml",
     .positional_max = 1,
     .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2 --set data.path=ETTh1.csv\n"
