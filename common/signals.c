@@ -11,6 +11,16 @@ struct kelp_signals {
     int ended; /* atomic: kelp_signals_stop() sent the signal that woke the thread */
 };
 
+/* The thread that waits, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+static pthread_t waiting_thread;
+
+/* Libraries start threads before main() blocks anything (OpenBLAS when it is loaded); the kernel may
+ * hand a signal to one of these, which passes it on. */
+static void pass_on(int number)
+{
+    (void)pthread_kill(waiting_thread, number);
+}
+
 static sigset_t stop_signals(void)
 {
     sigset_t set;
@@ -51,6 +61,10 @@ kelp_status kelp_signals_start(void (*stop)(int signal_number, void *user), void
         free(signals);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "signals: no thread");
     }
+    waiting_thread = signals->thread;
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
     *ret_signals = signals;
     return KELP_OK;
 }
@@ -61,6 +75,8 @@ void kelp_signals_stop(struct kelp_signals *signals)
         return;
     }
     __atomic_store_n(&signals->ended, 1, __ATOMIC_RELEASE);
+    (void)signal(SIGTERM, SIG_IGN); /* nobody is left to pass them on to */
+    (void)signal(SIGINT, SIG_IGN);
     (void)pthread_kill(signals->thread, SIGTERM); /* the thread exists until it is joined */
     (void)pthread_join(signals->thread, NULL);
     free(signals);
