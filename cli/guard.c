@@ -99,6 +99,16 @@ static void wait_for_work(struct kelp_guard *guard)
     }
 }
 
+/* The main thread, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+static pthread_t waiting_thread;
+
+/* Libraries start threads before anything is blocked (OpenBLAS when it is loaded); the kernel may
+ * hand a signal to one of these, which passes it on. */
+static void pass_on(int number)
+{
+    (void)pthread_kill(waiting_thread, number);
+}
+
 static kelp_status block_signals(int *ret_fd, struct kelp_error *reterr)
 {
     sigset_t set;
@@ -117,6 +127,11 @@ static kelp_status block_signals(int *ret_fd, struct kelp_error *reterr)
     if (*ret_fd < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "signalfd: %s", strerror(errno));
     }
+    waiting_thread = pthread_self();
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    (void)sigaction(SIGINT, &action, NULL); /* fails for a bad number alone */
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGHUP, &action, NULL);
     return KELP_OK;
 }
 

@@ -118,13 +118,15 @@ static kelp_status put_spec(struct kelp_client *client, const struct kelp_launch
 {
     char key[KELP_CLIENT_KEY_MAX + 1];
     bool succeeded = false;
+    int64_t revision = 0;
 
     kelp_client_key(client, "spec", key);
     struct kelp_etcd_compare compare = {.key = key, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operation = {.key = key, .value = launch->spec};
     /* Whose value stands there does not matter as long as it is this job's: no nonce. */
-    kelp_status status = kelp_etcd_transaction(kelp_client_etcd(client), &compare, 1, &operation, 1,
-                                               NULL, KELP_LAUNCH_ETCD_MS, &succeeded, NULL, reterr);
+    kelp_status status =
+        kelp_etcd_transaction(kelp_client_etcd(client), &compare, 1, &operation, 1, NULL,
+                              KELP_LAUNCH_ETCD_MS, &succeeded, &revision, reterr);
     if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
         status = renew_spec(client, key, launch, reterr);
     }

@@ -143,8 +143,11 @@ static size_t put_bar(char *text, unsigned cells, double fraction)
 
 static void waiting_text(const struct kelp_meter *meter, char *text, size_t text_bytes)
 {
-    (void)snprintf(text, text_bytes, "waiting: %s",
-                   meter->reason && meter->reason[0] ? meter->reason : "the cluster starts");
+    const char *reason = meter->reason && meter->reason[0] ? meter->reason : "the cluster starts";
+
+    /* Reasons come from the coordinator and say mostly what is waited for themselves. */
+    (void)snprintf(text, text_bytes, "%s%s", strncmp(reason, "waiting", 7) == 0 ? "" : "waiting: ",
+                   reason);
 }
 
 void kelp_meter_bar(const struct kelp_meter *meter, unsigned columns, char *text, size_t text_bytes)

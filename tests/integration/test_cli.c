@@ -102,7 +102,7 @@ END_TEST
 START_TEST(test_usage_mistakes)
 {
     static const struct {
-        const char *args[6];
+        const char *args[8];
         const char *expected;
     } cases[] = {
         {{NULL}, "kelp --help"},
