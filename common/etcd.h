@@ -122,7 +122,7 @@ struct kelp_etcd_watch;
 struct kelp_etcd_watch_events {
     void (*changed)(const struct kelp_etcd_pair *pair, void *user);
     void (*removed)(const char *key, void *user);
-    void (*synced)(int64_t revision, void *user);
+    void (*synced)(int64_t revision, void *user); /* may be NULL */
     void (*trouble)(kelp_status status, const char *text, void *user);
 };
 kelp_status kelp_etcd_watch_open(struct kelp_etcd *etcd, const char *prefix,

@@ -543,7 +543,9 @@ static void public_synced(int64_t revision, void *user)
 {
     struct kelp_etcd_watch *watch = user;
 
-    watch->events.synced(revision, watch->events_user);
+    if (watch->events.synced) {
+        watch->events.synced(revision, watch->events_user);
+    }
 }
 
 static void public_trouble(kelp_status status, const char *text, void *user)
