@@ -260,7 +260,7 @@ static kelp_status take_end(struct kelp_children *children, struct kelp_child *c
     case KELP_VERDICT_RESTART:
         child->start_due = true;
         child->start_ms = now + delay_ms;
-        if (end.exited && end.exit_status == 0) {
+        if (end.exited && end.exit_status == 0 && child->supervise.worker) {
             return KELP_OK; /* mostly the end of the job, which is known in a moment */
         }
         kelp_display_say(children->options.display, "%s %s; it is started again in %" PRIu32 " ms",

@@ -146,8 +146,8 @@ static void waiting_text(const struct kelp_meter *meter, char *text, size_t text
     const char *reason = meter->reason && meter->reason[0] ? meter->reason : "the cluster starts";
 
     /* Reasons come from the coordinator and say mostly what is waited for themselves. */
-    (void)snprintf(text, text_bytes, "%s%s", strncmp(reason, "waiting", 7) == 0 ? "" : "waiting: ",
-                   reason);
+    (void)snprintf(text, text_bytes, "%s%s",
+                   strncmp(reason, "waiting", 7) == 0 ? "" : "waiting: ", reason);
 }
 
 void kelp_meter_bar(const struct kelp_meter *meter, unsigned columns, char *text, size_t text_bytes)

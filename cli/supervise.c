@@ -12,6 +12,10 @@ enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
         (end->exited && end->exit_status == 0 && child->worker && end->enough_left)) {
         return KELP_VERDICT_LEAVE;
     }
+    if (end->exited && end->exit_status == 0 && child->worker) {
+        *ret_delay_ms = KELP_SUPERVISE_LEFT_MS; /* no failure, so it is not counted as one */
+        return KELP_VERDICT_RESTART;
+    }
     if (policy->max_failures >= 0 && *failures >= (uint32_t)policy->max_failures) {
         return KELP_VERDICT_GIVE_UP;
     }
@@ -24,9 +28,6 @@ enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
         child->young_deaths++;
     }
     uint64_t delay = (uint64_t)policy->backoff_ms << doublings;
-    if (end->exited && end->exit_status == 0 && delay < KELP_SUPERVISE_LEFT_MS) {
-        delay = KELP_SUPERVISE_LEFT_MS;
-    }
     *ret_delay_ms =
         delay > KELP_SUPERVISE_BACKOFF_MAX_MS ? KELP_SUPERVISE_BACKOFF_MAX_MS : (uint32_t)delay;
     return KELP_VERDICT_RESTART;

@@ -166,8 +166,8 @@ static kelp_status check_etcd(const struct train *train, struct kelp_error *rete
         return kelp_launcher_check_etcd(url, kelp_job_file_job(train->file)->name,
                                         kelp_options_flag(train->given, "resume"), reterr);
     }
-    if (etcd_program && access(etcd_program, X_OK) != 0 &&
-        kelp_process_find(etcd_program, path, NULL) != KELP_OK) {
+    if (etcd_program &&
+        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
                          etcd_program);
     }
@@ -324,7 +324,7 @@ static int train_job(struct train *train)
         status = kelp_train_job_read(train->given, &train->file, &error);
     }
     if (status != KELP_OK) {
-        return kelp_complain(exit_status_of(status), "%s", error.text);
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     if (kelp_options_flag(train->given, "print-config")) {
         return print_config(train);
