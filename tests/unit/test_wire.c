@@ -1,0 +1,286 @@
+/* What encoding writes, decoding reads back, however the bytes are cut; and what is not a message
+ * is refused with a reason. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/kelp.pb-c.h"
+#include "proto/wire.h"
+#include "tests/lib/wire_split.h"
+
+#define FIELDS_MAX 65536
+
+static uint8_t payload_bytes[5000];
+static struct kelp_test_random generator;
+
+static void setup(void)
+{
+    generator = (struct kelp_test_random){.state = 1};
+    for (size_t i = 0; i < sizeof(payload_bytes); i++) {
+        payload_bytes[i] = (uint8_t)kelp_test_random_next(&generator);
+    }
+}
+
+static void nothing(void *user)
+{
+    (void)user;
+}
+
+/* An exchange of two pushed nodes with a payload of `length` bytes, as bytes. */
+static uint8_t *encoded(size_t length, size_t *ret_length)
+{
+    double sums[] = {1.5, -2.25};
+    Kelp__V1__PushItem items[2] = {KELP__V1__PUSH_ITEM__INIT, KELP__V1__PUSH_ITEM__INIT};
+    Kelp__V1__PushItem *list[] = {&items[0], &items[1]};
+    Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
+    struct kelp_rpc_message *message = NULL;
+
+    items[0].partition = 3;
+    items[0].length = length;
+    items[1].partition = 300;
+    items[1].n_sums = 2;
+    items[1].sums = sums;
+    request.generation = 7;
+    request.n_push = 2;
+    request.push = list;
+    ck_assert_int_eq(kelp_wire_encode_payload(&request.base, length, &message, NULL), KELP_OK);
+    if (length > 0) {
+        ck_assert_int_eq(kelp_rpc_message_borrow(message, payload_bytes, length, nothing, NULL),
+                         KELP_OK);
+    }
+    uint8_t *bytes = kelp_test_join(message, ret_length);
+    kelp_rpc_message_unref(message);
+    return bytes;
+}
+
+static kelp_status decode(struct kelp_rpc_message *message, Kelp__V1__ExchangeRequest **ret_request,
+                          struct kelp_wire_payload *ret_payload, struct kelp_error *reterr)
+{
+    ProtobufCMessage *fields = NULL;
+    kelp_status status = kelp_wire_decode(message, &kelp__v1__exchange_request__descriptor,
+                                          FIELDS_MAX, &fields, ret_payload, reterr);
+
+    if (status == KELP_OK) {
+        *ret_request = (Kelp__V1__ExchangeRequest *)fields;
+    }
+    return status;
+}
+
+/* Decode raw bytes that must be refused. */
+static void refuse(const uint8_t *bytes, size_t length, kelp_status expected, const char *text)
+{
+    struct kelp_rpc_message *message = kelp_test_split(bytes, length, 3, &generator);
+    Kelp__V1__ExchangeRequest *request = NULL;
+    struct kelp_wire_payload payload;
+    struct kelp_error error = {0};
+
+    ck_assert_int_eq(decode(message, &request, &payload, &error), expected);
+    ck_assert_ptr_null(request);
+    ck_assert_msg(strstr(error.text, text), "'%s' in '%s'", text, error.text);
+    kelp_rpc_message_unref(message);
+}
+
+/* Whatever the cuts, fields and payload come back. */
+START_TEST(round_trip)
+{
+    static const size_t lengths[] = {0, 1, 3, 127, 128, 4999};
+    static const size_t cuts[] = {0, 1, 2, 7, 64, 1000};
+    size_t length = lengths[_i % 6];
+    size_t bytes_length = 0;
+    uint8_t *bytes = encoded(length, &bytes_length);
+    struct kelp_rpc_message *message =
+        kelp_test_split(bytes, bytes_length, cuts[_i / 6], &generator);
+    Kelp__V1__ExchangeRequest *request = NULL;
+    struct kelp_wire_payload payload;
+    uint8_t *got = malloc(length ? length : 1);
+
+    ck_assert_int_eq(decode(message, &request, &payload, NULL), KELP_OK);
+    ck_assert_uint_eq(request->generation, 7);
+    ck_assert_uint_eq(request->n_push, 2);
+    ck_assert_uint_eq(request->push[0]->length, length);
+    ck_assert_uint_eq(request->push[1]->partition, 300);
+    ck_assert_uint_eq(request->push[1]->n_sums, 2);
+    ck_assert_double_eq(request->push[1]->sums[1], -2.25);
+    ck_assert_uint_eq(request->payload.len, 0); /* not copied */
+    ck_assert_uint_eq(payload.length, length);
+    kelp_wire_payload_copy(&payload, 0, length, got);
+    ck_assert_mem_eq(got, payload_bytes, length);
+    for (size_t at = 0; at < length; at += length / 7 + 1) { /* any part of it */
+        size_t part = kelp_test_random_below(&generator, length - at + 1);
+        memset(got, 0, length);
+        kelp_wire_payload_copy(&payload, at, part, got);
+        ck_assert_mem_eq(got, payload_bytes + at, part);
+    }
+    protobuf_c_message_free_unpacked(&request->base, NULL);
+    kelp_rpc_message_unref(message);
+    free(got);
+    free(bytes);
+}
+END_TEST
+
+/* Every proper prefix of a message that ends inside a field is refused; no read beyond the end. */
+START_TEST(truncated)
+{
+    size_t length = 0;
+    uint8_t *bytes = encoded(100, &length);
+    unsigned refused = 0;
+
+    for (size_t cut = 0; cut < length; cut++) {
+        struct kelp_rpc_message *message = kelp_test_split(bytes, cut, 5, &generator);
+        Kelp__V1__ExchangeRequest *request = NULL;
+        struct kelp_wire_payload payload;
+        struct kelp_error error = {0};
+        kelp_status status = decode(message, &request, &payload, &error);
+        if (status == KELP_OK) { /* cut between two fields: a shorter, valid message */
+            ck_assert_uint_eq(payload.length, 0);
+            protobuf_c_message_free_unpacked(&request->base, NULL);
+        } else {
+            ck_assert_int_eq(status, KELP_ERR_FORMAT);
+            ck_assert_uint_gt(strlen(error.text), 0);
+            refused++;
+        }
+        kelp_rpc_message_unref(message);
+    }
+    ck_assert_uint_ge(refused, length - 6);
+    free(bytes);
+}
+END_TEST
+
+/* The payload may stand anywhere; unknown fields of every wire type are passed over. */
+START_TEST(any_order)
+{
+    static const uint8_t bytes[] = {
+        0x7a, 3,    'a',  'b',  'c',                /* payload first */
+        0x10, 9,                                    /* generation */
+        0xa0, 0x06, 0xff, 0x01,                     /* 100: varint */
+        0xa9, 0x06, 1,    2,    3,   4, 5, 6, 7, 8, /* 101: 8 bytes */
+        0xb2, 0x06, 2,    'x',  'y',                /* 102: length */
+        0xbd, 0x06, 1,    2,    3,   4,             /* 103: 4 bytes */
+    };
+    struct kelp_rpc_message *message = kelp_test_split(bytes, sizeof(bytes), 2, &generator);
+    Kelp__V1__ExchangeRequest *request = NULL;
+    struct kelp_wire_payload payload;
+    uint8_t got[3];
+
+    ck_assert_int_eq(decode(message, &request, &payload, NULL), KELP_OK);
+    ck_assert_uint_eq(request->generation, 9);
+    ck_assert_uint_eq(payload.length, 3);
+    kelp_wire_payload_copy(&payload, 0, 3, got);
+    ck_assert_mem_eq(got, "abc", 3);
+    protobuf_c_message_free_unpacked(&request->base, NULL);
+    kelp_rpc_message_unref(message);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    refuse((const uint8_t[]){0x7a, 1, 'a', 0x7a, 1, 'b'}, 6, KELP_ERR_FORMAT, "two payloads");
+    refuse((const uint8_t[]){0x7a, 0, 0x7a, 0}, 4, KELP_ERR_FORMAT, "two payloads");
+    refuse((const uint8_t[]){0x7a, 5, 'a'}, 3, KELP_ERR_FORMAT, "payload of 5 bytes has 1 left");
+    refuse((const uint8_t[]){0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, 11,
+           KELP_ERR_FORMAT, "cut off");
+    refuse((const uint8_t[]){0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+           12, KELP_ERR_FORMAT, "before its payload");
+    refuse((const uint8_t[]){0x7a}, 1, KELP_ERR_FORMAT, "before its payload");
+    refuse((const uint8_t[]){0x10}, 1, KELP_ERR_FORMAT, "cut off");
+    refuse((const uint8_t[]){0x0a, 0x7f, 0}, 3, KELP_ERR_FORMAT, "cut off");
+    refuse((const uint8_t[]){0x00, 0x00}, 2, KELP_ERR_FORMAT, "bad field tag");
+    refuse((const uint8_t[]){0xff, 0xff, 0xff, 0xff, 0x7f, 0}, 6, KELP_ERR_FORMAT, "bad field tag");
+    refuse((const uint8_t[]){0x13}, 1, KELP_ERR_FORMAT, "wire type 3");
+    refuse((const uint8_t[]){0x17}, 1, KELP_ERR_FORMAT, "wire type 7");
+    /* Well-formed at the top, broken inside: a Hello whose string runs beyond it. */
+    refuse((const uint8_t[]){0x0a, 2, 0x0a, 9}, 4, KELP_ERR_FORMAT, "kelp.v1.ExchangeRequest");
+}
+END_TEST
+
+/* The bound on what stands beside the payload holds, whatever length is claimed. */
+START_TEST(fields_limit)
+{
+    static uint8_t bytes[FIELDS_MAX + 16] = {0xb2, 0x06, 0x80, 0x80, 0x04}; /* 65536 bytes */
+
+    refuse(bytes, 5 + 65536, KELP_ERR_LIMIT, "more than 65536 bytes");
+    bytes[2] = 0xf0;
+    bytes[3] = 0xff;
+    bytes[4] = 0x03; /* 65520 bytes */
+    struct kelp_rpc_message *message = kelp_test_split(bytes, 5 + 65520, 999, &generator);
+    Kelp__V1__ExchangeRequest *request = NULL;
+    struct kelp_wire_payload payload;
+    ck_assert_int_eq(decode(message, &request, &payload, NULL), KELP_OK);
+    protobuf_c_message_free_unpacked(&request->base, NULL);
+    kelp_rpc_message_unref(message);
+}
+END_TEST
+
+/* A message type without a payload has nothing special about field 15. */
+START_TEST(without_payload)
+{
+    static const uint8_t bytes[] = {0x18, 5, 0x7a, 1, 'a', 0x7a, 1, 'b'};
+    struct kelp_rpc_message *message = kelp_test_split(bytes, sizeof(bytes), 2, &generator);
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+
+    ck_assert_int_eq(kelp_wire_decode(message, &kelp__v1__worker_report__descriptor, FIELDS_MAX,
+                                      &fields, &payload, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq(((Kelp__V1__WorkerReport *)fields)->heartbeat, 5);
+    ck_assert_uint_eq(payload.length, 0);
+    protobuf_c_message_free_unpacked(fields, NULL);
+    kelp_rpc_message_unref(message);
+}
+END_TEST
+
+static unsigned released;
+static void count_release(void *user)
+{
+    (void)user;
+    released++;
+}
+
+/* Borrowed memory is given back once, when the last reference goes; refusing it gives nothing back.
+ */
+START_TEST(message_ownership)
+{
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    released = 0;
+    ck_assert_int_eq(kelp_rpc_message_copy(message, "ab", 2), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_message_copy(message, NULL, 0), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_message_borrow(message, payload_bytes, 10, count_release, NULL),
+                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_message_borrow(message, payload_bytes, (size_t)1 << 31, count_release, NULL),
+        KELP_ERR_LIMIT);
+    ck_assert_ptr_null(kelp_rpc_message_extend(message, SIZE_MAX));
+    ck_assert_uint_eq(kelp_rpc_message_length(message), 12);
+    ck_assert_uint_eq(kelp_rpc_message_segment_count(message), 2);
+    ck_assert_ptr_eq(kelp_rpc_message_segment(message, 1).bytes, payload_bytes); /* no copy */
+    kelp_rpc_message_ref(message);
+    kelp_rpc_message_unref(message);
+    ck_assert_uint_eq(released, 0);
+    kelp_rpc_message_unref(message);
+    ck_assert_uint_eq(released, 1);
+    kelp_rpc_message_unref(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("wire");
+    TCase *tests = tcase_create("wire");
+
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_loop_test(tests, round_trip, 0, 36);
+    tcase_add_test(tests, truncated);
+    tcase_add_test(tests, any_order);
+    tcase_add_test(tests, refusals);
+    tcase_add_test(tests, fields_limit);
+    tcase_add_test(tests, without_payload);
+    tcase_add_test(tests, message_ownership);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
