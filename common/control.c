@@ -229,13 +229,22 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
     *ret_record = record;
 }
 
+/* Equal bits: a word that went over the wire must come back as the same double. */
+static bool same_bits(double a, double b)
+{
+    uint64_t a_bits, b_bits;
+
+    memcpy(&a_bits, &a, sizeof(a));
+    memcpy(&b_bits, &b, sizeof(b));
+    return a_bits == b_bits;
+}
+
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b)
 {
-    /* lr by its bits: a word that went over the wire must come back as the same double. */
     return a->version == b->version && a->step == b->step && a->kind == b->kind &&
            a->epoch == b->epoch && a->step_in_epoch == b->step_in_epoch &&
            a->sample_first == b->sample_first && a->sample_count == b->sample_count &&
-           memcmp(&a->lr, &b->lr, sizeof(a->lr)) == 0 && a->digest_due == b->digest_due;
+           same_bits(a->lr, b->lr) && a->digest_due == b->digest_due;
 }
 
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word)

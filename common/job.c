@@ -129,7 +129,7 @@ static const char *nearest_key(const char *typed, char *section, size_t section_
             best_distance = distance;
             best = key;
         }
-        if (head_distance < best_distance) {
+        if (head_distance > 0 && head_distance < best_distance) {
             best_distance = head_distance;
             (void)snprintf(section, section_bytes, "%s", head);
             best = section;

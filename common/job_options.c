@@ -532,7 +532,7 @@ static kelp_status read_text(const struct kelp_job_key *key, const char *text, c
 
     if (status == KELP_OK) {
         memset(field, 0, key->bytes);
-        memcpy(field, text, strlen(text));
+        memcpy(field, text, strlen(text) + 1);
     }
     return status;
 }

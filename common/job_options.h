@@ -26,17 +26,17 @@ enum kelp_job_type {
 struct kelp_job_key {
     const char *name; /* "train.lr"; keys of one section stand together */
     enum kelp_job_type type;
-    size_t offset;       /* in struct kelp_job */
-    size_t bytes;        /* of the field there */
-    size_t count_offset; /* WIDTHS: of the count */
-    uint64_t min, max;   /* whole numbers, sizes (bytes), durations (ms), list entries */
+    uint32_t only_values; /* see only_with */
+    size_t offset;        /* in struct kelp_job */
+    size_t bytes;         /* of the field there */
+    size_t count_offset;  /* WIDTHS: of the count */
+    uint64_t min, max;    /* whole numbers, sizes (bytes), durations (ms), list entries */
     double number_min, number_max;
     const char *const *choices; /* CHOICE; ends with NULL */
     const char *default_text;
     /* The key means something only where the CHOICE key only_with has one of these values (bit i:
      * choice i). NULL: always. */
     const char *only_with;
-    uint32_t only_values;
     const char *help;
 };
 

@@ -134,7 +134,7 @@ static kelp_status read_section(struct reader *reader, const char *section,
          pair < mapping->data.mapping.pairs.top; pair++) {
         const yaml_node_t *name = yaml_document_get_node(reader->document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(reader->document, pair->value);
-        char key[KEY_BYTES];
+        char key[KEY_BYTES] = "";
         if (!name || !value) {
             return fail_at(reader, mapping, section, "malformed");
         }
@@ -166,7 +166,7 @@ static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
                                  const yaml_node_t *value, const yaml_node_t **sections,
                                  size_t *section_count)
 {
-    char key[KEY_BYTES];
+    char key[KEY_BYTES] = "";
     kelp_status status = full_key(reader, name, "", key);
 
     if (status != KELP_OK) {

@@ -59,7 +59,7 @@ kelp_status kelp_json_u64(const cJSON *object, const char *name, uint64_t max, u
 kelp_status kelp_json_u32(const cJSON *object, const char *name, uint32_t max, uint32_t *ret_value,
                           struct kelp_error *reterr)
 {
-    uint64_t value;
+    uint64_t value = 0;
     kelp_status status = kelp_json_u64(object, name, max, &value, reterr);
 
     if (status == KELP_OK) {

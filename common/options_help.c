@@ -23,6 +23,7 @@ static void placeholder(const struct kelp_option *option, char *text, size_t tex
     };
     size_t used = 0;
 
+    text[0] = '\0';
     if (option->placeholder || option->type != KELP_OPTION_CHOICE) {
         (void)snprintf(text, text_bytes, "%s",
                        option->placeholder ? option->placeholder : by_type[option->type]);
@@ -40,11 +41,12 @@ static void bounds(const struct kelp_option *option, char *text, size_t text_byt
     char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
 
     text[0] = '\0';
+    if (option->type != KELP_OPTION_NUMBER && option->max == 0) {
+        return;
+    }
     if (option->type == KELP_OPTION_NUMBER) {
         kelp_value_print_double(option->number_min, low);
         kelp_value_print_double(option->number_max, high);
-    } else if (option->max == 0) {
-        return;
     } else if (option->type == KELP_OPTION_INTEGER || option->type == KELP_OPTION_RANGE) {
         (void)snprintf(low, sizeof(low), "%" PRIu64, option->min);
         (void)snprintf(high, sizeof(high), "%" PRIu64, option->max);
@@ -84,7 +86,7 @@ static void print_wrapped(FILE *out, const char *text)
 static void print_option(FILE *out, const char *name, char letter, const char *value,
                          const char *help)
 {
-    char head[128];
+    char head[128] = "";
     char letter_text[8] = "    ";
 
     if (letter != '\0') {
@@ -102,7 +104,7 @@ static void print_option(FILE *out, const char *name, char letter, const char *v
 
 static void print_listed(FILE *out, const struct kelp_option *option)
 {
-    char value[64], range[2 * KELP_VALUE_TEXT_MAX + 8], notes[320] = "", help[768];
+    char value[64] = "", range[2 * KELP_VALUE_TEXT_MAX + 8], notes[320] = "", help[768];
     const char *separator = "";
     size_t used = 0;
 

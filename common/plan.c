@@ -245,11 +245,21 @@ kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_pla
 /* ---- difference --------------------------------------------------------------------------------
  */
 
+/* Equal bits: -0 and 0 give different weights. */
+static bool same_bits(float a, float b)
+{
+    uint32_t a_bits, b_bits;
+
+    memcpy(&a_bits, &a, sizeof(a));
+    memcpy(&b_bits, &b, sizeof(b));
+    return a_bits == b_bits;
+}
+
 static bool tensors_equal(const struct kelp_tensor *a, const struct kelp_tensor *b)
 {
     return strcmp(a->name, b->name) == 0 && a->rank == b->rank &&
            memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0 && a->init == b->init &&
-           memcmp(&a->init_a, &b->init_a, sizeof(a->init_a)) == 0;
+           same_bits(a->init_a, b->init_a);
 }
 
 static bool tensor_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,

@@ -18,8 +18,8 @@ struct kelp_safetensors {
     char *path;
     const unsigned char *bytes;
     size_t byte_count;
-    bool mapped; /* bytes is ours to unmap */
-    cJSON *json; /* the header; names and metadata point into it */
+    void *mapping; /* ours to unmap: the same bytes; NULL when they are borrowed */
+    cJSON *json;   /* the header; names and metadata point into it */
     struct kelp_safetensors_tensor *tensors;
     size_t tensor_count;
     const cJSON **metadata;
@@ -297,7 +297,7 @@ static kelp_status map_file(struct kelp_safetensors *file, struct kelp_error *re
         } else {
             file->bytes = bytes;
             file->byte_count = (size_t)info.st_size;
-            file->mapped = true;
+            file->mapping = bytes;
         }
     }
     (void)close(fd); /* the mapping stays */
@@ -353,8 +353,8 @@ void kelp_safetensors_close(struct kelp_safetensors *file)
     cJSON_Delete(file->json);
     free(file->tensors);
     free(file->metadata);
-    if (file->mapped) {
-        (void)munmap((void *)(uintptr_t)file->bytes, file->byte_count); /* ours: cannot fail */
+    if (file->mapping) {
+        (void)munmap(file->mapping, file->byte_count); /* ours: cannot fail */
     }
     free(file->path);
     free(file);

@@ -71,7 +71,7 @@ static kelp_status print_items(FILE *out, const struct kelp_safetensors_item *it
     uint64_t offset = 0;
 
     for (size_t i = 0; i < item_count; i++) {
-        uint64_t bytes;
+        uint64_t bytes = 0;
         kelp_status status = item_bytes(&items[i], &bytes, reterr);
         if (status != KELP_OK) {
             return status;

@@ -225,6 +225,10 @@ START_TEST(test_precedence)
     ck_assert_str_eq(error.text,
                      "command line: train.epochs: 'x' is not an integer from 1 to 1000000");
     ck_assert_uint_eq(job->train.epochs, 3);
+    ck_assert_int_eq(kelp_job_file_set(file, "cluster", "3", KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "command line: cluster: unknown key; allowed in cluster are "
+                                 "workers, shards, max_shards, lanes, lane_threads, device, mixed");
     ck_assert_int_eq(setenv("KELP_TRAIN_LR", "x", 1), 0);
     ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "environment KELP_TRAIN_LR: 'x' is not a number from 0 to 1000");
