@@ -9,12 +9,12 @@
 #include "kernels/device.h"
 
 /* Sizes that meet full and partial blocks of every vector width and of OpenBLAS's kernels. */
-#define ROWS    37
-#define COLUMNS 67
-#define DEPTH   131
-#define KERNEL  25
+#define ROWS    37u
+#define COLUMNS 67u
+#define DEPTH   131u
+#define KERNEL  25u
 
-#define MATRIX_COUNT (DEPTH * DEPTH) /* the largest operand or result */
+#define MATRIX_COUNT ((size_t)DEPTH * DEPTH) /* the largest operand or result */
 #define BUFFER_COUNT 4
 
 struct answer {
@@ -71,7 +71,7 @@ static kelp_status matmuls(struct answer *answer, struct kelp_error *reterr)
         };
         answer->stream->table->matmul(answer->stream, &matmul);
         const kelp_status status =
-            digest(answer, answer->c, ROWS * COLUMNS * sizeof(float), reterr);
+            digest(answer, answer->c, (size_t)ROWS * COLUMNS * sizeof(float), reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -82,17 +82,19 @@ static kelp_status matmuls(struct answer *answer, struct kelp_error *reterr)
 static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
 {
     struct kelp_stream *stream = answer->stream;
-    const uint32_t count = ROWS * COLUMNS;
+    const size_t count = (size_t)ROWS * COLUMNS;
     float *a = answer->a, *b = answer->b, *c = answer->c;
-    struct kelp_bias bias = {
+    const struct kelp_bias bias = {
         .matrix = c, .ld = COLUMNS, .rows = ROWS, .columns = COLUMNS, .bias = b};
-    struct kelp_moving_average average = {.x = c,
-                                          .y = b,
-                                          .rows = ROWS,
-                                          .length = COLUMNS,
-                                          .kernel_size = KERNEL,
-                                          .workspace = answer->workspace};
-    struct kelp_transpose transpose = {
+    const struct kelp_bias_gradient bias_gradient = {
+        .matrix = c, .ld = COLUMNS, .rows = ROWS, .columns = COLUMNS, .bias = b};
+    const struct kelp_moving_average average = {.x = c,
+                                                .y = b,
+                                                .rows = ROWS,
+                                                .length = COLUMNS,
+                                                .kernel_size = KERNEL,
+                                                .workspace = answer->workspace};
+    const struct kelp_transpose transpose = {
         .x = b, .y = a, .batch = 1, .rows = ROWS, .columns = COLUMNS};
     struct kelp_loss loss = {.output = a,
                              .target = b,
@@ -106,14 +108,14 @@ static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
     stream->table->axpy(stream, c, 0.3f, a, count);
     stream->table->relu(stream, a, c, count);
     stream->table->relu_gradient(stream, c, a, c, count, KELP_OVERWRITE);
-    stream->table->bias_gradient(stream, &bias);
+    stream->table->bias_gradient(stream, &bias_gradient);
     stream->table->subtract(stream, c, c, b, count);
     stream->table->moving_average(stream, &average);
     stream->table->moving_average_gradient(stream, &average);
     stream->table->transpose(stream, &transpose);
     stream->table->add(stream, a, a, b, count);
     stream->table->loss(stream, &loss);
-    kelp_status status = digest(answer, answer->sums, 2 * ROWS * sizeof(double), reterr);
+    kelp_status status = digest(answer, answer->sums, (size_t)2 * ROWS * sizeof(double), reterr);
     if (status == KELP_OK) {
         status = digest(answer, c, count * sizeof(float), reterr);
     }
@@ -137,7 +139,8 @@ static kelp_status answer_init(struct answer *answer, struct kelp_device *device
         *buffers[i] = memory;
     }
     void *sums = NULL;
-    kelp_status status = device->table->alloc(device, 2 * ROWS * sizeof(double), &sums, reterr);
+    kelp_status status =
+        device->table->alloc(device, (size_t)2 * ROWS * sizeof(double), &sums, reterr);
     if (status != KELP_OK) {
         return status;
     }

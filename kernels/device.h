@@ -48,14 +48,21 @@ struct kelp_matmul {
     enum kelp_write write;
 };
 
-/* matrix is [rows, columns]. bias_add: matrix[r][c] += bias[c]. bias_gradient: bias[c] = or += the
- * sum of matrix[r][c] over r, rows in ascending order. */
+/* matrix[r][c] += bias[c]; matrix is [rows, columns]. */
 struct kelp_bias {
     float *matrix;
     uint64_t ld;
     uint32_t rows, columns;
+    const float *bias;
+};
+
+/* bias[c] = or += the sum of matrix[r][c] over r, rows in ascending order. */
+struct kelp_bias_gradient {
+    const float *matrix;
+    uint64_t ld;
+    uint32_t rows, columns;
     float *bias;
-    enum kelp_write write; /* bias_gradient alone */
+    enum kelp_write write;
 };
 
 /*
@@ -138,7 +145,7 @@ struct kelp_device_table {
                      uint64_t count);
     void (*matmul)(struct kelp_stream *stream, const struct kelp_matmul *matmul);
     void (*bias_add)(struct kelp_stream *stream, const struct kelp_bias *bias);
-    void (*bias_gradient)(struct kelp_stream *stream, const struct kelp_bias *bias);
+    void (*bias_gradient)(struct kelp_stream *stream, const struct kelp_bias_gradient *gradient);
     /* y = max(x, 0), NaN stays; y may be x. Gradient: dx = or += dy where y > 0, else 0; with
      * KELP_OVERWRITE dx may be dy. */
     void (*relu)(struct kelp_stream *stream, float *y, const float *x, uint64_t count);

@@ -406,7 +406,7 @@ void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *valu
 {
     assert(index < graph->parameter_count);
     struct graph_node *node = &graph->nodes[graph->parameters[index]];
-    node->value = (float *)(uintptr_t)value; /* operators take parameters as const operands alone */
+    node->value = value;
     node->gradient = gradient;
 }
 

@@ -106,8 +106,9 @@ static void lay_out(struct kelp_graph *graph, struct layout *layout)
         if (node->op == GRAPH_INPUT || node->op == GRAPH_PARAMETER) {
             continue;
         }
-        node->value = node->value_shared ? graph_operand(graph, node, 0)->value
-                                         : place(layout, node->elem_count, batch, sizeof(float));
+        node->buffer = node->value_shared ? graph_operand(graph, node, 0)->buffer
+                                          : place(layout, node->elem_count, batch, sizeof(float));
+        node->value = node->buffer;
         if (node->workspace_count != 0) {
             node->workspace = place(layout, node->workspace_count, 1, sizeof(float));
         }

@@ -40,8 +40,10 @@ struct graph_node {
     uint32_t consumer_count;
     uint32_t kernel_size; /* moving average */
     float bound;          /* parameter */
-    /* Device memory. A parameter's value is never written: bound as const, kept here without. */
-    float *value;
+    /* Device memory. value is what others read; buffer the same place where the graph writes it,
+     * NULL for input and parameters, which are the caller's. */
+    const float *value;
+    float *buffer;
     float *gradient;
     float *workspace;
     uint64_t workspace_count;

@@ -68,9 +68,9 @@ static void forward_linear(struct kelp_graph *graph, struct graph_node *node, ui
                                            .lda = p.x_ld,
                                            .b = p.weight->value,
                                            .ldb = p.in,
-                                           .c = node->value + p.y_first,
+                                           .c = node->buffer + p.y_first,
                                            .ldc = p.y_ld};
-        const struct kelp_bias bias = {.matrix = node->value + p.y_first,
+        const struct kelp_bias bias = {.matrix = node->buffer + p.y_first,
                                        .ld = p.y_ld,
                                        .rows = p.rows,
                                        .columns = p.out,
@@ -85,7 +85,7 @@ static void backward_linear(struct kelp_graph *graph, struct graph_node *node, u
     struct kelp_stream *stream = graph->stream;
     for (uint32_t g = 0; g < group_count(node); g++) {
         const struct product p = product_of(graph, node, count, g);
-        float *dy = node->gradient + p.y_first;
+        const float *dy = node->gradient + p.y_first;
         const struct kelp_matmul weight_gradient = {.transpose_a = true,
                                                     .m = p.out,
                                                     .n = p.in,
@@ -97,12 +97,12 @@ static void backward_linear(struct kelp_graph *graph, struct graph_node *node, u
                                                     .c = p.weight->gradient,
                                                     .ldc = p.in,
                                                     .write = p.weight_edge->write};
-        const struct kelp_bias bias_gradient = {.matrix = dy,
-                                                .ld = p.y_ld,
-                                                .rows = p.rows,
-                                                .columns = p.out,
-                                                .bias = p.bias->gradient,
-                                                .write = p.bias_edge->write};
+        const struct kelp_bias_gradient bias_gradient = {.matrix = dy,
+                                                         .ld = p.y_ld,
+                                                         .rows = p.rows,
+                                                         .columns = p.out,
+                                                         .bias = p.bias->gradient,
+                                                         .write = p.bias_edge->write};
         stream->table->matmul(stream, &weight_gradient);
         stream->table->bias_gradient(stream, &bias_gradient);
         if (p.x_edge->wanted) {
@@ -152,26 +152,26 @@ static void forward_node(struct kelp_graph *graph, struct graph_node *node, uint
         forward_linear(graph, node, count);
         break;
     case GRAPH_RELU:
-        stream->table->relu(stream, node->value, x, elements);
+        stream->table->relu(stream, node->buffer, x, elements);
         break;
     case GRAPH_MOVING_AVERAGE: {
         struct kelp_moving_average average = average_of(node, count);
         average.x = x;
-        average.y = node->value;
+        average.y = node->buffer;
         stream->table->moving_average(stream, &average);
         break;
     }
     case GRAPH_ADD:
-        stream->table->add(stream, node->value, x, graph_operand(graph, node, 1)->value, elements);
+        stream->table->add(stream, node->buffer, x, graph_operand(graph, node, 1)->value, elements);
         break;
     case GRAPH_SUBTRACT:
-        stream->table->subtract(stream, node->value, x, graph_operand(graph, node, 1)->value,
+        stream->table->subtract(stream, node->buffer, x, graph_operand(graph, node, 1)->value,
                                 elements);
         break;
     case GRAPH_TRANSPOSE: {
         struct kelp_transpose transpose = transpose_of(graph_operand(graph, node, 0), count);
         transpose.x = x;
-        transpose.y = node->value;
+        transpose.y = node->buffer;
         stream->table->transpose(stream, &transpose);
         break;
     }
@@ -310,8 +310,7 @@ kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run
     }
     struct graph_node *input = &graph->nodes[graph->input];
     const struct graph_node *output = &graph->nodes[graph->output];
-    input->value = (float *)(uintptr_t)to_device(graph, graph->input_buffer, run->input,
-                                                 input->elem_count * count); /* only read */
+    input->value = to_device(graph, graph->input_buffer, run->input, input->elem_count * count);
     for (uint32_t i = 0; i < graph->node_count; i++) {
         if (graph->nodes[i].reached) {
             forward_node(graph, &graph->nodes[i], count);

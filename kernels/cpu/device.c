@@ -159,9 +159,9 @@ static void bias_add(struct kelp_stream *stream, const struct kelp_bias *bias)
     loops_of(stream)->bias_add(bias);
 }
 
-static void bias_gradient(struct kelp_stream *stream, const struct kelp_bias *bias)
+static void bias_gradient(struct kelp_stream *stream, const struct kelp_bias_gradient *gradient)
 {
-    loops_of(stream)->bias_gradient(bias);
+    loops_of(stream)->bias_gradient(gradient);
 }
 
 static void relu(struct kelp_stream *stream, float *y, const float *x, uint64_t count)

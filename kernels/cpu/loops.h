@@ -38,7 +38,7 @@ struct kelp_operator_loops {
     void (*add)(float *y, const float *a, const float *b, uint64_t count);
     void (*subtract)(float *y, const float *a, const float *b, uint64_t count);
     void (*bias_add)(const struct kelp_bias *bias);
-    void (*bias_gradient)(const struct kelp_bias *bias);
+    void (*bias_gradient)(const struct kelp_bias_gradient *gradient);
     void (*relu)(float *y, const float *x, uint64_t count);
     void (*relu_gradient)(float *dx, const float *y, const float *dy, uint64_t count,
                           enum kelp_write write);

@@ -49,7 +49,7 @@ static void bias_add(const struct kelp_bias *bias)
 
 /* A strip of columns at a time, its sums in registers. */
 #define STRIP 32
-INLINE void bias_strip(const struct kelp_bias *bias, uint32_t first, const uint32_t width)
+INLINE void bias_strip(const struct kelp_bias_gradient *bias, uint32_t first, const uint32_t width)
 {
     float sums[STRIP] = {0};
     for (uint32_t r = 0; r < bias->rows; r++) {
@@ -64,7 +64,7 @@ INLINE void bias_strip(const struct kelp_bias *bias, uint32_t first, const uint3
     }
 }
 
-static void bias_gradient(const struct kelp_bias *bias)
+static void bias_gradient(const struct kelp_bias_gradient *bias)
 {
     uint32_t c = 0;
     for (; c + STRIP <= bias->columns; c += STRIP) {

@@ -672,8 +672,10 @@ static void check_linear(struct report *report, struct kelp_stream *stream, cons
                                                 .ldb = in,
                                                 .c = dw,
                                                 .ldc = in};
-    struct kelp_bias bias = {
+    const struct kelp_bias bias = {
         .matrix = op->output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
+    const struct kelp_bias_gradient bias_gradient = {
+        .matrix = op->grad_output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
     stream->table->matmul(stream, &forward);
     stream->table->bias_add(stream, &bias);
     print_to(name, "%.120s/output", case_name);
@@ -684,8 +686,7 @@ static void check_linear(struct report *report, struct kelp_stream *stream, cons
     stream->table->matmul(stream, &weight_gradient);
     print_to(name, "%.120s/grad_input/1", case_name);
     check(report, name, dw, op->input_count[1], &kelp_golden_values);
-    bias.matrix = op->grad_output;
-    stream->table->bias_gradient(stream, &bias);
+    stream->table->bias_gradient(stream, &bias_gradient);
     print_to(name, "%.120s/grad_input/2", case_name);
     check(report, name, op->input[2], out, &kelp_golden_values);
     free(dx);

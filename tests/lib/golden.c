@@ -24,7 +24,7 @@ bool kelp_golden_set_open(struct kelp_golden_set *set)
         return false;
     }
     set->names = calloc((size_t)entry_count, sizeof(*set->names));
-    for (int i = 0; i < entry_count; i++) {
+    for (int i = 0; i < entry_count; i++) { /* without memory they are only freed */
         const char *name = entries[i]->d_name;
         const size_t length = strlen(name);
         if (set->names != NULL && length > strlen(SUFFIX) && length < KELP_GOLDEN_NAME_SIZE &&
@@ -34,7 +34,7 @@ bool kelp_golden_set_open(struct kelp_golden_set *set)
         free(entries[i]);
     }
     free(entries);
-    if (set->count == 0) {
+    if (set->names == NULL || set->count == 0) {
         kelp_golden_set_close(set);
         return false;
     }

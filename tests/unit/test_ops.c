@@ -144,7 +144,9 @@ END_TEST
 START_TEST(test_bias)
 {
     const uint32_t columns = sizes[_i], rows = sizes[(_i * 3 + 2) % (int)KELP_ARRAY_COUNT(sizes)];
-    struct kelp_bias bias = {
+    const struct kelp_bias bias = {
+        .matrix = a, .ld = columns + 5, .rows = rows, .columns = columns, .bias = b};
+    struct kelp_bias_gradient gradient = {
         .matrix = a, .ld = columns + 5, .rows = rows, .columns = columns, .bias = b};
     memcpy(expected, a, ROOM * sizeof(float));
     for (uint32_t r = 0; r < rows; r++) {
@@ -155,7 +157,7 @@ START_TEST(test_bias)
     stream->table->bias_add(stream, &bias);
     ck_assert_mem_eq(a, expected, ROOM * sizeof(float));
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-        bias.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
+        gradient.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
         memcpy(expected, b, ROOM * sizeof(float));
         for (uint32_t col = 0; col < columns; col++) {
             float sum = 0.0f;
@@ -164,7 +166,7 @@ START_TEST(test_bias)
             }
             expected[col] = accumulate == 1 ? b[col] + sum : sum;
         }
-        stream->table->bias_gradient(stream, &bias);
+        stream->table->bias_gradient(stream, &gradient);
         ck_assert_mem_eq(b, expected, ROOM * sizeof(float));
     }
 }
@@ -362,10 +364,12 @@ static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, u
     loops->subtract(z, z, x + shift, count);
     const struct kelp_bias bias = {
         .matrix = z, .ld = size, .rows = rows, .columns = size, .bias = y};
+    const struct kelp_bias_gradient bias_gradient = {
+        .matrix = z, .ld = size, .rows = rows, .columns = size, .bias = y};
     loops->bias_add(&bias);
     loops->relu(x + shift, z, count);
     loops->relu_gradient(z, x + shift, z, count, KELP_ACCUMULATE);
-    loops->bias_gradient(&bias);
+    loops->bias_gradient(&bias_gradient);
     const struct kelp_moving_average average = {.x = z,
                                                 .y = x + shift,
                                                 .rows = rows,
