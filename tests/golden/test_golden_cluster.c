@@ -18,7 +18,7 @@
 #define JOB_TEXT_MAX  8192
 /* A large rate keeps the rounding of w - rate * g small beside the gradient; a power of two is
  * exact. */
-#define GRADIENT_RATE 1024.0
+#define GRADIENT_RATE 512.0
 
 static unsigned checked;
 static unsigned skipped;
