@@ -264,7 +264,7 @@ static void check_file(const struct kelp_golden_file *file)
         }
         check_optimizer(file, &with_optimizer, cases[i]);
     }
-    if (case_count > 0) {
+    if (kelp_golden_cases(file, "grad/", cases) > 0) {
         check_gradients(file, &model);
     }
     free(cases);
