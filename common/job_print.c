@@ -7,6 +7,7 @@
 
 #include "common/digest.h"
 #include "common/job_options.h"
+#include "common/text.h"
 #include "common/value.h"
 
 #define ORIGIN_COLUMN 36
@@ -201,33 +202,25 @@ static void print_file(FILE *out, const struct kelp_job_file *file, enum print_f
 }
 
 static kelp_status print_to_memory(const struct kelp_job_file *file, enum print_form form,
-                                   char **ret_text, size_t *ret_bytes)
+                                   char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
 {
-    char *text = NULL;
-    size_t text_bytes = 0;
-    FILE *out = open_memstream(&text, &text_bytes);
+    struct kelp_text text;
+    kelp_status status = kelp_text_open(&text, reterr);
 
-    if (!out) {
-        return KELP_ERR_NO_MEMORY;
+    if (status != KELP_OK) {
+        return status;
     }
-    print_file(out, file, form);
-    if (fclose(out) != 0) {
-        free(text);
-        return KELP_ERR_NO_MEMORY;
-    }
-    *ret_text = text;
-    *ret_bytes = text_bytes;
-    return KELP_OK;
+    print_file(text.out, file, form);
+    return kelp_text_close(&text, ret_text, ret_bytes, reterr);
 }
 
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
                                 struct kelp_error *reterr)
 {
     size_t text_bytes;
-    kelp_status status = print_to_memory(file, with_origin ? PRINT_WITH_ORIGIN : PRINT_CANONICAL,
-                                         ret_text, &text_bytes);
 
-    return status == KELP_OK ? KELP_OK : kelp_fail(reterr, status, "out of memory");
+    return print_to_memory(file, with_origin ? PRINT_WITH_ORIGIN : PRINT_CANONICAL, ret_text,
+                           &text_bytes, reterr);
 }
 
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file)
@@ -235,7 +228,7 @@ uint64_t kelp_job_file_digest(const struct kelp_job_file *file)
     char *text = NULL;
     size_t text_bytes = 0;
 
-    if (print_to_memory(file, PRINT_WITHOUT_RUN_DIR, &text, &text_bytes) != KELP_OK) {
+    if (print_to_memory(file, PRINT_WITHOUT_RUN_DIR, &text, &text_bytes, NULL) != KELP_OK) {
         return 0;
     }
     uint64_t digest = kelp_digest_bytes(text, text_bytes);
@@ -370,18 +363,13 @@ static void print_reference(FILE *out)
 
 kelp_status kelp_job_reference(char **ret_text)
 {
-    char *text = NULL;
-    size_t text_bytes = 0;
-    FILE *out = open_memstream(&text, &text_bytes);
+    struct kelp_text text;
+    size_t text_bytes;
+    kelp_status status = kelp_text_open(&text, NULL);
 
-    if (!out) {
-        return KELP_ERR_NO_MEMORY;
+    if (status != KELP_OK) {
+        return status;
     }
-    print_reference(out);
-    if (fclose(out) != 0) {
-        free(text);
-        return KELP_ERR_NO_MEMORY;
-    }
-    *ret_text = text;
-    return KELP_OK;
+    print_reference(text.out);
+    return kelp_text_close(&text, ret_text, &text_bytes, NULL);
 }

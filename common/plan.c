@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/philox.h"
 #include "common/safetensors.h"
+#include "common/text.h"
 
 static const char *const init_names[] = {
     [KELP_INIT_CONSTANT] = "constant",
@@ -56,24 +57,25 @@ static void print_plan(FILE *out, const struct kelp_plan *plan)
 kelp_status kelp_plan_print(const struct kelp_plan *plan, char **ret_text,
                             struct kelp_error *reterr)
 {
-    char *text = NULL;
-    size_t text_bytes = 0;
-    FILE *out = open_memstream(&text, &text_bytes);
+    struct kelp_text text;
+    char *bytes = NULL;
+    size_t count = 0;
+    kelp_status status = kelp_text_open(&text, reterr);
 
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status != KELP_OK) {
+        return status;
     }
-    print_plan(out, plan);
-    if (fclose(out) != 0) {
-        free(text);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    print_plan(text.out, plan);
+    status = kelp_text_close(&text, &bytes, &count, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (text_bytes > KELP_PLAN_TEXT_MAX) {
-        free(text);
+    if (count > KELP_PLAN_TEXT_MAX) {
+        free(bytes);
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the plan has %zu bytes, over %u: %u tensors",
-                         text_bytes, KELP_PLAN_TEXT_MAX, plan->tensor_count);
+                         count, KELP_PLAN_TEXT_MAX, plan->tensor_count);
     }
-    *ret_text = text;
+    *ret_text = bytes;
     return KELP_OK;
 }
 

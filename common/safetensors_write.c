@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/safetensors.h"
+#include "common/text.h"
 
 #define HEADER_ALIGN 8 /* so that float64 data is aligned for readers that map the file */
 
@@ -88,43 +89,28 @@ static kelp_status print_items(FILE *out, const struct kelp_safetensors_item *it
     return KELP_OK;
 }
 
-/* The JSON header, padded with blanks; *ret_text is owned. */
-static kelp_status make_header(const struct kelp_safetensors_item *items, size_t item_count,
-                               const struct kelp_safetensors_pair *metadata, size_t metadata_count,
-                               char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
+/* The header's JSON; *ret_text is owned. */
+static kelp_status print_header(const struct kelp_safetensors_item *items, size_t item_count,
+                                const struct kelp_safetensors_pair *metadata, size_t metadata_count,
+                                char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    struct kelp_text text;
+    kelp_status status = kelp_text_open(&text, reterr);
 
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    (void)fputc('{', out);
-    if (metadata_count > 0) {
-        print_metadata(out, metadata, metadata_count);
-    }
-    kelp_status status = print_items(out, items, item_count, metadata_count > 0, reterr);
-    (void)fputc('}', out);
-    (void)fflush(out); /* fclose() reports what goes wrong */
-    while (bytes % HEADER_ALIGN != 0) {
-        (void)fputc(' ', out);
-        bytes++;
-    }
-    if (fclose(out) != 0 && status == KELP_OK) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    if (status == KELP_OK && bytes > KELP_SAFETENSORS_HEADER_MAX) {
-        status = kelp_fail(reterr, KELP_ERR_LIMIT, "the header has %zu bytes, over %u", bytes,
-                           KELP_SAFETENSORS_HEADER_MAX);
-    }
     if (status != KELP_OK) {
-        free(text);
         return status;
     }
-    *ret_text = text;
-    *ret_bytes = bytes;
-    return KELP_OK;
+    (void)fputc('{', text.out);
+    if (metadata_count > 0) {
+        print_metadata(text.out, metadata, metadata_count);
+    }
+    status = print_items(text.out, items, item_count, metadata_count > 0, reterr);
+    if (status != KELP_OK) {
+        kelp_text_discard(&text);
+        return status;
+    }
+    (void)fputc('}', text.out);
+    return kelp_text_close(&text, ret_text, ret_bytes, reterr);
 }
 
 static bool write_all(int fd, const void *bytes, size_t count)
@@ -147,9 +133,12 @@ static bool write_all(int fd, const void *bytes, size_t count)
 static bool write_contents(int fd, const char *header, size_t header_bytes,
                            const struct kelp_safetensors_item *items, size_t item_count)
 {
-    uint64_t length = header_bytes;
+    static const char blanks[HEADER_ALIGN] = "        ";
+    size_t padding = (HEADER_ALIGN - header_bytes % HEADER_ALIGN) % HEADER_ALIGN;
+    uint64_t length = header_bytes + padding;
 
-    if (!write_all(fd, &length, sizeof(length)) || !write_all(fd, header, header_bytes)) {
+    if (!write_all(fd, &length, sizeof(length)) || !write_all(fd, header, header_bytes) ||
+        !write_all(fd, blanks, padding)) {
         return false;
     }
     for (size_t i = 0; i < item_count; i++) {
@@ -217,15 +206,23 @@ kelp_status kelp_safetensors_write(const char *path, const struct kelp_safetenso
                          path, KELP_SAFETENSORS_TENSORS_MAX, KELP_SAFETENSORS_METADATA_MAX);
     }
     kelp_status status =
-        make_header(items, item_count, metadata, metadata_count, &header, &header_bytes, reterr);
+        print_header(items, item_count, metadata, metadata_count, &header, &header_bytes, reterr);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%.255s", path);
         return status;
     }
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
+    if (header_bytes > KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN) {
+        status = kelp_fail(reterr, KELP_ERR_LIMIT, "%.255s: the header has %zu bytes, over %u",
+                           path, header_bytes, KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN);
+        goto err_free_header;
+    }
+    size_t temporary_bytes = strlen(path) + sizeof(".XXXXXX");
+    temporary = malloc(temporary_bytes);
+    if (!temporary) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.255s: out of memory", path);
         goto err_free_header;
     }
+    (void)snprintf(temporary, temporary_bytes, "%s.XXXXXX", path);
     status = write_file(path, temporary, header, header_bytes, items, item_count, reterr);
     free(temporary);
 err_free_header:
