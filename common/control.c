@@ -92,7 +92,7 @@ double kelp_control_lr(const struct kelp_job *job, uint32_t epoch)
         return epoch < 2 ? job->train.lr
                          : ldexp(job->train.lr, epoch < 4096 ? 1 - (int)epoch : -4096);
     }
-    assert(!"schedule kind");
+    assert(false && "schedule kind");
     return job->train.lr;
 }
 
@@ -120,7 +120,7 @@ static bool digest_due(const struct kelp_control_state *state, const struct kelp
     case KELP_STEP_DONE:
         return false;
     }
-    assert(!"step kind");
+    assert(false && "step kind");
     return false;
 }
 

@@ -72,7 +72,7 @@ static void prefix_origin(const struct kelp_job_file *file, const char *key,
         kelp_error_prefix(reterr, "command line: %.63s", key);
         return;
     }
-    assert(!"origin kind");
+    assert(false && "origin kind");
 }
 
 static bool in_section(const char *key, const char *section, size_t section_bytes)

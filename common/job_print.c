@@ -121,7 +121,7 @@ static void print_value(FILE *out, const struct kelp_job_key *key, const struct 
         return;
     }
     }
-    assert(!"job key type");
+    assert(false && "job key type");
 }
 
 /* ---- job files ---------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ static void print_origin(FILE *out, const struct kelp_job_file *file, size_t key
         (void)fputs("command line", out);
         return;
     }
-    assert(!"origin kind");
+    assert(false && "origin kind");
 }
 
 /* "lr: 0.005" of one key, without the section's name and a line break. */

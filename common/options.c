@@ -125,7 +125,7 @@ static kelp_status read_value(const struct kelp_option *option, const char *text
         value->integer = index;
         return status;
     }
-    assert(!"option type");
+    assert(false && "option type");
     return KELP_ERR_INTERNAL;
 }
 
@@ -399,7 +399,7 @@ static size_t find(const struct kelp_options *options, const char *name)
             return i;
         }
     }
-    assert(!"the program has no such option");
+    assert(false && "the program has no such option");
     return 0;
 }
 

@@ -389,7 +389,7 @@ static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
     case KELP_INIT_FILE:
         return fill_from_file(tensor, job, init_data, first, count, values, reterr);
     }
-    assert(!"init kind");
+    assert(false && "init kind");
     return KELP_ERR_INTERNAL;
 }
 
