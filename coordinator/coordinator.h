@@ -1,6 +1,6 @@
 /*
  * The coordinator process: what its shell's files share. coordinator.c ties the pure parts to the
- * outside: leader.h (etcd), service.h (workers), shard_link.h (shards), journal.h (files).
+ * outside: leader.h (etcd), service.h (workers), shard_link.h (shards), records.h (files).
  *
  * Threads: everything belongs to the one thread that runs the loop.
  */
@@ -112,14 +112,12 @@ void kelp_coordinator_touch(struct kelp_coordinator *coordinator);
 /* Hand an event to the placement machine and do what it says. now_ms is filled in. */
 void kelp_coordinator_place(struct kelp_coordinator *coordinator,
                             struct kelp_placement_event event);
-/* The first worker's plan, checked: keep it and write it to etcd. text is copied. */
-kelp_status kelp_coordinator_offer_plan(struct kelp_coordinator *coordinator, const char *text,
-                                        struct kelp_error *reterr) KELP_MUST_USE;
 /* The number of workers changed. */
 void kelp_coordinator_count_workers(struct kelp_coordinator *coordinator);
-/* A shard's report of completed entries and of where partition 0 stands. */
-void kelp_coordinator_take_progress(struct kelp_coordinator *coordinator,
-                                    const Kelp__V1__ShardReport *report);
+/* Put the placement's state and reason into the log and into etcd. */
+void kelp_coordinator_report_state(struct kelp_coordinator *coordinator);
+/* Something is wrong that neither waiting nor another process can mend: end with exit code 2. */
+void kelp_coordinator_give_up(struct kelp_coordinator *coordinator, const char *text);
 /* The job cannot go on. */
 void kelp_coordinator_fail_job(struct kelp_coordinator *coordinator, const char *reason);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/plan_offer.h"
 #include "coordinator/status_reply.h"
 #include "coordinator/wire_map.h"
 #include "proto/wire.h"
@@ -182,7 +183,7 @@ static kelp_status check_plan(struct kelp_coordinator *coordinator, const char *
     struct kelp_plan plan;
     char line[sizeof(reterr->text)];
     if (coordinator->plan_state == KELP_PLAN_NONE) {
-        return kelp_coordinator_offer_plan(coordinator, text, reterr);
+        return kelp_offer_plan(coordinator, text, reterr);
     }
     if (strcmp(text, coordinator->plan_text) == 0) {
         return KELP_OK;

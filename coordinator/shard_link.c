@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/records.h"
 #include "coordinator/wire_map.h"
 #include "proto/wire.h"
 
@@ -203,7 +204,7 @@ static void take_report(struct kelp_link *link, const Kelp__V1__ShardReport *rep
     }
     placed = kelp_placement_find(&coordinator->placement, link->shard.id);
     if (placed != NULL && placed->loaded_generation == coordinator->placement.map.generation) {
-        kelp_coordinator_take_progress(coordinator, report); /* not from a generation before */
+        kelp_records_take(coordinator, report); /* not from a generation before */
     }
 }
 

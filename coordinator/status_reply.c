@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "coordinator/wire_map.h"
+#include "proto/convert.h"
 #include "proto/wire.h"
 
 /* The message with all that it points to. */
@@ -10,8 +11,7 @@ struct reply {
     Kelp__V1__StatusReply message;
     struct kelp_wire_map map;
     Kelp__V1__ControlWord word;
-    Kelp__V1__Record records[KELP_PART_COUNT];
-    Kelp__V1__ControlWord record_words[KELP_PART_COUNT];
+    struct kelp_wire_record records[KELP_PART_COUNT];
     Kelp__V1__WorkerStatus *workers;
     Kelp__V1__WorkerStatus **worker_pointers;
     Kelp__V1__ShardInfo *shards;
@@ -102,14 +102,13 @@ static void fill_progress(struct kelp_coordinator *coordinator, struct reply *re
         [KELP_PART_TEST] = &message->latest_test,
     };
     if (progress->word_known) {
-        kelp_wire_from_word(&progress->word, &reply->word);
+        kelp_wire_put_word(&progress->word, &reply->word);
         message->word = &reply->word;
     }
     for (int part = 0; part < KELP_PART_COUNT; part++) {
         if (progress->known[part]) {
-            kelp_wire_from_record(&progress->latest[part], &reply->records[part],
-                                  &reply->record_words[part]);
-            *targets[part] = &reply->records[part];
+            kelp_wire_put_record(&progress->latest[part], &reply->records[part]);
+            *targets[part] = &reply->records[part].message;
         }
     }
     message->epoch_loss = progress->epoch_loss;

@@ -1,0 +1,436 @@
+/*
+ * The pure coordinator in a random world: shards and workers come, go and come back as others,
+ * writes to etcd succeed, fail or lose their answer, leaders die. A run is a function of its seed,
+ * which a failure prints.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/membership.h"
+#include "coordinator/placement.h"
+
+#define SHARDS     4
+#define WORKERS    11
+#define LANES      8
+#define PARTITIONS 13
+#define EVENTS     600
+#define SEEDS      300
+
+struct process {
+    char id[16];
+    uint64_t incarnation; /* 0: dead */
+    uint64_t registered;  /* what etcd says; 0: nothing */
+    uint64_t link;        /* incarnation that the leader talks to; 0: no stream */
+    uint64_t loaded;      /* generation */
+};
+
+struct world {
+    uint64_t random;
+    uint64_t now;
+    uint64_t incarnations;
+    struct kelp_map etcd; /* the map's key; generation 0: none */
+    struct process shards[SHARDS];
+    uint64_t workers[WORKERS]; /* keys; 0: not there */
+    struct kelp_placement placement;
+    struct kelp_membership membership;
+    bool writing; /* a write is under way */
+    bool reading;
+    uint64_t seen_generation; /* newest that this leader had */
+    uint64_t seen_assignment;
+};
+
+static struct world world;
+
+static uint64_t draw(uint64_t below)
+{
+    world.random += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+    uint64_t z = world.random;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+/* ---- what must hold after every event ---------------------------------------------------------
+ */
+
+static void check_lanes(void)
+{
+    const struct kelp_assignment *assignment = &world.membership.assignment;
+    uint8_t owners[LANES] = {0};
+    uint32_t members = 0;
+    for (int i = 0; i < WORKERS; i++) {
+        if (world.workers[i] == 0) {
+            continue;
+        }
+        struct kelp_lane_range range = kelp_assignment_of(assignment, world.workers[i]);
+        members++;
+        for (uint32_t lane = range.first; lane < range.first + range.count; lane++) {
+            owners[lane]++;
+        }
+    }
+    ck_assert_uint_eq(assignment->count, members);
+    for (int lane = 0; lane < LANES; lane++) {
+        ck_assert_uint_eq(owners[lane], members > 0 ? 1 : 0);
+    }
+    ck_assert_uint_ge(assignment->epoch, world.seen_assignment);
+    world.seen_assignment = assignment->epoch;
+}
+
+static void check_map(void)
+{
+    const struct kelp_map *map = &world.placement.map;
+    ck_assert_uint_ge(map->generation, world.seen_generation);
+    ck_assert_uint_le(map->generation, world.etcd.generation);
+    world.seen_generation = map->generation;
+    if (map->generation > 0) {
+        ck_assert_int_eq(kelp_map_check(map, NULL), KELP_OK);
+        ck_assert_uint_eq(map->partition_count, PARTITIONS);
+    }
+    if (kelp_placement_loaded_map(&world.placement) != NULL) {
+        ck_assert_uint_gt(map->generation, 0);
+    }
+}
+
+/* Workers may use a map only when every partition lies on the incarnation that the leader talks to,
+ * loaded in this very generation. */
+static void check_running(void)
+{
+    const struct kelp_map *map = &world.placement.map;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_shard *mapped = &map->shards[map->partitions[i].primary];
+        const struct kelp_placement_shard *shard =
+            kelp_placement_find(&world.placement, mapped->id);
+        ck_assert_ptr_nonnull(shard);
+        ck_assert(shard->connected);
+        ck_assert_uint_eq(shard->connected_incarnation, mapped->incarnation);
+        ck_assert_uint_eq(shard->loaded_generation, map->generation);
+    }
+}
+
+/* ---- events -----------------------------------------------------------------------------------
+ */
+
+static void apply(struct kelp_placement_event event)
+{
+    uint32_t actions = 0;
+    event.now_ms = world.now;
+    ck_assert_int_eq(kelp_placement_apply(&world.placement, &event, &actions, NULL), KELP_OK);
+    if ((actions & KELP_DO_WRITE_MAP) != 0) {
+        ck_assert(!world.writing); /* one generation at a time */
+        world.writing = true;
+    }
+    if ((actions & KELP_DO_READ_MAP) != 0) {
+        world.reading = true;
+    }
+    if ((actions & KELP_DO_MAP_TO_WORKERS) != 0) {
+        check_running();
+    }
+    check_map();
+    check_lanes();
+}
+
+static void apply_shard(enum kelp_placement_event_kind kind, const struct process *shard)
+{
+    apply((struct kelp_placement_event){
+        .kind = kind, .id = shard->id, .incarnation = shard->link, .generation = shard->loaded});
+}
+
+/* etcd takes the write if nobody wrote since this leader read or wrote last. */
+static bool etcd_takes(void)
+{
+    if (world.etcd.generation != world.placement.map.generation) {
+        return false;
+    }
+    struct kelp_map copy;
+    ck_assert_uint_eq(world.placement.next.generation, world.etcd.generation + 1);
+    for (uint32_t i = 0; i < world.etcd.partition_count; i++) {
+        ck_assert_uint_ge(world.placement.next.partitions[i].map_epoch,
+                          world.etcd.partitions[i].map_epoch);
+    }
+    ck_assert_int_eq(kelp_map_copy(&world.placement.next, &copy), KELP_OK);
+    kelp_map_fini(&world.etcd);
+    world.etcd = copy;
+    return true;
+}
+
+static void finish_write(bool friendly)
+{
+    uint64_t dice = friendly ? 0 : draw(4);
+    enum kelp_placement_written result = KELP_WRITTEN_NOT;
+    if (!world.writing) {
+        return;
+    }
+    world.writing = false;
+    if (dice < 2) {
+        result = etcd_takes() ? KELP_WRITTEN_OK : KELP_WRITTEN_UNKNOWN;
+    } else if (dice == 2) {
+        result = KELP_WRITTEN_UNKNOWN; /* the answer was lost: applied or not */
+        if (draw(2) == 0) {
+            (void)etcd_takes();
+        }
+    }
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .result = result});
+}
+
+static void finish_read(void)
+{
+    struct kelp_map map;
+    if (!world.reading) {
+        return;
+    }
+    world.reading = false;
+    ck_assert_int_eq(kelp_map_copy(&world.etcd, &map), KELP_OK);
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = &map});
+}
+
+static void shard_dies(struct process *shard)
+{
+    shard->incarnation = 0;
+    shard->loaded = 0;
+}
+
+static void shard_starts(struct process *shard)
+{
+    shard->incarnation = ++world.incarnations;
+    shard->loaded = 0;
+}
+
+/* The leader hears from etcd what is registered now. */
+static void shard_registers(struct process *shard)
+{
+    if (shard->incarnation == 0) {
+        shard->registered = 0;
+        apply_shard(KELP_PLACEMENT_UNREGISTERED, shard);
+        return;
+    }
+    struct kelp_map_shard at = {.incarnation = shard->incarnation};
+    (void)snprintf(at.id, sizeof(at.id), "%s", shard->id);
+    (void)snprintf(at.address, sizeof(at.address), "127.0.0.1:1");
+    shard->registered = shard->incarnation;
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .shard = &at});
+}
+
+/* A stream is made, or breaks: at once when the process is gone, by chance when not. */
+static void shard_link(struct process *shard)
+{
+    if (shard->link != 0) {
+        apply_shard(KELP_PLACEMENT_DISCONNECTED, shard);
+        shard->link = 0;
+    } else if (shard->incarnation != 0 && shard->registered == shard->incarnation) {
+        shard->link = shard->incarnation;
+        apply_shard(KELP_PLACEMENT_CONNECTED, shard);
+    }
+}
+
+static void shard_loads(struct process *shard)
+{
+    if (shard->link == 0 || shard->link != shard->incarnation) {
+        return;
+    }
+    if (kelp_map_find(&world.placement.map, shard->id) >= 0) {
+        shard->loaded = world.placement.map.generation;
+    }
+    apply_shard(KELP_PLACEMENT_LOADED, shard);
+}
+
+static void count_workers(void)
+{
+    apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_WORKERS,
+                                      .worker_count = world.membership.counts[KELP_MEMBER_WORKER]});
+}
+
+static void worker_toggles(int index)
+{
+    char id[16];
+    if (world.workers[index] != 0 && draw(2) == 0) {
+        kelp_membership_remove(&world.membership, world.workers[index], true);
+        world.workers[index] = 0;
+    } else {
+        struct kelp_member_joined joined = {.id = id, .incarnation = ++world.incarnations};
+        uint64_t replaced = 0;
+        (void)snprintf(id, sizeof(id), "worker-%d", index);
+        uint64_t before = world.workers[index];
+        ck_assert_int_eq(kelp_membership_join(&world.membership, &joined, world.now,
+                                              &world.workers[index], &replaced, NULL),
+                         KELP_OK);
+        ck_assert_uint_eq(replaced, before);
+    }
+    count_workers();
+}
+
+static void time_passes(uint64_t ms, bool workers_answer)
+{
+    uint64_t lost[WORKERS];
+    world.now += ms;
+    for (int i = 0; i < WORKERS; i++) {
+        if (world.workers[i] != 0 && (workers_answer || draw(4) > 0)) {
+            kelp_membership_heard(&world.membership, world.workers[i], NULL, world.now);
+        }
+    }
+    uint32_t count = kelp_membership_tick(&world.membership, world.now, lost, WORKERS);
+    for (uint32_t i = 0; i < count; i++) {
+        kelp_membership_remove(&world.membership, lost[i], true);
+        for (int w = 0; w < WORKERS; w++) {
+            world.workers[w] = world.workers[w] == lost[i] ? 0 : world.workers[w];
+        }
+    }
+    if (count > 0) {
+        count_workers();
+    }
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
+}
+
+/* ---- leaders ----------------------------------------------------------------------------------
+ */
+
+static void leader_starts(void)
+{
+    struct kelp_placement_options options = {
+        .shards = 3, .workers_min = 2, .shard_wait_ms = 2000, .writer = ++world.incarnations};
+    ck_assert_int_eq(kelp_placement_init(&world.placement, &options, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_membership_init(&world.membership, LANES, 1000, NULL), KELP_OK);
+    memset(world.workers, 0, sizeof(world.workers));
+    world.seen_generation = 0;
+    world.seen_assignment = 0;
+    world.writing = false;
+    world.reading = true;
+    apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_PLAN, .partition_count = PARTITIONS});
+    for (int i = 0; i < SHARDS; i++) {
+        world.shards[i].link = 0;
+        if (world.shards[i].registered != 0) {
+            shard_registers(&world.shards[i]);
+        }
+    }
+}
+
+/* Its last write may reach etcd after its death. */
+static void leader_dies(void)
+{
+    if (world.writing && draw(2) == 0) {
+        (void)etcd_takes();
+    }
+    kelp_placement_fini(&world.placement);
+    kelp_membership_fini(&world.membership);
+}
+
+static void random_event(void)
+{
+    struct process *shard = &world.shards[draw(SHARDS)];
+    switch (draw(16)) {
+    case 0:
+        shard_dies(shard);
+        break;
+    case 1:
+        shard_starts(shard);
+        break;
+    case 2:
+    case 3:
+        shard_registers(shard);
+        break;
+    case 4:
+    case 5:
+        shard_link(shard);
+        break;
+    case 6:
+    case 7:
+        shard_loads(shard);
+        break;
+    case 8:
+    case 9:
+        finish_write(false);
+        break;
+    case 10:
+        finish_read();
+        break;
+    case 11:
+    case 12:
+        worker_toggles((int)draw(WORKERS));
+        break;
+    case 13:
+        if (draw(12) == 0) {
+            leader_dies();
+            leader_starts();
+        }
+        break;
+    default:
+        time_passes(draw(400), false);
+        break;
+    }
+}
+
+/* Once the world is kind, the job runs again, whatever happened before. */
+static void check_recovery(void)
+{
+    for (int i = 0; i < SHARDS; i++) {
+        struct process *shard = &world.shards[i];
+        if (shard->incarnation == 0) {
+            shard_starts(shard);
+        }
+        if (shard->link != 0) {
+            shard_link(shard);
+        }
+        shard_registers(shard);
+        shard_link(shard);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (world.workers[i] == 0) {
+            worker_toggles(i);
+        }
+    }
+    for (int round = 0; round < 60; round++) {
+        time_passes(100, true);
+        finish_write(true);
+        finish_read();
+        for (int i = 0; i < SHARDS; i++) {
+            shard_loads(&world.shards[i]);
+        }
+    }
+    ck_assert_msg(world.placement.state == KELP_PLACEMENT_RUNNING, "stuck: %s",
+                  world.placement.reason);
+    for (uint32_t i = 0; i < world.placement.map.shard_count; i++) {
+        const struct kelp_map_shard *mapped = &world.placement.map.shards[i];
+        for (int k = 0; k < SHARDS; k++) {
+            if (strcmp(mapped->id, world.shards[k].id) == 0) {
+                ck_assert_uint_eq(mapped->incarnation, world.shards[k].incarnation);
+                ck_assert_uint_eq(world.shards[k].loaded, world.placement.map.generation);
+            }
+        }
+    }
+}
+
+START_TEST(random_worlds)
+{
+    memset(&world, 0, sizeof(world));
+    world.random = (uint64_t)_i;
+    world.now = 1000;
+    for (int i = 0; i < SHARDS; i++) {
+        (void)snprintf(world.shards[i].id, sizeof(world.shards[i].id), "shard-%d", i);
+    }
+    leader_starts();
+    for (int i = 0; i < EVENTS; i++) {
+        random_event();
+    }
+    check_recovery();
+    kelp_placement_fini(&world.placement);
+    kelp_membership_fini(&world.membership);
+    kelp_map_fini(&world.etcd);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator");
+    TCase *tcase = tcase_create("worlds");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, random_worlds, 0, SEEDS);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
