@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,7 +56,9 @@ static const char *environment_value(const char *name)
 
 static bool executable_file(const char *path)
 {
-    return access(path, X_OK) == 0;
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
 kelp_status kelp_process_find(const char *name, char ret_path[KELP_PROCESS_PATH_MAX],
