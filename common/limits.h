@@ -43,12 +43,13 @@
 #define KELP_RPC_HANDSHAKE_MS 5000
 /*
  * Milliseconds between HTTP/2 pings on a silent connection, and until one that is not answered
- * breaks it. The net below the owners' heartbeats, for a peer that vanished without a word. gRPC
- * reads sockets only inside kelp_rpc_loop_run(), so that a program which computes for longer than
- * the second number without running its loop is cut off.
+ * breaks it (kelp_rpc_loop_keepalive changes them). The net below the owners' heartbeats, for a
+ * peer that vanished without a word. gRPC reads sockets only inside kelp_rpc_loop_run(): a program
+ * that computes for longer than the second number without running its loop is cut off, and a worker
+ * may compute a lane for seconds.
  */
 #define KELP_RPC_KEEPALIVE_MS         1000
-#define KELP_RPC_KEEPALIVE_TIMEOUT_MS 5000
+#define KELP_RPC_KEEPALIVE_TIMEOUT_MS 20000
 /* Milliseconds that one attempt to connect may take, so that a host on which all processors compute
  * is not taken for dead; a refusal is noticed at once anyway. gRPC calls it the minimal back-off
  * and also waits that long between attempts, therefore whoever opens a stream starts another

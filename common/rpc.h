@@ -6,9 +6,10 @@
  * needs no locks. A loop may be run by several threads at once; then callbacks of *different*
  * streams run in parallel, those of one stream never do.
  *
- * Liveness: the server and client arguments of FACTS (keep-alive, frame sizes, no proxy, no
- * retries) are set here and nowhere else. A unary call has a deadline; a stream has one until its
- * first message arrives, and keep-alive plus the owner's heartbeats after that.
+ * Liveness: gRPC's arguments (keep-alive, frame sizes, no proxy, no retries) are set here and
+ * nowhere else. A unary call has a deadline; a stream has one until its first message arrives, and
+ * keep-alive plus the owner's heartbeats after that. Connections live only while the loop is run: a
+ * program that does not run it for KELP_RPC_KEEPALIVE_TIMEOUT_MS loses them.
  *
  * Foreign errors stop here: grpc_status_code and grpc_call_error become kelp_status.
  */
@@ -62,6 +63,11 @@ kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop,
 /* All servers, channels, streams and timers of the loop must be closed; drains what is left. NULL
  * does nothing. */
 void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop);
+
+/* Milliseconds between pings on a silent connection, and until an unanswered one breaks it, for
+ * servers and channels opened from now on. A program that always runs its loop may shorten the
+ * defaults (KELP_RPC_KEEPALIVE_MS, _TIMEOUT_MS), which leave time to compute. */
+void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint32_t timeout_ms);
 
 /* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
  * kelp_rpc_loop_wake or an event). Returns true if one was handled. */

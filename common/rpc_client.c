@@ -132,7 +132,7 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
     }
     struct kelp__rpc_args args;
-    kelp__rpc_args_common(&args, message_bytes_max);
+    kelp__rpc_args_common(&args, loop, message_bytes_max);
     kelp__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
     kelp__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);

@@ -54,6 +54,8 @@ struct kelp_rpc_loop {
     grpc_call *post_call;
     struct kelp__rpc_op wake_op;
     atomic_bool wake_pending;
+    atomic_uint keepalive_ms;
+    atomic_uint keepalive_timeout_ms;
     atomic_int waiters;              /* threads that may block in the queue */
     atomic_int_fast64_t next_due_us; /* deadline of the first timer; INT64_MAX: none */
     pthread_mutex_t timers_lock;     /* guards the list and the timers' flags */
@@ -106,7 +108,8 @@ struct kelp__rpc_args {
     size_t count;
 };
 /* What both sides set: sizes, keep-alive, and everything that is switched off. */
-void kelp__rpc_args_common(struct kelp__rpc_args *args, size_t message_bytes_max);
+void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
+                           size_t message_bytes_max);
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
 
 /* ---- streams -----------------------------------------------------------------------------------

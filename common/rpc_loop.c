@@ -247,6 +247,8 @@ kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop, struct kelp_er
     }
     loop->wake_op.done = wake_done;
     atomic_init(&loop->next_due_us, NEVER);
+    atomic_init(&loop->keepalive_ms, KELP_RPC_KEEPALIVE_MS);
+    atomic_init(&loop->keepalive_timeout_ms, KELP_RPC_KEEPALIVE_TIMEOUT_MS);
     (void)pthread_mutex_init(&loop->timers_lock, NULL);
     loop->queue = grpc_completion_queue_create_for_next(NULL);
     loop->post_channel =
@@ -256,6 +258,14 @@ kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop, struct kelp_er
                                                NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     *ret_loop = loop;
     return KELP_OK;
+}
+
+void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint32_t timeout_ms)
+{
+    assert(time_ms > 0 && time_ms <= INT32_MAX);
+    assert(timeout_ms > 0 && timeout_ms <= INT32_MAX);
+    atomic_store(&loop->keepalive_ms, time_ms);
+    atomic_store(&loop->keepalive_timeout_ms, timeout_ms);
 }
 
 static void dispatch(const grpc_event *event)
@@ -340,7 +350,8 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
                                            .value.integer = value};
 }
 
-void kelp__rpc_args_common(struct kelp__rpc_args *args, size_t message_bytes_max)
+void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
+                           size_t message_bytes_max)
 {
     int bytes_max = message_bytes_max < KELP_RPC_MESSAGE_BYTES_MAX
                         ? (int)message_bytes_max
@@ -352,8 +363,9 @@ void kelp__rpc_args_common(struct kelp__rpc_args *args, size_t message_bytes_max
     kelp__rpc_args_add(args, GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, KELP_RPC_LOOKAHEAD_BYTES);
     kelp__rpc_args_add(args, GRPC_ARG_TCP_READ_CHUNK_SIZE, KELP_RPC_READ_BYTES);
     kelp__rpc_args_add(args, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, KELP_RPC_READ_BYTES_MAX);
-    kelp__rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIME_MS, KELP_RPC_KEEPALIVE_MS);
-    kelp__rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KELP_RPC_KEEPALIVE_TIMEOUT_MS);
+    kelp__rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIME_MS, (int)atomic_load(&loop->keepalive_ms));
+    kelp__rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                       (int)atomic_load(&loop->keepalive_timeout_ms));
     kelp__rpc_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     kelp__rpc_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     kelp__rpc_args_add(args, GRPC_ARG_ENABLE_RETRIES, 0);

@@ -309,11 +309,12 @@ static kelp_status check_address(const char *address, struct kelp_error *reterr)
                                   strerror(error));
 }
 
-static grpc_server *create_listening(const struct kelp_rpc_server_options *options, int *ret_port)
+static grpc_server *create_listening(const struct kelp_rpc_loop *loop,
+                                     const struct kelp_rpc_server_options *options, int *ret_port)
 {
     struct kelp__rpc_args args;
 
-    kelp__rpc_args_common(&args, options->message_bytes_max);
+    kelp__rpc_args_common(&args, loop, options->message_bytes_max);
     /* Without this, two servers on one port take turns, without an error. */
     kelp__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, KELP_RPC_STREAMS_PER_CONNECTION);
@@ -352,7 +353,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->loop = loop;
     server->options = *options;
     server->shutdown_op.done = shutdown_done;
-    server->server = create_listening(options, &port);
+    server->server = create_listening(loop, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
     if (port <= 0) { /* somebody was faster than we, after the check */
