@@ -292,7 +292,7 @@ START_TEST(test_print_config)
     ck_assert_ptr_nonnull(strstr(command.out, "epochs: 7 "));
     ck_assert_ptr_nonnull(strstr(command.out, "batch_size: 64 "));
     ck_assert_ptr_nonnull(strstr(command.out, "job.yaml:2"));
-    ck_assert_ptr_nonnull(strstr(command.out, "KELP_TRAIN_EPOCHS"));
+    ck_assert_ptr_nonnull(strstr(command.out, "# environment"));
     ck_assert_ptr_nonnull(strstr(command.out, "workers: 2:3"));
     ck_assert_uint_eq(entries(), 1);
 }

@@ -1,0 +1,530 @@
+/*
+ * The kelp command with a cluster: what a run leaves in its folder, what the other verbs make of
+ * it, and that no process outlives it, however it ends.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "tests/lib/run_command.h"
+#include "tests/lib/run_train.h"
+
+#define RUN_MS  60000
+#define VERB_MS 15000
+#define STOP_MS 2000 /* for everything, from the signal on */
+#define GONE_MS 500  /* for the kernel to bury what was killed with its parent */
+
+/* About a second of training. */
+static const char short_job[] = "name: short\nseed: 3\n"
+                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                                "       seq_len: 48, pred_len: 24}\n"
+                                "train: {epochs: 3, batch_size: 32}\n"
+                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                                "checkpoint: {digest_steps: 20}\n";
+/* Some seconds: long enough to be killed on the way. */
+static const char medium_job[] = "name: medium\nseed: 5\n"
+                                 "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                                 "       seq_len: 48, pred_len: 24}\n"
+                                 "train: {epochs: 60, batch_size: 32}\n"
+                                 "cluster: {workers: 2, shards: 2, lanes: 4}\n";
+/* Longer than any test. */
+static const char long_job[] = "name: long\nseed: 3\n"
+                               "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {epochs: 100000, batch_size: 32}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                               "failure: {restart_backoff: 100ms}\n";
+
+static struct kelp_test_folder folder;
+static struct kelp_test_command train;
+static struct kelp_test_command verb;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    memset(&train, 0, sizeof(train));
+    memset(&verb, 0, sizeof(verb));
+    (void)kelp_test_write(folder.path, "short.yaml", short_job);
+    (void)kelp_test_write(folder.path, "medium.yaml", medium_job);
+    (void)kelp_test_write(folder.path, "long.yaml", long_job);
+}
+
+static void teardown(void)
+{
+    kelp_test_command_fini(&train);
+    kelp_test_command_fini(&verb);
+    kelp_test_folder_fini(&folder);
+}
+
+static void sleep_ms(unsigned ms)
+{
+    struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    while (nanosleep(&wait, &wait) != 0) {
+    }
+}
+
+static void run_verb(const char *const *args)
+{
+    kelp_test_command_fini(&verb);
+    kelp_test_command_run(&verb, folder.path, args, VERB_MS);
+}
+
+/* A file of the folder, owned by the caller; fails the test when it is missing. */
+static char *read_file(const char *name)
+{
+    char path[400];
+    char *text = calloc(1, 1 << 20);
+
+    ck_assert_ptr_nonnull(text);
+    (void)snprintf(path, sizeof(path), "%s/%s", folder.path, name);
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s is missing", name);
+    (void)!fread(text, 1, (1 << 20) - 1, file);
+    (void)fclose(file);
+    return text;
+}
+
+static cJSON *read_json(const char *name)
+{
+    char *text = read_file(name);
+    cJSON *json = cJSON_Parse(text);
+
+    ck_assert_msg(json != NULL, "%s is no JSON: %s", name, text);
+    free(text);
+    return json;
+}
+
+static double number(const cJSON *json, const char *name)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+
+    ck_assert_msg(cJSON_IsNumber(value), "%s is no number", name);
+    return value->valuedouble;
+}
+
+static const char *text(const cJSON *json, const char *name)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+
+    ck_assert_msg(cJSON_IsString(value), "%s is no string", name);
+    return value->valuestring;
+}
+
+/* Each line of a file is a JSON object; returns how many, and hands each to look. */
+static unsigned each_line(const char *name, void (*look)(const cJSON *line))
+{
+    char *lines = read_file(name);
+    unsigned count = 0;
+
+    for (char *line = lines; *line;) {
+        size_t length = strcspn(line, "\n");
+        ck_assert_msg(line[length] == '\n', "%s: the last line is cut", name);
+        line[length] = '\0';
+        cJSON *json = cJSON_Parse(line);
+        ck_assert_msg(json != NULL, "%s: no JSON: %s", name, line);
+        look(json);
+        cJSON_Delete(json);
+        count++;
+        line += length + 1;
+    }
+    free(lines);
+    return count;
+}
+
+static void look_at_metrics(const cJSON *line)
+{
+    static const char *const names[] = {"train/loss", "val/mse", "test/mse"};
+    unsigned found = 0;
+
+    ck_assert(number(line, "version") >= 0);
+    ck_assert(number(line, "step") > 0);
+    ck_assert(number(line, "epoch") >= 1);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        found += cJSON_HasObjectItem(line, names[i]) != 0;
+    }
+    ck_assert_uint_eq(found, 1);
+}
+
+static void look_at_digests(const cJSON *line)
+{
+    ck_assert_uint_eq(strlen(text(line, "digest")), 32);
+    ck_assert(number(line, "step") >= 0);
+}
+
+/* Everything that a finished run's folder shall hold is there, whole and consistent. */
+START_TEST(test_run_folder)
+{
+    char digest[64];
+
+    kelp_test_command_run(&train, folder.path,
+                          (const char *[]){"train", "short.yaml", "--run", "runs/one", NULL},
+                          RUN_MS);
+    ck_assert_msg(train.exit_code == 0, "exit %d: %s", train.exit_code, train.err);
+    kelp_test_command_gone(&train, 0);
+    cJSON *result = read_json("runs/one/result.json");
+    ck_assert_str_eq(text(result, "status"), "done");
+    ck_assert(number(result, "epoch") == 3);
+    ck_assert(number(result, "step") == 3 * 61);
+    ck_assert(number(result, "steps_per_s") > 0);
+    ck_assert(number(result, "wall_s") > 0);
+    const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(result, "metrics");
+    ck_assert(number(metrics, "train/loss") > 0);
+    ck_assert(number(metrics, "val/mse") > 0);
+    ck_assert(number(metrics, "val/mae") > 0);
+    ck_assert(number(metrics, "test/mse") > 0);
+    ck_assert(number(metrics, "test/mae") > 0);
+    (void)snprintf(digest, sizeof(digest), "%s\n", text(result, "digest"));
+    ck_assert_uint_eq(strlen(digest), 33);
+    ck_assert_ptr_nonnull(strstr(train.out, digest));
+
+    ck_assert_uint_eq(each_line("runs/one/metrics.jsonl", look_at_metrics), 9);
+    ck_assert_uint_ge(each_line("runs/one/digests.jsonl", look_at_digests), 3 * 61 / 20);
+    cJSON_Delete(read_json("runs/one/cluster.json"));
+    static const char *const logs[] = {"coordinator-0", "shard-0",  "shard-1",
+                                       "worker-0",      "worker-1", "etcd"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(logs); i++) {
+        char name[64];
+        (void)snprintf(name, sizeof(name), "runs/one/logs/%s.log", logs[i]);
+        free(read_file(name));
+    }
+    run_verb((const char *[]){"train", "runs/one/job.yaml", "--print-config", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    run_verb((const char *[]){"digest", "runs/one", NULL});
+    ck_assert_str_eq(verb.out, digest);
+    run_verb((const char *[]){"digest", "runs/one/model.safetensors", NULL});
+    ck_assert_str_eq(verb.out, digest);
+    run_verb((const char *[]){"digest", NULL});
+    ck_assert_str_eq(verb.out, digest);
+    run_verb((const char *[]){"export", "--out", "copy.safetensors", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, digest));
+    run_verb((const char *[]){"status", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, "short: done after 183 steps"));
+    run_verb((const char *[]){"status", "runs/one", "-o", "json", NULL});
+    cJSON *again = cJSON_Parse(verb.out);
+    ck_assert(cJSON_Compare(result, again, 1));
+    cJSON_Delete(again);
+    cJSON_Delete(result);
+
+    /* A second run does not touch it; resuming it finds it done. */
+    run_verb((const char *[]){"train", "short.yaml", "--run", "runs/one", NULL});
+    ck_assert_int_eq(verb.exit_code, 2);
+    run_verb((const char *[]){"train", "--resume", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, digest));
+}
+END_TEST
+
+/* Without --run, a run gets a folder of its own, and runs/latest follows; two at once are two. */
+START_TEST(test_two_runs_at_once)
+{
+    char path[300];
+    char target[64] = "";
+    struct kelp_test_command other = {0};
+
+    kelp_test_command_start(&train, folder.path, (const char *[]){"train", "short.yaml", NULL});
+    kelp_test_command_start(&other, folder.path, (const char *[]){"train", "short.yaml", NULL});
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    (void)kelp_test_command_wait(&other, RUN_MS);
+    ck_assert_msg(train.exit_code == 0, "exit %d: %s", train.exit_code, train.err);
+    ck_assert_msg(other.exit_code == 0, "exit %d: %s", other.exit_code, other.err);
+    const char *ours = strstr(train.out, "digest ");
+    const char *theirs = strstr(other.out, "digest ");
+    ck_assert_ptr_nonnull(ours);
+    ck_assert_ptr_nonnull(theirs);
+    ck_assert_int_eq(strncmp(ours, theirs, strcspn(ours, "\n")), 0);
+    ck_assert_str_ne(strstr(ours, "run "), strstr(theirs, "run "));
+    (void)snprintf(path, sizeof(path), "%s/runs/latest", folder.path);
+    ck_assert_int_gt(readlink(path, target, sizeof(target) - 1), 0);
+    ck_assert_ptr_eq(strstr(target, "short-"), target);
+    kelp_test_command_fini(&other);
+}
+END_TEST
+
+/* Two runs cannot share a folder, not even to resume it. */
+START_TEST(test_folder_in_use)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    run_verb((const char *[]){"train", "--resume", "--run", "r", NULL});
+    ck_assert_int_eq(verb.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(verb.err, "in use"));
+    kelp_process_signal(train.process, SIGINT);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
+}
+END_TEST
+
+static const unsigned moments_ms[] = {0, 30, 100, 200, 300, 450, 700, 1500};
+
+/* Ctrl-C at any moment: ended within two seconds, one line that says how to go on, nothing left. */
+START_TEST(test_interrupt)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    sleep_ms(moments_ms[_i]);
+    kelp_process_signal(train.process, SIGINT);
+    uint64_t waited_ms = kelp_test_command_wait(&train, RUN_MS);
+    ck_assert_msg(waited_ms < STOP_MS, "%llu ms: %s", (unsigned long long)waited_ms, train.err);
+    kelp_test_command_gone(&train, GONE_MS);
+    if (strstr(train.err, "kelp: run ")) {
+        ck_assert_msg(train.exit_code == 130, "exit %d: %s", train.exit_code, train.err);
+    } else {
+        ck_assert_int_eq(train.exit_code, -1); /* before there was anything to stop */
+    }
+}
+END_TEST
+
+/* SIGTERM is a stop in order, and the run can go on afterwards. */
+START_TEST(test_terminate)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    kelp_process_signal(train.process, SIGTERM);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
+    ck_assert_int_eq(train.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(train.err, "--resume --run r"));
+    kelp_test_command_gone(&train, GONE_MS);
+    cJSON *result = read_json("r/result.json");
+    ck_assert_str_eq(text(result, "status"), "stopped");
+    cJSON_Delete(result);
+    run_verb((const char *[]){"status", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, "--resume"));
+}
+END_TEST
+
+/* A daemon that does not end by itself does not keep the run from ending in time. */
+START_TEST(test_interrupt_with_a_stopped_child)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    pid_t shard = kelp_test_command_find(&train, "kelp-ps", "shard-0");
+    pid_t etcd = kelp_test_command_find(&train, "etcd", "--data-dir");
+    ck_assert_int_gt(shard, 0);
+    ck_assert_int_gt(etcd, 0);
+    ck_assert_int_eq(kill(shard, SIGSTOP), 0);
+    ck_assert_int_eq(kill(etcd, SIGSTOP), 0);
+    kelp_process_signal(train.process, SIGINT);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
+    kelp_test_command_gone(&train, GONE_MS);
+}
+END_TEST
+
+/* SIGKILL of the launcher at any moment leaves no process. */
+START_TEST(test_kill)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    sleep_ms(moments_ms[_i]);
+    kelp_process_signal(train.process, SIGKILL);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    ck_assert_int_eq(train.exit_code, -1);
+    kelp_test_command_gone(&train, GONE_MS);
+}
+END_TEST
+
+/* A run whose launcher was killed is not running, says so, and goes on to the same bits. */
+START_TEST(test_resume_after_kill)
+{
+    struct kelp_test_command quiet = {0};
+    char digest[64];
+
+    kelp_test_command_run(&quiet, folder.path,
+                          (const char *[]){"train", "medium.yaml", "--run", "quiet", NULL}, RUN_MS);
+    ck_assert_int_eq(quiet.exit_code, 0);
+    const char *found = strstr(quiet.out, "digest ");
+    ck_assert_ptr_nonnull(found);
+    (void)snprintf(digest, sizeof(digest), "%.*s", (int)strcspn(found, "\n"), found);
+    kelp_test_command_fini(&quiet);
+
+    kelp_test_command_start(
+        &train, folder.path,
+        (const char *[]){"train", "medium.yaml", "--run", "r", "--set", "train.epochs=3", NULL});
+    kelp_test_command_await(&train, "epoch 2", RUN_MS);
+    kelp_process_signal(train.process, SIGKILL);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    run_verb((const char *[]){"status", "r", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, "not running"));
+    run_verb((const char *[]){"digest", "r", NULL});
+    ck_assert_int_eq(verb.exit_code, 2);
+    run_verb((const char *[]){"train", "medium.yaml", "--resume", "--run", "r", "--set",
+                              "train.lr=0.1", NULL});
+    ck_assert_int_eq(verb.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(verb.err, "differs"));
+
+    kelp_test_command_fini(&verb);
+    kelp_test_command_run(
+        &verb, folder.path,
+        (const char *[]){"train", "--resume", "--run", "r", "--workers", "3", NULL}, RUN_MS);
+    ck_assert_msg(verb.exit_code == 0, "exit %d: %s", verb.exit_code, verb.err);
+    ck_assert_msg(strstr(verb.out, digest) != NULL, "not %s: %s", digest, verb.out);
+    ck_assert_uint_eq(each_line("r/metrics.jsonl", look_at_metrics), 3 * 60);
+}
+END_TEST
+
+static const struct {
+    const char *program;
+    const char *id;
+} victims[] = {{"kelp-worker", "worker-1"},
+               {"kelp-ps", "shard-0"},
+               {"kelp-coordinator", "coordinator-0"},
+               {"etcd", "--data-dir"}};
+
+static double step_now(void)
+{
+    run_verb((const char *[]){"status", "r", "-o", "json", "--timeout", "10s", NULL});
+    ck_assert_msg(verb.exit_code == 0, "exit %d: %s", verb.exit_code, verb.err);
+    cJSON *status = cJSON_Parse(verb.out);
+    ck_assert_ptr_nonnull(status);
+    double step = number(status, "step");
+    cJSON_Delete(status);
+    return step;
+}
+
+/* A child that is killed is started again, and training goes on. */
+START_TEST(test_child_restarts)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    pid_t pid = kelp_test_command_find(&train, victims[_i].program, victims[_i].id);
+    ck_assert_int_gt(pid, 0);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    kelp_test_command_await(&train, "started again", RUN_MS);
+    unsigned tries = 0;
+    pid_t again = 0;
+    while ((again == 0 || again == pid) && tries++ < 250) {
+        sleep_ms(20);
+        again = kelp_test_command_find(&train, victims[_i].program, victims[_i].id);
+    }
+    ck_assert_msg(again != 0 && again != pid, "it is not started again");
+    double before = step_now();
+    double after = before;
+    for (tries = 0; tries < 100 && after <= before; tries++) {
+        sleep_ms(50);
+        after = step_now();
+    }
+    ck_assert_msg(after > before, "training stands still at step %g", after);
+    kelp_process_signal(train.process, SIGINT);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
+    kelp_test_command_gone(&train, GONE_MS);
+}
+END_TEST
+
+/* When the restarts are used up the run ends and says which child's log to read. */
+START_TEST(test_restarts_used_up)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", "--set",
+                                             "failure.max_failures=0", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    pid_t pid = kelp_test_command_find(&train, "kelp-worker", "worker-0");
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    ck_assert_int_eq(train.exit_code, 1);
+    ck_assert_ptr_nonnull(strstr(train.err, "failure.max_failures=0"));
+    kelp_test_command_gone(&train, GONE_MS);
+    cJSON *result = read_json("r/result.json");
+    ck_assert_str_eq(text(result, "status"), "failed");
+    cJSON_Delete(result);
+}
+END_TEST
+
+/* A running job is shown and exported without being disturbed. */
+START_TEST(test_live_verbs)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    run_verb((const char *[]){"status", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, "running"));
+    ck_assert_ptr_nonnull(strstr(verb.out, "worker-1"));
+    ck_assert_ptr_nonnull(strstr(verb.out, "shard-1"));
+    for (const char *line = verb.out; *line; line += strcspn(line, "\n") + 1) {
+        ck_assert_uint_le(strcspn(line, "\n"), 80);
+    }
+    run_verb((const char *[]){"status", "r", "-o", "json", NULL});
+    cJSON *status = cJSON_Parse(verb.out);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_str_eq(text(status, "status"), "running");
+    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(status, "workers")), 2);
+    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(status, "shards")), 2);
+    cJSON_Delete(status);
+    run_verb((const char *[]){"export", "r", "--out", "now.safetensors", NULL});
+    ck_assert_msg(verb.exit_code == 0, "exit %d: %s", verb.exit_code, verb.err);
+    const char *digest = strstr(verb.out, "digest ");
+    ck_assert_ptr_nonnull(digest);
+    digest += strlen("digest ");
+    char exported[64];
+    (void)snprintf(exported, sizeof(exported), "%s", digest);
+    run_verb((const char *[]){"digest", "now.safetensors", NULL});
+    ck_assert_str_eq(verb.out, exported);
+    run_verb((const char *[]){"export", "r", "--out", "/nonexistent/x", NULL});
+    ck_assert_int_eq(verb.exit_code, 1);
+    double before = step_now();
+    sleep_ms(300);
+    ck_assert(step_now() > before);
+    kelp_process_signal(train.process, SIGINT);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+}
+END_TEST
+
+/* A second Ctrl-C ends everything at once. */
+START_TEST(test_second_interrupt)
+{
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    pid_t shard = kelp_test_command_find(&train, "kelp-ps", "shard-0");
+    ck_assert_int_eq(kill(shard, SIGSTOP), 0); /* so that the first one takes its time */
+    kelp_process_signal(train.process, SIGINT);
+    sleep_ms(100);
+    kelp_process_signal(train.process, SIGINT);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), 400);
+    ck_assert_int_eq(train.exit_code, 130);
+    kelp_test_command_gone(&train, GONE_MS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli_cluster");
+    TCase *tests = tcase_create("cluster");
+    SRunner *runner = srunner_create(suite);
+    int moments = (int)KELP_ARRAY_COUNT(moments_ms);
+
+    tcase_set_timeout(tests, 180);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_run_folder);
+    tcase_add_test(tests, test_two_runs_at_once);
+    tcase_add_test(tests, test_folder_in_use);
+    tcase_add_loop_test(tests, test_interrupt, 0, moments);
+    tcase_add_test(tests, test_terminate);
+    tcase_add_test(tests, test_interrupt_with_a_stopped_child);
+    tcase_add_loop_test(tests, test_kill, 0, moments);
+    tcase_add_test(tests, test_resume_after_kill);
+    tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
+    tcase_add_test(tests, test_restarts_used_up);
+    tcase_add_test(tests, test_live_verbs);
+    tcase_add_test(tests, test_second_interrupt);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
