@@ -19,9 +19,8 @@
 #include "common/etcd_server.h"
 #include "common/options.h"
 
-#define POLL_ROOM   (KELP_CHILDREN_MAX + 3)
-#define SILENT_MS   3000 /* without an answer of the coordinator before people are told */
-#define RATE_MIN_MS 1000 /* a shorter run is timed with its end, which is seen a little late */
+#define POLL_ROOM (KELP_CHILDREN_MAX + 3)
+#define SILENT_MS 3000 /* without an answer of the coordinator before people are told */
 
 struct launcher {
     const struct kelp_launch *launch;
@@ -301,11 +300,12 @@ static kelp_status take_status(struct launcher *launcher, uint64_t now, struct k
     launcher->status_ms = now;
     kelp_ledger_take(&launcher->ledger, status);
     if (!status->word) {
+        kelp_rate_add(&launcher->rate, 0, now);
         return KELP_OK;
     }
     /* The end is seen up to one question late: it does not count once there is enough to go by. */
     bool last = status->total_steps > 0 && status->word->step >= status->total_steps;
-    if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < RATE_MIN_MS) {
+    if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < KELP_RATE_SHORT_MS) {
         kelp_rate_add(&launcher->rate, status->word->step, now);
     }
     return apply_timed(launcher, status->word->step, reterr);

@@ -238,6 +238,10 @@ void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms)
     rate->samples[rate->count].step = step;
     rate->samples[rate->count].at_ms = now_ms;
     rate->count++;
+    if (!rate->started && step == 0) {
+        rate->idle_seen = true;
+        rate->idle_ms = now_ms;
+    }
     if (!rate->started && step > 0) {
         rate->started = true;
         rate->first_step = step;
@@ -270,5 +274,9 @@ double kelp_rate_whole(const struct kelp_rate *rate)
     if (!rate->started) {
         return 0;
     }
-    return per_second(rate->highest_step - rate->first_step, rate->highest_ms - rate->first_ms);
+    uint64_t span_ms = rate->highest_ms - rate->first_ms;
+    if (span_ms < KELP_RATE_SHORT_MS && rate->idle_seen) {
+        return per_second(rate->highest_step, rate->highest_ms - rate->idle_ms);
+    }
+    return per_second(rate->highest_step - rate->first_step, span_ms);
 }

@@ -45,8 +45,11 @@ void kelp_meter_count(double value, char *text, size_t text_bytes);
 /*
  * Steps per second over the last few seconds, and over the whole run. A step number that goes down
  * (the job was rolled back) starts the short window anew; the whole-run figure counts from the
- * first time a step was seen to the last time the highest step so far rose.
+ * first time a step was seen to the last time the highest step so far rose. When that is less than
+ * KELP_RATE_SHORT_MS, looks are too few to go by: it counts from the last look before the first
+ * step.
  */
+#define KELP_RATE_SHORT_MS  1000
 #define KELP_RATE_WINDOW    32   /* samples kept */
 #define KELP_RATE_WINDOW_MS 6000 /* their age at most */
 
@@ -55,8 +58,10 @@ struct kelp_rate {
         uint64_t step;
         uint64_t at_ms;
     } samples[KELP_RATE_WINDOW];
-    uint32_t count; /* oldest first */
-    bool started;   /* first and highest are set */
+    uint32_t count;   /* oldest first */
+    bool started;     /* first and highest are set */
+    bool idle_seen;   /* idle_ms is set */
+    uint64_t idle_ms; /* last look at which no step was made */
     uint64_t first_step;
     uint64_t first_ms;
     uint64_t highest_step;

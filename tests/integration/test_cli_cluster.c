@@ -350,9 +350,8 @@ START_TEST(test_resume_after_kill)
     (void)snprintf(digest, sizeof(digest), "%.*s", (int)strcspn(found, "\n"), found);
     kelp_test_command_fini(&quiet);
 
-    kelp_test_command_start(
-        &train, folder.path,
-        (const char *[]){"train", "medium.yaml", "--run", "r", "--set", "train.epochs=3", NULL});
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "medium.yaml", "--run", "r", NULL});
     kelp_test_command_await(&train, "epoch 2", RUN_MS);
     kelp_process_signal(train.process, SIGKILL);
     (void)kelp_test_command_wait(&train, RUN_MS);

@@ -155,6 +155,22 @@ START_TEST(test_rate)
 }
 END_TEST
 
+/* A run of a moment is timed from the last look at which it had not begun. */
+START_TEST(test_rate_of_a_short_run)
+{
+    struct kelp_rate rate = {0};
+
+    kelp_rate_add(&rate, 0, 1000);
+    kelp_rate_add(&rate, 0, 1100);
+    kelp_rate_add(&rate, 183, 1200);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 1830) < 1e-9);
+    kelp_rate_add(&rate, 200, 1900);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 250) < 1e-9);
+    kelp_rate_add(&rate, 283, 2200);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+}
+END_TEST
+
 /* After a roll-back the window begins anew and no rate is negative. */
 START_TEST(test_rate_after_roll_back)
 {
@@ -184,6 +200,7 @@ int main(void)
     tcase_add_test(tests, test_loss_not_finite);
     tcase_add_test(tests, test_units);
     tcase_add_test(tests, test_rate);
+    tcase_add_test(tests, test_rate_of_a_short_run);
     tcase_add_test(tests, test_rate_after_roll_back);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
