@@ -626,17 +626,22 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     return pull->word->step == partition->step ? learn_word(partition, pull->word) : KELP_OK;
 }
 
-/* The place of a pull that waits: that of an earlier one of this requester and mode, or a new one.
- */
-static kelp_status place_waiting(struct kelp_partition *partition, const struct waiting_pull *pull)
+/* Forget the pull of this requester and mode that waits, if there is one. */
+static void replace_waiting(struct kelp_partition *partition, const struct kelp_pull *pull)
 {
+    size_t kept = 0;
+
     for (size_t i = 0; i < partition->waiting_count; i++) {
-        struct waiting_pull *other = &partition->waiting[i];
-        if (other->requester == pull->requester && other->mode == pull->mode) {
-            *other = *pull;
-            return KELP_OK;
+        const struct waiting_pull *other = &partition->waiting[i];
+        if (other->requester != pull->requester || other->mode != pull->mode) {
+            partition->waiting[kept++] = *other;
         }
     }
+    partition->waiting_count = kept;
+}
+
+static kelp_status place_waiting(struct kelp_partition *partition, const struct waiting_pull *pull)
+{
     if (partition->waiting_count == KELP_PS_WAITING_MAX) {
         return KELP_ERR_BUSY;
     }
@@ -668,6 +673,7 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
     if (reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
+    replace_waiting(partition, pull);
     kelp_status status = judge_pull(partition, pull);
     if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
         status = place_waiting(partition, &waiting);

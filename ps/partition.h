@@ -180,10 +180,10 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
 
 /*
  * Answer a pull now or keep it until it can be answered. A later pull of the same requester and
- * mode takes the place of one that waits. Answered at once with KELP_ERR_NOT_FOUND: weights that
- * are not readable any more (current_step says where to start over); KELP_ERR_OLD_GENERATION,
- * KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (newer ones, or too many wait), KELP_ERR_CONTROL_WORD,
- * KELP_ERR_INVALID.
+ * mode takes the place of one that waits, which is never answered then. Answered at once with
+ * KELP_ERR_NOT_FOUND: weights that are not readable any more (current_step says where to start
+ * over); KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (newer ones, or too many
+ * wait), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID.
  */
 kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
                                 struct kelp_actions *actions) KELP_MUST_USE;

@@ -1,0 +1,428 @@
+/*
+ * Three partitions under random orders: nodes of any size, lost, doubled and late, merges and
+ * applies that finish when they like, pulls and requesters that come and go. Whatever happens, each
+ * lane counts once, sums associate as in the tree, and steps and versions go up one by one.
+ *
+ * A failure prints its seed; KELP_SEED runs that one alone.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/partition.h"
+
+#define SEEDS       300
+#define PARTITIONS  3
+#define LANES_MAX   16
+#define HANDLES_MAX 4096
+#define WORKS_MAX   512
+#define REQUESTERS  6
+#define TEXT_MAX    256
+#define HISTORY_MAX 64
+#define GENERATION  5
+#define MAP_EPOCH   2
+#define ROUNDS_MAX  200000
+
+/* A merge or an apply that the shell has not finished yet. */
+struct work {
+    uint32_t partition;
+    struct kelp_action action;
+};
+
+struct expectation {
+    bool waiting;
+    uint64_t step;
+};
+
+struct world {
+    uint64_t seed;
+    uint64_t state; /* of the random numbers */
+    struct kelp_job job;
+    struct kelp_plan plan;
+    uint32_t lanes;
+    struct kelp_partition *partitions[PARTITIONS];
+    struct kelp_actions actions;
+    char *texts[HANDLES_MAX]; /* gradients by handle; NULL: free */
+    struct work works[WORKS_MAX];
+    size_t work_count;
+    struct kelp_control_word history[HISTORY_MAX]; /* words of completed entries, newest last */
+    size_t history_count;
+    uint64_t records;
+    uint64_t steps[PARTITIONS];
+    struct expectation expected[PARTITIONS][REQUESTERS];
+};
+
+static struct world world;
+
+static uint64_t next_random(void)
+{
+    world.state ^= world.state << 13;
+    world.state ^= world.state >> 7;
+    world.state ^= world.state << 17;
+    return world.state;
+}
+
+static uint64_t pick(uint64_t below)
+{
+    return next_random() % below;
+}
+
+#define must(condition)                                                                            \
+    ck_assert_msg(condition, "seed %llu: %s", (unsigned long long)world.seed, #condition)
+
+/* ---- the tree ----------------------------------------------------------------------------------
+ */
+
+static uint64_t samples_of(const struct kelp_control_word *word, uint32_t first, uint32_t end)
+{
+    return end * word->sample_count / world.lanes - first * word->sample_count / world.lanes;
+}
+
+/* What the node must be worth: "" when it has no samples. */
+static void expression(const struct kelp_control_word *word, uint32_t first, uint32_t count,
+                       char *text)
+{
+    char left[TEXT_MAX];
+    char right[TEXT_MAX];
+
+    if (count == 1) {
+        text[0] = '\0';
+        if (samples_of(word, first, first + 1) > 0) {
+            (void)snprintf(text, TEXT_MAX, "%u", first);
+        }
+        return;
+    }
+    expression(word, first, count / 2, left);
+    expression(word, first + count / 2, count / 2, right);
+    bool both = left[0] != '\0' && right[0] != '\0';
+    int length = snprintf(text, TEXT_MAX, both ? "(%s+%s)" : "%s%s", left, right);
+    ck_assert_int_lt(length, TEXT_MAX);
+}
+
+static uint64_t new_handle(const char *text)
+{
+    for (uint64_t handle = 1; handle < HANDLES_MAX; handle++) {
+        if (!world.texts[handle]) {
+            world.texts[handle] = strdup(text);
+            return handle;
+        }
+    }
+    ck_abort_msg("gradients are not released");
+    return 0;
+}
+
+static void release(uint64_t handle)
+{
+    must(handle > 0 && handle < HANDLES_MAX);
+    must(world.texts[handle]);
+    free(world.texts[handle]);
+    world.texts[handle] = NULL;
+}
+
+/* ---- the shell ---------------------------------------------------------------------------------
+ */
+
+static struct kelp_partition_view view(uint32_t partition)
+{
+    struct kelp_partition_view result;
+    kelp_partition_view(world.partitions[partition], &result);
+    return result;
+}
+
+static void check_apply(const struct kelp_action *action)
+{
+    char text[TEXT_MAX];
+
+    expression(&action->apply.word, 0, world.lanes, text);
+    must(world.texts[action->apply.root]);
+    ck_assert_msg(strcmp(world.texts[action->apply.root], text) == 0,
+                  "seed %llu: applied %s, not %s", (unsigned long long)world.seed,
+                  world.texts[action->apply.root], text);
+}
+
+static void check_answer(uint32_t partition, const struct kelp_answer *answer)
+{
+    struct expectation *expected = &world.expected[partition][answer->requester];
+    struct kelp_partition_view now = view(partition);
+
+    must(expected->waiting); /* one answer for each pull */
+    expected->waiting = false;
+    if (answer->status == KELP_ERR_NOT_FOUND) {
+        must(expected->step < now.step);
+        must(answer->current_step == now.step);
+        return;
+    }
+    must(answer->status == KELP_OK);
+    must(answer->step == expected->step);
+    must(answer->step == now.step || answer->step + 1 == now.step);
+    must((answer->send == KELP_WEIGHTS_OLDER) == (answer->step != now.step));
+}
+
+static void check_record(const struct kelp_record *record)
+{
+    double lanes_once = (double)((UINT64_C(1) << world.lanes) - 1);
+
+    must(record->word.version == world.records); /* versions go up one by one */
+    world.records++;
+    if (record->word.sample_count > 0) { /* each lane's bit was added once */
+        must(record->loss == lanes_once / (double)record->word.sample_count);
+    }
+    if (world.history_count == HISTORY_MAX) {
+        memmove(world.history, world.history + 1, sizeof(world.history) - sizeof(world.history[0]));
+        world.history_count--;
+    }
+    world.history[world.history_count++] = record->word;
+}
+
+static void take_actions(uint32_t partition)
+{
+    for (size_t i = 0; i < world.actions.count; i++) {
+        const struct kelp_action *action = &world.actions.items[i];
+        switch (action->kind) {
+        case KELP_ACTION_APPLY:
+            check_apply(action);
+            /* fall through */
+        case KELP_ACTION_MERGE:
+            must(world.work_count < WORKS_MAX);
+            world.works[world.work_count++] =
+                (struct work){.partition = partition, .action = *action};
+            break;
+        case KELP_ACTION_ANSWER:
+            check_answer(partition, &action->answer);
+            break;
+        case KELP_ACTION_REFUSE:
+            ck_abort_msg("seed %llu: refused: %s", (unsigned long long)world.seed,
+                         action->refuse.why);
+            break;
+        case KELP_ACTION_RELEASE:
+            release(action->release);
+            break;
+        case KELP_ACTION_RECORD:
+            must(partition == 0);
+            check_record(&action->record);
+            break;
+        }
+    }
+    world.actions.count = 0;
+    uint64_t step = view(partition).step;
+    must(step == world.steps[partition] || step == world.steps[partition] + 1);
+    world.steps[partition] = step;
+}
+
+static void finish_work(size_t which)
+{
+    struct work work = world.works[which];
+    struct kelp_partition *partition = world.partitions[work.partition];
+    char text[TEXT_MAX];
+
+    world.works[which] = world.works[--world.work_count];
+    if (work.action.kind == KELP_ACTION_APPLY) {
+        must(kelp_partition_applied(partition, work.action.apply.token, true, &world.actions) ==
+             KELP_OK);
+    } else {
+        uint64_t left = work.action.merge.left;
+        uint64_t right = work.action.merge.right;
+        must(world.texts[left] && world.texts[right]);
+        int length = snprintf(text, sizeof(text), "(%s+%s)", world.texts[left], world.texts[right]);
+        ck_assert_int_lt(length, TEXT_MAX);
+        release(left);
+        release(right);
+        must(kelp_partition_merged(partition, work.action.merge.token, new_handle(text),
+                                   &world.actions) == KELP_OK);
+    }
+    take_actions(work.partition);
+}
+
+/* ---- workers -----------------------------------------------------------------------------------
+ */
+
+static void push(uint32_t partition, const struct kelp_control_word *word, uint32_t first,
+                 uint32_t count)
+{
+    char text[TEXT_MAX] = "";
+    double sums[KELP_METRIC_COUNT] = {0};
+    struct kelp_push push = {.generation = GENERATION,
+                             .map_epoch = MAP_EPOCH,
+                             .word = word,
+                             .lane_first = first,
+                             .lane_count = count,
+                             .sums = partition == 0 ? sums : NULL,
+                             .digest = "0123456789abcdef0123456789abcdef"};
+
+    if (word->kind == KELP_STEP_TRAIN) {
+        expression(word, first, count, text);
+    }
+    if (text[0] != '\0') {
+        push.handle = new_handle(text);
+    }
+    for (uint32_t lane = first; lane < first + count; lane++) {
+        sums[KELP_METRIC_LOSS] += (double)(UINT64_C(1) << lane);
+    }
+    sums[KELP_METRIC_SAMPLES] = (double)samples_of(word, first, first + count);
+    must(kelp_partition_push(world.partitions[partition], &push, &world.actions) == KELP_OK);
+    take_actions(partition);
+}
+
+/* A node of any level, of the entry in progress or of one long gone, to any partition. */
+static void random_push(void)
+{
+    struct kelp_control_word word = view(0).word;
+    uint32_t partition = (uint32_t)pick(PARTITIONS);
+    uint32_t count = 1;
+
+    if (world.history_count > 0 && pick(3) == 0) {
+        /* A late one. Partition 0 may be one entry ahead of the others, which still need it. */
+        word = world.history[world.history_count - 1 - pick(world.history_count)];
+    }
+    if (word.kind == KELP_STEP_DONE || (word.kind != KELP_STEP_TRAIN && partition != 0)) {
+        return;
+    }
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        if (view(p).step < word.step) {
+            return; /* nobody can have computed it yet: some weights are missing */
+        }
+    }
+    while (count < world.lanes && pick(2) == 0) {
+        count *= 2;
+    }
+    push(partition, &word, (uint32_t)pick(world.lanes / count) * count, count);
+}
+
+static void random_pull(void)
+{
+    uint32_t partition = (uint32_t)pick(PARTITIONS);
+    uint64_t requester = pick(REQUESTERS);
+    uint64_t step = view(partition).step + pick(4);
+    struct kelp_control_word word = view(0).word;
+    struct kelp_pull pull = {.requester = requester,
+                             .generation = GENERATION,
+                             .map_epoch = MAP_EPOCH,
+                             .word = pick(2) == 0 ? &word : NULL,
+                             .mode = KELP_PULL_STEP,
+                             .step = step < 2 ? step : step - 2};
+
+    world.expected[partition][requester] = (struct expectation){.waiting = true, .step = pull.step};
+    must(kelp_partition_pull(world.partitions[partition], &pull, &world.actions) == KELP_OK);
+    take_actions(partition);
+}
+
+static void random_drop(void)
+{
+    uint64_t requester = pick(REQUESTERS);
+
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        kelp_partition_drop(world.partitions[p], requester);
+        world.expected[p][requester].waiting = false;
+    }
+}
+
+/* ---- runs --------------------------------------------------------------------------------------
+ */
+
+static void open_world(uint64_t seed)
+{
+    memset(&world, 0, sizeof(world));
+    world.seed = seed;
+    world.state = seed * 0x9e3779b97f4a7c15u + 1;
+    world.lanes = 1u << pick(5);
+    world.job.cluster.lanes = world.lanes;
+    world.job.train.epochs = 1 + (uint32_t)pick(3);
+    world.job.train.batch_size = 1 + (uint32_t)pick(2 * world.lanes);
+    world.job.train.evaluate = pick(2) == 0;
+    world.job.train.lr = 0.5;
+    world.job.checkpoint.digest_steps = (uint32_t)pick(3);
+    world.plan.samples[KELP_PART_TRAIN] = 1 + pick(5 * world.job.train.batch_size);
+    world.plan.samples[KELP_PART_VAL] = pick(3);
+    world.plan.samples[KELP_PART_TEST] = pick(3);
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        struct kelp_partition_config config = {.index = p, .job = &world.job, .plan = &world.plan};
+        struct kelp_partition_start start = {.generation = GENERATION, .map_epoch = MAP_EPOCH};
+        must(kelp_partition_create(&config, &world.partitions[p], NULL) == KELP_OK);
+        kelp_partition_load(world.partitions[p], &start);
+    }
+}
+
+static void close_world(void)
+{
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        for (uint32_t r = 0; r < REQUESTERS; r++) {
+            kelp_partition_drop(world.partitions[p], r);
+        }
+    }
+    while (world.work_count > 0) {
+        finish_work(0);
+    }
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        must(kelp_partition_unload(world.partitions[p], KELP_ERR_OLD_GENERATION, &world.actions) ==
+             KELP_OK);
+        take_actions(p);
+        kelp_partition_destroy(world.partitions[p]);
+    }
+    for (uint64_t handle = 1; handle < HANDLES_MAX; handle++) {
+        must(!world.texts[handle]); /* every gradient was given back */
+    }
+    kelp_actions_fini(&world.actions);
+}
+
+static bool done(void)
+{
+    for (uint32_t p = 1; p < PARTITIONS; p++) {
+        if (view(p).step != view(0).step) {
+            return false;
+        }
+    }
+    return view(0).word.kind == KELP_STEP_DONE;
+}
+
+static void check_apart(void)
+{
+    for (uint32_t p = 1; p < PARTITIONS; p++) {
+        uint64_t ours = view(p).step;
+        uint64_t its = view(0).step;
+        must(ours <= its + 1 && its <= ours + 1);
+        must(view(p).version <= view(0).version + 1);
+        /* w_v exists everywhere while any lane of v is missing. */
+        must(its <= ours || view(0).has_older || view(0).phase == KELP_PARTITION_APPLYING);
+    }
+}
+
+START_TEST(random_orders)
+{
+    open_world((uint64_t)_i + 1);
+    unsigned rounds = 0;
+    for (; rounds < ROUNDS_MAX && !done(); rounds++) {
+        uint64_t what = pick(20);
+        if (what < 12) {
+            random_push();
+        } else if (what < 15) {
+            random_pull();
+        } else if (what < 16) {
+            random_drop();
+        } else if (world.work_count > 0) {
+            finish_work(pick(world.work_count));
+        }
+        check_apart();
+    }
+    must(rounds < ROUNDS_MAX); /* it gets to the end */
+    must(world.steps[0] == kelp_control_total_steps(&world.job, &world.plan));
+    close_world();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("partition orders");
+    TCase *orders = tcase_create("orders");
+    const char *seed = getenv("KELP_SEED");
+    int first = seed ? (int)strtol(seed, NULL, 10) - 1 : 0;
+
+    tcase_add_loop_test(orders, random_orders, first, seed ? first + 1 : SEEDS);
+    tcase_set_timeout(orders, 60);
+    suite_add_tcase(suite, orders);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,147 @@
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/gradient.h"
+#include "ps/partition.h"
+
+#define COUNT 300
+
+static struct kelp_gradients *gradients;
+static int messages_alive;
+
+static void set_up(void)
+{
+    kelp_rpc_global_init();
+    ck_assert_int_eq(kelp_gradients_create(COUNT, &gradients, NULL), KELP_OK);
+    messages_alive = 0;
+}
+
+static void tear_down(void)
+{
+    ck_assert_int_eq(messages_alive, 0); /* no message is kept longer than it is needed */
+    kelp_gradients_destroy(gradients);
+    kelp_rpc_global_fini();
+}
+
+static void message_gone(void *user)
+{
+    free(user);
+    messages_alive--;
+}
+
+static float value_at(unsigned which, unsigned i)
+{
+    return (float)((i * 7919 + which * 104729) % 1000) / 999.0f - 0.3f;
+}
+
+/*
+ * Values of gradient `which` as they come in: behind `offset` bytes of something else, in segments
+ * of `piece` bytes, so that floats are unaligned and straddle segments.
+ */
+static uint64_t receive(unsigned which, size_t offset, size_t piece)
+{
+    size_t length = offset + COUNT * sizeof(float);
+    uint8_t *bytes = malloc(length);
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    ck_assert_ptr_nonnull(bytes);
+    memset(bytes, 0xee, offset);
+    for (unsigned i = 0; i < COUNT; i++) {
+        float value = value_at(which, i);
+        memcpy(bytes + offset + i * sizeof(float), &value, sizeof(value));
+    }
+    for (size_t at = 0; at < length; at += piece) {
+        size_t part = length - at < piece ? length - at : piece;
+        uint8_t *copy = malloc(part);
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, bytes + at, part);
+        messages_alive++;
+        ck_assert_int_eq(kelp_rpc_message_borrow(message, copy, part, message_gone, copy), KELP_OK);
+    }
+    free(bytes);
+    struct kelp_wire_payload payload = {.message = message, .length = length};
+    uint64_t handle = kelp_gradients_receive(gradients, &payload, offset, COUNT);
+    ck_assert_uint_ne(handle, KELP_HANDLE_NONE);
+    kelp_rpc_message_unref(message);
+    return handle;
+}
+
+/* Odd pieces: 1 to 7 bytes, around cache lines, and everything at once. */
+static const struct {
+    size_t offset, piece;
+} shapes[] = {{0, 1},  {1, 3},  {2, 5},   {3, 7},   {0, 13},   {5, 64},  {0, 64},
+              {0, 65}, {4, 97}, {0, 255}, {1, 256}, {0, 5000}, {3, 5000}};
+
+/* One gradient alone comes out as it went in. */
+START_TEST(values)
+{
+    uint64_t handle = receive(1, shapes[_i].offset, shapes[_i].piece);
+    const float *result = kelp_gradients_values(gradients, handle);
+
+    ck_assert_ptr_nonnull(result);
+    ck_assert_int_eq(messages_alive, 0);
+    for (unsigned i = 0; i < COUNT; i++) {
+        ck_assert_float_eq(result[i], value_at(1, i));
+    }
+    kelp_gradients_release(gradients, handle);
+}
+END_TEST
+
+/* left + right, whichever of them is a message or a sum already. */
+START_TEST(merges)
+{
+    size_t offset = shapes[_i].offset, piece = shapes[_i].piece;
+    uint64_t left = kelp_gradients_merge(gradients, receive(1, offset, piece),
+                                         receive(2, offset + 1, piece + 2)); /* message, message */
+    left = kelp_gradients_merge(gradients, left, receive(3, offset, piece)); /* sum, message */
+    left = kelp_gradients_merge(gradients, receive(4, offset, piece), left); /* message, sum */
+    uint64_t right = kelp_gradients_merge(gradients, receive(5, 0, piece), receive(6, 2, piece));
+    uint64_t root = kelp_gradients_merge(gradients, left, right); /* sum, sum */
+    const float *result = kelp_gradients_values(gradients, root);
+
+    ck_assert_int_eq(messages_alive, 0);
+    for (unsigned i = 0; i < COUNT; i++) {
+        float first = value_at(1, i) + value_at(2, i);
+        first = first + value_at(3, i);
+        first = value_at(4, i) + first;
+        float second = value_at(5, i) + value_at(6, i);
+        ck_assert_float_eq(result[i], first + second);
+    }
+    kelp_gradients_release(gradients, root);
+}
+END_TEST
+
+/* Buffers are used again: the same ones, step after step. */
+START_TEST(buffers_are_reused)
+{
+    const float *first = NULL;
+
+    for (int step = 0; step < 50; step++) {
+        uint64_t root = step % 2 == 0
+                            ? receive(1, 0, 5000)
+                            : kelp_gradients_merge(gradients, receive(1, 0, 64), receive(2, 0, 64));
+        const float *result = kelp_gradients_values(gradients, root);
+        first = first ? first : result;
+        ck_assert_ptr_eq(result, first);
+        kelp_gradients_release(gradients, root);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gradient");
+    TCase *all = tcase_create("all");
+
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_loop_test(all, values, 0, KELP_ARRAY_COUNT(shapes));
+    tcase_add_loop_test(all, merges, 0, KELP_ARRAY_COUNT(shapes));
+    tcase_add_test(all, buffers_are_reused);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
