@@ -1,0 +1,125 @@
+/*
+ * A scripted cluster around real kelp-coordinator processes: etcd, shards and workers that speak
+ * the protocol but compute nothing. Everything here fails the running test when it cannot do its
+ * work.
+ */
+#ifndef KELP_TESTS_LIB_COORDINATOR_PEERS_H
+#define KELP_TESTS_LIB_COORDINATOR_PEERS_H
+
+#include "common/job.h"
+#include "common/plan.h"
+#include "common/process.h"
+#include "common/rpc.h"
+#include "proto/kelp.pb-c.h"
+#include "tests/lib/etcd_fixture.h"
+
+#define PEERS_COORDINATORS 3
+
+struct peers {
+    struct etcd_fixture etcd;
+    struct kelp_etcd *client;
+    struct kelp_rpc_loop *loop;
+    char folder[64]; /* of the run */
+    char *spec;
+    uint64_t spec_digest;
+    struct kelp_process *coordinators[PEERS_COORDINATORS]; /* ids coordinator-0, … */
+};
+
+/* etcd with the spec of a job "demo" of 2 workers, shards shards and 8 lanes, and a run's folder.
+ */
+void peers_start(struct peers *peers, uint32_t shards);
+/* Ends everything and removes the folders. */
+void peers_stop(struct peers *peers);
+
+/* Start coordinator-<index>; its log goes to <folder>/coordinator-<index>.log. listen may be NULL.
+ */
+void peers_coordinator(struct peers *peers, uint32_t index, const char *listen);
+/* SIGKILL, and wait for its end. */
+void peers_coordinator_kill(struct peers *peers, uint32_t index);
+/* Address of the leader, from etcd; "" when there is none. */
+void peers_leader(struct peers *peers, char address[256]);
+/* Is text in the log of coordinator-<index>? */
+bool peers_logged(struct peers *peers, uint32_t index, const char *text);
+/* A key's value: "/kelp/demo/<name>". Owned; "" when it is not there. */
+char *peers_get(struct peers *peers, const char *name);
+/* A whole file of the run's folder. Owned; "" when it is not there. */
+char *peers_file(struct peers *peers, const char *name);
+
+/* Run the loop until done(user), or fail after 10 s, naming what. */
+void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what);
+/* Run the loop for that long. */
+void peers_run(struct peers *peers, uint32_t ms);
+
+/* The answer of Status; owned (kelp__v1__status_reply__free_unpacked). NULL: refused. */
+Kelp__V1__StatusReply *peers_status(struct peers *peers, const char *address);
+
+/* A plan's text with this data fingerprint; owned. */
+char *peers_plan(uint64_t fingerprint);
+
+/* ---- workers ----------------------------------------------------------------------------------
+ */
+
+struct peer_worker {
+    struct peers *peers;
+    const char *id;
+    const char *job;  /* NULL: demo */
+    const char *plan; /* NULL: that of fingerprint 1 */
+    uint64_t incarnation;
+    uint64_t spec_digest; /* 0: the right one */
+    bool mute;            /* does not answer heartbeats */
+    bool stay;            /* does not join again when its stream ends */
+    struct kelp_rpc_channel *channel;
+    struct kelp_rpc_stream *stream;
+    struct kelp_rpc_timer *timer; /* looks for the leader */
+    char address[256];
+    /* What came. */
+    uint64_t heartbeats;
+    uint64_t generation; /* of the newest map */
+    uint32_t maps;
+    uint32_t shards;
+    uint64_t primary_incarnation; /* of partition 0 */
+    bool assigned;
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool leave;
+    int status; /* of a refusal */
+    char error[512];
+    uint32_t closes;
+};
+/* Fill in id and what differs from a good worker, then start; it finds the leader by itself. */
+void peer_worker_start(struct peers *peers, struct peer_worker *worker);
+/* Breaks the stream, as a death does, and frees. */
+void peer_worker_stop(struct peer_worker *worker);
+
+/* ---- shards -----------------------------------------------------------------------------------
+ */
+
+struct peer_shard {
+    struct peers *peers;
+    const char *id;
+    const char *job; /* that it says it belongs to; NULL: demo */
+    uint64_t incarnation;
+    struct kelp_rpc_server *server;
+    struct kelp_rpc_stream *stream; /* of the leader */
+    bool slow;                      /* does not report maps as loaded */
+    /* What came. */
+    uint64_t heartbeats;
+    uint64_t generation;
+    uint32_t hellos;
+    bool plan;
+    uint64_t records_after;
+    uint32_t refused; /* streams that ended with MISMATCH */
+    /* What the next reports say. */
+    uint64_t loaded;
+    int status;
+    char error[128];
+};
+/* Fill in id, then start: serves and registers (without lease). */
+void peer_shard_start(struct peers *peers, struct peer_shard *shard);
+/* Send completed entries; the last one's word follows. */
+void peer_shard_records(struct peer_shard *shard, Kelp__V1__Record **records, size_t count);
+/* Dies; its registration stays. */
+void peer_shard_stop(struct peer_shard *shard);
+void peer_shard_unregister(struct peer_shard *shard);
+
+#endif
