@@ -66,8 +66,7 @@ static float *floats(uint64_t count)
     return values;
 }
 
-/* ---- operators --------------------------------------------------------------------------------
- */
+/* ---- operators ---- */
 
 struct product {
     struct kelp_stream *stream;
@@ -180,8 +179,7 @@ static void bench_loss(struct kelp_stream *stream, uint32_t samples, uint64_t el
     free(sums);
 }
 
-/* ---- optimizers -------------------------------------------------------------------------------
- */
+/* ---- optimizers ---- */
 
 struct update {
     struct kelp_optimizer_step step;
@@ -239,8 +237,7 @@ static void bench_updates(void)
     }
 }
 
-/* ---- models -----------------------------------------------------------------------------------
- */
+/* ---- models ---- */
 
 struct training {
     struct kelp_model *model;

@@ -66,6 +66,7 @@ uint32_t kelp_graph_fail(struct kelp_graph *graph, kelp_status status, const cha
     }
     va_list args;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started on the line above */
     (void)vsnprintf(graph->error.text, sizeof(graph->error.text), format, args);
     va_end(args);
     graph->error.status = status;

@@ -153,6 +153,7 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
     model->gradient_bound = flat_gradient != NULL;
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
 kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
                              uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
                              struct kelp_error *reterr)
@@ -212,6 +213,7 @@ kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uin
         .mode = KELP_GRAPH_FORWARD, .input = input, .output = output};
     return run_pieces(model, run, count, reterr);
 }
+/* NOLINTEND(readability-non-const-parameter) */
 
 kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,
                                     uint64_t *ret_answer, struct kelp_error *reterr)

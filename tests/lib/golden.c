@@ -17,7 +17,10 @@ static int by_name(const void *a, const void *b)
 bool kelp_golden_set_open(struct kelp_golden_set *set)
 {
     *set = (struct kelp_golden_set){.count = 0};
-    (void)kelp_test_reference_file(".", set->folder);
+    (void)kelp_test_reference_file("", set->folder); /* "FOLDER/" */
+    if (set->folder[0] != '\0') {
+        set->folder[strlen(set->folder) - 1] = '\0';
+    }
     struct dirent **entries = NULL;
     const int entry_count = scandir(set->folder, &entries, NULL, NULL);
     if (entry_count <= 0) {

@@ -1,0 +1,370 @@
+/* Fixtures of single operators, losses, metrics and optimizers, through the CPU device. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/optimizer.h"
+#include "tests/lib/golden_report.h"
+
+/* "param", "gradients" [steps, n], "<optimizer>/step<k>", "<optimizer>/state<k>/<slot>" */
+static void check_updates(struct kelp_golden_report *report, struct kelp_stream *stream,
+                          const char *optimizer)
+{
+    (void)stream; /* optimizers run on the host */
+    char prefix[KELP_GOLDEN_NAME_SIZE], name[KELP_GOLDEN_NAME_SIZE * 2];
+    struct kelp_job job = {.seed = 0};
+    kelp_golden_print(prefix, "%.120s/", optimizer);
+    kelp_golden_case_begin(report, optimizer);
+    if (!kelp_golden_optimizer(optimizer, &job)) {
+        report->skipped = kelp_golden_count(report->file, prefix);
+        kelp_golden_case_end(report, "no such optimizer yet");
+        return;
+    }
+    uint64_t count = 0, gradient_count = 0;
+    float *weights = kelp_golden_floats(report->file, "param", &count);
+    float *gradients = kelp_golden_floats(report->file, "gradients", &gradient_count);
+    float *next = kelp_golden_allocate(count, sizeof(*next));
+    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
+    for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
+        slots[s] = kelp_golden_allocate(count, sizeof(float));
+    }
+    for (uint32_t k = 1; count != 0 && k <= gradient_count / count; k++) {
+        struct kelp_optimizer_step step;
+        struct kelp_optimizer_buffers buffers = {
+            .weights = weights, .gradient = gradients + (k - 1) * count, .weights_next = next};
+        memcpy(buffers.slots, slots, sizeof(slots));
+        kelp_optimizer_prepare(&step, &job, job.train.lr, k);
+        (void)kelp_optimizer_apply(&step, &buffers, count);
+        next = weights;
+        weights = buffers.weights_next;
+        (void)snprintf(name, sizeof(name), "%sstep%u", prefix, k);
+        kelp_golden_check(report, name, weights, count, &kelp_golden_updates);
+        for (uint32_t s = 0; s < kelp_optimizer_slot_count(&job); s++) {
+            (void)snprintf(name, sizeof(name), "%sstate%u/%s", prefix, k,
+                           kelp_optimizer_slot_name(&job, s));
+            kelp_golden_check(report, name, slots[s], count, &kelp_golden_updates);
+        }
+    }
+    for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
+        free(slots[s]);
+    }
+    free(next);
+    free(gradients);
+    free(weights);
+    kelp_golden_case_end(report, "");
+}
+
+/* `samples` samples of two tensors that are equally large, for the loss operator. */
+struct pair {
+    float *output, *target, *gradient;
+    double *sums;
+    uint64_t count;
+    uint32_t samples;
+};
+
+static bool pair_read(struct pair *pair, const struct kelp_golden_file *file, const char *output,
+                      const char *target)
+{
+    uint64_t target_count = 0;
+    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, output);
+    *pair = (struct pair){.count = 0};
+    pair->output = kelp_golden_floats(file, output, &pair->count);
+    pair->target = kelp_golden_floats(file, target, &target_count);
+    if (pair->output == NULL || pair->target == NULL || pair->count != target_count ||
+        pair->count == 0) {
+        return false;
+    }
+    pair->samples = tensor->rank > 0 ? (uint32_t)tensor->shape[0] : 1;
+    pair->gradient = kelp_golden_allocate(pair->count, sizeof(*pair->gradient));
+    pair->sums = kelp_golden_allocate(2ull * pair->samples, sizeof(*pair->sums));
+    return true;
+}
+
+static void pair_fini(struct pair *pair)
+{
+    free(pair->output);
+    free(pair->target);
+    free(pair->gradient);
+    free(pair->sums);
+}
+
+/* Sum of squared or absolute differences over everything; fills the gradient. */
+static double pair_loss(struct kelp_stream *stream, struct pair *pair, bool absolute, float scale)
+{
+    const struct kelp_loss loss = {.output = pair->output,
+                                   .target = pair->target,
+                                   .samples = pair->samples,
+                                   .elements = pair->count / pair->samples,
+                                   .absolute = absolute,
+                                   .gradient_scale = &scale,
+                                   .gradient = pair->gradient,
+                                   .sums = pair->sums};
+    stream->table->loss(stream, &loss);
+    double sum = 0.0;
+    for (uint32_t s = 0; s < pair->samples; s++) {
+        sum += pair->sums[2 * s + (absolute ? 1 : 0)];
+    }
+    return sum;
+}
+
+static void check_loss(struct kelp_golden_report *report, struct kelp_stream *stream,
+                       const char *case_name)
+{
+    static const struct {
+        const char *name;
+        bool absolute, mean;
+    } known[] = {{"mse_mean", false, true},
+                 {"mse_sum", false, false},
+                 {"l1_mean", true, true},
+                 {"l1_sum", true, false}};
+    char name[KELP_GOLDEN_NAME_SIZE], target[KELP_GOLDEN_NAME_SIZE];
+    kelp_golden_case_begin(report, case_name);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(known); i++) {
+        struct pair pair;
+        if (strcmp(case_name, known[i].name) != 0) {
+            continue;
+        }
+        kelp_golden_print(name, "%.120s/input", case_name);
+        kelp_golden_print(target, "%.120s/target", case_name);
+        if (pair_read(&pair, report->file, name, target)) {
+            const double divisor = known[i].mean ? (double)pair.count : 1.0;
+            const double scale = (known[i].absolute ? 1.0 : 2.0) / divisor;
+            kelp_golden_print(name, "%.120s/loss", case_name);
+            kelp_golden_check_scalar(
+                report, name, pair_loss(stream, &pair, known[i].absolute, (float)scale) / divisor);
+            kelp_golden_print(name, "%.120s/grad_input", case_name);
+            kelp_golden_check(report, name, pair.gradient, pair.count, &kelp_golden_values);
+        }
+        pair_fini(&pair);
+    }
+    if (report->passed + report->failed == 0) {
+        kelp_golden_print(name, "%.120s/", case_name);
+        report->skipped = kelp_golden_count(report->file, name);
+    }
+    kelp_golden_case_end(report, report->skipped != 0 ? "no such loss yet" : "");
+}
+
+static void check_metrics(struct kelp_golden_report *report, struct kelp_stream *stream)
+{
+    static const char *const others[] = {"rmse", "mape", "mspe", "rse"};
+    struct pair pair;
+    kelp_golden_case_begin(report, "mse and mae");
+    if (pair_read(&pair, report->file, "pred", "true")) {
+        const double count = (double)pair.count;
+        kelp_golden_check_scalar(report, "mse", pair_loss(stream, &pair, false, 0.0f) / count);
+        kelp_golden_check_scalar(report, "mae", pair_loss(stream, &pair, true, 0.0f) / count);
+    }
+    pair_fini(&pair);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(others); i++) {
+        report->skipped += kelp_golden_has(report->file, others[i]) ? 1 : 0;
+    }
+    kelp_golden_case_end(report, "");
+}
+
+/* "input", "trend", "seasonal" [n, time, channels], with the width in the model's text. */
+static void check_decomposition(struct kelp_golden_report *report, struct kelp_stream *stream)
+{
+    uint32_t kernel_size = 0;
+    uint64_t count = 0;
+    const struct kelp_safetensors_tensor *shape =
+        kelp_safetensors_find(report->file->tensors, "input");
+    kelp_golden_case_begin(report, "moving average");
+    float *input = kelp_golden_floats(report->file, "input", &count);
+    if (input == NULL || shape->rank != 3 || count == 0 ||
+        !kelp_golden_number(report->file->model, "kernel ", &kernel_size)) {
+        kelp_golden_fail(report, "no input [n, time, channels], or no width in the metadata");
+        free(input);
+        kelp_golden_case_end(report, "");
+        return;
+    }
+    const uint32_t batch = (uint32_t)shape->shape[0], length = (uint32_t)shape->shape[1];
+    const uint32_t channels = (uint32_t)shape->shape[2];
+    float *by_channel = kelp_golden_allocate(count, sizeof(float)),
+          *trend = kelp_golden_allocate(count, sizeof(float));
+    float *result = kelp_golden_allocate(count, sizeof(float));
+    float *workspace = kelp_golden_allocate(kelp_moving_average_workspace(length, kernel_size),
+                                            sizeof(*workspace));
+    const struct kelp_transpose to_channels = {
+        .x = input, .y = by_channel, .batch = batch, .rows = length, .columns = channels};
+    const struct kelp_moving_average average = {.x = by_channel,
+                                                .y = trend,
+                                                .rows = batch * channels,
+                                                .length = length,
+                                                .kernel_size = kernel_size,
+                                                .workspace = workspace};
+    const struct kelp_transpose to_time = {
+        .x = trend, .y = result, .batch = batch, .rows = channels, .columns = length};
+    stream->table->transpose(stream, &to_channels);
+    stream->table->moving_average(stream, &average);
+    stream->table->transpose(stream, &to_time);
+    kelp_golden_check(report, "trend", result, count, &kelp_golden_values);
+    stream->table->subtract(stream, result, input, result, count);
+    kelp_golden_check(report, "seasonal", result, count, &kelp_golden_values);
+    free(workspace);
+    free(result);
+    free(trend);
+    free(by_channel);
+    free(input);
+    kelp_golden_case_end(report, "");
+}
+
+/* The tensors of one case of single operations, those of an operand missing where it has none. */
+struct operation {
+    float *input[3], *output, *grad_output;
+    uint64_t input_count[3], output_count;
+};
+
+static bool operation_read(struct operation *operation, const struct kelp_golden_file *file,
+                           const char *case_name, uint32_t inputs)
+{
+    char name[KELP_GOLDEN_NAME_SIZE];
+    uint64_t count = 0;
+    *operation = (struct operation){.output_count = 0};
+    for (uint32_t i = 0; i < inputs; i++) {
+        kelp_golden_print(name, "%.120s/input/%u", case_name, i);
+        operation->input[i] = kelp_golden_floats(file, name, &operation->input_count[i]);
+        if (operation->input[i] == NULL) {
+            return false;
+        }
+    }
+    kelp_golden_print(name, "%.120s/grad_output", case_name);
+    operation->grad_output = kelp_golden_floats(file, name, &count);
+    kelp_golden_print(name, "%.120s/output", case_name);
+    operation->output = kelp_golden_floats(file, name, &operation->output_count);
+    return operation->output != NULL && operation->grad_output != NULL &&
+           operation->output_count == count;
+}
+
+static void operation_fini(struct operation *operation)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        free(operation->input[i]);
+    }
+    free(operation->output);
+    free(operation->grad_output);
+}
+
+static void check_relu(struct kelp_golden_report *report, struct kelp_stream *stream,
+                       const char *case_name, struct operation *op)
+{
+    char name[KELP_GOLDEN_NAME_SIZE];
+    stream->table->relu(stream, op->output, op->input[0], op->output_count);
+    kelp_golden_print(name, "%.120s/output", case_name);
+    kelp_golden_check(report, name, op->output, op->output_count, &kelp_golden_values);
+    stream->table->relu_gradient(stream, op->input[0], op->output, op->grad_output,
+                                 op->output_count, KELP_OVERWRITE);
+    kelp_golden_print(name, "%.120s/grad_input/0", case_name);
+    kelp_golden_check(report, name, op->input[0], op->output_count, &kelp_golden_values);
+}
+
+/* y [rows, out] = x [rows, in] W^T + b */
+static void check_linear(struct kelp_golden_report *report, struct kelp_stream *stream,
+                         const char *case_name, struct operation *op)
+{
+    char name[KELP_GOLDEN_NAME_SIZE];
+    const uint32_t out = (uint32_t)op->input_count[2], in = (uint32_t)op->input_count[1] / out;
+    const uint32_t rows = (uint32_t)op->input_count[0] / in;
+    float *dx = kelp_golden_allocate(op->input_count[0], sizeof(*dx));
+    float *dw = kelp_golden_allocate(op->input_count[1], sizeof(*dw));
+    const struct kelp_matmul forward = {.transpose_b = true,
+                                        .m = rows,
+                                        .n = out,
+                                        .k = in,
+                                        .a = op->input[0],
+                                        .lda = in,
+                                        .b = op->input[1],
+                                        .ldb = in,
+                                        .c = op->output,
+                                        .ldc = out};
+    const struct kelp_matmul input_gradient = {.m = rows,
+                                               .n = in,
+                                               .k = out,
+                                               .a = op->grad_output,
+                                               .lda = out,
+                                               .b = op->input[1],
+                                               .ldb = in,
+                                               .c = dx,
+                                               .ldc = in};
+    const struct kelp_matmul weight_gradient = {.transpose_a = true,
+                                                .m = out,
+                                                .n = in,
+                                                .k = rows,
+                                                .a = op->grad_output,
+                                                .lda = out,
+                                                .b = op->input[0],
+                                                .ldb = in,
+                                                .c = dw,
+                                                .ldc = in};
+    const struct kelp_bias bias = {
+        .matrix = op->output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
+    const struct kelp_bias_gradient bias_gradient = {
+        .matrix = op->grad_output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
+    stream->table->matmul(stream, &forward);
+    stream->table->bias_add(stream, &bias);
+    kelp_golden_print(name, "%.120s/output", case_name);
+    kelp_golden_check(report, name, op->output, op->output_count, &kelp_golden_values);
+    stream->table->matmul(stream, &input_gradient);
+    kelp_golden_print(name, "%.120s/grad_input/0", case_name);
+    kelp_golden_check(report, name, dx, op->input_count[0], &kelp_golden_values);
+    stream->table->matmul(stream, &weight_gradient);
+    kelp_golden_print(name, "%.120s/grad_input/1", case_name);
+    kelp_golden_check(report, name, dw, op->input_count[1], &kelp_golden_values);
+    stream->table->bias_gradient(stream, &bias_gradient);
+    kelp_golden_print(name, "%.120s/grad_input/2", case_name);
+    kelp_golden_check(report, name, op->input[2], out, &kelp_golden_values);
+    free(dx);
+    free(dw);
+}
+
+static void check_operator(struct kelp_golden_report *report, struct kelp_stream *stream,
+                           const char *case_name)
+{
+    char prefix[KELP_GOLDEN_NAME_SIZE];
+    struct operation operation = {.output_count = 0};
+    kelp_golden_case_begin(report, case_name);
+    if (strcmp(case_name, "relu") == 0 && operation_read(&operation, report->file, case_name, 1)) {
+        check_relu(report, stream, case_name, &operation);
+    } else if (strcmp(case_name, "linear") == 0 &&
+               operation_read(&operation, report->file, case_name, 3)) {
+        check_linear(report, stream, case_name, &operation);
+    } else {
+        kelp_golden_print(prefix, "%.120s/", case_name);
+        report->skipped = kelp_golden_count(report->file, prefix);
+    }
+    operation_fini(&operation);
+    kelp_golden_case_end(report, report->skipped != 0 ? "no such operator yet" : "");
+}
+
+/* Each case of the file, one after the other. */
+static void check_cases(struct kelp_golden_report *report, struct kelp_stream *stream,
+                        void (*check_case)(struct kelp_golden_report *report,
+                                           struct kelp_stream *stream, const char *case_name))
+{
+    char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE];
+    const uint32_t count = kelp_golden_cases(report->file, "", cases);
+    for (uint32_t c = 0; c < count; c++) {
+        check_case(report, stream, cases[c]);
+    }
+}
+
+bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_stream *stream)
+{
+    const struct kelp_golden_file *file = report->file;
+    if (kelp_golden_has(file, "param") && kelp_golden_has(file, "gradients")) {
+        check_cases(report, stream, check_updates);
+    } else if (kelp_golden_has(file, "input") && kelp_golden_has(file, "trend") &&
+               kelp_golden_has(file, "seasonal")) {
+        check_decomposition(report, stream);
+    } else if (kelp_golden_has(file, "pred") && kelp_golden_has(file, "true")) {
+        check_metrics(report, stream);
+    } else if (kelp_golden_has(file, "input/0")) {
+        return false;
+    } else if (strstr(file->model, "loss") != NULL) {
+        check_cases(report, stream, check_loss);
+    } else if (strstr(file->model, "single operations") != NULL) {
+        check_cases(report, stream, check_operator);
+    } else {
+        return false;
+    }
+    return true;
+}
