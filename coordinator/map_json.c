@@ -29,10 +29,10 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
     if (out == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the map's text");
     }
-    (void)fprintf(out,
-                  "{\"generation\":%" PRIu64 ",\"restore_version\":%" PRIu64
-                  ",\"nonce\":\"%s\",\"shards\":[",
-                  map->generation, map->restore_version, map->nonce);
+    (void)fprintf(out, "{\"generation\":%" PRIu64 ",\"restore_version\":%" PRIu64 ",\"nonce\":",
+                  map->generation, map->restore_version);
+    kelp_json_print_string(out, map->nonce);
+    (void)fprintf(out, ",\"shards\":[");
     for (uint32_t i = 0; i < map->shard_count; i++) {
         (void)fprintf(out, "%s{\"shard\":", i > 0 ? "," : "");
         kelp_json_print_string(out, map->shards[i].id);

@@ -1,0 +1,129 @@
+/* The coordinator's texts in etcd: what is written is read back, and nonsense is refused. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/map_json.h"
+
+static const char good[] =
+    "{\"generation\":3,\"restore_version\":0,\"nonce\":\"n-1\",\"shards\":[{\"shard\":\"shard-0\","
+    "\"address\":\"h:1\",\"incarnation\":\"18446744073709551615\"},{\"shard\":\"shard-1\","
+    "\"address\":\"h:2\",\"incarnation\":\"7\"}],\"partitions\":[{\"map_epoch\":2,\"primary\":0},"
+    "{\"map_epoch\":1,\"primary\":1}]}";
+
+/* Reading and writing are inverse, and all 64 bits of an incarnation survive. */
+START_TEST(map_round_trip)
+{
+    struct kelp_map map;
+    struct kelp_error error;
+    char *text = NULL;
+    ck_assert_int_eq(kelp_map_parse(good, strlen(good), &map, &error), KELP_OK);
+    ck_assert_uint_eq(map.generation, 3);
+    ck_assert_uint_eq(map.shards[0].incarnation, UINT64_MAX);
+    ck_assert_uint_eq(map.partitions[1].primary, 1);
+    ck_assert_str_eq(map.nonce, "n-1");
+    ck_assert_int_eq(kelp_map_print(&map, &text, &error), KELP_OK);
+    ck_assert_str_eq(text, good);
+    free(text);
+    kelp_map_fini(&map);
+}
+END_TEST
+
+/* Each one change to the good text makes it a map that must not be used. */
+START_TEST(map_refusals)
+{
+    static const char *const changes[][2] = {
+        {"\"generation\":3", "\"generation\":0"},
+        {"\"generation\":3", "\"generation\":-3"},
+        {"\"generation\":3", "\"generation\":3.5"},
+        {"\"generation\":3", "\"generation\":\"3\""},
+        {"\"generation\":3,", ""},
+        {"\"restore_version\":0,", ""},
+        {"\"nonce\":\"n-1\",", ""},
+        {"\"shard-1\"", "\"shard-0\""},
+        {"\"shard-1\"", "\"\""},
+        {"\"h:2\"", "\"\""},
+        {"\"7\"", "7"},
+        {"\"7\"", "\"0\""},
+        {"\"7\"", "\"-7\""},
+        {"\"7\"", "\"7a\""},
+        {"\"7\"", "\"18446744073709551616\""},
+        {"\"primary\":1", "\"primary\":2"},
+        {"\"map_epoch\":1", "\"map_epoch\":0"},
+        {"\"partitions\":[", "\"partitions\":[1,"},
+        {"\"shards\":[", "\"shards\":[null,"},
+        {"]}", "]"},
+        {"]}", "]}x"},
+    };
+    char text[sizeof(good) + 64];
+    struct kelp_map map;
+    struct kelp_error error = {.text = ""};
+    const char *at = strstr(good, changes[_i][0]);
+    ck_assert_ptr_nonnull(at);
+    (void)snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - good), good, changes[_i][1],
+                   at + strlen(changes[_i][0]));
+    ck_assert_int_eq(kelp_map_parse(text, strlen(text), &map, &error), KELP_ERR_FORMAT);
+    ck_assert_str_ne(error.text, "");
+}
+END_TEST
+
+/* Every truncation of a good text is refused. */
+START_TEST(map_truncations)
+{
+    struct kelp_map map;
+    for (size_t length = 0; length < strlen(good); length++) {
+        ck_assert_int_eq(kelp_map_parse(good, length, &map, NULL), KELP_ERR_FORMAT);
+    }
+}
+END_TEST
+
+START_TEST(registrations)
+{
+    struct kelp_map_shard shard = {.id = "shard-0"};
+    struct kelp_error error;
+    const char *text = "{\"address\":\"127.0.0.1:99\",\"incarnation\":\"12\"}";
+    ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_OK);
+    ck_assert_str_eq(shard.id, "shard-0");
+    ck_assert_str_eq(shard.address, "127.0.0.1:99");
+    ck_assert_uint_eq(shard.incarnation, 12);
+    text = "{\"address\":\"127.0.0.1:99\"}";
+    ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_ERR_FORMAT);
+    ck_assert_ptr_nonnull(strstr(error.text, "incarnation"));
+    ck_assert_int_eq(kelp_registration_parse("[]", 2, &shard, &error), KELP_ERR_FORMAT);
+}
+END_TEST
+
+/* A reason may hold quotes and line breaks. */
+START_TEST(states)
+{
+    struct kelp_job_state state = {
+        .state = "failed", .reason = "shard-0: \"no\"\nroom", .version = 9};
+    struct kelp_job_state back;
+    char *text = NULL;
+    ck_assert_int_eq(kelp_job_state_print(&state, &text, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_job_state_parse(text, strlen(text), &back, NULL), KELP_OK);
+    ck_assert_str_eq(back.state, state.state);
+    ck_assert_str_eq(back.reason, state.reason);
+    ck_assert_uint_eq(back.version, 9);
+    ck_assert_int_eq(kelp_job_state_parse(text, strlen(text) - 1, &back, NULL), KELP_ERR_FORMAT);
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("map_json");
+    TCase *tcase = tcase_create("texts");
+    tcase_add_test(tcase, map_round_trip);
+    tcase_add_loop_test(tcase, map_refusals, 0, 21);
+    tcase_add_test(tcase, map_truncations);
+    tcase_add_test(tcase, registrations);
+    tcase_add_test(tcase, states);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

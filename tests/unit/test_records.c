@@ -1,0 +1,117 @@
+/* Progress: records come once, in order, again from the beginning after a restore, and wait. */
+#include <check.h>
+#include <string.h>
+
+#include "coordinator/limits.h"
+#include "coordinator/progress.h"
+
+static struct kelp_progress progress;
+
+static void setup(void)
+{
+    memset(&progress, 0, sizeof(progress));
+}
+
+static void teardown(void)
+{
+    kelp_progress_fini(&progress);
+}
+
+static kelp_status put(uint64_t version, enum kelp_step_kind kind)
+{
+    struct kelp_record record = {.word = {.version = version, .step = version, .kind = kind},
+                                 .loss = (double)version};
+    return kelp_progress_record(&progress, &record);
+}
+
+static uint64_t take(void)
+{
+    const struct kelp_record *record = kelp_progress_peek(&progress);
+    ck_assert_ptr_nonnull(record);
+    uint64_t version = record->word.version;
+    kelp_progress_pop(&progress);
+    return version;
+}
+
+/* One that came before is dropped; version 0 is a record like any other. */
+START_TEST(once_and_in_order)
+{
+    ck_assert_ptr_null(kelp_progress_peek(&progress));
+    ck_assert_int_eq(put(0, KELP_STEP_TRAIN), KELP_OK);
+    ck_assert_int_eq(put(3, KELP_STEP_TRAIN), KELP_OK);
+    ck_assert_int_eq(put(0, KELP_STEP_TRAIN), KELP_OK);
+    ck_assert_int_eq(put(3, KELP_STEP_TRAIN), KELP_OK);
+    ck_assert_int_eq(put(4, KELP_STEP_EVALUATE_VAL), KELP_OK);
+    ck_assert_uint_eq(progress.records_after, 5);
+    ck_assert_uint_eq(take(), 0);
+    ck_assert_uint_eq(take(), 3);
+    ck_assert_uint_eq(take(), 4);
+    ck_assert_ptr_null(kelp_progress_peek(&progress));
+}
+END_TEST
+
+/* A new generation replays; the same one announced twice does not. */
+START_TEST(generations)
+{
+    kelp_progress_restart(&progress, 1);
+    ck_assert_int_eq(put(7, KELP_STEP_TRAIN), KELP_OK);
+    kelp_progress_restart(&progress, 1);
+    ck_assert_uint_eq(progress.records_after, 8);
+    kelp_progress_restart(&progress, 2);
+    ck_assert_uint_eq(progress.records_after, 0);
+    ck_assert_int_eq(put(2, KELP_STEP_TRAIN), KELP_OK);
+    ck_assert_uint_eq(take(), 7);
+    ck_assert_uint_eq(take(), 2);
+}
+END_TEST
+
+START_TEST(latest)
+{
+    struct kelp_record record = {.word = {.version = 5, .step = 5, .kind = KELP_STEP_TRAIN},
+                                 .epoch_end = true,
+                                 .epoch_loss = 0.5,
+                                 .digest = "0123456789abcdef0123456789abcdef"};
+    ck_assert_int_eq(kelp_progress_record(&progress, &record), KELP_OK);
+    ck_assert_int_eq(put(6, KELP_STEP_EVALUATE_VAL), KELP_OK);
+    ck_assert_int_eq(put(7, KELP_STEP_EVALUATE_TEST), KELP_OK);
+    ck_assert_int_eq(put(8, KELP_STEP_FINISH), KELP_OK);
+    ck_assert_double_eq(progress.epoch_loss, 0.5);
+    ck_assert_uint_eq(progress.digest_step, 5);
+    ck_assert_uint_eq(progress.latest[KELP_PART_TRAIN].word.version, 5);
+    ck_assert_uint_eq(progress.latest[KELP_PART_VAL].word.version, 6);
+    ck_assert_uint_eq(progress.latest[KELP_PART_TEST].word.version, 7);
+}
+END_TEST
+
+/* The queue is bounded, and memory is used again while some come and some go. */
+START_TEST(bounded)
+{
+    uint64_t version = 0;
+    while (put(version, KELP_STEP_TRAIN) == KELP_OK) {
+        version++;
+    }
+    ck_assert_uint_eq(version, KELP_COORDINATOR_RECORDS_MAX);
+    ck_assert_int_eq(put(version, KELP_STEP_TRAIN), KELP_ERR_LIMIT);
+    for (uint64_t i = 0; i < 1000; i++) {
+        ck_assert_uint_eq(take(), i);
+        ck_assert_int_eq(put(version + i, KELP_STEP_TRAIN), KELP_OK);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("records");
+    TCase *tcase = tcase_create("progress");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, once_and_in_order);
+    tcase_add_test(tcase, generations);
+    tcase_add_test(tcase, latest);
+    tcase_add_test(tcase, bounded);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
