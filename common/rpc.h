@@ -192,6 +192,11 @@ kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
 
 /* grpc_init and the allocator settings of FACTS; once, in main(), before threads start. */
 void kelp_rpc_global_init(void);
+/* Before it and before any thread (it sets an environment variable), in a program with more than
+ * one loop, each run by a thread of its own: gRPC otherwise lets one thread wait for all sockets of
+ * the process, which hands what is another loop's to that one's thread, a wake-up more for each
+ * message. For programs with tens of connections, since each wait then looks at all of them. */
+void kelp_rpc_global_several_loops(void);
 void kelp_rpc_global_fini(void);
 
 #endif

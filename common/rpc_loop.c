@@ -383,6 +383,12 @@ static void drop_log(gpr_log_func_args *args)
     (void)args;
 }
 
+void kelp_rpc_global_several_loops(void)
+{
+    /* gRPC reads its settings from the environment alone; what somebody set stays. */
+    (void)setenv("GRPC_POLL_STRATEGY", "poll", 0);
+}
+
 void kelp_rpc_global_init(void)
 {
     /* Otherwise the memory that messages are read into is given back and faulted in again for each

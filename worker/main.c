@@ -118,6 +118,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
         .job = kelp_options_text(values, "job"),
         .id = kelp_options_text(values, "id"),
     };
+    kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);
     if (status == KELP_OK) {
         (void)curl_global_init(CURL_GLOBAL_DEFAULT);

@@ -150,6 +150,13 @@ static void setup(void)
     ck_assert_int_eq(kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, &error), KELP_OK);
 }
 
+/* The same as a program with several loops has it. */
+static void setup_several_loops(void)
+{
+    kelp_rpc_global_several_loops();
+    setup();
+}
+
 static void teardown(void)
 {
     kelp_rpc_message_unref(at_client.last);
@@ -514,24 +521,30 @@ START_TEST(timer_from_a_thread)
 }
 END_TEST
 
+static TCase *make_case(const char *name, void (*fixture)(void))
+{
+    TCase *tests = tcase_create(name);
+
+    tcase_add_checked_fixture(tests, fixture, teardown);
+    tcase_set_timeout(tests, 30);
+    tcase_add_test(tests, echo);
+    tcase_add_test(tests, server_closes);
+    tcase_add_test(tests, refused);
+    tcase_add_test(tests, timers_and_posts);
+    tcase_add_test(tests, unary);
+    tcase_add_test(tests, server_closes_with_live_streams);
+    tcase_add_loop_test(tests, many_streams, 0, 4);
+    tcase_add_test(tests, torn_down_in_flight);
+    tcase_add_test(tests, posts_from_threads);
+    tcase_add_test(tests, timer_from_a_thread);
+    return tests;
+}
+
 int main(void)
 {
     Suite *suite = suite_create("rpc");
-    TCase *basic = tcase_create("basic");
-
-    tcase_add_checked_fixture(basic, setup, teardown);
-    tcase_set_timeout(basic, 30);
-    tcase_add_test(basic, echo);
-    tcase_add_test(basic, server_closes);
-    tcase_add_test(basic, refused);
-    tcase_add_test(basic, timers_and_posts);
-    tcase_add_test(basic, unary);
-    tcase_add_test(basic, server_closes_with_live_streams);
-    tcase_add_loop_test(basic, many_streams, 0, 4);
-    tcase_add_test(basic, torn_down_in_flight);
-    tcase_add_test(basic, posts_from_threads);
-    tcase_add_test(basic, timer_from_a_thread);
-    suite_add_tcase(suite, basic);
+    suite_add_tcase(suite, make_case("one loop", setup));
+    suite_add_tcase(suite, make_case("several loops", setup_several_loops));
 
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
