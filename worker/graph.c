@@ -85,19 +85,37 @@ static uint32_t fail_shape(struct kelp_graph *graph, const char *name, const cha
                            what, wanted_text, found_text);
 }
 
-/* Room for one more element in a growing array. */
-static bool reserve(void **array, uint32_t *capacity, uint64_t count, size_t elem_bytes)
+/* The array with room for count elements; NULL when there is no memory, the array then being as it
+ * was. */
+static void *reserve(void *array, uint32_t *capacity, uint64_t count, size_t elem_bytes)
 {
     if (count <= *capacity) {
-        return true;
+        return array;
     }
     const uint64_t grown = count < 16 ? 16 : count * 2;
-    void *memory = grown > UINT32_MAX ? NULL : realloc(*array, (size_t)grown * elem_bytes);
-    if (memory == NULL) {
+    void *memory = grown > UINT32_MAX ? NULL : realloc(array, (size_t)grown * elem_bytes);
+    if (memory != NULL) {
+        *capacity = (uint32_t)grown;
+    }
+    return memory;
+}
+
+/* Room for one more node with so many operands. */
+static bool reserve_node(struct kelp_graph *graph, uint32_t operand_count)
+{
+    struct graph_node *nodes =
+        reserve(graph->nodes, &graph->node_capacity, graph->node_count + 1ull, sizeof(*nodes));
+    if (nodes == NULL) {
         return false;
     }
-    *array = memory;
-    *capacity = (uint32_t)grown;
+    graph->nodes = nodes;
+    /* One more than needed, so that an empty array is no failure. */
+    struct graph_edge *edges = reserve(graph->edges, &graph->edge_capacity,
+                                       graph->edge_count + 1ull + operand_count, sizeof(*edges));
+    if (edges == NULL) {
+        return false;
+    }
+    graph->edges = edges;
     return true;
 }
 
@@ -137,10 +155,7 @@ static uint32_t add_node(struct kelp_graph *graph, enum graph_op op, const char 
         return kelp_graph_fail(graph, KELP_ERR_LIMIT, "layer %s: more than %u nodes", name,
                                KELP_GRAPH_NODES_MAX);
     }
-    if (!reserve((void **)&graph->nodes, &graph->node_capacity, graph->node_count + 1ull,
-                 sizeof(*graph->nodes)) ||
-        !reserve((void **)&graph->edges, &graph->edge_capacity,
-                 (uint64_t)graph->edge_count + operands.count, sizeof(*graph->edges))) {
+    if (!reserve_node(graph, operands.count)) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
     }
     struct graph_node *node = &graph->nodes[graph->node_count];

@@ -207,6 +207,98 @@ START_TEST(test_batch_limit)
 }
 END_TEST
 
+/* A device that does as the CPU but for what a test wants. */
+static struct kelp_device_table other_table;
+static int32_t allocations_left; /* before alloc() fails */
+
+static kelp_status counted_alloc(struct kelp_device *on, size_t bytes, void **ret,
+                                 struct kelp_error *reterr)
+{
+    return allocations_left-- > 0
+               ? device->table->alloc(on, bytes, ret, reterr)
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no device memory: %zu bytes", bytes);
+}
+
+static kelp_status failing_wait(struct kelp_stream *on, struct kelp_error *reterr)
+{
+    (void)on;
+    return kelp_fail(reterr, KELP_ERR_DEVICE, "the device fell off the bus");
+}
+
+/* A graph of one layer over 3 by 5 samples, with random-looking weights; sums[] of a training run.
+ */
+static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_COUNT])
+{
+    static float weight[20], bias[4], samples[2 * 15], wanted[2 * 12];
+    for (uint32_t i = 0; i < 30; i++) {
+        samples[i] = (float)(i * 7 % 11) - 5.0f;
+        wanted[i % 24] = (float)(i * 5 % 13) - 6.0f;
+        weight[i % 20] = (float)(i * 3 % 17) * 0.1f - 0.8f;
+        bias[i % 4] = (float)i * 0.2f;
+    }
+    const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
+    const uint32_t output = kelp_graph_relu(graph, "relu", linear(input(3, 5), 4, 5));
+    kelp_status status = kelp_graph_finish(graph, output, &target, KELP_LOSS_MSE, &error);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_graph_bind(graph, 0, weight, gradient);
+    kelp_graph_bind(graph, 1, bias, gradient + 20);
+    const struct kelp_graph_run run = {.mode = KELP_GRAPH_TRAIN,
+                                       .input = samples,
+                                       .target = wanted,
+                                       .count = 2,
+                                       .batch_total = 2.0,
+                                       .sums = sums};
+    return kelp_graph_run(graph, &run, &error);
+}
+
+/* A device with memory of its own gets copies, and the results are the same. */
+START_TEST(test_device_with_own_memory)
+{
+    float first[24], second[24];
+    double first_sums[KELP_METRIC_COUNT], second_sums[KELP_METRIC_COUNT];
+    ck_assert_int_eq(train_one_layer(first, first_sums), KELP_OK);
+    kelp_graph_destroy(graph);
+    other_table = *device->table;
+    other_table.host_memory = false;
+    stream->table = &other_table;
+    graph = kelp_graph_create(stream, 4);
+    ck_assert_int_eq(train_one_layer(second, second_sums), KELP_OK);
+    ck_assert_mem_eq(first, second, sizeof(first));
+    ck_assert_mem_eq(first_sums, second_sums, sizeof(first_sums));
+    ck_assert_float_ne(first[0], 0.0f);
+}
+END_TEST
+
+/* Without device memory a graph is not finished, and can be destroyed. */
+START_TEST(test_no_device_memory)
+{
+    float gradient[24];
+    double sums[KELP_METRIC_COUNT];
+    other_table = *device->table;
+    other_table.alloc = counted_alloc;
+    stream->table = &other_table;
+    allocations_left = 0;
+    ck_assert_int_eq(train_one_layer(gradient, sums), KELP_ERR_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(error.text, "no device memory"));
+}
+END_TEST
+
+/* What goes wrong on the device is reported, and the sums are not touched. */
+START_TEST(test_device_failure)
+{
+    float gradient[24];
+    double sums[KELP_METRIC_COUNT] = {77.0};
+    other_table = *device->table;
+    other_table.wait = failing_wait;
+    stream->table = &other_table;
+    ck_assert_int_eq(train_one_layer(gradient, sums), KELP_ERR_DEVICE);
+    ck_assert_str_eq(error.text, "the device fell off the bus");
+    ck_assert_double_eq(sums[0], 77.0);
+}
+END_TEST
+
 START_TEST(test_shape_text)
 {
     char text[64];
@@ -241,6 +333,9 @@ int main(void)
     tcase_add_test(tcase, test_two_inputs);
     tcase_add_test(tcase, test_first_failure);
     tcase_add_test(tcase, test_batch_limit);
+    tcase_add_test(tcase, test_device_with_own_memory);
+    tcase_add_test(tcase, test_no_device_memory);
+    tcase_add_test(tcase, test_device_failure);
     tcase_add_test(tcase, test_shape_text);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -433,6 +433,43 @@ START_TEST(test_compute_kind)
 }
 END_TEST
 
+static const struct kelp_device_table *cpu_table;
+static struct kelp_device_table failing_table;
+static uint32_t allocations_left; /* before alloc() fails */
+
+static kelp_status counted_alloc(struct kelp_device *on, size_t bytes, void **ret,
+                                 struct kelp_error *reterr)
+{
+    if (allocations_left == 0) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory");
+    }
+    allocations_left--;
+    return cpu_table->alloc(on, bytes, ret, reterr);
+}
+
+/* Any allocation of the known-answer computation may fail: the status says so, nothing is lost. */
+START_TEST(test_compute_kind_without_memory)
+{
+    char kind[KELP_COMPUTE_KIND_SIZE] = "untouched";
+    uint64_t answer = 42;
+    struct kelp_error error = {KELP_OK, ""};
+    uint32_t count = 0;
+    cpu_table = device->table;
+    failing_table = *cpu_table;
+    failing_table.alloc = counted_alloc;
+    device->table = &failing_table;
+    for (kelp_status status = KELP_ERR_NO_MEMORY; status != KELP_OK; count++) {
+        ck_assert_str_eq(kind, "untouched");
+        ck_assert_uint_eq(answer, 42);
+        ck_assert_int_eq(status, KELP_ERR_NO_MEMORY);
+        allocations_left = count;
+        status = kelp_compute_kind(device, kind, &answer, &error);
+    }
+    ck_assert_uint_gt(count, 1);
+    ck_assert_uint_ne(answer, 42);
+}
+END_TEST
+
 START_TEST(test_device_memory)
 {
     struct kelp_error error = {KELP_OK, ""};
@@ -465,6 +502,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_loss, 0, size_count);
     tcase_add_loop_test(tcase, test_variants_agree, 0, size_count);
     tcase_add_test(tcase, test_compute_kind);
+    tcase_add_test(tcase, test_compute_kind_without_memory);
     tcase_add_test(tcase, test_device_memory);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
