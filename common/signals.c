@@ -14,8 +14,8 @@ struct kelp_signals {
 /* The thread that waits, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
 static pthread_t waiting_thread;
 
-/* Libraries start threads before main() blocks anything (OpenBLAS when it is loaded); the kernel may
- * hand a signal to one of these, which passes it on. */
+/* Libraries start threads before main() blocks anything (OpenBLAS when it is loaded); the kernel
+ * may hand a signal to one of these, which passes it on. */
 static void pass_on(int number)
 {
     (void)pthread_kill(waiting_thread, number);
