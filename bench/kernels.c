@@ -15,6 +15,7 @@
 #include "worker/model.h"
 
 #define MIN_SECONDS 0.2
+#define MIN_BATCHES 3
 /* Arrays start this far from one another within a page: equal alignment costs a factor of 2 to 3.
  */
 #define STAGGER (4096 + 320)
@@ -26,11 +27,13 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Seconds of one call: the best of batches that together take MIN_SECONDS. */
+/* Seconds of one call: the best of at least MIN_BATCHES batches of a millisecond or more, which
+ * together take MIN_SECONDS or more. */
 static double measure(void (*call)(void *), void *argument)
 {
     double best = 1e9;
     uint64_t repeat = 1;
+    uint32_t batches = 0;
     const double end = now() + MIN_SECONDS;
     do {
         const double begin = now();
@@ -40,10 +43,11 @@ static double measure(void (*call)(void *), void *argument)
         const double taken = now() - begin;
         if (taken < 1e-3) {
             repeat *= 2;
-        } else if (taken / (double)repeat < best) {
-            best = taken / (double)repeat;
+            continue;
         }
-    } while (now() < end || best == 1e9);
+        batches++;
+        best = taken / (double)repeat < best ? taken / (double)repeat : best;
+    } while (now() < end || batches < MIN_BATCHES);
     return best;
 }
 
