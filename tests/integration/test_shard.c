@@ -26,6 +26,13 @@ static void set_up(void)
     shard_stream_open(&control, &fixture, "Control");
 }
 
+/* The same with several threads in the shard. */
+static void set_up_threads(void)
+{
+    ck_assert_int_eq(setenv("KELP_THREADS", "4", 1), 0);
+    set_up();
+}
+
 static void tear_down(void)
 {
     shard_stream_close(&control);
@@ -343,6 +350,49 @@ START_TEST(whole_job)
 
     shard_stream_close(&workers[0]);
     shard_stream_close(&workers[1]);
+    free(weights);
+    free(reference);
+    free(next);
+}
+END_TEST
+
+/* All lanes from everyone at once, over and over, some leaving without a word: duplicates are
+ * dropped, everyone gets the same weights. */
+START_TEST(many_workers)
+{
+    enum { WORKERS = 6 };
+    struct shard_stream workers[WORKERS];
+    struct kelp_control_word word;
+    float *weights = new_flat(), *reference = new_flat(), *next = new_flat();
+
+    shard_load(&control, 1);
+    for (size_t i = 0; i < WORKERS; i++) {
+        worker_open(&workers[i], 1, weights, &word);
+    }
+    initial_weights(reference);
+    for (uint64_t step = 0; step < 2; step++) {
+        for (uint32_t lane = 0; lane < 4; lane++) {
+            for (uint32_t i = 0; i < WORKERS; i++) {
+                push_lane(&workers[i], &word, (lane + i) % 4, lane == 3);
+            }
+        }
+        shard_stream_close(&workers[0]); /* maybe while it is answered */
+        reference_step(reference, next, step);
+        for (size_t i = 1; i < WORKERS; i++) {
+            take_weights(&workers[i], step + 1, weights, &word);
+            ck_assert_mem_eq(weights, next, flat_bytes());
+        }
+        memcpy(reference, next, flat_bytes());
+        shard_stream_open(&workers[0], &fixture, "Exchange");
+        struct request request;
+        request_init(&request, 1, true);
+        request_pull(&request, KELP__V1__PULL_MODE__PULL_CURRENT, 0, fixture.plan.partition_count);
+        shard_stream_send(&workers[0], &request.message.base, NULL, 0);
+        take_weights(&workers[0], step + 1, weights, &word);
+    }
+    for (size_t i = 0; i < WORKERS; i++) {
+        shard_stream_close(&workers[i]);
+    }
     free(weights);
     free(reference);
     free(next);
@@ -867,6 +917,7 @@ int main(void)
     Suite *suite = suite_create("shard");
     TCase *training = tcase_create("training");
     TCase *refusals = tcase_create("refusals");
+    TCase *threads = tcase_create("threads");
     TCase *process = tcase_create("process");
 
     etcd_fixture_require();
@@ -874,6 +925,7 @@ int main(void)
     tcase_add_test(training, whole_job);
     tcase_add_test(training, worker_leaves);
     tcase_add_test(training, new_generation);
+    tcase_add_test(training, many_workers);
     tcase_set_timeout(training, 60);
     suite_add_tcase(suite, training);
 
@@ -888,6 +940,14 @@ int main(void)
     tcase_add_test(refusals, not_finite);
     tcase_set_timeout(refusals, 60);
     suite_add_tcase(suite, refusals);
+
+    tcase_add_checked_fixture(threads, set_up_threads, tear_down);
+    tcase_add_test(threads, whole_job);
+    tcase_add_test(threads, new_generation);
+    tcase_add_test(threads, many_workers);
+    tcase_add_test(threads, stops_on_sigterm);
+    tcase_set_timeout(threads, 60);
+    suite_add_tcase(suite, threads);
 
     tcase_add_checked_fixture(process, set_up, tear_down);
     tcase_add_test(process, stops_on_sigterm);
