@@ -22,17 +22,17 @@ void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation)
 
 static kelp_status make_room(struct kelp_progress *progress)
 {
+    if (progress->queue_count >= KELP_COORDINATOR_RECORDS_MAX) {
+        return KELP_ERR_LIMIT;
+    }
     if (progress->queue_first + progress->queue_count < progress->queue_capacity) {
         return KELP_OK;
     }
-    if (progress->queue_first > 0) {
-        memmove(progress->queue, &progress->queue[progress->queue_first],
-                progress->queue_count * sizeof(*progress->queue));
+    if (progress->queue_count > 0 && progress->queue_first >= progress->queue_count) {
+        memcpy(progress->queue, &progress->queue[progress->queue_first],
+               progress->queue_count * sizeof(*progress->queue));
         progress->queue_first = 0;
         return KELP_OK;
-    }
-    if (progress->queue_count >= KELP_COORDINATOR_RECORDS_MAX) {
-        return KELP_ERR_LIMIT;
     }
     size_t capacity = progress->queue_capacity == 0 ? 64 : 2 * progress->queue_capacity;
     struct kelp_record *queue = realloc(progress->queue, capacity * sizeof(*queue));

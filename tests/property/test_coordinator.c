@@ -16,7 +16,8 @@
 #define LANES      8
 #define PARTITIONS 13
 #define EVENTS     600
-#define SEEDS      300
+#define SEEDS      20 /* in one process */
+#define PROCESSES  15
 
 struct process {
     char id[16];
@@ -42,6 +43,8 @@ struct world {
 };
 
 static struct world world;
+static uint64_t world_seed;
+static bool world_failed; /* until all worlds of this process have ended well */
 
 static uint64_t draw(uint64_t below)
 {
@@ -402,10 +405,10 @@ static void check_recovery(void)
     }
 }
 
-START_TEST(random_worlds)
+static void run_world(uint64_t seed)
 {
     memset(&world, 0, sizeof(world));
-    world.random = (uint64_t)_i;
+    world.random = seed;
     world.now = 1000;
     for (int i = 0; i < SHARDS; i++) {
         (void)snprintf(world.shards[i].id, sizeof(world.shards[i].id), "shard-%d", i);
@@ -419,6 +422,24 @@ START_TEST(random_worlds)
     kelp_membership_fini(&world.membership);
     kelp_map_fini(&world.etcd);
 }
+
+static void print_seed(void)
+{
+    if (world_failed) {
+        (void)fprintf(stderr, "failed with seed %llu\n", (unsigned long long)world_seed);
+    }
+}
+
+START_TEST(random_worlds)
+{
+    ck_assert_int_eq(atexit(print_seed), 0);
+    world_failed = true;
+    for (int i = 0; i < SEEDS; i++) {
+        world_seed = (uint64_t)_i * SEEDS + (uint64_t)i;
+        run_world(world_seed);
+    }
+    world_failed = false;
+}
 END_TEST
 
 int main(void)
@@ -426,7 +447,7 @@ int main(void)
     Suite *suite = suite_create("coordinator");
     TCase *tcase = tcase_create("worlds");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, random_worlds, 0, SEEDS);
+    tcase_add_loop_test(tcase, random_worlds, 0, PROCESSES);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
