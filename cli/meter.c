@@ -223,7 +223,9 @@ void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms)
 {
     if (rate->count > 0) {
         uint32_t last = rate->count - 1;
-        if (step < rate->samples[last].step || now_ms < rate->samples[last].at_ms) {
+        bool back = step < rate->samples[last].step || now_ms < rate->samples[last].at_ms;
+        bool idle = step == 0 && rate->samples[last].step == 0;
+        if (back || idle) {
             rate->count = 0;
         }
     }

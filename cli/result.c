@@ -188,7 +188,46 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
     }
     (void)fputc('\n', out);
     if (result->reason[0]) {
-        (void)fprintf(out, "reason      %s\n", result->reason);
+        (void)fprintf(out, "reason     %s\n", result->reason);
+    }
+}
+
+/* The metric "PART/NAME", or NULL. */
+static const struct kelp_result_metric *find_metric(const struct kelp_result *result,
+                                                    const char *part, const char *name)
+{
+    char full[sizeof(result->metrics[0].name)];
+
+    (void)snprintf(full, sizeof(full), "%.15s/%.15s", part, name);
+    for (uint32_t i = 0; i < result->metric_count; i++) {
+        if (strcmp(result->metrics[i].name, full) == 0) {
+            return &result->metrics[i];
+        }
+    }
+    return NULL;
+}
+
+void kelp_result_table(FILE *out, const struct kelp_result *result)
+{
+    static const char *const parts[] = {"train", "val", "test"};
+    static const char *const names[] = {"loss", "mse", "mae"};
+
+    if (result->metric_count == 0) {
+        return;
+    }
+    (void)fprintf(out, "%-10s %12s %12s %12s\n", "METRIC", names[0], names[1], names[2]);
+    for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
+        if (!find_metric(result, parts[part], "loss")) {
+            continue;
+        }
+        (void)fprintf(out, "%-10s", parts[part]);
+        for (size_t name = 0; name < KELP_ARRAY_COUNT(names); name++) {
+            const struct kelp_result_metric *metric = find_metric(result, parts[part], names[name]);
+            if (metric) {
+                (void)fprintf(out, " %12.6g", metric->value);
+            }
+        }
+        (void)fputc('\n', out);
     }
 }
 
@@ -203,18 +242,16 @@ kelp_status kelp_result_summary(const struct kelp_result *result, const char *ru
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     print_outcome(out, result);
-    for (uint32_t i = 0; i < result->metric_count; i++) {
-        (void)fprintf(out, "%-11s %.6g\n", result->metrics[i].name, result->metrics[i].value);
-    }
+    kelp_result_table(out, result);
     if (result->restarts > 0) {
-        (void)fprintf(out, "restarts    %u\n", result->restarts);
+        (void)fprintf(out, "restarts   %u\n", result->restarts);
     }
     if (result->digest[0]) {
-        (void)fprintf(out, "digest      %s\n", result->digest);
+        (void)fprintf(out, "digest     %s\n", result->digest);
     }
-    (void)fprintf(out, "run         %s\n", run_path);
+    (void)fprintf(out, "run        %s\n", run_path);
     if (strcmp(result->status, "done") == 0) {
-        (void)fprintf(out, "model       %s/model.safetensors\n", run_path);
+        (void)fprintf(out, "model      %s/model.safetensors\n", run_path);
     }
     return finish_text(out, &text, ret_text, reterr);
 }

@@ -5,6 +5,7 @@
 #define KELP_CLI_RESULT_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/status.h"
 
@@ -48,6 +49,9 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
 /* Errors: KELP_ERR_FORMAT (the text names the member). */
 kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The metrics as a table for people; nothing when there are none. */
+void kelp_result_table(FILE *out, const struct kelp_result *result);
 
 /* The summary: outcome, metrics, digest, where the files are; *ret_text is owned (free()). */
 kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,

@@ -119,8 +119,8 @@ static int show_unfinished(const char *run_path, uint32_t output)
         kelp_json_print_string(stdout, run_path);
         (void)printf("}\n");
     } else {
-        (void)printf("run         %s\nstate       not running, and not finished\n"
-                     "go on       kelp train --resume --run %s\n",
+        (void)printf("run        %s\nstate      not running, and not finished\n"
+                     "go on      kelp train --resume --run %s\n",
                      run_path, run_path);
     }
     return KELP_EXIT_OK;

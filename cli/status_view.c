@@ -99,25 +99,23 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
     struct kelp_result result = {0};
 
     kelp_status_result(status, &result);
-    (void)fprintf(out, "job         %s\nrun         %s\nstate       %s%s%s\n", status->job,
-                  run_path, status->state, status->reason[0] ? ": " : "", status->reason);
+    (void)fprintf(out, "job        %s\nrun        %s\nstate      %s%s%s\n", status->job, run_path,
+                  status->state, status->reason[0] ? ": " : "", status->reason);
     if (status->word) {
         uint32_t epoch = status->word->epoch + 1;
-        (void)fprintf(out, "step        %" PRIu64 " of %" PRIu64 ", epoch %u of %u\n",
+        (void)fprintf(out, "step       %" PRIu64 " of %" PRIu64 ", epoch %u of %u\n",
                       status->word->step, status->total_steps,
                       epoch > status->epochs ? status->epochs : epoch, status->epochs);
     }
     (void)fprintf(
-        out, "generation  %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
+        out, "generation %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
         status->generation, status->worker_losses, status->shard_losses);
     if (evaluated(status->latest_train)) {
-        (void)fprintf(out, "loss        %.6g (newest step)\n", status->latest_train->loss);
+        (void)fprintf(out, "loss       %.6g (newest step)\n", status->latest_train->loss);
     }
-    for (uint32_t i = 0; i < result.metric_count; i++) {
-        (void)fprintf(out, "%-11s %.6g\n", result.metrics[i].name, result.metrics[i].value);
-    }
+    kelp_result_table(out, &result);
     if (status->digest[0]) {
-        (void)fprintf(out, "digest      %s (step %" PRIu64 ")\n", status->digest,
+        (void)fprintf(out, "digest     %s (step %" PRIu64 ")\n", status->digest,
                       status->digest_step);
     }
 }

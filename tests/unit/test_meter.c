@@ -163,6 +163,7 @@ START_TEST(test_rate_of_a_short_run)
     kelp_rate_add(&rate, 0, 1000);
     kelp_rate_add(&rate, 0, 1100);
     kelp_rate_add(&rate, 183, 1200);
+    ck_assert(fabs(kelp_rate_recent(&rate) - 1830) < 1e-9);
     ck_assert(fabs(kelp_rate_whole(&rate) - 1830) < 1e-9);
     kelp_rate_add(&rate, 200, 1900);
     ck_assert(fabs(kelp_rate_whole(&rate) - 250) < 1e-9);

@@ -176,7 +176,7 @@ START_TEST(test_result)
     result.worker_count = 1;
     result.workers[0] = (struct kelp_result_worker){.id = "worker-0", .lanes_computed = 77};
     kelp_result_add(&result, "train/loss", 0.15963);
-    kelp_result_add(&result, "test/mse", 1.0 / 3);
+    kelp_result_add(&result, "test/loss", 1.0 / 3);
     ck_assert_int_eq(kelp_result_print(&result, &text, &error), KELP_OK);
     ck_assert_int_eq(kelp_result_parse(text, strlen(text), &again, &error), KELP_OK);
     ck_assert_str_eq(again.job, result.job);
@@ -192,7 +192,7 @@ START_TEST(test_result)
     }
     free(text);
     ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
-    ck_assert_ptr_nonnull(strstr(text, "test/mse    0.333333\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\ntest           0.333333\n"));
     ck_assert_ptr_nonnull(strstr(text, "runs/x/model.safetensors\n"));
     free(text);
 }
