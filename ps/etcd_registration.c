@@ -28,7 +28,7 @@ struct kelp_registration {
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t changed;
     bool stop;
-    bool lost; /* the lease: register again */
+    bool lost; /* the lease or the entry: register again */
     bool replaced;
 };
 
@@ -44,7 +44,6 @@ static void on_lost(void *user)
 {
     struct kelp_registration *registration = user;
 
-    kelp_log_warn("etcd lease lost: registering again");
     set_flag(registration, &registration->lost);
 }
 
@@ -90,10 +89,14 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
     }
 }
 
+/* The lease ran out, or somebody deleted the entry. */
 static void on_removed(const char *key, void *user)
 {
-    (void)key; /* our lease is lost: on_lost() says so */
-    (void)user;
+    struct kelp_registration *registration = user;
+
+    if (strcmp(key, registration->key) == 0) {
+        set_flag(registration, &registration->lost);
+    }
 }
 
 static void on_synced(int64_t revision, void *user)
@@ -210,7 +213,8 @@ static void *run(void *user)
         again = true;
         wait_for_change(registration, 0);
         if (!must_end(registration)) {
-            kelp_etcd_lease_close(registration->lease, false); /* it is gone already */
+            kelp_log_warn("entry in etcd lost: registering again key=%s", registration->key);
+            kelp_etcd_lease_close(registration->lease, false); /* nothing hangs on it any more */
             registration->lease = NULL;
         }
     }

@@ -319,27 +319,38 @@ static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
     reply->refused = turn->refusal_pointers;
 }
 
+/* A loan on its way through gRPC, which may give it back on any of its threads. Its own reference
+ * count orders the two; `handed` says so in terms of the language. */
+struct lent {
+    struct kelp_weights_loan loan;
+    atomic_bool handed;
+};
+
 static void release_loan(void *user)
 {
-    kelp_weights_return(user);
-    free(user);
+    struct lent *lent = user;
+
+    (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
+    kelp_weights_return(&lent->loan);
+    free(lent);
 }
 
 /* Lend a run of joined slices to the message; the loan is used up. */
 static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_weights_loan *loan)
 {
-    struct kelp_weights_loan *kept = malloc(sizeof(*kept));
+    struct lent *lent = malloc(sizeof(*lent));
     size_t bytes;
     const void *values = kelp_weights_loan_bytes(loan, &bytes);
-    kelp_status status = kept ? KELP_OK : KELP_ERR_NO_MEMORY;
+    kelp_status status = lent ? KELP_OK : KELP_ERR_NO_MEMORY;
 
-    if (kept) {
-        *kept = *loan;
-        status = kelp_rpc_message_borrow(message, values, bytes, release_loan, kept);
+    if (lent) {
+        lent->loan = *loan;
+        atomic_store_explicit(&lent->handed, true, memory_order_release);
+        status = kelp_rpc_message_borrow(message, values, bytes, release_loan, lent);
     }
     if (status != KELP_OK) {
         kelp_weights_return(loan);
-        free(kept);
+        free(lent);
     }
     return status;
 }
