@@ -203,8 +203,11 @@ static void take_report(struct kelp_link *link, const Kelp__V1__ShardReport *rep
         link->failure[0] = '\0';
     }
     placed = kelp_placement_find(&coordinator->placement, link->shard.id);
-    if (placed != NULL && placed->loaded_generation == coordinator->placement.map.generation) {
-        kelp_records_take(coordinator, report); /* not from a generation before */
+    /* Not from a generation before. A new leader hears shards before it has read the map, and what
+     * they send then they do not send again: records of any generation are the same. */
+    if (placed != NULL && (!coordinator->placement.map_read ||
+                           placed->loaded_generation == coordinator->placement.map.generation)) {
+        kelp_records_take(coordinator, report);
     }
 }
 
