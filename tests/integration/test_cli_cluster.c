@@ -3,6 +3,7 @@
  * it, and that no process outlives it, however it ends.
  */
 #include <check.h>
+#include <curl/curl.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/etcd_server.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
@@ -375,6 +377,89 @@ START_TEST(test_resume_after_kill)
 }
 END_TEST
 
+/* The digest that a finished `kelp train` printed. */
+static void digest_of(const struct kelp_test_command *command, char digest[33])
+{
+    const char *found = strstr(command->out, "digest ");
+
+    ck_assert_msg(command->exit_code == 0, "exit %d: %s", command->exit_code, command->err);
+    ck_assert_ptr_nonnull(found);
+    found += strlen("digest ") + strspn(found + strlen("digest "), " ");
+    (void)snprintf(digest, 33, "%.32s", found);
+}
+
+/* What `kelp train` can do to its own processes: none of it changes the digest or loses a line. */
+START_TEST(test_trials)
+{
+    static const char *const trials[][5] = {
+        {"--fault", "worker-1:kill@step=700", NULL},
+        {"--fault", "worker-0:kill-pushing@step=701", NULL},
+        {"--no-restart", "--fault", "worker-1:kill@step=702", NULL},
+        {"--at", "step=300:add-worker", NULL},
+        {"--at", "step=800:kill=shard-1", NULL},
+        {"--at", "step=800:kill=coordinator-0", NULL},
+        {"--coordinators", "2", "--at", "step=800:kill=coordinator-0", NULL},
+    };
+    char expected[33];
+    char digest[33];
+    char run[16];
+
+    kelp_test_command_run(&train, folder.path,
+                          (const char *[]){"train", "medium.yaml", "--run", "quiet", "--workers",
+                                           "1", "--shards", "1", NULL},
+                          RUN_MS);
+    digest_of(&train, expected);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(trials); i++) {
+        const char *args[16] = {"train", "medium.yaml", "--run",
+                                run,     "--set",       "failure.restart_backoff=100ms"};
+        char lines[32];
+        (void)snprintf(run, sizeof(run), "run-%zu", i);
+        for (size_t arg = 0; trials[i][arg]; arg++) {
+            args[6 + arg] = trials[i][arg];
+        }
+        kelp_test_command_fini(&train);
+        kelp_test_command_run(&train, folder.path, args, RUN_MS);
+        digest_of(&train, digest);
+        ck_assert_msg(strcmp(digest, expected) == 0, "%s %s: %s, not %s", args[6], args[7], digest,
+                      expected);
+        (void)snprintf(lines, sizeof(lines), "%s/metrics.jsonl", run);
+        ck_assert_uint_eq(each_line(lines, look_at_metrics), 3 * 60);
+    }
+}
+END_TEST
+
+/* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */
+START_TEST(test_external_etcd)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_etcd_server *server = NULL;
+    char data[256];
+    char log[256];
+    char digest[33];
+    char again[33];
+
+    (void)snprintf(data, sizeof(data), "%s/etcd", folder.path);
+    (void)snprintf(log, sizeof(log), "%s/etcd.log", folder.path);
+    struct kelp_etcd_server_options options = {.data_folder = data, .log_path = log};
+    ck_assert_int_eq(curl_global_init(CURL_GLOBAL_DEFAULT), CURLE_OK);
+    ck_assert_msg(kelp_etcd_server_start(&options, &server, &error) == KELP_OK, "%s", error.text);
+    const char *url = kelp_etcd_server_url(server);
+    kelp_test_command_run(
+        &train, folder.path,
+        (const char *[]){"train", "short.yaml", "--run", "r", "--etcd", url, NULL}, RUN_MS);
+    digest_of(&train, digest);
+    kelp_test_command_gone(&train, GONE_MS);
+    run_verb((const char *[]){"train", "short.yaml", "--run", "other", "--etcd", url, NULL});
+    ck_assert_int_eq(verb.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(verb.err, "'short'"));
+    run_verb((const char *[]){"train", "short.yaml", "--run", "other", "--etcd", url, "--set",
+                              "name=another", NULL});
+    digest_of(&verb, again);
+    ck_assert_str_eq(digest, again);
+    kelp_etcd_server_stop(server, 1000);
+}
+END_TEST
+
 static const struct {
     const char *program;
     const char *id;
@@ -517,6 +602,8 @@ int main(void)
     tcase_add_test(tests, test_interrupt_with_a_stopped_child);
     tcase_add_loop_test(tests, test_kill, 0, moments);
     tcase_add_test(tests, test_resume_after_kill);
+    tcase_add_test(tests, test_trials);
+    tcase_add_test(tests, test_external_etcd);
     tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
     tcase_add_test(tests, test_restarts_used_up);
     tcase_add_test(tests, test_live_verbs);
