@@ -12,7 +12,7 @@
 #include "common/log.h"
 
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
-#define DEADLINE_MS 2000
+#define DEADLINE_MS 1000
 #define RETRY_MS    500
 #define KEY_MAX     (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
 #define VALUE_MAX   512

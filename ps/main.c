@@ -20,7 +20,7 @@
 #include "ps/limits.h"
 #include "ps/service.h"
 
-#define ETCD_DEADLINE_MS 2000
+#define ETCD_DEADLINE_MS 1000
 #define ETCD_RETRY_MS    250
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};

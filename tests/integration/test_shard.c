@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/optimizer.h"
@@ -889,6 +890,31 @@ START_TEST(etcd_goes_away)
 }
 END_TEST
 
+/* An address that is taken: exit 2, and who serves there goes on. */
+START_TEST(address_in_use)
+{
+    ck_assert_int_eq(setenv("KELP_LISTEN", fixture.address, 1), 0);
+    struct kelp_process *second = shard_fixture_spawn(&fixture);
+    assert_exit(second, 2);
+    kelp_process_destroy(second);
+    shard_load(&control, 1);
+}
+END_TEST
+
+/* The end does not wait for an etcd that is away. */
+START_TEST(stops_without_etcd)
+{
+    shard_load(&control, 1);
+    etcd_fixture_kill(&fixture.etcd);
+    kelp_process_signal(fixture.process, SIGTERM);
+    struct timespec before, after;
+    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    assert_exit(fixture.process, 0);
+    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    ck_assert_int_le(after.tv_sec - before.tv_sec, 4);
+}
+END_TEST
+
 static double processor_seconds(pid_t pid)
 {
     char path[64];
@@ -966,6 +992,8 @@ int main(void)
 
     tcase_add_checked_fixture(process, set_up, tear_down);
     tcase_add_test(process, stops_on_sigterm);
+    tcase_add_test(process, stops_without_etcd);
+    tcase_add_test(process, address_in_use);
     tcase_add_test(process, is_replaced);
     tcase_add_test(process, etcd_goes_away);
     tcase_add_test(process, waiting_is_free);

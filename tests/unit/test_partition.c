@@ -19,6 +19,7 @@ struct bench {
     struct kelp_partition *partition;
     struct kelp_actions actions;
     uint32_t index;
+    bool hollow;
     char *gradients[HANDLES_MAX]; /* by handle; NULL: free */
     uint64_t handle_count;
     struct kelp_action merges[32];
@@ -134,7 +135,10 @@ static struct kelp_partition_view view(void)
 
 static void open_bench(uint32_t index)
 {
+    bool hollow = bench.hollow;
+
     memset(&bench, 0, sizeof(bench));
+    bench.hollow = hollow;
     bench.index = index;
     bench.job.cluster.lanes = LANES;
     bench.job.train.epochs = 2;
@@ -144,10 +148,17 @@ static void open_bench(uint32_t index)
     bench.plan.samples[KELP_PART_TRAIN] = BATCH + 1; /* two steps an epoch, the second of 1 */
     bench.plan.samples[KELP_PART_VAL] = 3;
     bench.plan.samples[KELP_PART_TEST] = 3;
-    struct kelp_partition_config config = {.index = index, .job = &bench.job, .plan = &bench.plan};
+    struct kelp_partition_config config = {
+        .index = index, .hollow = bench.hollow, .job = &bench.job, .plan = &bench.plan};
     ck_assert_int_eq(kelp_partition_create(&config, &bench.partition, NULL), KELP_OK);
     struct kelp_partition_start start = {.generation = 3, .map_epoch = 7};
     kelp_partition_load(bench.partition, &start);
+}
+
+static void open_hollow(void)
+{
+    bench.hollow = true;
+    open_bench(2);
 }
 
 static void open_control(void)
@@ -741,9 +752,25 @@ START_TEST(control_content_is_checked)
 }
 END_TEST
 
+/* A partition without elements goes along with the others, without gradients. */
+START_TEST(hollow_partition_steps)
+{
+    push(0, 2, "something");
+    ck_assert_uint_eq(bench.refusal_count, 1);
+    push(0, 2, NULL);
+    push(2, 1, NULL);
+    push(3, 1, NULL);
+    ck_assert_uint_eq(bench.merge_count, 0);
+    ck_assert_uint_eq(bench.apply.apply.root, KELP_HANDLE_NONE);
+    finish_apply(true);
+    ck_assert_uint_eq(view().step, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("partition");
+    TCase *hollow = tcase_create("hollow");
     TCase *other = tcase_create("other partitions");
     TCase *control = tcase_create("partition 0");
 
@@ -767,6 +794,10 @@ int main(void)
     tcase_add_test(other, not_finite_stops);
     tcase_add_test(other, late_apply_is_ignored);
     suite_add_tcase(suite, other);
+
+    tcase_add_checked_fixture(hollow, open_hollow, close_bench);
+    tcase_add_test(hollow, hollow_partition_steps);
+    suite_add_tcase(suite, hollow);
 
     tcase_add_checked_fixture(control, open_control, close_bench);
     tcase_add_test(control, control_checks_the_word);
