@@ -106,7 +106,7 @@ static const struct kelp_rpc_stream_events *accept_stream(struct kelp_rpc_stream
     return &events;
 }
 
-static void serve(void)
+static void serve(int started)
 {
     static const struct kelp_rpc_method method = {.path = "/bench/Echo", .accept = accept_stream};
     struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
@@ -122,6 +122,7 @@ static void serve(void)
         die("cannot open the server");
     }
     atomic_store(&shared->port, kelp_rpc_server_port(server));
+    (void)close(started); /* whoever waits at the other end reads the end of it */
     for (;;) {
         (void)kelp_rpc_loop_run_spin(loop, spin_us, -1);
         shared->server_cpu_s = cpu_s();
@@ -265,13 +266,19 @@ int main(int argc, char **argv)
     if (shared == MAP_FAILED) {
         die("no memory");
     }
+    int started[2];
+    char none;
+    if (pipe(started) != 0) {
+        die("no pipe");
+    }
     pid_t server = fork();
     if (server == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        serve();
+        serve(started[1]);
     }
-    while (atomic_load(&shared->port) == 0) {
-        (void)usleep(1000);
+    (void)close(started[1]);
+    if (read(started[0], &none, 1) != 0 || atomic_load(&shared->port) == 0) {
+        die("the server did not start");
     }
     printf("spin %u us\n%7s %9s %9s %9s %9s %9s %11s %11s\n", spin_us, "clients", "bytes", "per s",
            "p50 us", "p99 us", "GB/s", "client us", "server us");

@@ -31,8 +31,10 @@ struct kelp_rpc_segment {
     size_t length;
 };
 
-/* Called exactly once, when gRPC no longer reads the memory of an added segment. Any thread; may be
- * inside any kelp_rpc call; must not call back into the stream. */
+/* Called exactly once, when gRPC no longer reads the memory of an added segment: soon after it was
+ * sent; when the peer stopped reading, once keep-alive has ended the connection, which may be as
+ * late as in kelp_rpc_global_fini(). Any thread; may be inside any kelp_rpc call; must not call
+ * back into the stream. */
 typedef void (*kelp_rpc_release)(void *user);
 
 struct kelp_rpc_message *kelp_rpc_message_create(void); /* NULL: out of memory */
@@ -158,7 +160,8 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
 /* The port that was bound. */
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
 /* Refuse new calls, cancel the running ones, wait (running the loop) until all callbacks ended;
- * frees the server. */
+ * frees the server. Not from a callback. A request that has not been answered yet must still be,
+ * before the loop is destroyed. NULL does nothing. */
 void kelp_rpc_server_close(struct kelp_rpc_server *server);
 
 /* ---- client ------------------------------------------------------------------------------------
@@ -171,7 +174,8 @@ struct kelp_rpc_channel;
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
                                   size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr) KELP_MUST_USE;
-/* All its streams must have reported closed(). */
+/* All its streams must have reported closed() (from inside the last closed() is fine). NULL does
+ * nothing. */
 void kelp_rpc_channel_close(struct kelp_rpc_channel *channel);
 
 /* Open a stream. If no message arrives within first_message_ms, it closes with KELP_ERR_TIMEOUT; a

@@ -105,6 +105,19 @@ static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message
     kelp_rpc_request_answer(request, message);
 }
 
+/* Fails with the status that the request names. */
+static void unary_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                         void *server_user)
+{
+    struct kelp_rpc_segment segment = kelp_rpc_message_segment(message, 0);
+    kelp_status status = KELP_OK;
+
+    (void)server_user;
+    ck_assert_uint_eq(segment.length, sizeof(status));
+    memcpy(&status, segment.bytes, sizeof(status));
+    kelp_rpc_request_fail(request, status, kelp_status_text(status));
+}
+
 static void unary_refuse(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                          void *server_user)
 {
@@ -122,6 +135,7 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/test/Many", .accept = accept_many},
     {.path = "/test/Unary", .unary = unary_echo},
     {.path = "/test/Refuse", .unary = unary_refuse},
+    {.path = "/test/Status", .unary = unary_status},
 };
 
 static struct kelp_rpc_loop *loop;
@@ -292,6 +306,32 @@ START_TEST(unary)
     ck_assert_int_eq(
         kelp_rpc_call(channel, "/test/None", text_message("ping"), 2000, &answer, &error),
         KELP_ERR_UNSUPPORTED);
+    atomic_store(&stop, true);
+    (void)pthread_join(thread, NULL);
+}
+END_TEST
+
+/* Every status crosses the wire as it is, with its text. */
+START_TEST(statuses)
+{
+    static const kelp_status all[] = {
+#define STATUS_VALUE(name, value, group, text) KELP_ERR_##name,
+        KELP_STATUS_LIST(STATUS_VALUE)
+#undef STATUS_VALUE
+    };
+    atomic_bool stop = false;
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_loop, &stop), 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(all); i++) {
+        struct kelp_rpc_message *request = kelp_rpc_message_create();
+        struct kelp_rpc_message *answer = NULL;
+        struct kelp_error error = {0};
+        ck_assert_int_eq(kelp_rpc_message_copy(request, &all[i], sizeof(all[i])), KELP_OK);
+        ck_assert_int_eq(kelp_rpc_call(channel, "/test/Status", request, 2000, &answer, &error),
+                         all[i]);
+        ck_assert_ptr_nonnull(strstr(error.text, kelp_status_text(all[i])));
+    }
     atomic_store(&stop, true);
     (void)pthread_join(thread, NULL);
 }
@@ -532,6 +572,7 @@ static TCase *make_case(const char *name, void (*fixture)(void))
     tcase_add_test(tests, refused);
     tcase_add_test(tests, timers_and_posts);
     tcase_add_test(tests, unary);
+    tcase_add_test(tests, statuses);
     tcase_add_test(tests, server_closes_with_live_streams);
     tcase_add_loop_test(tests, many_streams, 0, 4);
     tcase_add_test(tests, torn_down_in_flight);
