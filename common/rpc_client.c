@@ -163,7 +163,7 @@ static bool try_again(struct kelp_rpc_channel *channel)
     }
     (void)pthread_mutex_lock(&channel->lock);
     int64_t now_us = kelp__rpc_now_us();
-    bool due = now_us - channel->attempt_us >= KELP_RPC_RECONNECT_MS * 1000;
+    bool due = now_us - channel->attempt_us >= INT64_C(1000) * KELP_RPC_RECONNECT_MS;
     channel->attempt_us = due ? now_us : channel->attempt_us;
     (void)pthread_mutex_unlock(&channel->lock);
     if (due) {

@@ -346,7 +346,7 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
 {
     assert(args->count < KELP__RPC_ARGS_MAX);
     args->list[args->count++] = (grpc_arg){.type = GRPC_ARG_INTEGER,
-                                           .key = (char *)(uintptr_t)key, /* only read */
+                                           .key = (char *)key, /* only read */
                                            .value.integer = value};
 }
 

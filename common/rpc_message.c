@@ -45,8 +45,7 @@ kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void
         return KELP_ERR_LIMIT;
     }
     /* gRPC takes the memory as writable but only reads it. */
-    grpc_slice slice =
-        grpc_slice_new_with_user_data((void *)(uintptr_t)bytes, length, release, user);
+    grpc_slice slice = grpc_slice_new_with_user_data((void *)bytes, length, release, user);
     (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
     return KELP_OK;
 }

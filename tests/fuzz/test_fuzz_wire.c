@@ -34,8 +34,8 @@ static size_t valid(struct kelp_test_random *random, uint8_t *bytes)
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
     size_t payload = kelp_test_random_below(random, 300);
 
-    hello.job = (char *)(uintptr_t) "job";
-    hello.id = (char *)(uintptr_t) "worker-0";
+    hello.job = (char *)"job";
+    hello.id = (char *)"worker-0";
     hello.incarnation = kelp_test_random_next(random);
     item.partition = (uint32_t)kelp_test_random_below(random, 1024);
     item.step = kelp_test_random_next(random);

@@ -355,8 +355,8 @@ END_TEST
 /* ---- many streams, several threads -------------------------------------------------------------
  */
 
-#define STREAMS 64
-#define ROUNDS  200
+#define STREAMS ((size_t)64)
+#define ROUNDS  200u
 
 struct many {
     struct kelp_rpc_stream *stream;
@@ -380,9 +380,9 @@ static void send_round(struct many *many)
     struct kelp_rpc_message *message = kelp_rpc_message_create();
 
     atomic_fetch_add(&borrowed, 1);
-    ck_assert_int_eq(
-        kelp_rpc_message_borrow(message, bytes, 100 * (many->rounds % 60 + 1), count_release, NULL),
-        KELP_OK);
+    ck_assert_int_eq(kelp_rpc_message_borrow(message, bytes, 100 * ((size_t)many->rounds % 60 + 1),
+                                             count_release, NULL),
+                     KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_send(many->stream, message), KELP_OK);
 }
 
@@ -392,7 +392,7 @@ static void many_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message
     struct many *many = user;
 
     ck_assert(!atomic_exchange(&many->inside, true));
-    ck_assert_uint_eq(kelp_rpc_message_length(message), 100 * (many->rounds % 60 + 1));
+    ck_assert_uint_eq(kelp_rpc_message_length(message), 100 * ((size_t)many->rounds % 60 + 1));
     many->rounds++;
     if (many->rounds == ROUNDS) {
         kelp_rpc_stream_close(stream, KELP_OK, NULL);

@@ -50,7 +50,7 @@ static struct kelp_rpc_message *make_request(void)
     Kelp__V1__PullItem *pulls[] = {&pull};
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
 
-    hello.job = (char *)(uintptr_t) "etth1";
+    hello.job = (char *)"etth1";
     hello.incarnation = 0x1122334455667788u;
     word.version = 70000;
     word.lr = 0.001;
