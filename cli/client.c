@@ -1,5 +1,6 @@
 #include "cli/client.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,7 @@ static kelp_status find_coordinator(struct kelp_client *client, uint32_t deadlin
     if (status != KELP_OK) {
         return status;
     }
+    assert(value);
     status = parse_address(value, address, sizeof(address), reterr);
     free(value);
     if (status != KELP_OK) {

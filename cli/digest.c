@@ -34,11 +34,11 @@ static int print_digest(const char *path)
 static int digest_of_run(const char *typed)
 {
     struct kelp_error error;
-    const char *run_path = NULL;
+    char run_path[KELP_RUN_PATH_MAX + 1];
     char path[KELP_RUN_PATH_MAX + 64];
     struct stat info;
 
-    kelp_status status = kelp_run_choose(typed, &run_path, &error);
+    kelp_status status = kelp_run_choose(typed, run_path, &error);
     if (status == KELP_OK) {
         status = kelp_run_dir_path(run_path, "model.safetensors", path, sizeof(path), &error);
     }

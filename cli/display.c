@@ -99,6 +99,7 @@ void kelp_display_say(struct kelp_display *display, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started on the line above */
     int length = vsnprintf(text + used, sizeof(text) - used - 1, format, arguments);
     va_end(arguments);
     if (length > 0) {

@@ -154,7 +154,7 @@ int kelp_verb_export(int argc, char **argv)
 {
     struct kelp_options *given = NULL;
     struct kelp_error error;
-    const char *run_path = NULL;
+    char run_path[KELP_RUN_PATH_MAX + 1];
     int exit_status = KELP_EXIT_OK;
 
     if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
@@ -163,7 +163,7 @@ int kelp_verb_export(int argc, char **argv)
     const char *typed =
         kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
     const char *out = kelp_options_text(given, "out");
-    if (kelp_run_choose(typed, &run_path, &error) != KELP_OK) {
+    if (kelp_run_choose(typed, run_path, &error) != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     } else if (kelp_run_dir_running(run_path)) {
         exit_status =

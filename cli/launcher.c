@@ -1,6 +1,6 @@
 #include "cli/launcher.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -112,6 +112,25 @@ static kelp_status renew_spec(struct kelp_client *client, const char *key,
     return status;
 }
 
+/* A job that failed tries again when it is resumed: what made it fail may be mended. */
+static kelp_status forget_failure(struct kelp_client *client, struct kelp_error *reterr)
+{
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    char *state = NULL;
+
+    kelp_status status = kelp_client_get(client, "state", KELP_LAUNCH_ETCD_MS, &state, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    if (status == KELP_OK && strstr(state, "\"failed\"")) {
+        kelp_client_key(client, "state", key);
+        status =
+            kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+    }
+    free(state);
+    return status;
+}
+
 static kelp_status put_spec(struct kelp_client *client, const struct kelp_launch *launch,
                             struct kelp_error *reterr)
 {
@@ -140,6 +159,9 @@ static kelp_status submit(struct launcher *launcher, struct kelp_error *reterr)
         kelp_client_open(launcher->etcd_url, launcher->launch->job->name, &client, reterr);
     if (status == KELP_OK) {
         status = put_spec(client, launcher->launch, reterr);
+        if (status == KELP_OK && launcher->launch->resume) {
+            status = forget_failure(client, reterr);
+        }
         kelp_client_close(client);
     }
     return status;
@@ -465,6 +487,7 @@ static int conclude(struct launcher *launcher, kelp_status status, struct kelp_e
         return KELP_EXIT_JOB_FAILED;
     }
     if (status == KELP_OK) {
+        assert(launcher->status); /* run() ends in order when the state says done, or on a stop */
         status = save_model(launcher, error);
     }
     if (status != KELP_OK && stopping(launcher)) {

@@ -85,7 +85,7 @@ static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT]
 {
     char number[32];
 
-    memset(fields, 0, FIELD_COUNT * FIELD_BYTES);
+    memset(fields, 0, sizeof(*fields) * FIELD_COUNT);
     if (meter->epochs > 0) {
         (void)snprintf(fields[FIELD_EPOCH], FIELD_BYTES, "epoch %u/%u", meter->epoch,
                        meter->epochs);

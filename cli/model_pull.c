@@ -188,6 +188,7 @@ static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, ui
     Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
     Kelp__V1__PullItem *items = calloc(pull->part_count, sizeof(*items));
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is what protobuf-c takes */
     Kelp__V1__PullItem **pointers = calloc(pull->part_count, sizeof(*pointers));
     struct kelp_rpc_message *message = NULL;
     kelp_status status = KELP_OK;
@@ -215,9 +216,9 @@ static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, ui
     if (request.n_pull == 0) {
         goto free_items;
     }
-    hello.job = (char *)(uintptr_t)pull->job; /* packing only reads it */
+    hello.job = (char *)pull->job; /* packing only reads it */
     hello.spec_digest = pull->request->spec_digest;
-    hello.id = (char *)(uintptr_t) "export-0";
+    hello.id = (char *)"export-0";
     hello.incarnation = pull->incarnation;
     hello.protocol = 1;
     request.hello = &hello;

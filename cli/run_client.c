@@ -100,13 +100,11 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_
     return kelp_client_open(cluster.etcd, cluster.job, ret_client, reterr);
 }
 
-kelp_status kelp_run_choose(const char *typed, const char **ret_path, struct kelp_error *reterr)
+kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
+                            struct kelp_error *reterr)
 {
     const char *path = typed ? typed : KELP_RUN_LATEST;
 
-    if (strlen(path) > KELP_RUN_PATH_MAX) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "run folder name is too long");
-    }
     if (!kelp_run_dir_is_run(path)) {
         if (typed) {
             return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
@@ -116,6 +114,5 @@ kelp_status kelp_run_choose(const char *typed, const char **ret_path, struct kel
                          "there is no run at " KELP_RUN_LATEST
                          " in this folder; name a run folder, or start one by kelp train JOB.yaml");
     }
-    *ret_path = path;
-    return KELP_OK;
+    return kelp_run_dir_resolve(path, ret_path, reterr);
 }

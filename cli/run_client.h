@@ -8,6 +8,7 @@
 
 #include "cli/client.h"
 #include "cli/result.h"
+#include "cli/run_dir.h"
 #include "common/status.h"
 
 struct kelp_run_cluster {
@@ -33,10 +34,10 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The run that a command means: what was typed, or runs/latest; the text says what to do when it is
- * not there. ret_path is borrowed from typed or static. Errors: KELP_ERR_NOT_FOUND.
+ * The run that a command means: what was typed, or the one of runs/latest; the text says what to do
+ * when it is not there. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_LIMIT.
  */
-kelp_status kelp_run_choose(const char *typed, const char **ret_path,
+kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
                             struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

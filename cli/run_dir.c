@@ -229,6 +229,30 @@ void kelp_run_dir_close(struct kelp_run_dir *run)
     }
 }
 
+kelp_status kelp_run_dir_resolve(const char *path, char ret_path[KELP_RUN_PATH_MAX + 1],
+                                 struct kelp_error *reterr)
+{
+    char target[KELP_RUN_PATH_MAX + 1];
+    ssize_t length = -1;
+    int written;
+
+    if (strcmp(path, KELP_RUN_LATEST) == 0 || strcmp(path, KELP_RUN_LATEST "/") == 0) {
+        length = readlink(KELP_RUN_LATEST, target, sizeof(target) - 1);
+    }
+    if (length < 0) { /* no link, or another folder */
+        written = snprintf(ret_path, KELP_RUN_PATH_MAX + 1, "%s", path);
+    } else {
+        target[length] = '\0';
+        written = snprintf(ret_path, KELP_RUN_PATH_MAX + 1, "%s%s", target[0] == '/' ? "" : "runs/",
+                           target);
+    }
+    if (written < 0 || written > KELP_RUN_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's name is longer than %d bytes",
+                         KELP_RUN_PATH_MAX);
+    }
+    return KELP_OK;
+}
+
 bool kelp_run_dir_running(const char *path)
 {
     char lock[KELP_RUN_PATH_MAX + 16];

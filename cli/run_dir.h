@@ -48,6 +48,14 @@ bool kelp_run_dir_running(const char *path);
 /* Is there a run in the folder? */
 bool kelp_run_dir_is_run(const char *path);
 
+/*
+ * The folder that runs/latest stands for now, when path is that link; else path itself. Whoever
+ * goes on working in the folder must use this name: the link moves with the next run. Errors:
+ * KELP_ERR_LIMIT.
+ */
+kelp_status kelp_run_dir_resolve(const char *path, char ret_path[KELP_RUN_PATH_MAX + 1],
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
 /* "<run>/<name>". Errors: KELP_ERR_LIMIT. */
 kelp_status kelp_run_dir_path(const char *run_path, const char *name, char *ret_path,
                               size_t path_bytes, struct kelp_error *reterr) KELP_MUST_USE;

@@ -130,19 +130,11 @@ static int show(const char *typed, uint32_t timeout_ms, uint32_t output)
 {
     struct kelp_error error;
     struct kelp_result result;
-    const char *run_path = NULL;
-    char resolved[4096];
+    char run_path[KELP_RUN_PATH_MAX + 1];
 
-    kelp_status status = kelp_run_choose(typed, &run_path, &error);
+    kelp_status status = kelp_run_choose(typed, run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
-    }
-    /* Name the run, not the link that will point elsewhere tomorrow. */
-    ssize_t length = readlink(run_path, resolved + 5, sizeof(resolved) - 6);
-    if (!typed && length > 0) {
-        resolved[5 + length] = '\0';
-        memcpy(resolved, "runs/", 5);
-        run_path = resolved[5] == '/' ? resolved + 5 : resolved;
     }
     if (kelp_run_dir_running(run_path)) {
         return show_live(run_path, timeout_ms, output);

@@ -141,16 +141,10 @@ static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
     const struct kelp_job *job = kelp_job_file_job(train->file);
 
     if (job->run.dir[0]) {
-        if (strlen(job->run.dir) > KELP_RUN_PATH_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "run.dir: longer than %d bytes",
-                             KELP_RUN_PATH_MAX);
-        }
-        memcpy(train->run_path, job->run.dir, strlen(job->run.dir) + 1);
-        return KELP_OK;
+        return kelp_run_dir_resolve(job->run.dir, train->run_path, reterr);
     }
     if (kelp_options_flag(train->given, "resume")) {
-        memcpy(train->run_path, KELP_RUN_LATEST, sizeof(KELP_RUN_LATEST));
-        return KELP_OK;
+        return kelp_run_dir_resolve(KELP_RUN_LATEST, train->run_path, reterr);
     }
     return kelp_run_dir_default(job->name, time(NULL), train->run_path, reterr);
 }
@@ -193,8 +187,7 @@ static kelp_status open_run(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
     }
-    if (status == KELP_OK && strcmp(train->run_path, KELP_RUN_LATEST) != 0 &&
-        kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
+    if (status == KELP_OK && kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
         /* The run itself does not need the link. */
         kelp_display_say(&train->display, "%s", reterr->text);
     }

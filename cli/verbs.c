@@ -22,6 +22,7 @@ int kelp_complain(int exit_status, const char *format, ...)
 
     (void)fputs("kelp: ", stderr);
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started on the line above */
     (void)vfprintf(stderr, format, arguments);
     va_end(arguments);
     (void)fputc('\n', stderr);

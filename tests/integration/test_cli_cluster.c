@@ -428,6 +428,55 @@ START_TEST(test_trials)
 }
 END_TEST
 
+/* A job that fails ends with exit status 4 and the reason; resumed, it tries again. */
+START_TEST(test_failed_job)
+{
+    kelp_test_command_run(&train, folder.path,
+                          (const char *[]){"train", "short.yaml", "--set", "train.optimizer=sgd",
+                                           "--set", "train.lr=1000", NULL},
+                          RUN_MS);
+    ck_assert_msg(train.exit_code == 4, "exit %d: %s", train.exit_code, train.err);
+    ck_assert_ptr_nonnull(strstr(train.err, "not finite"));
+    kelp_test_command_gone(&train, GONE_MS);
+    cJSON *result = read_json("runs/latest/result.json");
+    ck_assert_str_eq(text(result, "status"), "failed");
+    ck_assert_ptr_nonnull(strstr(text(result, "reason"), "not finite"));
+    cJSON_Delete(result);
+    run_verb((const char *[]){"status", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(verb.out, "not finite"));
+    run_verb((const char *[]){"train", "--resume", NULL});
+    ck_assert_int_eq(verb.exit_code, 4);
+    ck_assert_ptr_nonnull(strstr(verb.err, "step "));
+}
+END_TEST
+
+/* A worker whose data differs from the others' ends the run with its reason: exit status 2. */
+START_TEST(test_other_data)
+{
+    static const char job[] = "name: other\n"
+                              "data: {kind: csv, path: data.csv, split: [2000, 400, 400],\n"
+                              "       seq_len: 48, pred_len: 24}\n"
+                              "train: {epochs: 100000, batch_size: 32}\n"
+                              "cluster: {workers: 1:2, lanes: 4}\n";
+
+    (void)kelp_test_write(folder.path, "other.yaml", job);
+    run_verb((const char *[]){"data", "generate", "--out", "data.csv", "--rows", "3000", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "other.yaml", "--run", "r", "--at",
+                                             "step=10000:add-worker", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    run_verb((const char *[]){"data", "generate", "--out", "data.csv", "--rows", "3000", "--seed",
+                              "9", NULL});
+    ck_assert_int_eq(verb.exit_code, 0);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    ck_assert_msg(train.exit_code == 2, "exit %d: %s", train.exit_code, train.err);
+    ck_assert_ptr_nonnull(strstr(train.err, "worker-1: data fingerprint"));
+    kelp_test_command_gone(&train, GONE_MS);
+}
+END_TEST
+
 /* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */
 START_TEST(test_external_etcd)
 {
@@ -603,6 +652,8 @@ int main(void)
     tcase_add_loop_test(tests, test_kill, 0, moments);
     tcase_add_test(tests, test_resume_after_kill);
     tcase_add_test(tests, test_trials);
+    tcase_add_test(tests, test_failed_job);
+    tcase_add_test(tests, test_other_data);
     tcase_add_test(tests, test_external_etcd);
     tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
     tcase_add_test(tests, test_restarts_used_up);
