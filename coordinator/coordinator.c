@@ -93,7 +93,11 @@ void kelp_coordinator_report_state(struct kelp_coordinator *coordinator)
     kelp_log(placement->state == KELP_PLACEMENT_FAILED ? KELP_LOG_ERROR : KELP_LOG_INFO,
              "job state=%s reason=\"%s\" generation=%" PRIu64, name, state.reason,
              placement->map.generation);
-    kelp_leader_write_state(coordinator->leader, &state);
+    bool open =
+        placement->state != KELP_PLACEMENT_DONE && placement->state != KELP_PLACEMENT_FAILED;
+    if (coordinator->found_end.state[0] == '\0' || !open) {
+        kelp_leader_write_state(coordinator->leader, &state);
+    }
 }
 
 static void write_map(struct kelp_coordinator *coordinator)
@@ -135,6 +139,27 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
     }
 }
 
+/* Is the end that we found in etcd final? */
+static void judge_found_end(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    struct kelp_job_state end = coordinator->found_end;
+    if (placement->map.generation > coordinator->found_generation) {
+        kelp_log_warn("etcd says %s, but the shards of then are gone: computing again", end.state);
+        coordinator->found_end.state[0] = '\0';
+        kelp_coordinator_report_state(coordinator);
+    } else if (placement->state == KELP_PLACEMENT_RUNNING) {
+        coordinator->found_end.state[0] = '\0';
+        coordinator->ended = true;
+        if (strcmp(end.state, "failed") == 0) {
+            kelp_coordinator_fail_job(coordinator, end.reason);
+        } else {
+            kelp_coordinator_place(coordinator,
+                                   (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED});
+        }
+    }
+}
+
 void kelp_coordinator_place(struct kelp_coordinator *coordinator, struct kelp_placement_event event)
 {
     struct kelp_error error;
@@ -145,6 +170,9 @@ void kelp_coordinator_place(struct kelp_coordinator *coordinator, struct kelp_pl
         kelp_log_error("placement refused an event error=\"%s\"", error.text);
     }
     carry_out(coordinator, actions);
+    if (coordinator->found_end.state[0] != '\0') {
+        judge_found_end(coordinator);
+    }
 }
 
 void kelp_coordinator_count_workers(struct kelp_coordinator *coordinator)
@@ -260,8 +288,8 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
                                       coordinator, &coordinator->timer);
     }
     if (status == KELP_OK) {
-        kelp_log_info("listening address=%s, waiting for the job's specification",
-                      coordinator->address);
+        kelp_log_info("listening, waiting for the job's specification address=%s etcd=%s",
+                      coordinator->address, coordinator->options.etcd);
     }
     return status;
 }

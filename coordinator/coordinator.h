@@ -59,11 +59,15 @@ struct kelp_coordinator {
     /* While leading. */
     uint64_t terms; /* times that we began to lead */
     bool leading;
-    bool read;       /* what etcd held has been taken over */
-    bool reread;     /* and has to be compared with what we have, after etcd was away */
-    bool reading;    /* an answer is on its way */
-    bool elected;    /* we may write to etcd; a leader may be without that while etcd is away */
-    bool ended;      /* done or failed, and that is on record in etcd: workers leave */
+    bool read;    /* what etcd held has been taken over */
+    bool reread;  /* and has to be compared with what we have, after etcd was away */
+    bool reading; /* an answer is on its way */
+    bool elected; /* we may write to etcd; a leader may be without that while etcd is away */
+    bool ended;   /* done or failed, and that is on record in etcd: workers leave */
+    /* An end that a leader before us wrote. It is final once the shards of its generation turn out
+     * to be alive; if they are gone, so is the model, and the job is computed again. */
+    struct kelp_job_state found_end; /* state "": none */
+    uint64_t found_generation;
     bool map_wanted; /* to be read again */
     bool finish_in_flight;
     uint64_t read_at_ms; /* next attempts */

@@ -472,6 +472,23 @@ static void run_task(struct kelp_task *base)
     }
 }
 
+static kelp_status submit(struct kelp_leader *leader, enum task_kind kind, char *text);
+
+static void try_state(struct kelp_leader *leader)
+{
+    char *text = NULL;
+    if (!leader->state_dirty || leader->state_in_flight || leader->revision == 0 ||
+        leader->now_ms < leader->state_retry_ms) {
+        return;
+    }
+    kelp_status status = kelp_job_state_print(&leader->state, &text, NULL);
+    if (status == KELP_OK) {
+        status = submit(leader, TASK_STATE, text);
+    }
+    leader->state_dirty = status != KELP_OK;
+    leader->state_in_flight = status == KELP_OK;
+}
+
 static void report_map(struct kelp_leader *leader, struct leader_task *task)
 {
     enum kelp_placement_written result = KELP_WRITTEN_UNKNOWN;
@@ -492,6 +509,7 @@ static void report_state(struct kelp_leader *leader, struct leader_task *task)
     leader->state_in_flight = false;
     if (task->status == KELP_OK && task->succeeded) {
         leader->events->state_written(&task->state, leader->user);
+        try_state(leader); /* one that came meanwhile */
         return;
     }
     leader->state_dirty = true;
@@ -588,21 +606,6 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_
     char *text = NULL;
     kelp_status status = kelp_map_print(map, &text, NULL);
     return status == KELP_OK ? submit(leader, TASK_MAP, text) : status;
-}
-
-static void try_state(struct kelp_leader *leader)
-{
-    char *text = NULL;
-    if (!leader->state_dirty || leader->state_in_flight || leader->revision == 0 ||
-        leader->now_ms < leader->state_retry_ms) {
-        return;
-    }
-    kelp_status status = kelp_job_state_print(&leader->state, &text, NULL);
-    if (status == KELP_OK) {
-        status = submit(leader, TASK_STATE, text);
-    }
-    leader->state_dirty = status != KELP_OK;
-    leader->state_in_flight = status == KELP_OK;
 }
 
 void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state)

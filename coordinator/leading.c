@@ -71,6 +71,7 @@ static void lead(struct kelp_coordinator *coordinator)
     coordinator->reread = false;
     coordinator->reading = false;
     coordinator->ended = false;
+    coordinator->found_end.state[0] = '\0';
     coordinator->map_wanted = false;
     coordinator->plan_in_flight = false;
     coordinator->finish_in_flight = false;
@@ -132,18 +133,6 @@ static void start_over(struct kelp_coordinator *coordinator, const char *why)
     lead(coordinator);
 }
 
-static void take_end(struct kelp_coordinator *coordinator, const struct kelp_job_state *state)
-{
-    if (strcmp(state->state, "done") == 0) {
-        coordinator->ended = true;
-        kelp_coordinator_place(coordinator,
-                               (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED});
-    } else if (strcmp(state->state, "failed") == 0) {
-        coordinator->ended = true;
-        kelp_coordinator_fail_job(coordinator, state->reason);
-    }
-}
-
 /* What etcd held at the beginning of our time. */
 static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_found *found)
 {
@@ -166,14 +155,16 @@ static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_f
     kelp_log_info("state read plan=%s generation=%" PRIu64 " state=%s",
                   found->plan == NULL ? "none" : "there", found->map.generation,
                   found->has_state ? found->state.state : "none");
+    if (found->map.generation > 0 &&
+        (strcmp(found->state.state, "done") == 0 || strcmp(found->state.state, "failed") == 0)) {
+        coordinator->found_end = found->state;
+        coordinator->found_generation = found->map.generation;
+    }
     if (found->plan != NULL) {
         kelp_offer_settled(coordinator);
     }
     kelp_coordinator_place(coordinator, (struct kelp_placement_event){
                                             .kind = KELP_PLACEMENT_MAP_READ, .map = &found->map});
-    if (found->has_state) {
-        take_end(coordinator, &found->state);
-    }
     kelp_service_review(coordinator);
 }
 

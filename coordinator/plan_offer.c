@@ -41,6 +41,7 @@ kelp_status kelp_offer_keep(struct kelp_coordinator *coordinator, const char *te
 void kelp_offer_tick(struct kelp_coordinator *coordinator)
 {
     if (coordinator->plan_state != KELP_PLAN_OFFERED || coordinator->plan_in_flight ||
+        coordinator->placement.state == KELP_PLACEMENT_FAILED ||
         coordinator->now_ms < coordinator->plan_at_ms) {
         return;
     }
@@ -79,6 +80,11 @@ void kelp_offer_written(kelp_status status, const char *plan, const char *text, 
     struct kelp_error error;
     kelp_coordinator_touch(coordinator);
     coordinator->plan_in_flight = false;
+    if (kelp_status_group(status) == KELP_GROUP_CALLER) { /* too large for etcd, say */
+        kelp_log_error("plan refused by etcd error=\"%s\"", text);
+        kelp_coordinator_fail_job(coordinator, text);
+        return;
+    }
     if (status != KELP_OK) {
         kelp_log_warn("plan not written yet error=\"%s\"", text);
         coordinator->plan_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;

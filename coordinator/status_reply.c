@@ -1,5 +1,6 @@
 #include "coordinator/status_reply.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "coordinator/wire_map.h"
@@ -10,6 +11,7 @@
 struct reply {
     Kelp__V1__StatusReply message;
     struct kelp_wire_map map;
+    char reason[KELP_COORDINATOR_REASON_MAX + 64];
     Kelp__V1__ControlWord word;
     struct kelp_wire_record records[KELP_PART_COUNT];
     Kelp__V1__WorkerStatus *workers;
@@ -92,6 +94,21 @@ static void fill_shards(struct kelp_coordinator *coordinator, struct reply *repl
     reply->message.shards = reply->shard_pointers;
 }
 
+/* Whoever is told that the job is over may stop everything: say so only once etcd has it. */
+static void fill_state(struct kelp_coordinator *coordinator, struct reply *reply)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    bool over =
+        placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_FAILED;
+    bool unwritten = over && !coordinator->ended;
+    (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s",
+                   unwritten ? "the job is over, but etcd has not taken that yet; " : "",
+                   placement->reason);
+    reply->message.state =
+        (char *)kelp_placement_state_text(unwritten ? KELP_PLACEMENT_RUNNING : placement->state);
+    reply->message.reason = reply->reason;
+}
+
 static void fill_progress(struct kelp_coordinator *coordinator, struct reply *reply)
 {
     const struct kelp_progress *progress = &coordinator->progress;
@@ -144,8 +161,7 @@ kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
     if (status == KELP_OK) {
         message->job = (char *)coordinator->options.job;   /* only read by the encoder */
         message->leader = (char *)coordinator->options.id; /* only read by the encoder */
-        message->state = (char *)kelp_placement_state_text(placement->state);
-        message->reason = (char *)placement->reason;
+        fill_state(coordinator, &reply);
         message->generation = placement->map.generation;
         message->map = placement->map.generation == 0 ? NULL : &reply.map.message;
         message->worker_losses = coordinator->membership.losses[KELP_MEMBER_WORKER];

@@ -475,6 +475,63 @@ START_TEST(job_ends)
 }
 END_TEST
 
+/* The whole schedule, as the shards would report it. */
+static void finish_job(void)
+{
+    struct entry entry;
+    Kelp__V1__Record *records[1] = {&entry.record};
+    start_all();
+    fill(&entry, 2, KELP_STEP_FINISH, digest_b);
+    peer_shard_records(&shards[0], records, 1);
+    for (int i = 0; i < 2; i++) {
+        peers_wait(&peers, leaves, &workers[i], "the worker to be told to leave");
+    }
+}
+
+/* A leader that comes after the end keeps it, as long as the shards that hold the model live. */
+START_TEST(end_is_final)
+{
+    finish_job();
+    peers_coordinator_kill(&peers, 0);
+    peers_coordinator(&peers, 1, NULL);
+    peer_worker_start(&peers, &workers[2]);
+    peers_wait(&peers, leaves, &workers[2], "the late worker to be told to leave");
+    Kelp__V1__StatusReply *reply = status();
+    ck_assert_str_eq(reply->leader, "coordinator-1");
+    ck_assert_str_eq(reply->state, "done");
+    ck_assert_uint_eq(reply->generation, 1);
+    kelp__v1__status_reply__free_unpacked(reply, NULL);
+    char *state = peers_get(&peers, "state");
+    ck_assert_ptr_nonnull(strstr(state, "\"state\":\"done\""));
+    free(state);
+}
+END_TEST
+
+static bool second_generation(void *user)
+{
+    (void)user;
+    return workers[2].generation == 2;
+}
+
+/* When they are gone, so is the model: the job is computed again, to the same bits. */
+START_TEST(end_without_model)
+{
+    finish_job();
+    peers_coordinator_kill(&peers, 0);
+    for (int i = 0; i < 2; i++) {
+        peer_shard_stop(&shards[i]);
+        peer_shard_start(&peers, &shards[i]);
+    }
+    peers_coordinator(&peers, 1, NULL);
+    peer_worker_start(&peers, &workers[2]);
+    peers_wait(&peers, second_generation, NULL, "the new worker to have generation 2");
+    ck_assert(!workers[2].leave);
+    Kelp__V1__StatusReply *reply = status();
+    ck_assert_str_eq(reply->state, "running");
+    kelp__v1__status_reply__free_unpacked(reply, NULL);
+}
+END_TEST
+
 /* The same version with another digest after a restore: the job fails and says which. */
 START_TEST(other_bits_fail_the_job)
 {
@@ -565,6 +622,8 @@ int main(void)
     tcase_add_test(tcase, leader_resigns);
     tcase_add_test(tcase, etcd_is_away);
     tcase_add_test(tcase, job_ends);
+    tcase_add_test(tcase, end_is_final);
+    tcase_add_test(tcase, end_without_model);
     tcase_add_test(tcase, other_bits_fail_the_job);
     tcase_add_test(tcase, shard_reports_failure);
     tcase_add_test(tcase, port_in_use);
