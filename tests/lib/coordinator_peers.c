@@ -38,15 +38,18 @@ static uint64_t next_incarnation(void)
 /* ---- the world --------------------------------------------------------------------------------
  */
 
-static void make_spec(struct peers *peers, uint32_t shards)
+static void make_spec(struct peers *peers, const char *detect)
 {
     struct kelp_error error = {.text = ""};
-    char count[16];
     struct kelp_job_file *file = kelp_job_file_create();
-    (void)snprintf(count, sizeof(count), "%u", shards);
     const char *settings[][2] = {
-        {"name", JOB},          {"model.kind", "dlinear"}, {"data.kind", "synthetic"},
-        {"cluster.lanes", "8"}, {"cluster.workers", "2"},  {"cluster.shards", count},
+        {"name", JOB},
+        {"model.kind", "dlinear"},
+        {"data.kind", "synthetic"},
+        {"cluster.lanes", "8"},
+        {"cluster.workers", "2"},
+        {"cluster.shards", "2"},
+        {"failure.detect", detect},
     };
     for (size_t i = 0; i < KELP_ARRAY_COUNT(settings); i++) {
         kelp_status status =
@@ -59,7 +62,7 @@ static void make_spec(struct peers *peers, uint32_t shards)
     kelp_job_file_destroy(file);
 }
 
-void peers_start(struct peers *peers, uint32_t shards)
+void peers_start(struct peers *peers, const char *detect)
 {
     struct kelp_error error = {.text = ""};
     memset(peers, 0, sizeof(*peers));
@@ -69,7 +72,7 @@ void peers_start(struct peers *peers, uint32_t shards)
     ck_assert_int_eq(kelp_rpc_loop_create(&peers->loop, &error), KELP_OK);
     (void)snprintf(peers->folder, sizeof(peers->folder), "/tmp/kelp-coordinator-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(peers->folder));
-    make_spec(peers, shards);
+    make_spec(peers, detect);
     kelp_status status =
         kelp_etcd_put(peers->client, "/kelp/" JOB "/spec", peers->spec, 0, CALL_MS, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);

@@ -25,9 +25,9 @@ struct peers {
     struct kelp_process *coordinators[PEERS_COORDINATORS]; /* ids coordinator-0, … */
 };
 
-/* etcd with the spec of a job "demo" of 2 workers, shards shards and 8 lanes, and a run's folder.
- */
-void peers_start(struct peers *peers, uint32_t shards);
+/* etcd with the spec of a job "demo" of 2 workers, 2 shards and 8 lanes, and a run's folder.
+ * detect: failure.detect, such as "1s". */
+void peers_start(struct peers *peers, const char *detect);
 /* Ends everything and removes the folders. */
 void peers_stop(struct peers *peers);
 
