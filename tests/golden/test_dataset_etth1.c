@@ -112,10 +112,11 @@ END_TEST
 
 int main(void)
 {
-    if (!kelp_test_data_file("ett/ETTh1.csv", data_path) ||
-        !kelp_test_reference_file("etth1_scaled_S.safetensors", reference_path)) {
-        printf("skipped: %s or %s is not there (KELP_DATA, KELP_REFERENCE name their folders)\n",
-               data_path, reference_path);
+    bool has_data = kelp_test_data_file("ett/ETTh1.csv", data_path);
+    bool has_reference = kelp_test_reference_file("etth1_scaled_S.safetensors", reference_path);
+    if (!has_data || !has_reference) {
+        printf("skipped: %s is not there (%s names another folder)\n",
+               has_data ? reference_path : data_path, has_data ? "KELP_REFERENCE" : "KELP_DATA");
         return EXIT_SKIPPED;
     }
     Suite *suite = suite_create("dataset_etth1");
