@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,16 +10,15 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 struct kelp_guard {
     int (*work)(struct kelp_guard *guard, void *user);
     void *user;
-    int signal_fd;
-    int stop_fd; /* eventfd, raised at the first signal and never read */
-    int done_fd; /* eventfd, raised when the work has returned */
+    int signal_fd; /* a byte for each signal, its number */
+    int stop_fd;   /* eventfd, raised at the first signal and never read */
+    int done_fd;   /* eventfd, raised when the work has returned */
     atomic_int signal_number;
     int exit_status; /* written by the work's thread before done_fd is raised */
 };
@@ -86,52 +86,71 @@ static void wait_for_work(struct kelp_guard *guard)
         if (items[0].revents) {
             return;
         }
-        struct signalfd_siginfo info;
-        if (!items[1].revents || read(guard->signal_fd, &info, sizeof(info)) != sizeof(info)) {
+        unsigned char number;
+        if (!items[1].revents || read(guard->signal_fd, &number, 1) != 1) {
             continue;
         }
         if (deadline_ms != 0) {
-            end_at_once((int)info.ssi_signo);
+            end_at_once(number);
         }
-        atomic_store(&guard->signal_number, (int)info.ssi_signo);
+        atomic_store(&guard->signal_number, (int)number);
         raise_event(guard->stop_fd);
         deadline_ms = now_ms() + KELP_GUARD_GRACE_MS;
     }
 }
 
-/* The main thread, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+/* For the handler alone, which gets no argument of ours (docs/ARCHITECTURE.md, "Globals"). */
 static pthread_t waiting_thread;
+static int signal_pipe_end;
 
-/* Libraries start threads before anything is blocked (OpenBLAS when it is loaded); the kernel may
- * hand a signal to one of these, which passes it on. */
-static void pass_on(int number)
+/*
+ * The main thread takes signals, all threads of ours block them. Libraries start threads before
+ * anything can be blocked (OpenBLAS when it is loaded): one that gets a signal passes it on.
+ */
+static void on_signal(int number)
 {
-    (void)pthread_kill(waiting_thread, number);
+    int error = errno;
+
+    if (pthread_equal(pthread_self(), waiting_thread)) {
+        unsigned char byte = (unsigned char)number;
+        ssize_t written = write(signal_pipe_end, &byte, 1);
+        (void)written; /* a full pipe holds plenty of them */
+    } else {
+        (void)pthread_kill(waiting_thread, number);
+    }
+    errno = error;
 }
 
-static kelp_status block_signals(int *ret_fd, struct kelp_error *reterr)
+static sigset_t guarded_signals(void)
 {
     sigset_t set;
-    int error;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes away must not end the run */
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
-    error = pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (error != 0) {
-        return kelp_fail(reterr, KELP_ERR_INTERNAL, "pthread_sigmask: %s", strerror(error));
+    return set;
+}
+
+/* Blocked until kelp_guard_run() has made the work's thread, which inherits that. */
+static kelp_status take_signals(struct kelp_guard *guard, struct kelp_error *reterr)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigset_t set = guarded_signals();
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "pipe: %s", strerror(errno));
     }
-    *ret_fd = signalfd(-1, &set, SFD_CLOEXEC);
-    if (*ret_fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "signalfd: %s", strerror(errno));
-    }
+    guard->signal_fd = fds[0];
+    signal_pipe_end = fds[1];
     waiting_thread = pthread_self();
-    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-    (void)sigaction(SIGINT, &action, NULL); /* fails for a bad number alone */
-    (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGHUP, &action, NULL);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* fails for a bad first argument alone */
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes away must not end the run */
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
+        (void)sigaction(numbers[i], &action, NULL);
+    }
     return KELP_OK;
 }
 
@@ -142,7 +161,7 @@ static kelp_status open_events(struct kelp_guard *guard, struct kelp_error *rete
     if (guard->stop_fd < 0 || guard->done_fd < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
     }
-    return block_signals(&guard->signal_fd, reterr);
+    return take_signals(guard, reterr);
 }
 
 static void close_if_open(int fd)
@@ -157,11 +176,13 @@ kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), vo
 {
     struct kelp_guard guard = {
         .work = work, .user = user, .signal_fd = -1, .stop_fd = -1, .done_fd = -1};
+    sigset_t set = guarded_signals();
     pthread_t thread;
 
     kelp_status status = open_events(&guard, reterr);
     if (status == KELP_OK) {
         int error = pthread_create(&thread, NULL, work_thread, &guard);
+        (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
         if (error != 0) {
             status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
         }
@@ -171,7 +192,8 @@ kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), vo
         (void)pthread_join(thread, NULL); /* it is returning: done_fd was its last act */
         *ret_exit_status = guard.exit_status;
     }
-    close_if_open(guard.signal_fd);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* the command is ending */
+    /* The pipe stays open: a library's thread may be in the handler still. */
     close_if_open(guard.stop_fd);
     close_if_open(guard.done_fd);
     return status;
