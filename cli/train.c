@@ -16,8 +16,6 @@
 
 #define TESTING "Testing"
 
-static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};
-
 static const struct kelp_option options[] = {
     {.name = "workers",
      .type = KELP_OPTION_RANGE,
@@ -63,7 +61,7 @@ static const struct kelp_option options[] = {
      .help = "coordinators to start: one leads, the others stand by"},
     {.name = "log-level",
      .type = KELP_OPTION_CHOICE,
-     .choices = log_levels,
+     .choices = kelp_log_level_names,
      .default_text = "info",
      .group = "Cluster",
      .help = "of the files in the run's logs/"},
@@ -246,7 +244,7 @@ static int work(struct kelp_guard *guard, void *user)
         .bin_folder = train->bin_folder,
         .etcd_url = kelp_options_text(train->given, "etcd"),
         .etcd_program = kelp_options_text(train->given, "etcd-program"),
-        .log_level = log_levels[kelp_options_choice(train->given, "log-level")],
+        .log_level = kelp_log_level_names[kelp_options_choice(train->given, "log-level")],
         .trials = &train->trials,
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),

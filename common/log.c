@@ -9,10 +9,7 @@
 
 #include "common/limits.h"
 
-static const char *const level_names[] = {
-    [KELP_LOG_ERROR] = "error", [KELP_LOG_WARN] = "warn",   [KELP_LOG_INFO] = "info",
-    [KELP_LOG_DEBUG] = "debug", [KELP_LOG_TRACE] = "trace",
-};
+const char *const kelp_log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 
 /* Set once by main() before threads start, read-only after that. */
 static struct {
@@ -30,19 +27,6 @@ void kelp_log_init(const char *role, const char *id, enum kelp_log_level level, 
     sink.fd = fd;
 }
 
-kelp_status kelp_log_level_parse(const char *text, enum kelp_log_level *ret_level,
-                                 struct kelp_error *reterr)
-{
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(level_names); i++) {
-        if (strcmp(text, level_names[i]) == 0) {
-            *ret_level = (enum kelp_log_level)i;
-            return KELP_OK;
-        }
-    }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "log level '%.31s': allowed are error, warn, info, debug, trace", text);
-}
-
 bool kelp_log_enabled(enum kelp_log_level level)
 {
     return level <= sink.level;
@@ -58,7 +42,8 @@ static size_t print_head(enum kelp_log_level level, char *line, size_t line_byte
     (void)gmtime_r(&now.tv_sec, &utc);
     int used = snprintf(line, line_bytes, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s/%s ",
                         utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
-                        utc.tm_sec, now.tv_nsec / 1000000, level_names[level], sink.role, sink.id);
+                        utc.tm_sec, now.tv_nsec / 1000000, kelp_log_level_names[level], sink.role,
+                        sink.id);
     return (size_t)used;
 }
 

@@ -25,9 +25,8 @@ enum kelp_log_level {
  */
 void kelp_log_init(const char *role, const char *id, enum kelp_log_level level, int fd);
 
-/* "error" … "trace" to a level; KELP_ERR_INVALID names what is allowed. */
-kelp_status kelp_log_level_parse(const char *text, enum kelp_log_level *ret_level,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* "error" ... "trace", in the order of the levels, then NULL. */
+extern const char *const kelp_log_level_names[];
 
 /* Cheap test before preparing expensive fields. */
 bool kelp_log_enabled(enum kelp_log_level level);

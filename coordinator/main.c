@@ -7,8 +7,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/random_id.h"
@@ -17,21 +17,7 @@
 #include "coordinator/coordinator.h"
 
 static const struct kelp_option options_table[] = {
-    {.name = "etcd",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "URL",
-     .default_text = "http://127.0.0.1:2379",
-     .help = "etcd; several addresses separated by commas"},
-    {.name = "job",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "NAME",
-     .required = true,
-     .help = "the job to coordinate; its specification is in etcd"},
-    {.name = "id",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "NAME",
-     .default_text = "coordinator-0",
-     .help = "name of this process, in logs and in kelp status"},
+    KELP_DAEMON_OPTIONS,
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "DIR",
@@ -42,47 +28,23 @@ static const struct kelp_option options_table[] = {
      .placeholder = "HOST:PORT",
      .default_text = "127.0.0.1:0",
      .help = "address to serve workers at; port 0 takes a free one"},
-    {.name = "log-level",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "LEVEL",
-     .default_text = "info",
-     .help = "error, warn, info, debug or trace"},
 };
 
 static const struct kelp_program program = {
     .name = "kelp-coordinator",
     .summary = "keeps a job's workers and shards together, or stands by to do so",
-    .examples = "kelp-coordinator --job etth1 --run runs/etth1\n"
+    .examples = "kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
+                "--run runs/etth1\n"
                 "kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
                 "--run /shared/etth1 --listen 10.0.0.7:7000\n",
     .options = options_table,
     .option_count = KELP_ARRAY_COUNT(options_table),
 };
 
-static kelp_status check_options(const struct kelp_coordinator_options *options,
-                                 struct kelp_error *reterr)
-{
-    struct stat info;
-    if (!kelp_member_id_valid(options->job)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--job: '%s' is not 1 to %d letters, digits, '-', '_' or '.'",
-                         options->job, KELP_JOB_NAME_MAX);
-    }
-    if (!kelp_member_id_valid(options->id)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--id: '%s' is not 1 to %d letters, digits, '-', '_' or '.'", options->id,
-                         KELP_COORDINATOR_ID_MAX);
-    }
-    if (stat(options->run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options->run_folder);
-    }
-    return KELP_OK;
-}
-
 static kelp_status set_up(const struct kelp_options *given,
                           struct kelp_coordinator_options *ret_options, struct kelp_error *reterr)
 {
-    enum kelp_log_level level = KELP_LOG_INFO;
+    struct stat info;
     struct kelp_coordinator_options options = {
         .etcd = kelp_options_text(given, "etcd"),
         .job = kelp_options_text(given, "job"),
@@ -90,18 +52,11 @@ static kelp_status set_up(const struct kelp_options *given,
         .run_folder = kelp_options_text(given, "run"),
         .listen = kelp_options_text(given, "listen"),
     };
-    kelp_status status =
-        kelp_log_level_parse(kelp_options_text(given, "log-level"), &level, reterr);
-    if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "--log-level");
-        return status;
+    if (stat(options.run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options.run_folder);
     }
-    status = check_options(&options, reterr);
+    kelp_status status = kelp_random_id(&options.incarnation, reterr);
     if (status == KELP_OK) {
-        status = kelp_random_id(&options.incarnation, reterr);
-    }
-    if (status == KELP_OK) {
-        kelp_log_init("coordinator", options.id, level, STDERR_FILENO);
         *ret_options = options;
     }
     return status;
@@ -153,8 +108,7 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
         set_stopped(stopper, NULL);
     } else {
         (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
-        exit_code =
-            kelp_status_group(status) == KELP_GROUP_CALLER ? KELP_EXIT_USAGE : KELP_EXIT_FAILED;
+        exit_code = kelp_daemon_exit_code(status);
     }
     kelp_coordinator_destroy(coordinator);
     return exit_code;
@@ -186,6 +140,10 @@ int main(int argc, char **argv)
     int exit_code = KELP_EXIT_OK;
     if (!kelp_options_read(&program, argc, argv, &given, &exit_code)) {
         return exit_code;
+    }
+    if (!kelp_daemon_begin(&program, given, "coordinator")) {
+        kelp_options_destroy(given);
+        return KELP_EXIT_USAGE;
     }
     if (set_up(given, &options, &error) != KELP_OK) {
         (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);

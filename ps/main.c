@@ -4,11 +4,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/etcd.h"
 #include "common/job.h"
 #include "common/log.h"
@@ -20,22 +18,8 @@
 #include "ps/limits.h"
 #include "ps/service.h"
 
-#define ETCD_DEADLINE_MS 1000
-#define ETCD_RETRY_MS    250
-
-static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};
-
 static const struct kelp_option option_list[] = {
-    {.name = "etcd",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "URL",
-     .required = true,
-     .help = "etcd endpoints, separated by commas"},
-    {.name = "job", .type = KELP_OPTION_TEXT, .required = true, .help = "name of the job"},
-    {.name = "id",
-     .type = KELP_OPTION_TEXT,
-     .required = true,
-     .help = "name of this shard: shard-0, shard-1, ..."},
+    KELP_DAEMON_OPTIONS,
     {.name = "listen",
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
@@ -47,11 +31,6 @@ static const struct kelp_option option_list[] = {
      .min = 1,
      .max = KELP_PS_THREADS_MAX,
      .help = "threads that serve streams"},
-    {.name = "log-level",
-     .type = KELP_OPTION_CHOICE,
-     .default_text = "info",
-     .choices = log_levels,
-     .help = "least important lines to log to stderr"},
 };
 
 static const struct kelp_program program = {
@@ -79,27 +58,17 @@ struct daemon {
     struct kelp_registration *registration;
     atomic_bool replaced;
 
-    pthread_mutex_t lock; /* guards loop while it is being set, and stop */
-    pthread_cond_t stopped;
-    bool stop;
+    struct kelp_stop stop;
+    pthread_mutex_t lock; /* guards loop while it is being set */
 };
 
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
-static bool must_stop(struct daemon *daemon)
-{
-    (void)pthread_mutex_lock(&daemon->lock);
-    bool stop = daemon->stop;
-    (void)pthread_mutex_unlock(&daemon->lock);
-    return stop;
-}
-
 static void request_stop(struct daemon *daemon)
 {
+    kelp_stop_raise(&daemon->stop);
     (void)pthread_mutex_lock(&daemon->lock);
-    daemon->stop = true;
-    (void)pthread_cond_broadcast(&daemon->stopped);
     if (daemon->loop) {
         kelp_rpc_loop_wake(daemon->loop);
     }
@@ -123,76 +92,6 @@ static void on_replaced(void *user)
 /* ---- start -------------------------------------------------------------------------------------
  */
 
-static void pause_unless_stopped(struct daemon *daemon, long milliseconds)
-{
-    struct timespec until;
-
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += milliseconds * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_mutex_lock(&daemon->lock);
-    while (!daemon->stop && pthread_cond_timedwait(&daemon->stopped, &daemon->lock, &until) == 0) {
-    }
-    (void)pthread_mutex_unlock(&daemon->lock);
-}
-
-/* Wait for /kelp/<job>/spec, and for etcd itself, without limit. *ret_text is owned; NULL when the
- * program is to stop. */
-static char *wait_for_spec(struct daemon *daemon)
-{
-    char key[sizeof("/kelp//spec") + KELP_JOB_NAME_MAX];
-    kelp_status told = KELP_OK;
-
-    (void)snprintf(key, sizeof(key), "/kelp/%s/spec", daemon->job_name);
-    while (!must_stop(daemon)) {
-        struct kelp_etcd_range range = {0};
-        struct kelp_error error = {.text = ""};
-        kelp_status status = kelp_etcd_get(daemon->etcd, key, ETCD_DEADLINE_MS, &range, &error);
-        if (status == KELP_OK && range.count > 0) {
-            char *text = range.pairs[0].value;
-            range.pairs[0].value = NULL;
-            kelp_etcd_range_fini(&range);
-            return text;
-        }
-        if (status == KELP_OK) {
-            kelp_etcd_range_fini(&range);
-            status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "there is no such job yet");
-        }
-        if (status != told) {
-            kelp_log_info("waiting for the job key=%s etcd=%s reason=\"%s\"", key, daemon->etcd_url,
-                          error.text);
-            told = status;
-        }
-        pause_unless_stopped(daemon, ETCD_RETRY_MS);
-    }
-    return NULL;
-}
-
-/* KELP_OK with job_file NULL: the program is to stop. */
-static kelp_status read_job(struct daemon *daemon, struct kelp_error *reterr)
-{
-    char *text = wait_for_spec(daemon);
-
-    if (!text) {
-        return KELP_OK;
-    }
-    struct kelp_job_file *file = kelp_job_file_create();
-    kelp_status status = file
-                             ? kelp_job_file_parse(file, "spec in etcd", text, strlen(text), reterr)
-                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job");
-    free(text);
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(file, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_job_file_destroy(file);
-        return status;
-    }
-    daemon->job_file = file;
-    return KELP_OK;
-}
-
 static void make_address(struct daemon *daemon)
 {
     const char *colon = strrchr(daemon->listen, ':');
@@ -210,9 +109,10 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
         status = kelp_etcd_open(daemon->etcd_url, &daemon->etcd, reterr);
     }
     if (status == KELP_OK) {
-        status = read_job(daemon, reterr);
+        status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, &daemon->stop,
+                                      &daemon->job_file, reterr);
     }
-    if (status != KELP_OK || !daemon->job_file) {
+    if (status != KELP_OK) {
         return status;
     }
     struct kelp_rpc_loop *loop = NULL;
@@ -253,7 +153,7 @@ static void *serve(void *user)
 {
     struct daemon *daemon = user;
 
-    while (!must_stop(daemon)) {
+    while (!kelp_stop_raised(&daemon->stop)) {
         (void)kelp_rpc_loop_run(daemon->loop, -1);
     }
     kelp_rpc_loop_wake(daemon->loop); /* the next thread */
@@ -291,23 +191,6 @@ static void finish(struct daemon *daemon)
     kelp_etcd_close(daemon->etcd);
 }
 
-static int exit_code_of(kelp_status status)
-{
-    switch (kelp_status_group(status)) {
-    case KELP_GROUP_OK:
-        return KELP_EXIT_OK;
-    case KELP_GROUP_CALLER:
-    case KELP_GROUP_DATA:
-        return KELP_EXIT_USAGE;
-    case KELP_GROUP_RETRY:
-    case KELP_GROUP_PEER:
-    case KELP_GROUP_FENCED:
-    case KELP_GROUP_RESOURCE:
-        break;
-    }
-    return KELP_EXIT_FAILED;
-}
-
 static int run(struct daemon *daemon)
 {
     struct kelp_signals *signals = NULL;
@@ -318,7 +201,7 @@ static int run(struct daemon *daemon)
         (void)curl_global_init(CURL_GLOBAL_DEFAULT);
         kelp_rpc_global_init();
         status = start(daemon, &error);
-        if (status == KELP_OK && daemon->service) {
+        if (status == KELP_OK) {
             serve_on_all_threads(daemon);
         }
         finish(daemon);
@@ -326,26 +209,19 @@ static int run(struct daemon *daemon)
         curl_global_cleanup();
     }
     kelp_signals_stop(signals);
+    if (status == KELP_ERR_TIMEOUT && kelp_stop_raised(&daemon->stop)) {
+        return KELP_EXIT_OK; /* asked to stop before there was a job */
+    }
     if (status != KELP_OK) {
         kelp_log_error("%s", error.text);
     }
-    return atomic_load(&daemon->replaced) ? KELP_EXIT_FAILED : exit_code_of(status);
-}
-
-/* Names become parts of etcd keys and of JSON. */
-static bool is_name(const char *text)
-{
-    size_t length = strlen(text);
-
-    return length > 0 && length <= KELP_JOB_NAME_MAX &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
-               length;
+    return atomic_load(&daemon->replaced) ? KELP_EXIT_FAILED : kelp_daemon_exit_code(status);
 }
 
 int main(int argc, char **argv)
 {
     struct kelp_options *options;
-    struct daemon daemon = {.lock = PTHREAD_MUTEX_INITIALIZER, .stopped = PTHREAD_COND_INITIALIZER};
+    struct daemon daemon = {.stop = KELP_STOP_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
     int exit_code;
 
     if (!kelp_options_read(&program, argc, argv, &options, &exit_code)) {
@@ -356,16 +232,7 @@ int main(int argc, char **argv)
     daemon.id = kelp_options_text(options, "id");
     daemon.listen = kelp_options_text(options, "listen");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
-    kelp_log_init("ps", daemon.id, (enum kelp_log_level)kelp_options_choice(options, "log-level"),
-                  STDERR_FILENO);
-    if (!is_name(daemon.job_name) || !is_name(daemon.id)) {
-        (void)fprintf(stderr,
-                      "kelp-ps: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
-                      KELP_JOB_NAME_MAX);
-        kelp_options_destroy(options);
-        return KELP_EXIT_USAGE;
-    }
-    exit_code = run(&daemon);
+    exit_code = kelp_daemon_begin(&program, options, "ps") ? run(&daemon) : KELP_EXIT_USAGE;
     kelp_options_destroy(options);
     return exit_code;
 }

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/daemon.h"
 #include "common/etcd.h"
 #include "common/log.h"
 #include "common/random_id.h"
@@ -20,10 +20,9 @@
 #include "worker/shard_link.h"
 #include "worker/sync.h"
 
-#define ETCD_DEADLINE_MS 3000u
-#define SPIN_US          40u /* waking a blocked thread costs more than a small step (bench/steps) */
-#define BUSY_MS          20u
-#define STAGGER_FLOATS   80u /* 320 bytes: see worker/gradients.c */
+#define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
+#define BUSY_MS        20u
+#define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
 
 struct kelp_worker {
     struct kelp_worker_options options;
@@ -67,62 +66,7 @@ struct kelp_worker {
 /* ---- opening
  * --------------------------------------------------------------------------------------- */
 
-/* Wait for /kelp/<job>/spec. Each attempt has a deadline; the reason is logged when it changes. */
-static kelp_status read_spec(struct kelp_worker *worker, const volatile bool *stop, char **ret_text,
-                             struct kelp_error *reterr)
-{
-    char key[sizeof("/kelp//spec") + KELP_JOB_NAME_MAX];
-    kelp_status told = KELP_OK;
-    (void)snprintf(key, sizeof(key), "/kelp/%s/spec", worker->job_name);
-    for (;;) {
-        struct kelp_etcd_range range;
-        struct kelp_error error;
-        kelp_status status = kelp_etcd_get(worker->etcd, key, ETCD_DEADLINE_MS, &range, &error);
-        if (status == KELP_OK && range.count == 1) {
-            *ret_text = range.pairs[0].value;
-            range.pairs[0].value = NULL;
-            kelp_etcd_range_fini(&range);
-            return KELP_OK;
-        }
-        if (status == KELP_OK) {
-            kelp_etcd_range_fini(&range);
-            status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "no job of that name yet");
-        }
-        if (status != told) {
-            kelp_log_warn("waiting for the job key=%s reason=\"%s\"", key, error.text);
-            told = status;
-        }
-        if (stop && *stop) {
-            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
-        }
-        struct timespec pause = {.tv_nsec = 100 * 1000 * 1000}; /* back-off between two attempts */
-        (void)nanosleep(&pause, NULL);
-    }
-}
-
-static kelp_status load_job(struct kelp_worker *worker, const volatile bool *stop,
-                            struct kelp_error *reterr)
-{
-    char *text = NULL;
-    kelp_status status = read_spec(worker, stop, &text, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    worker->file = kelp_job_file_create();
-    if (!worker->file) {
-        free(text);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "job: out of memory");
-    }
-    status = kelp_job_file_parse(worker->file, "spec", text, strlen(text), reterr);
-    free(text);
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(worker->file, reterr);
-    }
-    worker->job = kelp_job_file_job(worker->file);
-    return status;
-}
-
-kelp_status kelp_worker_open(const struct kelp_worker_options *options, const volatile bool *stop,
+kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
                              struct kelp_worker **ret_worker, struct kelp_error *reterr)
 {
     struct kelp_worker *worker = calloc(1, sizeof(*worker));
@@ -137,7 +81,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, const vo
         status = kelp_etcd_open(options->etcd, &worker->etcd, reterr);
     }
     if (status == KELP_OK) {
-        status = load_job(worker, stop, reterr);
+        status = kelp_daemon_read_job(worker->etcd, worker->job_name, stop, &worker->file, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&worker->loop, reterr);
@@ -146,6 +90,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, const vo
         kelp_worker_close(worker);
         return status;
     }
+    worker->job = kelp_job_file_job(worker->file);
     kelp__v1__hello__init(&worker->hello);
     worker->hello.job = worker->job_name;
     worker->hello.spec_digest = kelp_job_file_digest(worker->file);
@@ -506,7 +451,7 @@ static void follow(struct kelp_worker *worker)
     }
 }
 
-kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *stop,
+kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     struct kelp_control_word word;
@@ -520,7 +465,7 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *st
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
         }
-        if (stop && *stop) {
+        if (kelp_stop_raised(stop)) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");
         }
         if (worker->map && kelp_sync_complete(worker->sync, &word, &swap)) {

@@ -3,8 +3,8 @@
  * (include/kelp/worker.h) and the trainer.
  */
 #include <curl/curl.h>
-#include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/rpc.h"
@@ -12,29 +12,8 @@
 #include "kelp/worker.h"
 #include "worker/trainer.h"
 
-static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL};
-
 static const struct kelp_option options[] = {
-    {.name = "etcd",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "URL[,URL...]",
-     .required = true,
-     .help = "etcd's client addresses"},
-    {.name = "job",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "NAME",
-     .required = true,
-     .help = "name of the job to work for"},
-    {.name = "id",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "NAME",
-     .required = true,
-     .help = "this worker's name, unique in the job"},
-    {.name = "log-level",
-     .type = KELP_OPTION_CHOICE,
-     .default_text = "info",
-     .choices = log_levels,
-     .help = "least important lines that are logged"},
+    KELP_DAEMON_OPTIONS,
     {.name = "fault",
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",
@@ -54,26 +33,9 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-static int exit_code_of(kelp_status status)
-{
-    switch (kelp_status_group(status)) {
-    case KELP_GROUP_OK:
-        return KELP_EXIT_OK;
-    case KELP_GROUP_CALLER: /* the job file, or data that differ from the others' */
-    case KELP_GROUP_DATA:
-        return KELP_EXIT_USAGE;
-    case KELP_GROUP_RETRY:
-    case KELP_GROUP_PEER:
-    case KELP_GROUP_FENCED:
-    case KELP_GROUP_RESOURCE:
-        return KELP_EXIT_FAILED;
-    }
-    return KELP_EXIT_FAILED;
-}
-
 struct stop_context {
     struct kelp_worker *worker; /* atomic */
-    volatile bool stop;
+    struct kelp_stop stop;
 };
 
 /* On the signals' thread. */
@@ -81,7 +43,7 @@ static void on_signal(int signal_number, void *user)
 {
     struct stop_context *context = user;
     kelp_log_info("stopping signal=%d", signal_number);
-    context->stop = true;
+    kelp_stop_raise(&context->stop);
     struct kelp_worker *worker = __atomic_load_n(&context->worker, __ATOMIC_ACQUIRE);
     if (worker) {
         kelp_worker_wake(worker);
@@ -89,7 +51,7 @@ static void on_signal(int signal_number, void *user)
 }
 
 static kelp_status work(struct kelp_worker *worker, const struct kelp_options *values,
-                        const volatile bool *stop, struct kelp_trainer **ret_trainer,
+                        struct kelp_stop *stop, struct kelp_trainer **ret_trainer,
                         struct kelp_error *reterr)
 {
     struct kelp_worker_fault fault = {.kind = KELP_FAULT_NONE};
@@ -109,7 +71,7 @@ static kelp_status work(struct kelp_worker *worker, const struct kelp_options *v
 
 static kelp_status run(const struct kelp_options *values, struct kelp_error *reterr)
 {
-    struct stop_context context = {.worker = NULL};
+    struct stop_context context = {.stop = KELP_STOP_INIT};
     struct kelp_signals *signals = NULL;
     struct kelp_worker *worker = NULL;
     struct kelp_trainer *trainer = NULL;
@@ -134,7 +96,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
     kelp_trainer_destroy(trainer);
     kelp_rpc_global_fini();
     curl_global_cleanup();
-    return status == KELP_ERR_TIMEOUT && context.stop ? KELP_OK : status;
+    return status == KELP_ERR_TIMEOUT && kelp_stop_raised(&context.stop) ? KELP_OK : status;
 }
 
 int main(int argc, char **argv)
@@ -146,12 +108,14 @@ int main(int argc, char **argv)
     if (!kelp_options_read(&program, argc, argv, &values, &exit_code)) {
         return exit_code;
     }
-    kelp_log_init("worker", kelp_options_text(values, "id"),
-                  (enum kelp_log_level)kelp_options_choice(values, "log-level"), STDERR_FILENO);
+    if (!kelp_daemon_begin(&program, values, "worker")) {
+        kelp_options_destroy(values);
+        return KELP_EXIT_USAGE;
+    }
     kelp_status status = run(values, &error);
     if (status != KELP_OK) {
         kelp_log_error("%s", error.text);
     }
     kelp_options_destroy(values);
-    return exit_code_of(status);
+    return kelp_daemon_exit_code(status);
 }

@@ -251,13 +251,13 @@ static kelp_status prepare(struct kelp_trainer *trainer, struct kelp_error *rete
 }
 
 static kelp_status work_until_over(struct kelp_trainer *trainer,
-                                   const struct kelp_worker_fault *fault, const volatile bool *stop,
+                                   const struct kelp_worker_fault *fault, struct kelp_stop *stop,
                                    struct kelp_error *reterr)
 {
     for (;;) {
         struct kelp_work work;
         kelp_status status = kelp_worker_next(trainer->worker, stop, &work, reterr);
-        if (status == KELP_ERR_CLOSED || (status == KELP_ERR_TIMEOUT && stop && *stop)) {
+        if (status == KELP_ERR_CLOSED || (status == KELP_ERR_TIMEOUT && kelp_stop_raised(stop))) {
             return KELP_OK;
         }
         if (status == KELP_OK) {
@@ -288,7 +288,7 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
 }
 
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
-                             const volatile bool *stop, struct kelp_error *reterr)
+                             struct kelp_stop *stop, struct kelp_error *reterr)
 {
     kelp_status status = kelp_worker_join(trainer->worker, &trainer->plan, reterr);
     if (status != KELP_OK) {

@@ -32,11 +32,11 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * Join and work until the job is over (KELP_OK), until *stop (KELP_OK), or until something fails.
- * Errors: those of kelp_worker_next().
+ * Join and work until the job is over (KELP_OK), until stop is raised (KELP_OK), or until something
+ * fails. Errors: those of kelp_worker_next().
  */
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
-                             const volatile bool *stop, struct kelp_error *reterr) KELP_MUST_USE;
+                             struct kelp_stop *stop, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The worker, which borrows the plan, must be closed. NULL does nothing. */
 void kelp_trainer_destroy(struct kelp_trainer *trainer);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/control.h"
+#include "common/daemon.h"
 #include "common/job.h"
 #include "common/plan.h"
 #include "common/status.h"
@@ -36,10 +37,10 @@ struct kelp_worker_options {
 
 /*
  * Connect to etcd and read the job's specification; waits until both are there and says so in the
- * log. *stop, when not NULL, ends the wait with KELP_ERR_TIMEOUT.
+ * log. Raising stop ends the wait with KELP_ERR_TIMEOUT.
  * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_NO_MEMORY.
  */
-kelp_status kelp_worker_open(const struct kelp_worker_options *options, const volatile bool *stop,
+kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
                              struct kelp_worker **ret_worker,
                              struct kelp_error *reterr) KELP_MUST_USE;
 /* Leave the job. NULL does nothing. */
@@ -61,14 +62,14 @@ struct kelp_work {
 };
 
 /*
- * Wait for work. Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (*stop became true;
- * stop may be NULL), KELP_ERR_MISMATCH and others (the coordinator refuses this worker; the text
- * says why).
+ * Wait for work. Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
+ * kelp_worker_wake() called), KELP_ERR_MISMATCH and others (the coordinator refuses this worker;
+ * the text says why).
  */
-kelp_status kelp_worker_next(struct kelp_worker *worker, const volatile bool *stop,
+kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Make a blocked kelp_worker_next() look at *stop. Any thread, not a signal handler. */
+/* Make a blocked kelp_worker_next() look at stop. Any thread, not a signal handler. */
 void kelp_worker_wake(struct kelp_worker *worker);
 
 /* A buffer for a lane's or node's gradient; NULL: out of memory. Transferred to kelp_worker_push(),

@@ -84,18 +84,6 @@ START_TEST(test_long_line)
 }
 END_TEST
 
-START_TEST(test_level_names)
-{
-    enum kelp_log_level level;
-    struct kelp_error error;
-
-    ck_assert_int_eq(kelp_log_level_parse("trace", &level, &error), KELP_OK);
-    ck_assert_int_eq(level, KELP_LOG_TRACE);
-    ck_assert_int_eq(kelp_log_level_parse("loud", &level, &error), KELP_ERR_INVALID);
-    ck_assert_ptr_nonnull(strstr(error.text, "'loud': allowed are error, warn, info"));
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("log");
@@ -107,7 +95,6 @@ int main(void)
     tcase_add_test(tests, test_levels);
     tcase_add_test(tests, test_control_characters);
     tcase_add_test(tests, test_long_line);
-    tcase_add_test(tests, test_level_names);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
