@@ -18,9 +18,8 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",
      .group = "Testing",
-     .help = "die by kill -9 at a training step: kill@step=N before its push, kill-pushing@step=N "
-             "in its "
-             "middle"},
+     .help = "fail at a training step: kill@step=N dies by SIGKILL before its push, "
+             "kill-pushing@step=N in its middle, stall@step=N is three seconds late"},
 };
 
 static const struct kelp_program program = {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/log.h"
 #include "worker/dataset.h"
@@ -12,6 +13,8 @@
 #include "worker/gradients.h"
 #include "worker/model.h"
 #include "worker/schedule.h"
+
+#define STALL_S 3
 
 struct kelp_trainer {
     struct kelp_worker *worker;
@@ -21,6 +24,7 @@ struct kelp_trainer {
     struct kelp_plan plan;
     struct kelp_schedule schedule; /* of the entry in work */
     uint32_t batch_max;
+    bool faulted;      /* the fault has happened */
     uint64_t *indices; /* [batch_max] */
     float *input;      /* [batch_max][input dims] */
     float *target;     /* [batch_max][target dims] */
@@ -32,7 +36,9 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
     static const struct {
         const char *prefix;
         int kind;
-    } kinds[] = {{"kill@step=", KELP_FAULT_KILL}, {"kill-pushing@step=", KELP_FAULT_KILL_PUSHING}};
+    } kinds[] = {{"kill@step=", KELP_FAULT_KILL},
+                 {"kill-pushing@step=", KELP_FAULT_KILL_PUSHING},
+                 {"stall@step=", KELP_FAULT_STALL}};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
         size_t length = strlen(kinds[i].prefix);
@@ -49,8 +55,9 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
             return KELP_OK;
         }
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N", text);
+    return kelp_fail(
+        reterr, KELP_ERR_INVALID,
+        "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N, stall@step=N", text);
 }
 
 /* ---- one lane
@@ -173,17 +180,23 @@ static kelp_status compute_node(struct kelp_trainer *trainer, const struct kelp_
     return KELP_OK;
 }
 
-static void die_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
-                         const struct kelp_worker_fault *fault)
+static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
+                          const struct kelp_worker_fault *fault)
 {
-    if (!fault || fault->kind == KELP_FAULT_NONE || work->word.kind != KELP_STEP_TRAIN ||
+    if (fault->kind == KELP_FAULT_NONE || trainer->faulted || work->word.kind != KELP_STEP_TRAIN ||
         work->word.step < fault->step) {
+        return;
+    }
+    trainer->faulted = true;
+    kelp_log_warn("failing as asked step=%llu", (unsigned long long)work->word.step);
+    if (fault->kind == KELP_FAULT_STALL) {
+        struct timespec stall = {.tv_sec = STALL_S};
+        (void)nanosleep(&stall, NULL); /* being late is the fault */
         return;
     }
     if (fault->kind == KELP_FAULT_KILL_PUSHING) {
         kelp_worker_send_half(trainer->worker);
     }
-    kelp_log_warn("dying as asked step=%llu", (unsigned long long)work->word.step);
     (void)raise(SIGKILL);
 }
 
@@ -214,7 +227,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     if (status != KELP_OK) {
         return status;
     }
-    die_if_asked(trainer, work, fault);
+    fail_if_asked(trainer, work, fault);
     return KELP_OK;
 }
 

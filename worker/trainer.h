@@ -8,17 +8,19 @@
 
 #include "kelp/worker.h"
 
-/* Where a test lets the worker die: kill -9 by its own hand, at one training step. */
+/* What a test does to the worker at one training step. */
 struct kelp_worker_fault {
     enum {
         KELP_FAULT_NONE,
-        KELP_FAULT_KILL,         /* lanes computed, nothing pushed */
-        KELP_FAULT_KILL_PUSHING, /* pushed to the first shard, not to the others */
+        KELP_FAULT_KILL,         /* SIGKILL with the lanes computed, nothing pushed */
+        KELP_FAULT_KILL_PUSHING, /* SIGKILL when pushed to the first shard, not to the others */
+        KELP_FAULT_STALL,        /* three seconds without a push: a worker that is slow once */
     } kind;
     uint64_t step;
 };
 
-/* "kill@step=120" or "kill-pushing@step=120". Errors: KELP_ERR_INVALID naming what is allowed. */
+/* "kill@step=120", "kill-pushing@step=120", "stall@step=120". Errors: KELP_ERR_INVALID naming what
+ * is allowed. */
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -102,14 +102,17 @@ START_TEST(size_does_not_matter)
 }
 END_TEST
 
-/* A worker that joins half-way changes nothing but the speed. */
+/* Workers that join half-way change nothing but the speed. The first one stalls for three seconds,
+ * so that the others are there before the run is over. */
 START_TEST(workers_join)
 {
-    static const char *const more[] = {"--at", "step=300:add-worker", "--at", "step=400:add-worker",
-                                       NULL};
+    static const char *const more[] = {
+        "--fault", "worker-0:stall@step=300", "--at", "step=290:add-worker",
+        "--at",    "step=295:add-worker",     NULL};
     struct kelp_run run;
     run_job(&run, "1:3", "2", more);
     check_digest(&run, "1 worker, 2 join");
+    check_contributions(&run, 3);
     kelp_run_fini(&run);
 }
 END_TEST
@@ -127,6 +130,7 @@ START_TEST(workers_die)
     struct kelp_run run;
     run_job(&run, "3", "2", more);
     check_digest(&run, "3 workers, 2 killed");
+    check_contributions(&run, 3);
     kelp_run_fini(&run);
 }
 END_TEST
@@ -139,6 +143,7 @@ START_TEST(workers_die_and_return)
     struct kelp_run run;
     run_job(&run, "2", "3", more);
     check_digest(&run, "2 workers killed, restarted");
+    check_contributions(&run, 2);
     kelp_run_fini(&run);
 }
 END_TEST
