@@ -99,13 +99,35 @@ static bool leaves(void *user)
     return worker->leave;
 }
 
+/* The leader's Status, once it says what is wanted. */
+struct asked {
+    Kelp__V1__StatusReply *reply; /* the latest; owned */
+    bool (*wanted)(const Kelp__V1__StatusReply *reply);
+};
+
+static bool status_says(void *user)
+{
+    struct asked *asked = user;
+    char address[256];
+    if (asked->reply != NULL) {
+        kelp__v1__status_reply__free_unpacked(asked->reply, NULL);
+    }
+    peers_leader(&peers, address);
+    asked->reply = address[0] == '\0' ? NULL : peers_status(&peers, address);
+    return asked->reply != NULL && (asked->wanted == NULL || asked->wanted(asked->reply));
+}
+
+static Kelp__V1__StatusReply *status_when(bool (*wanted)(const Kelp__V1__StatusReply *reply),
+                                          const char *what)
+{
+    struct asked asked = {.reply = NULL, .wanted = wanted};
+    peers_wait(&peers, status_says, &asked, what);
+    return asked.reply;
+}
+
 static Kelp__V1__StatusReply *status(void)
 {
-    char address[256];
-    peers_leader(&peers, address);
-    Kelp__V1__StatusReply *reply = peers_status(&peers, address);
-    ck_assert_ptr_nonnull(reply);
-    return reply;
+    return status_when(NULL, "a leader that answers Status");
 }
 
 static void wait_for_end(uint32_t index, int expected)
@@ -118,6 +140,11 @@ static void wait_for_end(uint32_t index, int expected)
 
 /* ---- tests ------------------------------------------------------------------------------------
  */
+
+static bool lanes_are_counted(const Kelp__V1__StatusReply *reply)
+{
+    return reply->n_workers == 2 && reply->workers[0]->lanes_computed == 3;
+}
 
 /* From nothing to running: plan, map and state stand in etcd, the lanes are shared, Status tells.
  */
@@ -135,8 +162,7 @@ START_TEST(starts_up)
     ck_assert_uint_eq(shards[0].generation, 1);
     ck_assert_uint_eq(workers[0].shards, 2);
     ck_assert_uint_eq(workers[0].primary_incarnation, shards[0].incarnation);
-    peers_run(&peers, 300);
-    Kelp__V1__StatusReply *reply = status();
+    Kelp__V1__StatusReply *reply = status_when(lanes_are_counted, "the lanes that were computed");
     ck_assert_str_eq(reply->state, "running");
     ck_assert_str_eq(reply->reason, "");
     ck_assert_str_eq(reply->job, "demo");
@@ -155,17 +181,26 @@ START_TEST(starts_up)
 }
 END_TEST
 
+static bool one_is_missing(const Kelp__V1__StatusReply *reply)
+{
+    return strcmp(reply->reason, "waiting for 1 of 2 workers") == 0;
+}
+
+static bool beats(void *user)
+{
+    const struct peer_worker *worker = user;
+    return worker->heartbeats >= 5;
+}
+
 /* Until all are there, Status says for whom it waits. */
 START_TEST(says_whom_it_waits_for)
 {
     peers_coordinator(&peers, 0, NULL);
     peer_worker_start(&peers, &workers[0]);
-    peers_run(&peers, 1000);
-    Kelp__V1__StatusReply *reply = status();
+    Kelp__V1__StatusReply *reply = status_when(one_is_missing, "the missing worker to be named");
     ck_assert_str_eq(reply->state, "starting");
-    ck_assert_str_eq(reply->reason, "waiting for 1 of 2 workers");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
-    ck_assert_uint_gt(workers[0].heartbeats, 3);
+    peers_wait(&peers, beats, &workers[0], "heartbeats");
     ck_assert_uint_eq(workers[0].maps, 0);
 }
 END_TEST
@@ -185,10 +220,10 @@ START_TEST(lost_worker)
     peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
     uint64_t took = now_ms() - begun;
     if (_i == 0) {
-        ck_assert_uint_lt(took, 500);
+        ck_assert_uint_lt(took, 900); /* not the silence of failure.detect */
     } else {
-        ck_assert_uint_ge(took, 200);
-        ck_assert_uint_lt(took, 3000);
+        ck_assert_uint_ge(took, 800);
+        ck_assert_uint_lt(took, 5000);
     }
     Kelp__V1__StatusReply *reply = status();
     ck_assert_uint_eq(reply->worker_losses, 1);
@@ -252,10 +287,17 @@ START_TEST(garbage_is_refused)
     struct kelp_rpc_message *message = kelp_rpc_message_create();
     ck_assert_int_eq(kelp_rpc_message_copy(message, "\xff\xff\xff\xff\xff", 5), KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_send(workers[1].stream, message), KELP_OK);
-    peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
+    peers_wait(&peers, was_refused, &workers[1], "the refusal");
     ck_assert_int_eq(workers[1].status, KELP_ERR_FORMAT);
+    peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
 }
 END_TEST
+
+static bool share_after_replacement(void *user)
+{
+    (void)user;
+    return workers[2].lane_count == 4 && workers[0].lane_count == 4;
+}
 
 /* A second process with the same id takes the place of the first, which is told to end. */
 START_TEST(same_id_replaces)
@@ -265,8 +307,7 @@ START_TEST(same_id_replaces)
     peer_worker_start(&peers, &workers[2]);
     peers_wait(&peers, was_refused, &workers[1], "the older one's end");
     ck_assert_int_eq(workers[1].status, KELP_ERR_EXISTS);
-    peers_run(&peers, 300);
-    ck_assert_uint_eq(workers[2].lane_count + workers[0].lane_count, 8);
+    peers_wait(&peers, share_after_replacement, NULL, "the newer one to have its lanes");
     Kelp__V1__StatusReply *reply = status();
     ck_assert_uint_eq(reply->n_workers, 2);
     ck_assert_uint_eq(reply->worker_losses, 0);
@@ -280,6 +321,11 @@ static bool stream_ended(void *user)
     return shard->refused > 0;
 }
 
+static bool shard_is_missing(const Kelp__V1__StatusReply *reply)
+{
+    return strcmp(reply->reason, "waiting for 1 of 2 shards") == 0;
+}
+
 /* A shard of another job is not taken. */
 START_TEST(strange_shard_is_refused)
 {
@@ -290,10 +336,8 @@ START_TEST(strange_shard_is_refused)
         peer_worker_start(&peers, &workers[i]);
     }
     peers_wait(&peers, stream_ended, &shards[1], "the shard's stream to be closed");
-    peers_run(&peers, 500);
+    Kelp__V1__StatusReply *reply = status_when(shard_is_missing, "the missing shard to be told");
     ck_assert(peers_logged(&peers, 0, "shard-1 belongs to job other"));
-    Kelp__V1__StatusReply *reply = status();
-    ck_assert_str_eq(reply->reason, "waiting for 1 of 2 shards");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     ck_assert_uint_eq(shards[1].generation, 0);
 }
@@ -336,6 +380,12 @@ static bool standby_leads(void *user)
     return peers_logged(&peers, *index, "leading address");
 }
 
+static bool stands_by(void *user)
+{
+    uint32_t *index = user;
+    return peers_logged(&peers, *index, "standing by leader=");
+}
+
 static bool rejoined(void *user)
 {
     (void)user;
@@ -350,14 +400,13 @@ START_TEST(standby_takes_over)
     uint32_t standby = 1;
     start_all();
     peers_coordinator(&peers, 1, NULL);
-    peers_run(&peers, 1000);
-    ck_assert(peers_logged(&peers, 1, "standing by leader="));
+    peers_wait(&peers, stands_by, &standby, "the second one to stand by");
     ck_assert(!peers_logged(&peers, 1, "leading address"));
     char *before = peers_get(&peers, "map");
     uint64_t begun = now_ms();
     peers_coordinator_kill(&peers, 0);
     peers_wait(&peers, standby_leads, &standby, "the standby to lead");
-    ck_assert_uint_lt(now_ms() - begun, 5500);
+    ck_assert_uint_lt(now_ms() - begun, 7000);
     peers_wait(&peers, rejoined, NULL, "the workers to be back with map and lanes");
     char *after = peers_get(&peers, "map");
     ck_assert_str_eq(before, after);
@@ -378,11 +427,11 @@ START_TEST(leader_resigns)
     uint32_t standby = 1;
     start_all();
     peers_coordinator(&peers, 1, NULL);
-    peers_run(&peers, 1000);
+    peers_wait(&peers, stands_by, &standby, "the second one to stand by");
     kelp_process_signal(peers.coordinators[0], SIGTERM);
     uint64_t begun = now_ms();
     peers_wait(&peers, standby_leads, &standby, "the standby to lead");
-    ck_assert_uint_lt(now_ms() - begun, 2000);
+    ck_assert_uint_lt(now_ms() - begun, 2500); /* the lease has 3 s */
     wait_for_end(0, 0);
 }
 END_TEST
@@ -399,15 +448,15 @@ START_TEST(etcd_is_away)
 {
     start_all();
     etcd_fixture_kill(&peers.etcd);
-    uint64_t beats = workers[0].heartbeats;
+    uint64_t before = workers[0].heartbeats;
     peers_run(&peers, 5000);
-    ck_assert_uint_ge(workers[0].heartbeats, beats + 40);
+    ck_assert_uint_ge(workers[0].heartbeats, before + 30);
     ck_assert_uint_eq(workers[0].closes, 0);
     peer_worker_stop(&workers[1]);
     workers[1].timer = NULL;
     uint64_t begun = now_ms();
     peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
-    ck_assert_uint_lt(now_ms() - begun, 500);
+    ck_assert_uint_lt(now_ms() - begun, 2000);
     etcd_fixture_restart(&peers.etcd);
     peers_wait(&peers, led_again, NULL, "the leader to be elected again");
     ck_assert_uint_eq(workers[0].closes, 0);
