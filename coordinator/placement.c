@@ -46,6 +46,7 @@ static void say(struct kelp_placement *placement, uint32_t *actions, const char 
     char text[sizeof(placement->reason)];
     va_list args;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (strcmp(text, placement->reason) != 0) {

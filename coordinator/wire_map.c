@@ -16,10 +16,11 @@ kelp_status kelp_wire_map_init(struct kelp_wire_map *wire, const struct kelp_map
     *wire = (struct kelp_wire_map){.shards = NULL};
     kelp__v1__map__init(&wire->message);
     wire->shards = calloc((size_t)map->shard_count + 1, sizeof(*wire->shards));
-    wire->shard_pointers = calloc((size_t)map->shard_count + 1, sizeof(*wire->shard_pointers));
+    wire->shard_pointers =
+        calloc((size_t)map->shard_count + 1, sizeof(struct Kelp__V1__ShardPlace *));
     wire->partitions = calloc((size_t)map->partition_count + 1, sizeof(*wire->partitions));
     wire->partition_pointers =
-        calloc((size_t)map->partition_count + 1, sizeof(*wire->partition_pointers));
+        calloc((size_t)map->partition_count + 1, sizeof(struct Kelp__V1__PartitionPlace *));
     if (wire->shards == NULL || wire->shard_pointers == NULL || wire->partitions == NULL ||
         wire->partition_pointers == NULL) {
         kelp_wire_map_fini(wire);
