@@ -36,16 +36,23 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
+/* What has been written, read from the file itself. */
 static int report(const char *path)
 {
+    struct kelp_safetensors *file = NULL;
     struct kelp_error error;
     char digest[KELP_DIGEST_HEX_BYTES];
 
     kelp_status status = kelp_model_file_digest(path, digest, &error);
+    if (status == KELP_OK) {
+        status = kelp_safetensors_open(path, &file, &error);
+    }
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    (void)printf("%s: digest %s\n", path, digest);
+    const char *step = kelp_safetensors_metadata(file, "kelp.step");
+    (void)printf("%s: step %s, digest %s\n", path, step ? step : "unknown", digest);
+    kelp_safetensors_close(file);
     return KELP_EXIT_OK;
 }
 

@@ -617,6 +617,38 @@ START_TEST(test_live_verbs)
 }
 END_TEST
 
+/* What is exported from a running job are the weights of one step, in all partitions: their digest
+ * is the one that the workers reported for that step. */
+START_TEST(test_live_export)
+{
+    char line[1024];
+
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", "--set",
+                                             "checkpoint.digest_steps=1", NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    for (int i = 0; i < 5; i++) {
+        char digest[33] = "";
+        unsigned long long step = 0;
+        run_verb((const char *[]){"export", "r", "--out", "now.safetensors", NULL});
+        ck_assert_msg(verb.exit_code == 0, "exit %d: %s", verb.exit_code, verb.err);
+        /* NOLINTNEXTLINE(cert-err34-c): the count is checked */
+        ck_assert_int_eq(sscanf(verb.out, "now.safetensors: step %llu, digest %32s", &step, digest),
+                         2);
+        (void)snprintf(line, sizeof(line),
+                       "grep -q '\"step\":%llu,.*\"digest\":\"%s\"' %s/r/digests.jsonl", step,
+                       digest, folder.path);
+        unsigned tries = 0;
+        while (system(line) != 0) { /* NOLINT(cert-env33-c): a fixed command of this test */
+            ck_assert_msg(tries++ < 100, "no such line: %s", line);
+            sleep_ms(50); /* records reach the file a moment later */
+        }
+    }
+    kelp_process_signal(train.process, SIGINT);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+}
+END_TEST
+
 /* A second Ctrl-C ends everything at once. */
 START_TEST(test_second_interrupt)
 {
@@ -658,6 +690,7 @@ int main(void)
     tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
     tcase_add_test(tests, test_restarts_used_up);
     tcase_add_test(tests, test_live_verbs);
+    tcase_add_test(tests, test_live_export);
     tcase_add_test(tests, test_second_interrupt);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
