@@ -222,8 +222,3 @@ void kelp_client_status_free(Kelp__V1__StatusReply *reply)
         kelp__v1__status_reply__free_unpacked(reply, NULL);
     }
 }
-
-bool kelp_client_evaluated(const Kelp__V1__Record *record)
-{
-    return record && record->word;
-}

@@ -52,7 +52,4 @@ kelp_status kelp_client_status(struct kelp_client *client, uint32_t deadline_ms,
                                struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_client_status_free(Kelp__V1__StatusReply *reply); /* NULL is fine */
 
-/* Reply or record has been set and belongs to the job's schedule: protobuf leaves them NULL. */
-bool kelp_client_evaluated(const Kelp__V1__Record *record);
-
 #endif

@@ -4,6 +4,7 @@
 #include "cli/verbs.h"
 #include "common/options.h"
 #include "worker/dataset.h"
+#include "worker/limits.h"
 
 static const struct kelp_option options[] = {
     {.name = "out",
@@ -14,12 +15,12 @@ static const struct kelp_option options[] = {
     {.name = "rows",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
-     .max = 100000000,
+     .max = KELP_SYNTHETIC_ROWS_MAX,
      .default_text = "17420",
      .help = "hours of data"},
     {.name = "seed",
      .type = KELP_OPTION_INTEGER,
-     .default_text = "0",
+     .default_text = "1",
      .help = "the same seed gives the same bytes"},
 };
 

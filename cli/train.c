@@ -88,7 +88,7 @@ static const struct kelp_program program = {
     .summary = "runs a job on this machine, from the first process to the summary",
     .positional = "JOB.yaml",
     .positional_max = 1,
-    .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2 --set data.path=ETTh1.csv\n"
+    .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2:4 --set train.lr=0.01\n"
                 "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n",
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
@@ -326,7 +326,9 @@ static int train_job(struct train *train)
     }
     status = check_etcd(train, &error);
     if (status != KELP_OK) {
-        return kelp_complain(status == KELP_ERR_EXISTS ? KELP_EXIT_USAGE : KELP_EXIT_UNREACHABLE,
+        return kelp_complain(status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID
+                                 ? KELP_EXIT_USAGE
+                                 : KELP_EXIT_UNREACHABLE,
                              "%s", error.text);
     }
     status = open_run(train, &error);

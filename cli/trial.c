@@ -28,16 +28,33 @@ static bool child_id(const char *text, size_t length)
     return false;
 }
 
+/* What kelp-worker --fault takes. */
+static bool fault_spec(const char *text)
+{
+    static const char *const kinds[] = {"kill@step=", "kill-pushing@step=", "stall@step="};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
+        size_t length = strlen(kinds[i]);
+        size_t digits =
+            strncmp(text, kinds[i], length) == 0 ? strspn(text + length, "0123456789") : 0;
+        if (digits > 0 && text[length + digits] == '\0' && strlen(text) <= KELP_TRIAL_SPEC_MAX) {
+            return true;
+        }
+    }
+    return false;
+}
+
 kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
                                   struct kelp_error *reterr)
 {
     const char *colon = strchr(text, ':');
     size_t id_length = colon ? (size_t)(colon - text) : 0;
 
-    if (!colon || !child_id(text, id_length) || colon[1] == '\0' ||
-        strlen(colon + 1) > KELP_TRIAL_SPEC_MAX) {
+    if (!colon || !child_id(text, id_length) || strncmp(text, "worker-", 7) != 0 ||
+        !fault_spec(colon + 1)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--fault '%s': expected ID:FAULT, for example worker-1:kill@step=120",
+                         "--fault '%s': expected worker-N:FAULT@step=N, FAULT one of kill, "
+                         "kill-pushing, stall",
                          text);
     }
     if (trials->fault_count == KELP_TRIALS_MAX) {

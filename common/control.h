@@ -1,7 +1,7 @@
 /*
  * The control state c_v and the control word of a version: what an entry of the schedule is.
  * Pure: no clock, no I/O. Partition 0 holds the state; the word travels with weights, pushes and
- * pulls; nobody else decides what a step is (DESIGN section 4.4).
+ * pulls; nobody else decides what a step is.
  *
  * Entries of one epoch, in order: its training steps, then (train.evaluate) one evaluation of the
  * validation part and one of the test part where these have samples. After the last epoch comes

@@ -89,7 +89,6 @@ struct kelp_job {
     } cluster;
     struct {
         uint32_t piece_bytes; /* largest payload of one message */
-        uint32_t in_flight;   /* messages on their way per stream */
         uint32_t connect_timeout_ms;
     } transport;
     struct {

@@ -46,7 +46,7 @@ struct kelp_plan {
     uint32_t tensor_count;
     struct kelp_tensor *tensors; /* owned, declaration order */
     uint64_t flat_count;      /* elements of the flat vector, padding included (padding is zero) */
-    uint32_t partition_count; /* DESIGN 2's formula over flat bytes and cluster.max_shards */
+    uint32_t partition_count; /* docs/PROTOCOL.md, "Layout of the model" */
 };
 
 /*

@@ -1,5 +1,5 @@
 /*
- * Who computes which lanes: advice, with its own epoch (DESIGN section 2, "assignment"). Pure.
+ * Who computes which lanes: advice, with its own epoch. Pure.
  *
  * Members sit in seats in the order in which they joined. The first min(members, lanes) seats share
  * the lanes in contiguous ranges whose sizes differ by at most one; whoever has no seat is a spare.

@@ -14,13 +14,9 @@
 static kelp_status init_leading(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     const struct kelp_job *job = coordinator->job;
-    /* Less than it takes to reach a shard would roll back at each change of leader. */
-    uint32_t wait_ms = job->failure.shard_wait_ms > KELP_COORDINATOR_FIRST_MS
-                           ? job->failure.shard_wait_ms
-                           : KELP_COORDINATOR_FIRST_MS;
     struct kelp_placement_options options = {.shards = job->cluster.shards,
                                              .workers_min = job->cluster.workers.min,
-                                             .shard_wait_ms = wait_ms,
+                                             .shard_wait_ms = job->failure.shard_wait_ms,
                                              .writer = coordinator->options.incarnation +
                                                        ++coordinator->terms};
     kelp_status status = kelp_membership_init(&coordinator->membership, job->cluster.lanes,

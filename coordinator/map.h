@@ -1,6 +1,6 @@
 /*
  * The partition map: which incarnation of which shard hosts each partition, in one generation
- * (DESIGN sections 2 and 3). Pure; coordinator/map_json.h reads and writes it as text.
+ * (docs/PROTOCOL.md). Pure; coordinator/map_json.h reads and writes it as text.
  */
 #ifndef KELP_COORDINATOR_MAP_H
 #define KELP_COORDINATOR_MAP_H

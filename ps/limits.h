@@ -19,7 +19,7 @@
  */
 #define KELP_PS_COMMAND_BYTES_MAX (4u << 20)
 
-/* Bytes of one partition's slice; DESIGN 2 cuts the flat vector into slices of about 4 MiB. A job
+/* Bytes of one partition's slice; the plan cuts the flat vector into slices of about 4 MiB. A job
  * whose transport.piece_bytes is larger may have larger slices. */
 #define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
 

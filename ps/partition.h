@@ -1,5 +1,6 @@
 /*
- * One partition as a pure state machine: events in, actions out (DESIGN sections 4 and 8).
+ * One partition as a pure state machine: events in, actions out (docs/ARCHITECTURE.md, "The life of
+ * a step").
  *
  * The partition knows lanes, labels and control words, never tensor bytes: gradients are handles,
  * weights are the labels of two buffers that the shell (ps/shard.h) owns. MERGE and APPLY are

@@ -1,7 +1,8 @@
 /*
  * The fixed binary reduction tree over the lanes of one entry: which nodes are there, which two are
  * to be added next. Association depends on position alone: a node's value is always
- * value(left child) + value(right child), whoever sent what in which order (DESIGN section 4.2).
+ * value(left child) + value(right child), whoever sent what in which order (docs/ARCHITECTURE.md,
+ * "The life of a step").
  *
  * Pure, like ps/partition.h, whose part it is; nodes are handles. Sums of metrics, where they are
  * kept, are added here, in double, along the same tree.

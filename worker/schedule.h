@@ -4,7 +4,7 @@
  * history has a say, so any worker may compute any lane.
  *
  * The samples of an entry stand in positions [0, word->sample_count); lane i of L takes
- * [floor(i n / L), floor((i + 1) n / L)) of n (DESIGN section 4). A training step's positions are
+ * [floor(i n / L), floor((i + 1) n / L)) of n. A training step's positions are
  * those of its batch in the epoch's order, a keyed permutation of (seed, epoch) when data.shuffle
  * is set; an evaluation goes through its part in order.
  */

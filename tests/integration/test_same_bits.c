@@ -24,20 +24,31 @@ static const char job_text[] = "name: same-bits\n"
                                "cluster: {lanes: 8}\n"
                                "checkpoint: {digest_steps: 50}\n";
 
-/* Every worker named in result.json has computed at least one lane. */
+/* result.json names at least so many workers, and each of them has computed a lane. */
 static void check_contributions(const struct kelp_run *run, int worker_count)
 {
     const cJSON *workers = cJSON_GetObjectItemCaseSensitive(run->result, "workers");
-    int contributed = 0;
     const cJSON *worker;
+    ck_assert_msg(cJSON_GetArraySize(workers) >= worker_count,
+                  "%d of %d workers are named; output:\n%s", cJSON_GetArraySize(workers),
+                  worker_count, run->output);
     cJSON_ArrayForEach(worker, workers)
     {
         const cJSON *lanes = cJSON_GetObjectItemCaseSensitive(worker, "lanes_computed");
         ck_assert(cJSON_IsNumber(lanes));
-        contributed += lanes->valuedouble > 0;
+        ck_assert_msg(lanes->valuedouble > 0, "a worker computed nothing; output:\n%s",
+                      run->output);
     }
-    ck_assert_msg(contributed >= worker_count, "%d of %d workers contributed; output:\n%s",
-                  contributed, worker_count, run->output);
+}
+
+/* A worker that was killed had computed the lanes of the step it died at: that is where faults
+ * happen. */
+static void check_killed(const struct kelp_run *run, const char *worker)
+{
+    char text[64];
+    (void)snprintf(text, sizeof(text), "kelp: %s killed by signal 9", worker);
+    ck_assert_msg(strstr(run->output, text) != NULL, "%s was not killed; output:\n%s", worker,
+                  run->output);
 }
 
 static void run_job(struct kelp_run *run, const char *workers, const char *shards,
@@ -130,7 +141,8 @@ START_TEST(workers_die)
     struct kelp_run run;
     run_job(&run, "3", "2", more);
     check_digest(&run, "3 workers, 2 killed");
-    check_contributions(&run, 3);
+    check_killed(&run, "worker-1");
+    check_killed(&run, "worker-2");
     kelp_run_fini(&run);
 }
 END_TEST
@@ -143,7 +155,8 @@ START_TEST(workers_die_and_return)
     struct kelp_run run;
     run_job(&run, "2", "3", more);
     check_digest(&run, "2 workers killed, restarted");
-    check_contributions(&run, 2);
+    check_killed(&run, "worker-0");
+    check_killed(&run, "worker-1");
     kelp_run_fini(&run);
 }
 END_TEST

@@ -147,7 +147,7 @@ END_TEST
 /* Its partitions move to the shard that is left. */
 START_TEST(shard_lost_for_good)
 {
-    static const char *const more[] = {"--no-restart", "--set", "failure.shard_wait=300ms", NULL};
+    static const char *const more[] = {"--no-restart", "--set", "failure.shard_wait=1s", NULL};
     start(more);
     await_step(KILL_AT);
     kill_now("kelp-ps", "shard-0");

@@ -131,7 +131,7 @@ static const struct {
     {"transport:\n  piece: 4MB\n", "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
                                    "64MiB (a whole number with B, KiB, MiB or GiB)"},
     {"cluster:\n  workers: 8:2\n",
-     "job.yaml:2: cluster.workers: '8:2' is not a number or MIN:MAX from 1 to 4096"},
+     "job.yaml:2: cluster.workers: '8:2' is not a number or MIN:MAX from 1 to 1024"},
     {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
     {"model:\n  kernel_size: 24\n", "job.yaml:2: model.kernel_size: 24 is even; it must be odd"},
@@ -264,7 +264,7 @@ static const char *const canonical[] = {
     "/tmp/x\n",
     "data:\n  kind: tensors\n  path: x\n  target_name: 1e5\nmodel:\n  init: a.safetensors\n  "
     "init_prefix: \"init.\"\n",
-    "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 0ms\n  max_failures: -1\n",
+    "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 1s\n  max_failures: -1\n",
 };
 
 /* The canonical text is a fixed point: it parses to the same job and prints to itself. */

@@ -66,8 +66,8 @@ START_TEST(test_lay_out)
 }
 END_TEST
 
-/* The formula of DESIGN 2: at least 4 for each possible shard, at least one for each 4 MiB, never
- * below 4 KiB, never over 1024. */
+/* The formula of docs/PROTOCOL.md: at least 4 for each possible shard, at least one for each 4 MiB,
+ * never below 4 KiB, never over 1024. */
 START_TEST(test_partition_counts)
 {
     static const struct {
