@@ -23,9 +23,10 @@
 /* ---- rpc, per stream and message --------------------------------------------------------------
  */
 
-/* Messages that wait in one stream. One exchange is in flight per stream and heartbeats come every
- * 100 ms, so that a peer with this many unsent messages does not read any more. */
-#define KELP_RPC_SEND_QUEUE_MAX 1024
+/* Messages that wait in one stream. The pushes of a step are at most 1024 partitions times 18
+ * nodes, and once more after a reconnect: a peer with this many unsent messages does not read any
+ * more. */
+#define KELP_RPC_SEND_QUEUE_MAX 65536
 /* Bytes of one message that we build; gRPC's length prefix has 32 bits, protobuf stops at 2 GiB. */
 #define KELP_RPC_MESSAGE_BYTES_MAX (1u << 30)
 /* Bytes of status text that crosses the wire; it is a header, and headers are bounded at 8 KiB. */

@@ -92,6 +92,7 @@ static void discard(struct outgoing *outgoing)
 {
     if (outgoing->copy) {
         free(outgoing->copy);
+        outgoing->copy = NULL;
     } else if (outgoing->bytes > 0) {
         kelp_weights_return(&outgoing->loan);
     }

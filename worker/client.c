@@ -42,6 +42,7 @@ struct kelp_worker {
     struct kelp_worker_map *map;
     struct kelp_shard_link **links; /* map->shard_count */
     uint32_t link_count;
+    uint32_t links_alive; /* closed ones that have not ended yet included */
 
     bool assigned;
     uint32_t lane_first;
@@ -232,10 +233,12 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .status = (kelp_status)answer->status,
         .step = answer->step,
         .current_step = answer->current_step,
-        .has_weights = payload != NULL,
+        /* The last partitions may be empty: then there is nothing to send, and nothing missing. */
+        .has_weights =
+            payload != NULL || kelp_plan_partition(worker->plan, answer->partition).count == 0,
         .word = has_word ? &word : NULL,
     };
-    if (kelp_sync_take(worker->sync, &taken)) {
+    if (kelp_sync_take(worker->sync, &taken) && payload) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
                                worker->weights[1 - worker->current] + range.first);
@@ -271,6 +274,7 @@ static kelp_status open_links(struct kelp_worker *worker, struct kelp_error *ret
             .map = worker->map,
             .plan = worker->plan,
             .shard = i,
+            .alive = &worker->links_alive,
             .piece_bytes = worker->job->transport.piece_bytes,
             .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
             .events = &link_events,
@@ -407,7 +411,8 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
 /* The first run of assigned lanes that nobody computed here yet. */
 static bool find_work(struct kelp_worker *worker, struct kelp_work *ret_work)
 {
-    if (!worker->working || !worker->assigned || worker->word.kind == KELP_STEP_DONE) {
+    if (!worker->working || worker->spare || !worker->assigned ||
+        worker->word.kind == KELP_STEP_DONE) {
         return false;
     }
     uint32_t end = worker->lane_first + worker->lane_count;
@@ -526,9 +531,11 @@ void kelp_worker_close(struct kelp_worker *worker)
     if (worker->busy_timer) {
         kelp_rpc_timer_stop(worker->busy_timer);
     }
+    while (worker->links_alive > 0) {
+        (void)kelp_rpc_loop_run(worker->loop, -1); /* each ends within a second of being closed */
+    }
     if (worker->loop) {
-        kelp_rpc_loop_destroy(
-            worker->loop); /* drains the links' ends and gRPC's hold on gradients */
+        kelp_rpc_loop_destroy(worker->loop);
     }
     if (worker->gradients) {
         drop_pushed(worker);

@@ -13,7 +13,8 @@
           */
 
 struct kelp_gradient_pool {
-    pthread_mutex_t mutex; /* guards free_list, live_count, made_count */
+    pthread_mutex_t mutex; /* guards what follows */
+    bool destroyed;        /* the last buffer frees the pool */
     struct kelp_gradient *free_list;
     uint64_t flat_count;
     unsigned live_count;
@@ -30,9 +31,10 @@ struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count)
     return pool;
 }
 
-static void gradient_free(struct kelp_gradient *gradient)
+static void pool_free(struct kelp_gradient_pool *pool)
 {
-    free(gradient);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
 }
 
 void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
@@ -40,14 +42,18 @@ void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
     if (!pool) {
         return;
     }
-    assert(pool->live_count == 0);
+    pthread_mutex_lock(&pool->mutex);
+    pool->destroyed = true;
     while (pool->free_list) {
         struct kelp_gradient *gradient = pool->free_list;
         pool->free_list = gradient->next_free;
-        gradient_free(gradient);
+        free(gradient);
     }
-    pthread_mutex_destroy(&pool->mutex);
-    free(pool);
+    bool last = pool->live_count == 0;
+    pthread_mutex_unlock(&pool->mutex);
+    if (last) {
+        pool_free(pool);
+    }
 }
 
 /* Header and values in one piece: header first, values at the next page plus a stagger that differs
@@ -109,11 +115,19 @@ void kelp_gradient_unref(struct kelp_gradient *gradient)
     }
     struct kelp_gradient_pool *pool = gradient->pool;
     pthread_mutex_lock(&pool->mutex);
-    gradient->next_free = pool->free_list;
-    pool->free_list = gradient;
     assert(pool->live_count > 0);
     pool->live_count--;
+    bool last = pool->destroyed && pool->live_count == 0;
+    if (pool->destroyed) {
+        free(gradient);
+    } else {
+        gradient->next_free = pool->free_list;
+        pool->free_list = gradient;
+    }
     pthread_mutex_unlock(&pool->mutex);
+    if (last) {
+        pool_free(pool);
+    }
 }
 
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right)

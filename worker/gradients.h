@@ -25,7 +25,7 @@ struct kelp_gradient {
 
 /* NULL: out of memory. Buffers are made on first use and reused. */
 struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count);
-/* Every buffer must have been put back. */
+/* Buffers that gRPC still reads are freed when it gives them back. NULL does nothing. */
 void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool);
 
 /* A buffer with one reference, present = false and sums zero; values are undefined but for the

@@ -221,6 +221,12 @@ static void retry(void *user);
 
 static void start_retrying(struct kelp_membership *m)
 {
+    pthread_mutex_lock(&m->mutex);
+    bool stop = m->stop;
+    pthread_mutex_unlock(&m->mutex);
+    if (stop) {
+        return; /* a change of leader may still be handled while the loop ends */
+    }
     if (!m->timer && kelp_rpc_timer_start(m->loop, RETRY_MS, retry, m, &m->timer) != KELP_OK) {
         kelp_log_error("no memory for a timer: the coordinator will not be looked for again");
     }
@@ -248,7 +254,7 @@ static void try_connect(struct kelp_membership *m)
 
     pthread_mutex_lock(&m->mutex);
     memcpy(leader, m->leader, sizeof(leader));
-    bool over = m->news.leave || m->news.refused.status != KELP_OK;
+    bool over = m->stop || m->news.leave || m->news.refused.status != KELP_OK;
     pthread_mutex_unlock(&m->mutex);
     if (m->stream || over || leader[0] == '\0') {
         return;

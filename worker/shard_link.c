@@ -36,6 +36,7 @@ struct kelp_shard_link {
 
 static void link_free(struct kelp_shard_link *link)
 {
+    (*link->options.alive)--;
     free(link->push_items);
     free(link->push_pointers);
     free(link->push_nodes);
@@ -236,6 +237,7 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "shard link: out of memory");
     }
     link->options = *options;
+    (*options->alive)++;
     link->push_items = calloc(ITEMS_MAX, sizeof(*link->push_items));
     link->push_pointers = calloc(ITEMS_MAX, sizeof(*link->push_pointers));
     link->push_nodes = calloc(ITEMS_MAX, sizeof(*link->push_nodes));

@@ -40,7 +40,8 @@ struct kelp_shard_link_options {
     const Kelp__V1__Hello *hello;      /* borrowed for the life of the link */
     const struct kelp_worker_map *map; /* borrowed for the life of the link */
     const struct kelp_plan *plan;
-    uint32_t shard; /* index into map->shards */
+    uint32_t shard;  /* index into map->shards */
+    uint32_t *alive; /* counts links that have not ended; must outlive them */
     uint32_t piece_bytes;
     uint32_t connect_timeout_ms;
     const struct kelp_shard_link_events *events;

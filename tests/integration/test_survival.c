@@ -96,7 +96,7 @@ static void final_digest(char ret_digest[33])
 
 static void start(const char *const *more)
 {
-    const char *args[16] = {"train", "job.yaml", "--run", "run"};
+    const char *args[24] = {"train", "job.yaml", "--run", "run"};
     size_t count = 4;
     for (; more && *more; more++) {
         args[count++] = *more;
@@ -193,6 +193,18 @@ START_TEST(worker_and_shard_killed)
 }
 END_TEST
 
+/* So many small partitions that the last one is empty: nobody waits for it. */
+START_TEST(empty_partition)
+{
+    static const char *const more[] = {
+        "--set", "model.kind=mlp", "--set", "model.hidden=[679]", "--set", "cluster.max_shards=32",
+        "--set", "train.epochs=1", NULL};
+    start(more);
+    (void)kelp_test_command_wait(&train, RUN_MS);
+    ck_assert_msg(train.exit_code == 0, "exit %d; it said:\n%s", train.exit_code, train.err);
+}
+END_TEST
+
 static void generate(const char *seed)
 {
     struct kelp_test_command command = {.process = NULL};
@@ -235,6 +247,7 @@ int main(void)
     tcase_add_test(tcase, standby_takes_over);
     tcase_add_test(tcase, etcd_killed);
     tcase_add_test(tcase, worker_and_shard_killed);
+    tcase_add_test(tcase, empty_partition);
     tcase_add_test(tcase, worker_with_other_data);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
