@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,13 +20,15 @@ struct digest_entry {
     char digest[DIGEST_CHARS + 1];
 };
 
-/* One file of lines that each carry a growing "version". */
+/* One file of lines that each carry a "version". Who looks at its end or changes it holds the lock:
+ * two leaders may advise for a while, and both append what the shards report. */
 struct lines {
     char path[4096];
     int fd;
-    uint64_t bytes; /* whole lines on file */
+    uint64_t bytes; /* whole lines taken; all of the file right after read_new_lines() */
+    uint64_t count; /* lines taken */
     bool any;
-    uint64_t last; /* version of the last line, when any */
+    uint64_t newest; /* version, when any */
 };
 
 struct kelp_journal {
@@ -39,6 +42,29 @@ struct kelp_journal {
 /* ---- reading back -----------------------------------------------------------------------------
  */
 
+/* The first entry whose version is not below that one. */
+static size_t known_index(const struct kelp_journal *journal, uint64_t version)
+{
+    size_t low = 0;
+    size_t high = journal->known_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (journal->known[middle].version < version) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static const char *known_digest(const struct kelp_journal *journal, uint64_t version)
+{
+    size_t at = known_index(journal, version);
+    bool found = at < journal->known_count && journal->known[at].version == version;
+    return found ? journal->known[at].digest : NULL;
+}
+
 static kelp_status remember(struct kelp_journal *journal, uint64_t version, const char *digest)
 {
     if (journal->known_count == journal->known_capacity) {
@@ -50,36 +76,60 @@ static kelp_status remember(struct kelp_journal *journal, uint64_t version, cons
         journal->known = known;
         journal->known_capacity = capacity;
     }
-    struct digest_entry *entry = &journal->known[journal->known_count++];
+    size_t at = known_index(journal, version);
+    struct digest_entry *entry = &journal->known[at];
+    memmove(entry + 1, entry, (journal->known_count - at) * sizeof(*entry));
+    journal->known_count++;
     entry->version = version;
     (void)snprintf(entry->digest, sizeof(entry->digest), "%s", digest);
     return KELP_OK;
 }
 
+static kelp_status check_digest(const struct kelp_journal *journal, uint64_t version,
+                                const char *digest, struct kelp_error *reterr)
+{
+    const char *known = known_digest(journal, version);
+    if (known != NULL && strcmp(known, digest) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "digest of version %" PRIu64 " is %s, but %s says %s: the same step gave "
+                         "other bits",
+                         version, digest, journal->digests.path, known);
+    }
+    return KELP_OK;
+}
+
+static kelp_status take_digest(struct kelp_journal *journal, uint64_t version, const cJSON *json,
+                               struct kelp_error *reterr)
+{
+    char digest[DIGEST_CHARS + 1] = "";
+    kelp_status status = kelp_json_string(json, "digest", digest, sizeof(digest), reterr);
+    if (status == KELP_OK) {
+        status = check_digest(journal, version, digest, reterr);
+    }
+    if (status == KELP_OK && known_digest(journal, version) == NULL) {
+        status = remember(journal, version, digest);
+    }
+    return status;
+}
+
+/* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
 static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, const char *text,
                              size_t text_bytes, struct kelp_error *reterr)
 {
     uint64_t version = 0;
-    char digest[DIGEST_CHARS + 1] = "";
     cJSON *json = NULL;
     kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &version, reterr);
     }
     if (status == KELP_OK && lines == &journal->digests) {
-        status = kelp_json_string(json, "digest", digest, sizeof(digest), reterr);
-        if (status == KELP_OK) {
-            status = remember(journal, version, digest);
-        }
+        status = take_digest(journal, version, json, reterr);
     }
     cJSON_Delete(json);
-    if (status == KELP_OK && lines->any && version <= lines->last) {
-        status =
-            kelp_fail(reterr, KELP_ERR_CORRUPT,
-                      "version %" PRIu64 " stands behind version %" PRIu64, version, lines->last);
+    if (status == KELP_OK && (!lines->any || version > lines->newest)) {
+        lines->any = true;
+        lines->newest = version;
     }
-    lines->any = true;
-    lines->last = version;
     return status;
 }
 
@@ -89,54 +139,108 @@ static kelp_status read_lines(struct kelp_journal *journal, struct lines *lines,
     char *text = NULL;
     size_t capacity = 0;
     ssize_t got = 0;
-    uint64_t number = 0;
     kelp_status status = KELP_OK;
     while (status == KELP_OK && (got = getline(&text, &capacity, in)) > 0) {
-        number++;
         if (text[got - 1] != '\n') {
             break; /* cut off by a crash: removed below */
         }
         status = take_line(journal, lines, text, (size_t)got - 1, reterr);
-        if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "%s:%" PRIu64, lines->path, number);
-            status = status == KELP_ERR_NO_MEMORY ? status : KELP_ERR_CORRUPT;
+        if (status == KELP_OK) {
+            lines->count++;
+            lines->bytes += (uint64_t)got;
+            continue;
         }
-        lines->bytes += (uint64_t)got;
+        kelp_error_prefix(reterr, "%s:%" PRIu64, lines->path, lines->count + 1);
+        if (status != KELP_ERR_NO_MEMORY && status != KELP_ERR_MISMATCH) {
+            status = KELP_ERR_CORRUPT;
+        }
+    }
+    if (got < 0 && !feof(in)) {
+        status =
+            kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
     }
     free(text);
+    return status;
+}
+
+/* Take what stands behind the lines that we know, and remove a torn end: nobody is writing it,
+ * since the lock is held. */
+static kelp_status read_new_lines(struct kelp_journal *journal, struct lines *lines,
+                                  struct kelp_error *reterr)
+{
+    struct stat info;
+    if (fstat(lines->fd, &info) != 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
+    }
+    uint64_t size = (uint64_t)info.st_size;
+    if (size <= lines->bytes) {
+        lines->bytes = size; /* smaller: somebody cut the file */
+        return KELP_OK;
+    }
+    if (size - lines->bytes > KELP_COORDINATOR_JOURNAL_BYTES) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: larger than 1 GiB", lines->path);
+    }
+    int copy = dup(lines->fd);
+    FILE *in = copy < 0 ? NULL : fdopen(copy, "r");
+    if (in == NULL || fseeko(in, (off_t)lines->bytes, SEEK_SET) != 0) {
+        kelp_status status =
+            kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
+        if (in != NULL) {
+            (void)fclose(in);
+        } else if (copy >= 0) {
+            (void)close(copy);
+        }
+        return status;
+    }
+    kelp_status status = read_lines(journal, lines, in, reterr);
+    (void)fclose(in);
+    if (status == KELP_OK && lines->bytes < size &&
+        ftruncate(lines->fd, (off_t)lines->bytes) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn last line: %s",
+                           lines->path, strerror(errno));
+    }
+    return status;
+}
+
+static void lines_unlock(struct lines *lines)
+{
+    (void)flock(lines->fd, LOCK_UN); /* cannot fail: it is locked */
+}
+
+/* Lock the file for a moment, which others do as briefly, and learn what they appended. Not locked
+ * after an error. */
+static kelp_status lines_lock(struct kelp_journal *journal, struct lines *lines,
+                              struct kelp_error *reterr)
+{
+    int result = 0;
+    do {
+        result = flock(lines->fd, LOCK_EX);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot lock: %s", lines->path, strerror(errno));
+    }
+    kelp_status status = read_new_lines(journal, lines, reterr);
+    if (status != KELP_OK) {
+        lines_unlock(lines);
+    }
     return status;
 }
 
 static kelp_status lines_open(struct kelp_journal *journal, struct lines *lines, const char *folder,
                               const char *name, struct kelp_error *reterr)
 {
-    struct stat info;
     int length = snprintf(lines->path, sizeof(lines->path), "%s/%s", folder, name);
     if (length < 0 || (size_t)length >= sizeof(lines->path)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "run folder: the path is too long");
     }
     lines->fd = open(lines->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (lines->fd < 0 || fstat(lines->fd, &info) != 0) {
+    if (lines->fd < 0) {
         return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO,
                          "%s: cannot open: %s", lines->path, strerror(errno));
     }
-    if (info.st_size > KELP_COORDINATOR_JOURNAL_BYTES) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: larger than 1 GiB", lines->path);
-    }
-    int copy = dup(lines->fd);
-    FILE *in = copy < 0 ? NULL : fdopen(copy, "r");
-    if (in == NULL) {
-        if (copy >= 0) {
-            (void)close(copy);
-        }
-        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
-    }
-    kelp_status status = read_lines(journal, lines, in, reterr);
-    (void)fclose(in);
-    if (status == KELP_OK && lines->bytes < (uint64_t)info.st_size &&
-        ftruncate(lines->fd, (off_t)lines->bytes) != 0) {
-        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn last line: %s",
-                           lines->path, strerror(errno));
+    kelp_status status = lines_lock(journal, lines, reterr);
+    if (status == KELP_OK) {
+        lines_unlock(lines);
     }
     return status;
 }
@@ -180,7 +284,7 @@ void kelp_journal_close(struct kelp_journal *journal)
 /* ---- appending --------------------------------------------------------------------------------
  */
 
-/* All of the line or nothing of it. */
+/* All of the line or nothing of it. The lock is held. */
 static kelp_status put_line(struct lines *lines, const char *text, size_t text_bytes,
                             struct kelp_error *reterr)
 {
@@ -200,6 +304,7 @@ static kelp_status put_line(struct lines *lines, const char *text, size_t text_b
         done += (size_t)wrote;
     }
     lines->bytes += text_bytes;
+    lines->count++;
     return KELP_OK;
 }
 
@@ -254,25 +359,9 @@ static kelp_status append_line(struct lines *lines, const struct kelp_record *re
     kelp_status status = put_line(lines, text, (size_t)length, reterr);
     if (status == KELP_OK) {
         lines->any = true;
-        lines->last = record->word.version;
+        lines->newest = record->word.version;
     }
     return status;
-}
-
-static const char *known_digest(const struct kelp_journal *journal, uint64_t version)
-{
-    size_t low = 0;
-    size_t high = journal->known_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (journal->known[middle].version < version) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    bool found = low < journal->known_count && journal->known[low].version == version;
-    return found ? journal->known[low].digest : NULL;
 }
 
 static bool has_metrics(const struct kelp_record *record)
@@ -282,26 +371,27 @@ static bool has_metrics(const struct kelp_record *record)
            kind == KELP_STEP_EVALUATE_TEST;
 }
 
+/* Is the record newer than all lines? */
+static bool is_news(const struct lines *lines, const struct kelp_record *record)
+{
+    return !lines->any || record->word.version > lines->newest;
+}
+
+/* The lock is held. */
 static kelp_status append_digest(struct kelp_journal *journal, const struct kelp_record *record,
                                  struct kelp_error *reterr)
 {
-    const char *known = known_digest(journal, record->word.version);
-    if (known != NULL && strcmp(known, record->digest) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "digest of version %" PRIu64 " is %s, but %s says %s: the same step gave "
-                         "other bits",
-                         record->word.version, record->digest, journal->digests.path, known);
+    kelp_status status = check_digest(journal, record->word.version, record->digest, reterr);
+    if (status != KELP_OK || !is_news(&journal->digests, record)) {
+        return status;
     }
-    if (known != NULL || (journal->digests.any && record->word.version <= journal->digests.last)) {
-        return KELP_OK;
-    }
-    kelp_status status = remember(journal, record->word.version, record->digest);
+    status = remember(journal, record->word.version, record->digest);
     if (status != KELP_OK) {
         return kelp_fail(reterr, status, "no memory for the digests on file");
     }
     status = append_line(&journal->digests, record, print_digest, reterr);
     if (status != KELP_OK) {
-        journal->known_count--;
+        journal->known_count--; /* it was the newest */
     }
     return status;
 }
@@ -311,11 +401,20 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
 {
     kelp_status status = KELP_OK;
     if (record->digest[0] != '\0') {
-        status = append_digest(journal, record, reterr);
+        status = lines_lock(journal, &journal->digests, reterr);
+        if (status == KELP_OK) {
+            status = append_digest(journal, record, reterr);
+            lines_unlock(&journal->digests);
+        }
     }
-    bool newer = !journal->metrics.any || record->word.version > journal->metrics.last;
-    if (status == KELP_OK && newer && has_metrics(record)) {
-        status = append_line(&journal->metrics, record, print_metrics, reterr);
+    if (status == KELP_OK && has_metrics(record)) {
+        status = lines_lock(journal, &journal->metrics, reterr);
+        if (status == KELP_OK) {
+            if (is_news(&journal->metrics, record)) {
+                status = append_line(&journal->metrics, record, print_metrics, reterr);
+            }
+            lines_unlock(&journal->metrics);
+        }
     }
     return status;
 }

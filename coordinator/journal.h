@@ -4,8 +4,12 @@
  *
  * Training is a pure function, so after a restore the same records come again: a version that is on
  * file is skipped, and a digest that differs from the one on file is reported, because then
- * training was not what it has to be. A last line that a crash cut off is removed when opening; any
- * other damage is an error.
+ * training was not what it has to be. A last line that a crash cut off is removed; any other damage
+ * is an error.
+ *
+ * Two leaders may append to one folder for a while (one that lost its lease advises on), so each
+ * append locks the file and reads what others appended first. A file that holds a version twice
+ * with one digest, as written without the lock, is read all the same.
  *
  * Threads: the loop's thread, kelp_journal_sync() any.
  */
@@ -18,7 +22,7 @@
 struct kelp_journal;
 
 /* folder exists. Errors: KELP_ERR_IO, KELP_ERR_NOT_FOUND, KELP_ERR_CORRUPT (FILE:LINE: what),
- * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+ * KELP_ERR_MISMATCH (a version is there with two digests), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
 kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_journal,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_journal_close(struct kelp_journal *journal); /* NULL does nothing */
@@ -26,7 +30,8 @@ void kelp_journal_close(struct kelp_journal *journal); /* NULL does nothing */
 /*
  * Put a record on file unless its version is there.
  * Errors: KELP_ERR_MISMATCH (the digest differs from the one on file; the text shows both),
- *         KELP_ERR_NO_SPACE, KELP_ERR_IO: nothing of it is on file, and it can be tried again.
+ *         KELP_ERR_NO_SPACE, KELP_ERR_IO: nothing of it is on file, and it can be tried again;
+ *         as kelp_journal_open() about lines that others appended.
  */
 kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_record *record,
                                 struct kelp_error *reterr) KELP_MUST_USE;
