@@ -154,8 +154,10 @@ static void judge_found_end(struct kelp_coordinator *coordinator)
         if (strcmp(end.state, "failed") == 0) {
             kelp_coordinator_fail_job(coordinator, end.reason);
         } else {
-            kelp_coordinator_place(coordinator,
-                                   (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED});
+            kelp_coordinator_place(coordinator, (struct kelp_placement_event){
+                                                    .kind = KELP_PLACEMENT_FINISHED,
+                                                    .generation = placement->map.generation,
+                                                });
         }
     }
 }

@@ -68,9 +68,10 @@ struct kelp_coordinator {
      * to be alive; if they are gone, so is the model, and the job is computed again. */
     struct kelp_job_state found_end; /* state "": none */
     uint64_t found_generation;
-    bool map_wanted; /* to be read again */
-    bool finish_in_flight;
-    uint64_t read_at_ms; /* next attempts */
+    bool map_wanted;            /* to be read again */
+    uint64_t finish_generation; /* newest that a FINISH record came from; 0: none */
+    bool finish_on_file;        /* a FINISH record is; those of all generations are the same */
+    uint64_t read_at_ms;        /* next attempts */
     uint64_t plan_at_ms;
     uint64_t map_at_ms;
     uint64_t append_at_ms;

@@ -70,7 +70,8 @@ static void lead(struct kelp_coordinator *coordinator)
     coordinator->found_end.state[0] = '\0';
     coordinator->map_wanted = false;
     coordinator->plan_in_flight = false;
-    coordinator->finish_in_flight = false;
+    coordinator->finish_generation = 0;
+    coordinator->finish_on_file = false;
     coordinator->read_at_ms = 0;
     coordinator->shard_losses = 0;
     try_read(coordinator);

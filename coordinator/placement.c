@@ -12,15 +12,15 @@ static const struct {
     const char *text;
     uint32_t next; /* states that may follow */
 } states[KELP_PLACEMENT_STATE_COUNT] = {
-    [KELP_PLACEMENT_WAITING] = {"starting",
-                                BIT(KELP_PLACEMENT_OPENING) | BIT(KELP_PLACEMENT_LOADING) |
-                                    BIT(KELP_PLACEMENT_DONE) | BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_OPENING] = {"starting",
-                                BIT(KELP_PLACEMENT_WAITING) | BIT(KELP_PLACEMENT_LOADING) |
-                                    BIT(KELP_PLACEMENT_DONE) | BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_LOADING] = {"starting",
-                                BIT(KELP_PLACEMENT_WAITING) | BIT(KELP_PLACEMENT_RUNNING) |
-                                    BIT(KELP_PLACEMENT_DONE) | BIT(KELP_PLACEMENT_FAILED)},
+    [KELP_PLACEMENT_WAITING] = {"starting", BIT(KELP_PLACEMENT_OPENING) |
+                                                BIT(KELP_PLACEMENT_LOADING) |
+                                                BIT(KELP_PLACEMENT_FAILED)},
+    [KELP_PLACEMENT_OPENING] = {"starting", BIT(KELP_PLACEMENT_WAITING) |
+                                                BIT(KELP_PLACEMENT_LOADING) |
+                                                BIT(KELP_PLACEMENT_FAILED)},
+    [KELP_PLACEMENT_LOADING] = {"starting", BIT(KELP_PLACEMENT_WAITING) |
+                                                BIT(KELP_PLACEMENT_RUNNING) |
+                                                BIT(KELP_PLACEMENT_FAILED)},
     [KELP_PLACEMENT_RUNNING] = {"running", BIT(KELP_PLACEMENT_WAITING) | BIT(KELP_PLACEMENT_DONE) |
                                                BIT(KELP_PLACEMENT_FAILED)},
     [KELP_PLACEMENT_DONE] = {"done", 0},
@@ -334,14 +334,31 @@ static void run(struct kelp_placement *placement, uint32_t *actions)
     }
 }
 
-/* Go on as far as what is known allows. */
+/* Is the model of the current map the final one, and all of it there? A finish of a generation
+ * before says nothing: parts of that model are lost, and the current one ends with a finish of its
+ * own. */
+static bool finished(const struct kelp_placement *placement)
+{
+    return placement->state == KELP_PLACEMENT_RUNNING &&
+           placement->finished_generation == placement->map.generation;
+}
+
+/* Go on as far as what is known allows; from RUNNING to DONE not with the event that led to
+ * RUNNING, so that the shell sees each of them. */
 static kelp_status advance(struct kelp_placement *placement, uint64_t now_ms, uint32_t *actions,
                            struct kelp_error *reterr)
 {
     if ((placement->state == KELP_PLACEMENT_LOADING ||
          placement->state == KELP_PLACEMENT_RUNNING) &&
-        !check_loss(placement, now_ms, actions) && placement->state == KELP_PLACEMENT_LOADING) {
-        load(placement, actions);
+        !check_loss(placement, now_ms, actions)) {
+        if (finished(placement)) {
+            move_to(placement, KELP_PLACEMENT_DONE, actions);
+            say(placement, actions, "%s", "");
+            return KELP_OK;
+        }
+        if (placement->state == KELP_PLACEMENT_LOADING) {
+            load(placement, actions);
+        }
     }
     if (placement->state == KELP_PLACEMENT_RUNNING) {
         run(placement, actions);
@@ -498,8 +515,9 @@ static kelp_status take(struct kelp_placement *placement, const struct kelp_plac
     case KELP_PLACEMENT_WRITTEN:
         return on_written(placement, event, actions, reterr);
     case KELP_PLACEMENT_FINISHED:
-        move_to(placement, KELP_PLACEMENT_DONE, actions);
-        say(placement, actions, "%s", "");
+        if (event->generation > placement->finished_generation) {
+            placement->finished_generation = event->generation;
+        }
         return KELP_OK;
     case KELP_PLACEMENT_STOPPED:
         move_to(placement, KELP_PLACEMENT_FAILED, actions);

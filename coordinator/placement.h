@@ -9,6 +9,11 @@
  *        +-------------------- a shard of the map is lost --+----------------------+
  *     FAILED is entered from everywhere but DONE and left no more.
  *
+ * DONE says that the whole final model is there, so it needs the finish of the generation that
+ * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
+ * lost while the records were synced): it is remembered with its generation until that one runs,
+ * and counts no more once a newer one is open, which trains to its own finish.
+ *
  * Opening, restoring after a loss, and taking over from a leader that died are this one machine: a
  * new leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its
  * shards loaded already.
@@ -43,7 +48,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
     KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
     KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
-    KELP_PLACEMENT_FINISHED,     /* the last entry of the schedule is on record */
+    KELP_PLACEMENT_FINISHED,     /* generation: it completed the schedule, and that is on record */
     KELP_PLACEMENT_STOPPED,      /* text: why the job failed */
     KELP_PLACEMENT_TICK,
     KELP_PLACEMENT_EVENT_COUNT
@@ -103,10 +108,11 @@ struct kelp_placement {
     bool map_read;
     uint32_t partition_count; /* 0: no plan yet */
     uint32_t worker_count;
-    uint64_t writes;        /* counts nonces */
-    uint64_t not_before_ms; /* no new generation earlier */
-    struct kelp_map map;    /* as written; generation 0: none */
-    struct kelp_map next;   /* being written */
+    uint64_t writes;              /* counts nonces */
+    uint64_t not_before_ms;       /* no new generation earlier */
+    uint64_t finished_generation; /* newest that completed the schedule; 0: none */
+    struct kelp_map map;          /* as written; generation 0: none */
+    struct kelp_map next;         /* being written */
     uint32_t shard_count;
     struct kelp_placement_shard *shards; /* owned */
 };

@@ -18,6 +18,18 @@ struct sync_task {
     struct kelp_error error;
 };
 
+/* Once the last record is safe, its generation counts as finished. */
+static void tell_finish(struct kelp_coordinator *coordinator)
+{
+    if (coordinator->finish_on_file &&
+        coordinator->finish_generation > coordinator->placement.finished_generation) {
+        kelp_coordinator_place(coordinator, (struct kelp_placement_event){
+                                                .kind = KELP_PLACEMENT_FINISHED,
+                                                .generation = coordinator->finish_generation,
+                                            });
+    }
+}
+
 static void run_sync(struct kelp_task *base)
 {
     struct sync_task *task = KELP_CONTAINER_OF(base, struct sync_task, task);
@@ -33,9 +45,8 @@ static void sync_done(struct kelp_task *base)
     }
     if (task->finish && coordinator->leading && coordinator->journal == task->journal) {
         kelp_coordinator_touch(coordinator);
-        coordinator->finish_in_flight = false;
-        kelp_coordinator_place(coordinator,
-                               (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED});
+        coordinator->finish_on_file = true;
+        tell_finish(coordinator);
     }
     if (task->close) {
         kelp_journal_close(task->journal);
@@ -105,7 +116,8 @@ void kelp_records_tick(struct kelp_coordinator *coordinator)
     }
 }
 
-void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__ShardReport *report)
+void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__ShardReport *report,
+                       uint64_t generation)
 {
     struct kelp_progress *progress = &coordinator->progress;
     struct kelp_record record;
@@ -117,6 +129,10 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
             kelp_wire_take_record(report->records[i], &record) ? KELP_OK : KELP_ERR_FORMAT;
         if (status == KELP_OK) {
             status = kelp_progress_record(progress, &record);
+        }
+        if (status == KELP_OK && record.word.kind == KELP_STEP_FINISH &&
+            generation > coordinator->finish_generation) {
+            coordinator->finish_generation = generation;
         }
         if (status != KELP_OK) {
             char reason[128];
@@ -131,6 +147,7 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
         progress->known[KELP_PART_TRAIN] = true;
     }
     kelp_records_tick(coordinator);
+    tell_finish(coordinator);
 }
 
 void kelp_records_close(struct kelp_coordinator *coordinator)

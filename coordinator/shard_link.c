@@ -207,7 +207,7 @@ static void take_report(struct kelp_link *link, const Kelp__V1__ShardReport *rep
      * they send then they do not send again: records of any generation are the same. */
     if (placed != NULL && (!coordinator->placement.map_read ||
                            placed->loaded_generation == coordinator->placement.map.generation)) {
-        kelp_records_take(coordinator, report);
+        kelp_records_take(coordinator, report, placed->loaded_generation);
     }
 }
 

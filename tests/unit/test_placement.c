@@ -99,6 +99,12 @@ static void start(void)
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
 }
 
+static uint32_t finished(uint64_t generation)
+{
+    return apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED, .generation = generation});
+}
+
 /* Each thing that is missing is named, in the order in which it is needed. */
 START_TEST(says_what_it_waits_for)
 {
@@ -288,13 +294,82 @@ END_TEST
 START_TEST(done_stays_done)
 {
     start();
-    ck_assert_uint_ne(
-        apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED}) & KELP_DO_STATE, 0);
+    ck_assert_uint_ne(finished(1) & KELP_DO_STATE, 0);
     ck_assert_str_eq(kelp_placement_state_text(placement.state), "done");
     ck_assert_ptr_nonnull(kelp_placement_loaded_map(&placement));
     (void)appear("shard-1", 12);
     (void)tick(60000);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+}
+END_TEST
+
+/* A shard is lost while the finish is on its way: the job goes on to the finish of the model that
+ * is computed again. The late finish comes while the restore waits, opens, loads, or runs. */
+START_TEST(late_finish_is_dropped)
+{
+    start();
+    (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
+    (void)registered("shard-1", 12);
+    for (int moment = 0; moment < 4; moment++) {
+        static const enum kelp_placement_state states[] = {
+            KELP_PLACEMENT_WAITING, KELP_PLACEMENT_OPENING, KELP_PLACEMENT_LOADING,
+            KELP_PLACEMENT_RUNNING};
+        if (moment == 1) {
+            (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 12);
+        } else if (moment == 2) {
+            (void)written(KELP_WRITTEN_OK);
+        } else if (moment == 3) {
+            (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+            (void)say(KELP_PLACEMENT_LOADED, "shard-1", 12);
+        }
+        if (_i <= moment) { /* again and again, since it was first sent */
+            (void)finished(1);
+        }
+        (void)tick(100);
+        ck_assert_int_eq(placement.state, states[moment]);
+    }
+    ck_assert_uint_eq(placement.map.generation, 2);
+    (void)finished(2);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+}
+END_TEST
+
+/* A new leader hears of the finish from shard-0, before it has read the map or while it loads: it
+ * is done only when shard-1 turns out to hold its part, and not when that one is lost. */
+START_TEST(early_finish_waits)
+{
+    bool before_map = _i % 2 == 0;
+    bool lost = _i >= 2;
+    start();
+    struct kelp_map found;
+    ck_assert_int_eq(kelp_map_copy(&placement.map, &found), KELP_OK);
+    kelp_placement_fini(&placement);
+    setup();
+    (void)plan(5);
+    if (before_map) {
+        (void)finished(1);
+        ck_assert_int_eq(placement.state, KELP_PLACEMENT_WAITING);
+    }
+    (void)map_read(&found);
+    (void)appear("shard-0", 10);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    if (!before_map) {
+        (void)finished(1);
+    }
+    (void)tick(100);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
+    if (lost) {
+        ck_assert_uint_ne(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+        (void)written(KELP_WRITTEN_OK);
+        (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+        (void)say(KELP_PLACEMENT_LOADED, "shard-1", 12);
+    } else {
+        (void)appear("shard-1", 11);
+        (void)say(KELP_PLACEMENT_LOADED, "shard-1", 11);
+    }
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+    (void)tick(100);
+    ck_assert_int_eq(placement.state, lost ? KELP_PLACEMENT_RUNNING : KELP_PLACEMENT_DONE);
 }
 END_TEST
 
@@ -343,6 +418,8 @@ int main(void)
     tcase_add_loop_test(tcase, takes_over, 0, 2);
     tcase_add_test(tcase, load_failures);
     tcase_add_test(tcase, done_stays_done);
+    tcase_add_loop_test(tcase, late_finish_is_dropped, 0, 4);
+    tcase_add_loop_test(tcase, early_finish_waits, 0, 4);
     tcase_add_test(tcase, orders_names);
     tcase_add_test(tcase, checks_maps);
     suite_add_tcase(suite, tcase);
