@@ -90,6 +90,21 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
                         const char *digest, struct kelp_record *ret_record);
 
+/*
+ * The state as bytes, for checkpoints: fixed width, little-endian, with a number for the layout.
+ */
+#define KELP_CONTROL_BYTES 256
+void kelp_control_pack(const struct kelp_control_state *state, unsigned char *ret_bytes);
+/*
+ * Checked against the job: counters within the schedule, kind as it follows from them, numbers
+ * finite where they must be. A job with more epochs than the one that made the state goes on: a
+ * state behind the old job's last epoch becomes the same entry of the longer job. Errors:
+ * KELP_ERR_CORRUPT, KELP_ERR_UNSUPPORTED (another layout).
+ */
+kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_job *job,
+                                const struct kelp_plan *plan, struct kelp_control_state *ret_state,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
 
 /* The learning rate of an epoch (0-based) by the job's schedule. */

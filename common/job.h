@@ -27,6 +27,16 @@ enum kelp_optimizer_kind {
 enum kelp_schedule_kind { KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_TYPE1 };
 enum kelp_loss_kind { KELP_LOSS_MSE, KELP_LOSS_MAE };
 enum kelp_device_kind { KELP_DEVICE_CPU };
+enum kelp_nan_policy {
+    KELP_NAN_STOP, /* nothing of the step is applied, the job fails */
+    KELP_NAN_SKIP, /* the step is left out: its weights are those before it */
+};
+enum kelp_checkpoint_metric {
+    KELP_CHECKPOINT_VAL_LOSS,
+    KELP_CHECKPOINT_VAL_MSE,
+    KELP_CHECKPOINT_VAL_MAE
+};
+enum kelp_checkpoint_order { KELP_ORDER_MIN, KELP_ORDER_MAX };
 
 struct kelp_range {
     uint32_t min;
@@ -95,10 +105,21 @@ struct kelp_job {
         uint32_t detect_ms;     /* silence after which a worker counts as lost */
         uint32_t shard_wait_ms; /* how long a lost shard is waited for before its partitions move */
         int32_t max_failures; /* restarts of children before the launcher gives up; -1: for ever */
-        uint32_t restart_backoff_ms;
+        uint32_t window_ms;   /* in which max_failures count; 0: the whole run */
+        uint32_t restart_backoff_ms; /* before the second restart in a row; the first is at once */
+        uint32_t storage_wait_ms;    /* for storage that is not there yet; 0: without limit */
+        enum kelp_nan_policy on_nan;
     } failure;
     struct {
         uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends alone */
+        uint32_t steps;        /* a checkpoint every so many training steps; 0: not by steps */
+        uint32_t interval_ms;  /* a checkpoint so long after the one before; 0: not by time */
+        uint32_t epochs;       /* a checkpoint at the end of every so many epochs; 0: none */
+        bool at_end;           /* a checkpoint of the final state */
+        uint32_t keep_last;    /* newest checkpoints that are kept */
+        uint32_t keep_best;    /* best ones by metric that are kept besides */
+        enum kelp_checkpoint_metric metric;
+        enum kelp_checkpoint_order order;
     } checkpoint;
 };
 

@@ -10,6 +10,8 @@ static const char *const feature_kinds[] = {"S", "M", NULL};
 static const char *const loss_kinds[] = {"mse", "mae", NULL};
 static const char *const optimizer_kinds[] = {"sgd", "adam", "adamw", NULL};
 static const char *const schedule_kinds[] = {"constant", "type1", NULL};
+static const char *const checkpoint_metrics[] = {"val/loss", "val/mse", "val/mae", NULL};
+static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", NULL};
 
 _Static_assert(KELP_MODEL_MLP == 0 && KELP_MODEL_DLINEAR == 1, "order of model_kinds");
@@ -21,6 +23,9 @@ _Static_assert(KELP_OPTIMIZER_SGD == 0 && KELP_OPTIMIZER_ADAM == 1 && KELP_OPTIM
                "order of optimizer_kinds");
 _Static_assert(KELP_SCHEDULE_CONSTANT == 0 && KELP_SCHEDULE_TYPE1 == 1, "order of schedule_kinds");
 _Static_assert(KELP_DEVICE_CPU == 0, "order of device_kinds");
+_Static_assert(KELP_CHECKPOINT_VAL_LOSS == 0 && KELP_CHECKPOINT_VAL_MAE == 2,
+               "order of checkpoint_metrics");
+_Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
 _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stored as uint32_t");
 
 #define FIELD(member)                                                                              \
@@ -359,14 +364,29 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(failure.max_failures),
      .max = 1000000,
      .default_text = "100",
-     .help = "restarts of child processes before the launcher gives up; -1: any number"},
+     .help = "restarts of child processes within failure.window before the launcher gives up; -1: "
+             "any number"},
+    {.name = "failure.window",
+     .type = KELP_JOB_DURATION,
+     FIELD(failure.window_ms),
+     .max = 86400000,
+     .default_text = "60m",
+     .help = "in which failure.max_failures count; 0s: the whole run"},
     {.name = "failure.restart_backoff",
      .type = KELP_JOB_DURATION,
      FIELD(failure.restart_backoff_ms),
      .min = 10,
      .max = 600000,
      .default_text = "500ms",
-     .help = "pause before a child that died is started again"},
+     .help = "pause before a child that keeps dying is started again, doubled each time; the first "
+             "restart is at once"},
+    {.name = "failure.storage_wait",
+     .type = KELP_JOB_DURATION,
+     FIELD(failure.storage_wait_ms),
+     .max = 604800000,
+     .default_text = "0s",
+     .help = "how long a restore waits for storage that is not there yet before the job fails; 0s: "
+             "without limit"},
 
     {.name = "checkpoint.digest_steps",
      .type = KELP_JOB_U32,
@@ -374,6 +394,56 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = UINT32_MAX,
      .default_text = "0",
      .help = "record the model's digest every so many steps; 0: at the ends of epochs alone"},
+    {.name = "checkpoint.steps",
+     .type = KELP_JOB_U32,
+     FIELD(checkpoint.steps),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     .help = "a checkpoint at steps that are a multiple of this; while one is being written, the "
+             "next multiple after it; 0: not by steps"},
+    {.name = "checkpoint.interval",
+     .type = KELP_JOB_DURATION,
+     FIELD(checkpoint.interval_ms),
+     .max = 604800000,
+     .default_text = "1m",
+     .help = "a checkpoint so long after the one before; 0s: not by time"},
+    {.name = "checkpoint.epochs",
+     .type = KELP_JOB_U32,
+     FIELD(checkpoint.epochs),
+     .max = 1000000,
+     .default_text = "0",
+     .help = "a checkpoint at the end of every so many epochs; 0: not by epochs"},
+    {.name = "checkpoint.at_end",
+     .type = KELP_JOB_BOOL,
+     FIELD(checkpoint.at_end),
+     .default_text = "true",
+     .help = "a checkpoint of the final state"},
+    {.name = "checkpoint.keep_last",
+     .type = KELP_JOB_U32,
+     FIELD(checkpoint.keep_last),
+     .min = 1,
+     .max = 1000,
+     .default_text = "2",
+     .help = "newest checkpoints that are kept"},
+    {.name = "checkpoint.keep_best",
+     .type = KELP_JOB_U32,
+     FIELD(checkpoint.keep_best),
+     .max = 1000,
+     .default_text = "0",
+     .help = "best checkpoints by checkpoint.metric that are kept besides the newest; of those "
+             "made at the ends of epochs"},
+    {.name = "checkpoint.metric",
+     .type = KELP_JOB_CHOICE,
+     FIELD(checkpoint.metric),
+     .choices = checkpoint_metrics,
+     .default_text = "val/mse",
+     .help = "what checkpoint.keep_best goes by"},
+    {.name = "checkpoint.order",
+     .type = KELP_JOB_CHOICE,
+     FIELD(checkpoint.order),
+     .choices = checkpoint_orders,
+     .default_text = "min",
+     .help = "whether a smaller or a larger value is better"},
 };
 const size_t kelp__job_key_count = KELP_ARRAY_COUNT(kelp__job_keys);
 _Static_assert(KELP_ARRAY_COUNT(kelp__job_keys) <= KELP__JOB_KEYS_MAX, "raise KELP__JOB_KEYS_MAX");
