@@ -183,6 +183,36 @@ kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_orig
  * out of memory, which no peer will take for its job. */
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
 
+/* A key whose values in two jobs differ. */
+struct kelp_job_difference {
+    const char *key; /* "train.lr" */
+    char *before;    /* as the canonical text has it */
+    char *now;
+    bool allowed; /* a run of the one job may go on as the other */
+};
+
+/* Freed with kelp_job_differences_fini(). */
+struct kelp_job_differences {
+    struct kelp_job_difference *items; /* in the table's order */
+    size_t count;
+    size_t refused; /* items that are not allowed */
+};
+
+/*
+ * What changes when a run that was made as `before` goes on as `now`: keys that shape the result
+ * must be equal, train.epochs may grow, the others may be anything. Keys that do not apply to both
+ * jobs are left out: the kind that they go with differs then. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_job_compare(const struct kelp_job_file *before, const struct kelp_job_file *now,
+                             struct kelp_job_differences *ret_differences,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_job_differences_fini(struct kelp_job_differences *differences);
+
+/* "seed 1 -> 2, train.lr 0.005 -> 0.01": those that are allowed, or those that are not, in at most
+ * text_bytes; ends with "…" when there are more. */
+void kelp_job_differences_text(const struct kelp_job_differences *differences, bool allowed,
+                               char *text, size_t text_bytes);
+
 /* The reference page, Markdown. ret_text is owned by the caller (free()). */
 kelp_status kelp_job_reference(char **ret_text) KELP_MUST_USE;
 

@@ -5,6 +5,8 @@
 #ifndef KELP_COMMON_JOB_OPTIONS_H
 #define KELP_COMMON_JOB_OPTIONS_H
 
+#include <stdio.h>
+
 #include "common/job.h"
 
 enum kelp_job_type {
@@ -23,6 +25,13 @@ enum kelp_job_type {
     KELP_JOB_SPLIT,    /* uint64_t[3] */
 };
 
+/* Whether a key may differ in the job that goes on with a run (kelp_job_compare()). */
+enum kelp_job_change {
+    KELP_JOB_STAYS,   /* it shapes the result, or what is recorded */
+    KELP_JOB_CHANGES, /* it may be anything */
+    KELP_JOB_GROWS,   /* a larger value goes on from the end of the smaller one; KELP_JOB_U32 */
+};
+
 struct kelp_job_key {
     const char *name; /* "train.lr"; keys of one section stand together */
     enum kelp_job_type type;
@@ -37,6 +46,7 @@ struct kelp_job_key {
     /* The key means something only where the CHOICE key only_with has one of these values (bit i:
      * choice i). NULL: always. */
     const char *only_with;
+    enum kelp_job_change change; /* may it differ when a run goes on */
     const char *help;
 };
 
@@ -54,6 +64,9 @@ bool kelp__job_key_applies(const struct kelp_job_key *key, const struct kelp_job
 /* Read text into the key's field of job; the field is unchanged on KELP_ERR_INVALID. */
 kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
                                struct kelp_job *job, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The value in effect, as the canonical text has it. */
+void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job);
 
 /* The word that a CHOICE key stands at. */
 void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *text,

@@ -76,7 +76,7 @@ static void print_number(FILE *out, double value)
     (void)fputs(text, out);
 }
 
-static void print_value(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
 {
     const void *field = (const char *)job + key->offset;
 
@@ -154,7 +154,7 @@ static void print_key(FILE *out, const struct kelp_job_key *key, const struct ke
     const char *dot = strchr(key->name, '.');
 
     (void)fprintf(out, "%s%s: ", dot ? "  " : "", dot ? dot + 1 : key->name);
-    print_value(out, key, job);
+    kelp__job_key_print(out, key, job);
 }
 
 static void print_key_with_origin(FILE *out, const struct kelp_job_file *file, size_t index)
@@ -331,6 +331,10 @@ static void print_only_with(FILE *out, const struct kelp_job_key *key)
 
 static void print_reference(FILE *out)
 {
+    static const char *const changes[] = {[KELP_JOB_STAYS] = "stays",
+                                          [KELP_JOB_CHANGES] = "may change",
+                                          [KELP_JOB_GROWS] = "may grow"};
+
     (void)fputs(
         "# Job files\n\n"
         "A job file is YAML: sections, and in them the keys of this table. `kelp train job.yaml` "
@@ -342,9 +346,13 @@ static void print_reference(FILE *out)
         "out of range or without its unit is an error with file, line and key.\n"
         "- Sizes need a unit (`B`, `KiB`, `MiB`, `GiB`), durations too (`ms`, `s`, `m`).\n"
         "- Relative paths are relative to the folder in which the command is given, not to the "
-        "job file's.\n\n"
+        "job file's.\n"
+        "- *On resume* says what `kelp train --resume` takes when the job differs from the one "
+        "that the run had: `may change` leaves the result as it is, `may grow` goes on where "
+        "the shorter job ended, and a key that `stays` is refused when it differs "
+        "(`--force` takes it all the same: the result is then that of neither job).\n\n"
         "This page is generated from the program's own table (`common/job_options.c`).\n\n"
-        "| key | value | default | meaning |\n| --- | --- | --- | --- |\n",
+        "| key | value | default | on resume | meaning |\n| --- | --- | --- | --- | --- |\n",
         out);
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         const struct kelp_job_key *key = &kelp__job_keys[i];
@@ -355,7 +363,7 @@ static void print_reference(FILE *out)
         } else {
             (void)fputs(" | empty | ", out);
         }
-        (void)fprintf(out, "%s.", key->help);
+        (void)fprintf(out, "%s | %s.", changes[key->change], key->help);
         print_only_with(out, key);
         (void)fputs(" |\n", out);
     }
