@@ -58,14 +58,14 @@ kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest,
 /* The same manifest gives the same text. ret_text is owned by the caller (free()). */
 kelp_status kelp_manifest_print(const struct kelp_manifest *manifest, char **ret_text,
                                 struct kelp_error *reterr) KELP_MUST_USE;
-/* Bounded and checked: names without '/' and not "." or "..", indices, digests. Errors:
- * KELP_ERR_FORMAT, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+/* Bounded and checked: names without '/' and not "." or "..", indices, digests. A metric that was
+ * not finite is NaN. Errors: KELP_ERR_FORMAT, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
 kelp_status kelp_manifest_parse(const char *text, size_t text_bytes,
                                 struct kelp_manifest *ret_manifest,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Digest of the whole state: XXH3-128 over version (u64) and the parts' digests in order. The same
- * state gives the same one, whatever the number of shards was. */
+/* Digest of the whole state: XXH3-128 over version (u64, little-endian) and the parts' digests (32
+ * digits each) in order. The same state gives the same one, whatever the number of shards was. */
 void kelp_manifest_state_digest(const struct kelp_manifest *manifest,
                                 char ret_hex[KELP_DIGEST_HEX_BYTES]);
 
