@@ -8,26 +8,16 @@
 #include <time.h>
 
 #include "common/log.h"
-#include "worker/dataset.h"
-#include "worker/derive.h"
-#include "worker/gradients.h"
-#include "worker/model.h"
+#include "worker/lanes.h"
 #include "worker/schedule.h"
 
 #define STALL_S 3
 
 struct kelp_trainer {
     struct kelp_worker *worker;
-    const struct kelp_job *job;
-    struct kelp_dataset *dataset;
-    struct kelp_model *model;
-    struct kelp_plan plan;
-    struct kelp_schedule schedule; /* of the entry in work */
-    uint32_t batch_max;
-    bool faulted;      /* the fault has happened */
-    uint64_t *indices; /* [batch_max] */
-    float *input;      /* [batch_max][input dims] */
-    float *target;     /* [batch_max][target dims] */
+    struct kelp_lanes *lanes;
+    const struct kelp_plan *plan; /* of lanes */
+    bool faulted;                 /* the fault has happened */
 };
 
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
@@ -60,124 +50,12 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
         "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N, stall@step=N", text);
 }
 
-/* ---- one lane
+/* ---- one entry
  * -------------------------------------------------------------------------------------- */
 
-/* Read samples at these positions of the entry into input and target. */
-static kelp_status read_samples(struct kelp_trainer *trainer, struct kelp_schedule_range range,
-                                struct kelp_error *reterr)
+static struct kelp_gradient *gradient_buffer(void *user)
 {
-    enum kelp_part part = trainer->schedule.part;
-    assert(range.count <= trainer->batch_max);
-    kelp_schedule_indices(&trainer->schedule, range, trainer->indices);
-    kelp_status status = kelp_dataset_read(trainer->dataset, part, trainer->indices,
-                                           (uint32_t)range.count, trainer->input, trainer->target);
-    if (status != KELP_OK) {
-        return kelp_fail(reterr, status, "positions [%llu, +%llu) of part %d cannot be read",
-                         (unsigned long long)range.first, (unsigned long long)range.count,
-                         (int)part);
-    }
-    return KELP_OK;
-}
-
-static kelp_status train_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
-                              const struct kelp_schedule_range *samples,
-                              struct kelp_gradient *gradient, struct kelp_error *reterr)
-{
-    kelp_status status = read_samples(trainer, *samples, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    kelp_model_bind(trainer->model, &trainer->plan, work->weights, gradient->values);
-    gradient->present = true;
-    return kelp_model_train(trainer->model, trainer->input, trainer->target,
-                            (uint32_t)samples->count, (double)work->word.sample_count,
-                            gradient->sums, reterr);
-}
-
-static kelp_status evaluate_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
-                                 const struct kelp_schedule_range *samples,
-                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
-{
-    kelp_model_bind(trainer->model, &trainer->plan, work->weights, NULL);
-    for (uint64_t done = 0; done < samples->count;) {
-        double sums[KELP_METRIC_COUNT];
-        uint64_t rest = samples->count - done;
-        uint32_t count = rest < trainer->batch_max ? (uint32_t)rest : trainer->batch_max;
-        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
-        kelp_status status = read_samples(trainer, block, reterr);
-        if (status == KELP_OK) {
-            status = kelp_model_evaluate(trainer->model, trainer->input, trainer->target, count,
-                                         sums, reterr);
-        }
-        if (status != KELP_OK) {
-            return status;
-        }
-        for (int i = 0; i < KELP_METRIC_COUNT; i++) {
-            gradient->sums[i] += sums[i];
-        }
-        done += count;
-    }
-    return KELP_OK;
-}
-
-static kelp_status compute_lane(struct kelp_trainer *trainer, const struct kelp_work *work,
-                                uint32_t lane, struct kelp_gradient *gradient,
-                                struct kelp_error *reterr)
-{
-    struct kelp_schedule_range samples = kelp_schedule_lane(&trainer->schedule, lane);
-
-    if (samples.count == 0) {
-        return KELP_OK; /* an empty node, the identity of the tree */
-    }
-    switch (work->word.kind) {
-    case KELP_STEP_TRAIN:
-        return train_lane(trainer, work, &samples, gradient, reterr);
-    case KELP_STEP_EVALUATE_VAL:
-    case KELP_STEP_EVALUATE_TEST:
-        return evaluate_lane(trainer, work, &samples, gradient, reterr);
-    case KELP_STEP_FINISH:
-    case KELP_STEP_DONE:
-        break;
-    }
-    return KELP_OK;
-}
-
-/* ---- one node: its lanes' sum in tree order
- * ----------------------------------------------------------- */
-
-static kelp_status compute_node(struct kelp_trainer *trainer, const struct kelp_work *work,
-                                uint32_t lane_first, uint32_t lane_count,
-                                struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
-{
-    struct kelp_gradient *left = NULL;
-    struct kelp_gradient *right = NULL;
-    kelp_status status;
-
-    if (lane_count == 1) {
-        left = kelp_worker_gradient(trainer->worker);
-        if (!left) {
-            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-        }
-        status = compute_lane(trainer, work, lane_first, left, reterr);
-    } else {
-        uint32_t half = lane_count / 2;
-        status = compute_node(trainer, work, lane_first, half, &left, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        status = compute_node(trainer, work, lane_first + half, half, &right, reterr);
-        if (status == KELP_OK) {
-            kelp_gradient_merge(left, right);
-            kelp_gradient_unref(right);
-        }
-    }
-    if (status != KELP_OK) {
-        kelp_gradient_unref(left);
-        return status;
-    }
-    *ret_gradient = left;
-    return KELP_OK;
+    return kelp_worker_gradient(user);
 }
 
 static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
@@ -206,11 +84,10 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     uint32_t node_count = kelp_schedule_split(work->lane_first, work->lane_count, nodes);
     char digest[33] = "";
-    kelp_status status = kelp_schedule_init(&trainer->schedule, trainer->job, trainer->plan.samples,
-                                            &work->word, reterr);
+    kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
     if (work->word.digest_due && work->lane_first == 0) {
-        kelp_plan_digest(&trainer->plan, work->weights, digest);
+        kelp_plan_digest(trainer->plan, work->weights, digest);
     }
     for (uint32_t i = 0; i < node_count && status == KELP_OK; i++) {
         struct kelp_node node = {
@@ -218,8 +95,8 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
             .lane_count = nodes[i].count,
             .digest = i == 0 && digest[0] ? digest : NULL,
         };
-        status =
-            compute_node(trainer, work, node.lane_first, node.lane_count, &node.gradient, reterr);
+        status = kelp_lanes_node(trainer->lanes, node.lane_first, node.lane_count, &node.gradient,
+                                 reterr, gradient_buffer, trainer->worker);
         if (status == KELP_OK) {
             status = kelp_worker_push(trainer->worker, &node, reterr);
         }
@@ -234,34 +111,6 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
 /* ---- life
  * ------------------------------------------------------------------------------------------------
  */
-
-static kelp_status prepare(struct kelp_trainer *trainer, struct kelp_error *reterr)
-{
-    kelp_status status = kelp_dataset_open(trainer->job, &trainer->dataset, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    const struct kelp_sample_shape *shape = &kelp_dataset_info(trainer->dataset)->shape;
-    trainer->batch_max = kelp_batch_max(trainer->job);
-    status = kelp_model_create(trainer->job, shape, trainer->batch_max, &trainer->model, reterr);
-    if (status == KELP_OK) {
-        status = kelp_derive_plan(trainer->job, trainer->dataset, trainer->model, &trainer->plan,
-                                  reterr);
-    }
-    if (status != KELP_OK) {
-        return status;
-    }
-    size_t input_count = (size_t)kelp_sample_input_count(shape);
-    size_t target_count = (size_t)kelp_sample_target_count(shape);
-    trainer->indices = calloc(trainer->batch_max, sizeof(*trainer->indices));
-    trainer->input = calloc(trainer->batch_max, input_count * sizeof(float));
-    trainer->target = calloc(trainer->batch_max, target_count * sizeof(float));
-    if (!trainer->indices || !trainer->input || !trainer->target) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
-                         trainer->batch_max);
-    }
-    return KELP_OK;
-}
 
 static kelp_status work_until_over(struct kelp_trainer *trainer,
                                    const struct kelp_worker_fault *fault, struct kelp_stop *stop,
@@ -290,12 +139,12 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "trainer: out of memory");
     }
     trainer->worker = worker;
-    trainer->job = kelp_worker_job(worker);
-    kelp_status status = prepare(trainer, reterr);
+    kelp_status status = kelp_lanes_create(kelp_worker_job(worker), &trainer->lanes, reterr);
     if (status != KELP_OK) {
         kelp_trainer_destroy(trainer);
         return status;
     }
+    trainer->plan = kelp_lanes_plan(trainer->lanes);
     *ret_trainer = trainer;
     return KELP_OK;
 }
@@ -303,14 +152,14 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              struct kelp_stop *stop, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_worker_join(trainer->worker, &trainer->plan, reterr);
+    kelp_status status = kelp_worker_join(trainer->worker, trainer->plan, reterr);
     if (status != KELP_OK) {
         return status;
     }
     kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u compute=\"%s\"",
-                  (unsigned long long)trainer->plan.samples[KELP_PART_TRAIN],
-                  trainer->plan.tensor_count, (unsigned long long)trainer->plan.flat_count,
-                  trainer->plan.partition_count, trainer->plan.compute_kind);
+                  (unsigned long long)trainer->plan->samples[KELP_PART_TRAIN],
+                  trainer->plan->tensor_count, (unsigned long long)trainer->plan->flat_count,
+                  trainer->plan->partition_count, trainer->plan->compute_kind);
     return work_until_over(trainer, fault, stop, reterr);
 }
 
@@ -319,11 +168,6 @@ void kelp_trainer_destroy(struct kelp_trainer *trainer)
     if (!trainer) {
         return;
     }
-    free(trainer->indices);
-    free(trainer->input);
-    free(trainer->target);
-    kelp_plan_fini(&trainer->plan);
-    kelp_model_destroy(trainer->model);
-    kelp_dataset_close(trainer->dataset);
+    kelp_lanes_destroy(trainer->lanes);
     free(trainer);
 }

@@ -1,0 +1,216 @@
+#include "worker/lanes.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/dataset.h"
+#include "worker/derive.h"
+#include "worker/model.h"
+#include "worker/schedule.h"
+
+struct kelp_lanes {
+    const struct kelp_job *job;
+    struct kelp_dataset *dataset;
+    struct kelp_model *model;
+    struct kelp_plan plan;
+    struct kelp_control_word word; /* of the entry in work, as what follows */
+    struct kelp_schedule schedule;
+    const float *weights;
+    uint32_t batch_max;
+    uint64_t *indices; /* [batch_max] */
+    float *input;      /* [batch_max][input dims] */
+    float *target;     /* [batch_max][target dims] */
+};
+
+const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
+{
+    return &lanes->plan;
+}
+
+kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
+                             const float *weights, struct kelp_error *reterr)
+{
+    lanes->word = *word;
+    lanes->weights = weights;
+    return kelp_schedule_init(&lanes->schedule, lanes->job, lanes->plan.samples, word, reterr);
+}
+
+/* ---- one lane
+ * -------------------------------------------------------------------------------------- */
+
+/* Read samples at these positions of the entry into input and target. */
+static kelp_status read_samples(struct kelp_lanes *lanes, struct kelp_schedule_range range,
+                                struct kelp_error *reterr)
+{
+    enum kelp_part part = lanes->schedule.part;
+    assert(range.count <= lanes->batch_max);
+    kelp_schedule_indices(&lanes->schedule, range, lanes->indices);
+    kelp_status status = kelp_dataset_read(lanes->dataset, part, lanes->indices,
+                                           (uint32_t)range.count, lanes->input, lanes->target);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "positions [%llu, +%llu) of part %d cannot be read",
+                         (unsigned long long)range.first, (unsigned long long)range.count,
+                         (int)part);
+    }
+    return KELP_OK;
+}
+
+static kelp_status train_lane(struct kelp_lanes *lanes, const struct kelp_schedule_range *samples,
+                              struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    kelp_status status = read_samples(lanes, *samples, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
+    gradient->present = true;
+    return kelp_model_train(lanes->model, lanes->input, lanes->target, (uint32_t)samples->count,
+                            (double)lanes->word.sample_count, gradient->sums, reterr);
+}
+
+static kelp_status evaluate_lane(struct kelp_lanes *lanes,
+                                 const struct kelp_schedule_range *samples,
+                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
+    for (uint64_t done = 0; done < samples->count;) {
+        double sums[KELP_METRIC_COUNT];
+        uint64_t rest = samples->count - done;
+        uint32_t count = rest < lanes->batch_max ? (uint32_t)rest : lanes->batch_max;
+        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
+        kelp_status status = read_samples(lanes, block, reterr);
+        if (status == KELP_OK) {
+            status =
+                kelp_model_evaluate(lanes->model, lanes->input, lanes->target, count, sums, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+            gradient->sums[i] += sums[i];
+        }
+        done += count;
+    }
+    return KELP_OK;
+}
+
+static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
+                                struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    struct kelp_schedule_range samples = kelp_schedule_lane(&lanes->schedule, lane);
+
+    if (samples.count == 0) {
+        return KELP_OK; /* an empty node, the identity of the tree */
+    }
+    switch (lanes->word.kind) {
+    case KELP_STEP_TRAIN:
+        return train_lane(lanes, &samples, gradient, reterr);
+    case KELP_STEP_EVALUATE_VAL:
+    case KELP_STEP_EVALUATE_TEST:
+        return evaluate_lane(lanes, &samples, gradient, reterr);
+    case KELP_STEP_FINISH:
+    case KELP_STEP_DONE:
+        break;
+    }
+    return KELP_OK;
+}
+
+/* ---- one node: its lanes' sum in tree order
+ * ----------------------------------------------------------- */
+
+kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
+                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr,
+                            struct kelp_gradient *(*buffer)(void *user), void *user)
+{
+    struct kelp_gradient *left = NULL;
+    struct kelp_gradient *right = NULL;
+    kelp_status status;
+
+    if (lane_count == 1) {
+        left = buffer(user);
+        if (!left) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+        }
+        status = compute_lane(lanes, lane_first, left, reterr);
+    } else {
+        uint32_t half = lane_count / 2;
+        status = kelp_lanes_node(lanes, lane_first, half, &left, reterr, buffer, user);
+        if (status != KELP_OK) {
+            return status;
+        }
+        status = kelp_lanes_node(lanes, lane_first + half, half, &right, reterr, buffer, user);
+        if (status == KELP_OK) {
+            kelp_gradient_merge(left, right);
+            kelp_gradient_unref(right);
+        }
+    }
+    if (status != KELP_OK) {
+        kelp_gradient_unref(left);
+        return status;
+    }
+    *ret_gradient = left;
+    return KELP_OK;
+}
+
+/* ---- life
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_sample_shape *shape = &kelp_dataset_info(lanes->dataset)->shape;
+    lanes->batch_max = kelp_batch_max(lanes->job);
+    status = kelp_model_create(lanes->job, shape, lanes->batch_max, &lanes->model, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(lanes->job, lanes->dataset, lanes->model, &lanes->plan, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    size_t input_count = (size_t)kelp_sample_input_count(shape);
+    size_t target_count = (size_t)kelp_sample_target_count(shape);
+    lanes->indices = calloc(lanes->batch_max, sizeof(*lanes->indices));
+    lanes->input = calloc(lanes->batch_max, input_count * sizeof(float));
+    lanes->target = calloc(lanes->batch_max, target_count * sizeof(float));
+    if (!lanes->indices || !lanes->input || !lanes->target) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
+                         lanes->batch_max);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_lanes_create(const struct kelp_job *job, struct kelp_lanes **ret_lanes,
+                              struct kelp_error *reterr)
+{
+    struct kelp_lanes *lanes = calloc(1, sizeof(*lanes));
+    if (!lanes) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    lanes->job = job;
+    kelp_status status = prepare(lanes, reterr);
+    if (status != KELP_OK) {
+        kelp_lanes_destroy(lanes);
+        return status;
+    }
+    *ret_lanes = lanes;
+    return KELP_OK;
+}
+
+void kelp_lanes_destroy(struct kelp_lanes *lanes)
+{
+    if (!lanes) {
+        return;
+    }
+    free(lanes->indices);
+    free(lanes->input);
+    free(lanes->target);
+    kelp_plan_fini(&lanes->plan);
+    kelp_model_destroy(lanes->model);
+    kelp_dataset_close(lanes->dataset);
+    free(lanes);
+}

@@ -1,0 +1,46 @@
+/*
+ * Computing lanes: data set, model and plan of a job, and the gradient of any node of an entry's
+ * reduction tree. What a worker does between two messages; a replay (cli/replay.h) uses the same
+ * code, and so gets the same bits.
+ *
+ * Threads: one at a time.
+ */
+#ifndef KELP_WORKER_LANES_H
+#define KELP_WORKER_LANES_H
+
+#include "common/control.h"
+#include "worker/gradients.h"
+
+struct kelp_lanes;
+
+/*
+ * Open the job's data set, build its model, and derive the plan. job is borrowed.
+ * Errors: those of the data set, the model and the plan.
+ */
+kelp_status kelp_lanes_create(const struct kelp_job *job, struct kelp_lanes **ret_lanes,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_lanes_destroy(struct kelp_lanes *lanes); /* NULL does nothing */
+
+/* Borrowed until kelp_lanes_destroy(). */
+const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
+
+/*
+ * What the next nodes belong to: an entry of the schedule, whose word is copied and checked against
+ * the job, and w_v (flat_count elements), borrowed until the next begin.
+ * Errors: KELP_ERR_INVALID (the word asks for samples that are not there).
+ */
+kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
+                             const float *weights, struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The sum of lanes [lane_first, lane_first + lane_count) in tree order; aligned, a power of two.
+ * Takes as many buffers at once as the node has levels from buffer(user), which gives what
+ * kelp_gradient_get() does (NULL: out of memory). *ret_gradient is the caller's reference;
+ * `present` is false when no lane of it has samples.
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, those of reading samples.
+ */
+kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
+                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr,
+                            struct kelp_gradient *(*buffer)(void *user), void *user) KELP_MUST_USE;
+
+#endif
