@@ -8,7 +8,8 @@
 #include "common/json.h"
 #include "proto/wire.h"
 
-#define STATUS_PATH "/kelp.v1.Coordinator/Status"
+#define STATUS_PATH     "/kelp.v1.Coordinator/Status"
+#define CHECKPOINT_PATH "/kelp.v1.Coordinator/Checkpoint"
 
 struct kelp_client {
     char *job;
@@ -158,17 +159,21 @@ static kelp_status find_coordinator(struct kelp_client *client, uint32_t deadlin
                                  reterr);
 }
 
-static kelp_status ask(struct kelp_client *client, uint32_t deadline_ms,
+/* One call of the coordinator that etcd names. */
+static kelp_status ask(struct kelp_client *client, const char *path,
+                       const ProtobufCMessage *request, uint32_t deadline_ms,
                        struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
-    Kelp__V1__StatusRequest request = KELP__V1__STATUS_REQUEST__INIT;
     struct kelp_rpc_message *message = NULL;
 
-    kelp_status status = kelp_wire_encode(&request.base, &message, reterr);
-    if (status != KELP_OK) {
-        return status;
+    kelp_status status = client->channel ? KELP_OK : find_coordinator(client, deadline_ms, reterr);
+    if (status == KELP_OK) {
+        status = kelp_wire_encode(request, &message, reterr);
     }
-    return kelp_rpc_call(client->channel, STATUS_PATH, message, deadline_ms, ret_answer, reterr);
+    if (status == KELP_OK) {
+        status = kelp_rpc_call(client->channel, path, message, deadline_ms, ret_answer, reterr);
+    }
+    return status;
 }
 
 static kelp_status decode(struct kelp_client *client, struct kelp_rpc_message *answer,
@@ -197,21 +202,57 @@ static kelp_status decode(struct kelp_client *client, struct kelp_rpc_message *a
 kelp_status kelp_client_status(struct kelp_client *client, uint32_t deadline_ms,
                                Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {
+    Kelp__V1__StatusRequest request = KELP__V1__STATUS_REQUEST__INIT;
     struct kelp_rpc_message *answer = NULL;
-    kelp_status status = KELP_OK;
 
-    if (!client->channel) {
-        status = find_coordinator(client, deadline_ms, reterr);
-    }
-    if (status == KELP_OK) {
-        status = ask(client, deadline_ms, &answer, reterr);
-    }
+    kelp_status status = ask(client, STATUS_PATH, &request.base, deadline_ms, &answer, reterr);
     if (status == KELP_OK) {
         status = decode(client, answer, ret_reply, reterr);
         kelp_rpc_message_unref(answer);
     }
     if (status != KELP_OK) {
         forget_coordinator(client); /* another one may lead by now: ask etcd next time */
+    }
+    return status;
+}
+
+static kelp_status decode_serial(struct kelp_rpc_message *answer, uint64_t *ret_serial,
+                                 struct kelp_error *reterr)
+{
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+
+    kelp_status status = kelp_wire_decode(answer, &kelp__v1__checkpoint_reply__descriptor,
+                                          KELP_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    Kelp__V1__CheckpointReply *reply = (Kelp__V1__CheckpointReply *)(void *)fields;
+    if (reply->status != KELP_OK && kelp_status_known(reply->status)) {
+        status = kelp_fail(reterr, (kelp_status)reply->status, "%.300s", reply->error);
+    } else if (reply->status != KELP_OK || reply->serial == 0) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "the coordinator's answer makes no sense");
+    } else {
+        *ret_serial = reply->serial;
+    }
+    kelp__v1__checkpoint_reply__free_unpacked(reply, NULL);
+    return status;
+}
+
+kelp_status kelp_client_checkpoint(struct kelp_client *client, bool pause, uint32_t deadline_ms,
+                                   uint64_t *ret_serial, struct kelp_error *reterr)
+{
+    Kelp__V1__CheckpointRequest request = KELP__V1__CHECKPOINT_REQUEST__INIT;
+    struct kelp_rpc_message *answer = NULL;
+
+    request.pause = pause;
+    kelp_status status = ask(client, CHECKPOINT_PATH, &request.base, deadline_ms, &answer, reterr);
+    if (status == KELP_OK) {
+        status = decode_serial(answer, ret_serial, reterr);
+        kelp_rpc_message_unref(answer);
+    }
+    if (status != KELP_OK) {
+        forget_coordinator(client);
     }
     return status;
 }

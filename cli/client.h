@@ -50,6 +50,14 @@ kelp_status kelp_client_get(struct kelp_client *client, const char *name, uint32
 kelp_status kelp_client_status(struct kelp_client *client, uint32_t deadline_ms,
                                Kelp__V1__StatusReply **ret_reply,
                                struct kelp_error *reterr) KELP_MUST_USE;
+/*
+ * Ask the leading coordinator for a checkpoint now; with pause set, the job's state becomes
+ * "paused" once it is committed. *ret_serial (not 0) is the request's number in the status that
+ * tells its end (cli/checkpoint_request.h). Errors: as kelp_client_status(), and what the
+ * coordinator refuses it for.
+ */
+kelp_status kelp_client_checkpoint(struct kelp_client *client, bool pause, uint32_t deadline_ms,
+                                   uint64_t *ret_serial, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_client_status_free(Kelp__V1__StatusReply *reply); /* NULL is fine */
 
 #endif

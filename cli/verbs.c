@@ -10,6 +10,7 @@
 const struct kelp_verb kelp_verbs[] = {
     {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
     {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
+    {"checkpoint", "ask a running job for a checkpoint now", kelp_verb_checkpoint},
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
     {"data", "generate the built-in data set as CSV", kelp_verb_data},

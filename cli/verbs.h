@@ -20,12 +20,16 @@ extern const struct kelp_verb kelp_verbs[];
 
 int kelp_verb_train(int argc, char **argv);
 int kelp_verb_status(int argc, char **argv);
+int kelp_verb_checkpoint(int argc, char **argv);
 int kelp_verb_digest(int argc, char **argv);
 int kelp_verb_export(int argc, char **argv);
 int kelp_verb_data(int argc, char **argv);
 
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */
 int kelp_command(int argc, char **argv);
+
+/* `kelp checkpoint VERB`, each in a file of its own; ends with an empty entry. */
+extern const struct kelp_verb kelp_checkpoint_verbs[];
 
 /* "kelp: TEXT" to standard error; returns exit_status, so that failing is one line. */
 int kelp_complain(int exit_status, const char *format, ...) KELP_PRINTF(2, 3);

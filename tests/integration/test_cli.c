@@ -69,7 +69,8 @@ static void check_complaint(int exit_code, const char *expected)
 /* --help goes to standard output, fits 80 columns, names two examples, and exits with 0. */
 START_TEST(test_help)
 {
-    static const char *const verbs[] = {"train", "status", "digest", "export", "data"};
+    static const char *const verbs[] = {"train",  "status", "checkpoint",
+                                        "digest", "export", "data"};
 
     run((const char *[]){"--help", NULL});
     ck_assert_int_eq(command.exit_code, 0);
@@ -135,6 +136,9 @@ START_TEST(test_usage_mistakes)
         {{"status", "nowhere", NULL}, "nowhere"},
         {{"status", "-o", "xml", NULL}, "json"},
         {{"status", "--timeout", "5", NULL}, "5"},
+        {{"checkpoint", NULL}, "runs/latest"},
+        {{"checkpoint", "nowhere", NULL}, "nowhere"},
+        {{"checkpoint", "--etcd", "http://127.0.0.1:1", NULL}, "name of a job"},
         {{"digest", NULL}, "runs/latest"},
         {{"digest", "missing.safetensors", NULL}, "missing.safetensors"},
         {{"digest", "job.yaml", NULL}, "job.yaml"},

@@ -1,0 +1,183 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/checkpoint_request.h"
+#include "cli/run_client.h"
+#include "cli/run_dir.h"
+#include "cli/verbs.h"
+#include "common/options.h"
+
+#define POLL_US 50000 /* between questions */
+
+enum { OUTPUT_TEXT, OUTPUT_JSON };
+
+static const char *const outputs[] = {"text", "json", NULL};
+
+const struct kelp_verb kelp_checkpoint_verbs[] = {
+    {NULL, NULL, NULL},
+};
+
+static const struct kelp_option options[] = {
+    {.name = "output",
+     .letter = 'o',
+     .type = KELP_OPTION_CHOICE,
+     .choices = outputs,
+     .default_text = "text",
+     .help = "a line for people, or one JSON object"},
+    {.name = "timeout",
+     .type = KELP_OPTION_DURATION,
+     .min = 100,
+     .max = 86400000,
+     .default_text = "60s",
+     .help = "how long the checkpoint is waited for"},
+    {.name = "etcd",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "URL",
+     .help = "find the job through this etcd: what is named then is a job, not a run's folder"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp checkpoint",
+    .summary = "asks a running job for a checkpoint now and waits until it is committed",
+    .positional = "[RUN|JOB]",
+    .positional_max = 1,
+    .examples = "  kelp checkpoint\n"
+                "  kelp checkpoint runs/etth1-dlinear-20260131-120000 --timeout 10s\n"
+                "  kelp checkpoint --etcd http://10.0.0.1:2379 etth1-dlinear\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, uint32_t output)
+{
+    if (output == OUTPUT_JSON) {
+        (void)printf("{\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"generation\":%" PRIu64 "}\n",
+                     checkpoint->version, checkpoint->step, checkpoint->generation);
+    } else {
+        (void)printf("checkpoint at step %" PRIu64 ": version %" PRIu64 ", generation %" PRIu64
+                     "\n",
+                     checkpoint->step, checkpoint->version, checkpoint->generation);
+    }
+    return KELP_EXIT_OK;
+}
+
+/* One question; true when it settles the matter, *ret_exit_status then says how. */
+static bool settle(struct kelp_client *client, struct kelp_request *request, uint32_t left_ms,
+                   uint32_t output, int *ret_exit_status, struct kelp_error *error)
+{
+    Kelp__V1__StatusReply *reply = NULL;
+    uint64_t serial = 0;
+    bool settled = true;
+
+    error->status = kelp_client_status(client, left_ms, &reply, error);
+    if (error->status != KELP_OK) {
+        return false;
+    }
+    enum kelp_request_news news = kelp_request_take(request, reply);
+    if (news == KELP_REQUEST_DONE) {
+        *ret_exit_status = print_commit(reply->checkpoint, output);
+    } else if (news == KELP_REQUEST_REFUSED) {
+        *ret_exit_status =
+            kelp_complain(KELP_EXIT_FAILED, "no checkpoint: %s", reply->checkpoint->error);
+    } else if (strcmp(reply->state, "failed") == 0) {
+        *ret_exit_status = kelp_complain(KELP_EXIT_JOB_FAILED, "job '%s' has failed: %s",
+                                         reply->job, reply->reason);
+    } else {
+        settled = false;
+    }
+    kelp_client_status_free(reply);
+    if (news == KELP_REQUEST_ASK && !settled) {
+        error->status = kelp_client_checkpoint(client, false, left_ms, &serial, error);
+        if (error->status == KELP_OK) {
+            kelp_request_made(request, serial);
+        }
+    }
+    return settled;
+}
+
+/* The coordinator may be between two lives: asked until the deadline. */
+static int request(struct kelp_client *client, uint32_t timeout_ms, uint32_t output)
+{
+    struct kelp_request pending = {.serial = 0};
+    struct kelp_error error = {.status = KELP_OK};
+    uint64_t end_ms = now_ms() + timeout_ms;
+    int exit_status = KELP_EXIT_OK;
+
+    for (;;) {
+        uint64_t now = now_ms();
+        if (now >= end_ms) {
+            return kelp_complain(KELP_EXIT_UNREACHABLE, "no checkpoint of job '%s' in time: %s",
+                                 kelp_client_job(client),
+                                 error.status == KELP_OK ? "it is being written" : error.text);
+        }
+        if (settle(client, &pending, (uint32_t)(end_ms - now), output, &exit_status, &error)) {
+            return exit_status;
+        }
+        if (error.status == KELP_ERR_MISMATCH || error.status == KELP_ERR_UNSUPPORTED) {
+            return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+        }
+        (void)usleep(POLL_US);
+    }
+}
+
+static kelp_status open_client(const char *typed, const char *etcd, struct kelp_client **ret_client,
+                               struct kelp_error *reterr)
+{
+    char run_path[KELP_RUN_PATH_MAX + 1];
+
+    if (etcd) {
+        return typed ? kelp_client_open(etcd, typed, ret_client, reterr)
+                     : kelp_fail(reterr, KELP_ERR_INVALID, "--etcd needs the name of a job");
+    }
+    kelp_status status = kelp_run_choose(typed, run_path, reterr);
+    if (status == KELP_OK && !kelp_run_dir_running(run_path)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "run '%s' does not run; go on with it by kelp train --resume --run %s",
+                         run_path, run_path);
+    }
+    return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
+}
+
+static int ask_for_one(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_client *client = NULL;
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    if (open_client(typed, kelp_options_text(given, "etcd"), &client, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    } else {
+        exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),
+                              kelp_options_choice(given, "output"));
+    }
+    kelp_client_close(client);
+    kelp_options_destroy(given);
+    return exit_status;
+}
+
+int kelp_verb_checkpoint(int argc, char **argv)
+{
+    for (const struct kelp_verb *verb = kelp_checkpoint_verbs; argc > 1 && verb->name; verb++) {
+        if (strcmp(verb->name, argv[1]) == 0) {
+            return verb->run(argc - 1, argv + 1);
+        }
+    }
+    return ask_for_one(argc, argv);
+}
