@@ -41,7 +41,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint",
-    .summary = "asks a running job for a checkpoint now and waits until it is committed",
+    .summary = "asks a running job for a checkpoint now and waits for it",
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp checkpoint\n"
