@@ -1,0 +1,152 @@
+#include "cli/replay.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/gradients.h"
+#include "worker/lanes.h"
+
+struct kelp_replay {
+    const struct kelp_job *job;
+    struct kelp_lanes *lanes;
+    const struct kelp_plan *plan; /* of lanes */
+    struct kelp_gradient_pool *pool;
+    struct kelp_model_state state;
+    float *weights_next; /* owned; changes places with state.weights at each training step */
+};
+
+kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **ret_replay,
+                               struct kelp_error *reterr)
+{
+    struct kelp_replay *replay = calloc(1, sizeof(*replay));
+
+    if (!replay) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    replay->job = job;
+    kelp_status status = kelp_lanes_create(job, &replay->lanes, reterr);
+    if (status == KELP_OK) {
+        replay->plan = kelp_lanes_plan(replay->lanes);
+        replay->pool = kelp_gradient_pool_create(replay->plan->flat_count);
+        replay->weights_next = kelp_model_state_vector(replay->plan);
+        if (!replay->pool || !replay->weights_next) {
+            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                               "no memory for a model of %" PRIu64 " elements",
+                               replay->plan->flat_count);
+        }
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_state_init(&replay->state, job, replay->plan, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_state_begin(&replay->state, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_replay_destroy(replay);
+        return status;
+    }
+    *ret_replay = replay;
+    return KELP_OK;
+}
+
+void kelp_replay_destroy(struct kelp_replay *replay)
+{
+    if (!replay) {
+        return;
+    }
+    kelp_model_state_fini(&replay->state);
+    free(replay->weights_next);
+    kelp_gradient_pool_destroy(replay->pool);
+    kelp_lanes_destroy(replay->lanes);
+    free(replay);
+}
+
+const struct kelp_plan *kelp_replay_plan(const struct kelp_replay *replay)
+{
+    return replay->plan;
+}
+
+struct kelp_model_state *kelp_replay_state(struct kelp_replay *replay)
+{
+    return &replay->state;
+}
+
+void kelp_replay_digest(const struct kelp_replay *replay, char ret_hex[KELP_DIGEST_HEX_BYTES])
+{
+    kelp_plan_digest(replay->plan, replay->state.weights, ret_hex);
+}
+
+/* ---- one entry ---------------------------------------------------------------------------------
+ */
+
+static struct kelp_gradient *gradient_buffer(void *user)
+{
+    return kelp_gradient_get(user);
+}
+
+/* As the shards do with each of their slices: the update is element by element. */
+static kelp_status apply(struct kelp_replay *replay, const struct kelp_control_word *word,
+                         const struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    struct kelp_model_state *state = &replay->state;
+    struct kelp_optimizer_step step;
+    struct kelp_optimizer_buffers buffers = {.weights = state->weights,
+                                             .gradient = gradient->values,
+                                             .weights_next = replay->weights_next};
+
+    assert(gradient->present); /* a training step has samples */
+    memcpy(buffers.slots, state->slots, sizeof(buffers.slots));
+    kelp_optimizer_prepare(&step, replay->job, word->lr, word->step + 1);
+    if (!kelp_optimizer_apply(&step, &buffers, replay->plan->flat_count)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the gradient of step %" PRIu64 " is not finite",
+                         word->step);
+    }
+    replay->weights_next = state->weights;
+    state->weights = buffers.weights_next;
+    return KELP_OK;
+}
+
+kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *ret_record,
+                              struct kelp_error *reterr)
+{
+    struct kelp_model_state *state = &replay->state;
+    struct kelp_gradient *gradient = NULL;
+    struct kelp_control_word word;
+    char digest[KELP_DIGEST_HEX_BYTES] = "";
+
+    assert(state->control.kind != KELP_STEP_DONE);
+    kelp_control_word(&state->control, replay->job, replay->plan, &word);
+    if (word.digest_due) {
+        kelp_replay_digest(replay, digest);
+    }
+    kelp_status status = kelp_lanes_begin(replay->lanes, &word, state->weights, reterr);
+    if (status == KELP_OK) {
+        status = kelp_lanes_node(replay->lanes, 0, replay->job->cluster.lanes, &gradient, reterr,
+                                 gradient_buffer, replay->pool);
+    }
+    if (status == KELP_OK && word.kind == KELP_STEP_TRAIN) {
+        status = apply(replay, &word, gradient, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_control_apply(&state->control, replay->job, replay->plan, gradient->sums, digest,
+                           ret_record);
+    }
+    kelp_gradient_unref(gradient);
+    return status;
+}
+
+kelp_status kelp_replay_to_step(struct kelp_replay *replay, uint64_t step,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_control_state *control = &replay->state.control;
+    struct kelp_record record;
+    kelp_status status = KELP_OK;
+
+    while (status == KELP_OK && control->kind != KELP_STEP_DONE &&
+           (control->step < step || control->kind != KELP_STEP_TRAIN)) {
+        status = kelp_replay_entry(replay, &record, reterr);
+    }
+    return status;
+}
