@@ -27,6 +27,7 @@ struct kelp_coordinator_options {
     const char *id;
     const char *run_folder;
     const char *listen; /* host:port */
+    bool force;         /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
 };
 

@@ -23,6 +23,9 @@ static const struct kelp_option options_table[] = {
      .placeholder = "DIR",
      .required = true,
      .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
+    {.name = "force",
+     .type = KELP_OPTION_FLAG,
+     .help = "go on from checkpoints of a job that differs in keys which shape the result"},
     {.name = "listen",
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
@@ -51,6 +54,7 @@ static kelp_status set_up(const struct kelp_options *given,
         .id = kelp_options_text(given, "id"),
         .run_folder = kelp_options_text(given, "run"),
         .listen = kelp_options_text(given, "listen"),
+        .force = kelp_options_flag(given, "force"),
     };
     if (stat(options.run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options.run_folder);
