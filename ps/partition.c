@@ -7,8 +7,8 @@
 #include "ps/limits.h"
 #include "ps/reduction.h"
 
-/* Actions of one event besides those of the tree and the answers: release, refuse, apply, record.
- */
+/* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
+ * snapshot. */
 #define ACTIONS_BESIDES 8
 
 struct waiting_pull {
@@ -43,6 +43,8 @@ struct kelp_partition {
 
     struct kelp_reduction *reduction;
     uint64_t apply_serial; /* counts applies; the token of the one under way */
+
+    struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
 
     struct waiting_pull *waiting; /* in order of arrival */
     size_t waiting_count;
@@ -187,6 +189,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     partition->has_older = false;
     partition->has_word = false;
     partition->digest[0] = '\0';
+    partition->snapshot.serial = 0;
     if (holds_control(partition)) {
         if (start->control) {
             partition->control = *start->control;
@@ -289,6 +292,7 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
     kelp_reduction_clear(partition->reduction, actions);
     move_to(partition, KELP_PARTITION_ABSENT);
     partition->generation = 0;
+    partition->snapshot.serial = 0;
     return KELP_OK;
 }
 
@@ -345,6 +349,57 @@ static kelp_status learn_word(struct kelp_partition *partition,
     partition->has_word = true;
     partition->word = *word;
     partition->version = word->version;
+    return KELP_OK;
+}
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+static void add_snapshot(const struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_SNAPSHOT);
+
+    action->snapshot.serial = partition->snapshot.serial;
+    action->snapshot.step = partition->step;
+    action->snapshot.version = partition->version;
+    action->snapshot.has_control = holds_control(partition);
+    if (holds_control(partition)) {
+        action->snapshot.control = partition->control;
+        action->snapshot.word = partition->word;
+    }
+}
+
+/* An order that waits may be due, or too late: after each training step, before anything of the
+ * next one, and when the order comes. */
+static void settle_snapshot(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    bool applying = partition->phase == KELP_PARTITION_APPLYING;
+
+    if (partition->snapshot.serial == 0 || partition->snapshot.step > partition->step) {
+        return;
+    }
+    if (partition->snapshot.step == partition->step && !applying) {
+        add_snapshot(partition, actions);
+    } else {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_PAST);
+        action->past.serial = partition->snapshot.serial;
+        action->past.step = partition->step + (applying ? 1 : 0);
+    }
+    partition->snapshot.serial = 0;
+}
+
+kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
+                                    const struct kelp_snapshot_order *order,
+                                    struct kelp_actions *actions)
+{
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase == KELP_PARTITION_ABSENT || order->generation != partition->generation) {
+        return KELP_OK;
+    }
+    partition->snapshot = *order;
+    settle_snapshot(partition, actions);
     return KELP_OK;
 }
 
@@ -493,6 +548,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         assert(partition->control.step == partition->step);
     }
     begin_step(partition);
+    settle_snapshot(partition, actions);
     answer_waiting(partition, actions);
 }
 

@@ -76,6 +76,14 @@ struct kelp_partition_start {
     const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
 };
 
+/* A snapshot: the state that the partition has when `step` training steps are complete and the next
+ * one is not applied. */
+struct kelp_snapshot_order {
+    uint64_t serial; /* names the order in what comes of it; 0: none, a waiting one is given up */
+    uint64_t generation;
+    uint64_t step;
+};
+
 /* ---- actions -----------------------------------------------------------------------------------
  */
 
@@ -86,6 +94,8 @@ enum kelp_action_kind {
     KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
     KELP_ACTION_RELEASE, /* nobody needs the handle any more */
     KELP_ACTION_RECORD,  /* partition 0 completed an entry */
+    KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
+    KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -125,6 +135,18 @@ struct kelp_action {
         struct kelp_refusal refuse;
         uint64_t release;
         struct kelp_record record;
+        struct {
+            uint64_t serial;
+            uint64_t step;
+            uint64_t version; /* partitions other than 0: the newest that they have heard of */
+            bool has_control; /* partition 0: control, and the word that follows from it */
+            struct kelp_control_state control;
+            struct kelp_control_word word;
+        } snapshot;
+        struct {
+            uint64_t serial;
+            uint64_t step; /* where the partition stands, or goes by the apply under way */
+        } past;
     };
 };
 
@@ -197,6 +219,17 @@ kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t tok
  */
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
                                    struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Ask for a snapshot: SNAPSHOT at once when the partition stands at order->step (also in the middle
+ * of evaluations and when the job is done), or when it gets there; PAST when it is further, or
+ * applies the step after it already. A later order takes the place of one that waits. Ignored: an
+ * order of another generation than the partition's (ps/snapshot.h fences them), and any while it
+ * is ABSENT. Unloading forgets an order without a word.
+ */
+kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
+                                    const struct kelp_snapshot_order *order,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
 
 /* The requester is gone: forget its waiting pulls. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);

@@ -351,6 +351,10 @@ static void run_actions(const struct scene *scene)
         case KELP_ACTION_RECORD:
             do_record(scene, &action);
             break;
+        case KELP_ACTION_SNAPSHOT:
+        case KELP_ACTION_PAST:
+            assert(false && "nobody orders snapshots here");
+            break;
         }
         if (status != KELP_OK) {
             report_failure(scene, status, "no memory to add up or apply gradients");

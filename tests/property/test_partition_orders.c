@@ -52,6 +52,10 @@ struct world {
     uint64_t records;
     uint64_t steps[PARTITIONS];
     struct expectation expected[PARTITIONS][REQUESTERS];
+    struct kelp_snapshot_order orders[PARTITIONS]; /* that wait */
+    uint64_t serial;
+    uint64_t snapshots;
+    uint64_t pasts;
 };
 
 static struct world world;
@@ -182,6 +186,26 @@ static void check_record(const struct kelp_record *record)
     world.history[world.history_count++] = record->word;
 }
 
+/* Exactly at the boundary: `step` training steps are complete, the next is not applied. */
+static void check_snapshot(uint32_t partition, const struct kelp_action *action)
+{
+    struct kelp_snapshot_order *order = &world.orders[partition];
+
+    must(order->serial == action->snapshot.serial);
+    must(order->step == action->snapshot.step);
+    must(action->snapshot.step == view(partition).step);
+    must(view(partition).phase != KELP_PARTITION_APPLYING);
+    must(action->snapshot.has_control == (partition == 0));
+    if (partition == 0) {
+        must(action->snapshot.control.step == order->step);
+        must(action->snapshot.control.version == action->snapshot.version);
+        must(action->snapshot.word.version == action->snapshot.version);
+        must(action->snapshot.version == world.records);
+    }
+    order->serial = 0;
+    world.snapshots++;
+}
+
 static void take_actions(uint32_t partition)
 {
     for (size_t i = 0; i < world.actions.count; i++) {
@@ -209,12 +233,24 @@ static void take_actions(uint32_t partition)
             must(partition == 0);
             check_record(&action->record);
             break;
+        case KELP_ACTION_SNAPSHOT:
+            check_snapshot(partition, action);
+            break;
+        case KELP_ACTION_PAST:
+            must(world.orders[partition].serial == action->past.serial);
+            must(world.orders[partition].step < action->past.step);
+            world.orders[partition].serial = 0;
+            world.pasts++;
+            break;
         }
     }
     world.actions.count = 0;
     uint64_t step = view(partition).step;
     must(step == world.steps[partition] || step == world.steps[partition] + 1);
     world.steps[partition] = step;
+    /* An order waits for a step to come, never for one that is there. */
+    const struct kelp_snapshot_order *order = &world.orders[partition];
+    must(order->serial == 0 || order->step > step);
 }
 
 static void finish_work(size_t which)
@@ -324,6 +360,22 @@ static void random_drop(void)
     }
 }
 
+/* Around the step that the partition is at: behind it, there, or ahead. */
+static void random_snapshot(void)
+{
+    uint32_t partition = (uint32_t)pick(PARTITIONS);
+    uint64_t step = view(partition).step + pick(4);
+    struct kelp_snapshot_order order = {
+        .serial = ++world.serial, .generation = GENERATION, .step = step > 0 ? step - 1 : 0};
+
+    if (pick(8) == 0) {
+        order.serial = 0; /* give up */
+    }
+    world.orders[partition] = order;
+    must(kelp_partition_snapshot(world.partitions[partition], &order, &world.actions) == KELP_OK);
+    take_actions(partition);
+}
+
 /* ---- runs --------------------------------------------------------------------------------------
  */
 
@@ -400,13 +452,15 @@ static void run_seed(uint64_t seed)
 
     open_world(seed);
     for (; rounds < ROUNDS_MAX && !done(); rounds++) {
-        uint64_t what = pick(20);
+        uint64_t what = pick(21);
         if (what < 12) {
             random_push();
         } else if (what < 15) {
             random_pull();
         } else if (what < 16) {
             random_drop();
+        } else if (what < 17) {
+            random_snapshot();
         } else if (world.work_count > 0) {
             finish_work(pick(world.work_count));
         }

@@ -32,6 +32,10 @@ struct bench {
     size_t refusal_count;
     struct kelp_record record; /* the latest */
     size_t record_count;
+    struct kelp_action snapshot; /* the latest */
+    size_t snapshot_count;
+    struct kelp_action past; /* the latest */
+    size_t past_count;
 };
 
 static struct bench bench;
@@ -63,6 +67,13 @@ static size_t live_handles(void)
     return live;
 }
 
+static struct kelp_partition_view view(void)
+{
+    struct kelp_partition_view result;
+    kelp_partition_view(bench.partition, &result);
+    return result;
+}
+
 /* Sort what the partition asked for into the bench. */
 static void take_actions(void)
 {
@@ -89,6 +100,15 @@ static void take_actions(void)
         case KELP_ACTION_RECORD:
             bench.record = action->record;
             bench.record_count++;
+            break;
+        case KELP_ACTION_SNAPSHOT:
+            ck_assert_uint_eq(action->snapshot.step, view().step);
+            bench.snapshot = *action;
+            bench.snapshot_count++;
+            break;
+        case KELP_ACTION_PAST:
+            bench.past = *action;
+            bench.past_count++;
             break;
         }
     }
@@ -124,13 +144,6 @@ static void finish_apply(bool finite)
         kelp_partition_applied(bench.partition, bench.apply.apply.token, finite, &bench.actions),
         KELP_OK);
     take_actions();
-}
-
-static struct kelp_partition_view view(void)
-{
-    struct kelp_partition_view result;
-    kelp_partition_view(bench.partition, &result);
-    return result;
 }
 
 static void open_bench(uint32_t index)
@@ -767,6 +780,140 @@ START_TEST(hollow_partition_steps)
 }
 END_TEST
 
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+static void order_snapshot(uint64_t serial, uint64_t step)
+{
+    struct kelp_snapshot_order order = {.serial = serial, .generation = 3, .step = step};
+
+    ck_assert_int_eq(kelp_partition_snapshot(bench.partition, &order, &bench.actions), KELP_OK);
+    take_actions();
+}
+
+/* At once where it stands; when it gets there, before anything of the next step is applied; PAST
+ * behind it. Each order ends once. */
+START_TEST(snapshot_at_its_step)
+{
+    order_snapshot(5, 0);
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert_uint_eq(bench.snapshot.snapshot.serial, 5);
+    ck_assert(!bench.snapshot.snapshot.has_control);
+    order_snapshot(6, 2);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 2);
+    ck_assert_uint_eq(bench.snapshot.snapshot.serial, 6);
+    ck_assert_uint_eq(bench.snapshot.snapshot.step, 2);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 2);
+    order_snapshot(7, 2);
+    ck_assert_uint_eq(bench.past_count, 1);
+    ck_assert_uint_eq(bench.past.past.serial, 7);
+    ck_assert_uint_eq(bench.past.past.step, 3);
+    train_step();
+    ck_assert_uint_eq(bench.past_count, 1);
+}
+END_TEST
+
+/* While a step is applied its weights are half old, half new: too late for them, in time for the
+ * next ones. */
+START_TEST(snapshot_while_applying)
+{
+    push(0, 4, "r");
+    order_snapshot(1, 0);
+    ck_assert_uint_eq(bench.snapshot_count, 0);
+    ck_assert_uint_eq(bench.past_count, 1);
+    ck_assert_uint_eq(bench.past.past.step, 1);
+    order_snapshot(2, 1);
+    ck_assert_uint_eq(bench.snapshot_count, 0);
+    finish_apply(true);
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert_uint_eq(bench.snapshot.snapshot.step, 1);
+}
+END_TEST
+
+/* A later order takes the place of one that waits, serial 0 too; other generations are ignored. */
+START_TEST(snapshot_orders_replace_each_other)
+{
+    struct kelp_snapshot_order older = {.serial = 9, .generation = 2, .step = 1};
+
+    order_snapshot(1, 1);
+    order_snapshot(2, 2);
+    ck_assert_int_eq(kelp_partition_snapshot(bench.partition, &older, &bench.actions), KELP_OK);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 0);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert_uint_eq(bench.snapshot.snapshot.serial, 2);
+    order_snapshot(3, 3);
+    order_snapshot(0, 0);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert_uint_eq(bench.past_count, 0);
+}
+END_TEST
+
+/* Unloading forgets an order: the next generation knows nothing of it. */
+START_TEST(snapshot_ends_with_the_generation)
+{
+    struct kelp_partition_start start = {.generation = 3, .map_epoch = 7};
+
+    order_snapshot(1, 1);
+    ck_assert_int_eq(
+        kelp_partition_unload(bench.partition, KELP_ERR_OLD_GENERATION, &bench.actions), KELP_OK);
+    order_snapshot(2, 1); /* ABSENT */
+    take_actions();
+    kelp_partition_load(bench.partition, &start);
+    train_step();
+    ck_assert_uint_eq(bench.snapshot_count, 0);
+    ck_assert_uint_eq(bench.past_count, 0);
+}
+END_TEST
+
+/* A gradient that is not finite was not applied: the state before it is whole, and can be saved. */
+START_TEST(snapshot_of_a_failed_partition)
+{
+    push(0, 4, "r");
+    finish_apply(false);
+    order_snapshot(1, 0);
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    order_snapshot(2, 1);
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert_uint_eq(bench.past_count, 0);
+}
+END_TEST
+
+/* Partition 0 hands out its control state: between evaluations, and when the job is done. */
+START_TEST(snapshot_has_the_control_state)
+{
+    order_snapshot(1, 2);
+    train_step();
+    push(0, 4, "r");
+    finish_apply(true);
+    ck_assert_uint_eq(bench.snapshot_count, 1);
+    ck_assert(bench.snapshot.snapshot.has_control);
+    ck_assert_uint_eq(bench.snapshot.snapshot.version, 2);
+    ck_assert_int_eq((int)bench.snapshot.snapshot.control.kind, KELP_STEP_EVALUATE_VAL);
+    push(0, 4, NULL);
+    order_snapshot(2, 2);
+    ck_assert_uint_eq(bench.snapshot.snapshot.version, 3);
+    ck_assert_int_eq((int)bench.snapshot.snapshot.control.kind, KELP_STEP_EVALUATE_TEST);
+    ck_assert_uint_eq(bench.snapshot.snapshot.word.version, 3);
+    while (view().word.kind != KELP_STEP_DONE) {
+        bool training = view().word.kind == KELP_STEP_TRAIN;
+        push(0, 4, training ? "r" : NULL);
+        if (training) {
+            finish_apply(true);
+        }
+    }
+    order_snapshot(3, 4);
+    ck_assert_uint_eq(bench.snapshot_count, 3);
+    ck_assert_int_eq((int)bench.snapshot.snapshot.control.kind, KELP_STEP_DONE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("partition");
@@ -793,6 +940,11 @@ int main(void)
     tcase_add_test(other, absent_is_busy);
     tcase_add_test(other, not_finite_stops);
     tcase_add_test(other, late_apply_is_ignored);
+    tcase_add_test(other, snapshot_at_its_step);
+    tcase_add_test(other, snapshot_while_applying);
+    tcase_add_test(other, snapshot_orders_replace_each_other);
+    tcase_add_test(other, snapshot_ends_with_the_generation);
+    tcase_add_test(other, snapshot_of_a_failed_partition);
     suite_add_tcase(suite, other);
 
     tcase_add_checked_fixture(hollow, open_hollow, close_bench);
@@ -805,6 +957,7 @@ int main(void)
     tcase_add_test(control, older_weights_have_their_word);
     tcase_add_test(control, sums_go_along_the_tree);
     tcase_add_test(control, control_content_is_checked);
+    tcase_add_test(control, snapshot_has_the_control_state);
     suite_add_tcase(suite, control);
 
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,252 @@
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/snapshot.h"
+
+#define DIGEST "00112233445566778899aabbccddeeff"
+
+static const uint32_t hosted[] = {0, 3, 5};
+static struct kelp_snapshot *snapshot;
+static struct kelp_snapshot_actions actions;
+
+static void open_snapshot(void)
+{
+    actions.count = 0;
+    ck_assert_int_eq(kelp_snapshot_create(&snapshot, NULL), KELP_OK);
+    kelp_snapshot_generation(snapshot, 4, hosted, 3, &actions);
+    ck_assert_uint_eq(actions.count, 0);
+}
+
+static void close_snapshot(void)
+{
+    kelp_snapshot_destroy(snapshot);
+}
+
+static struct kelp_snapshot_view view(void)
+{
+    struct kelp_snapshot_view result;
+    kelp_snapshot_view(snapshot, &result);
+    return result;
+}
+
+static kelp_status order(uint64_t serial, uint64_t generation, uint64_t step)
+{
+    struct kelp_snapshot_order wanted = {.serial = serial, .generation = generation, .step = step};
+    return kelp_snapshot_order(snapshot, &wanted, &actions);
+}
+
+/* Exactly these actions are asked for, as letters: Discard, Order, Write, Sync, Report. */
+static void expect(const char *letters)
+{
+    char text[KELP_SNAPSHOT_ACTIONS_MAX + 1] = "";
+
+    for (uint32_t i = 0; i < actions.count; i++) {
+        text[i] = "DOWSR"[actions.items[i].kind];
+    }
+    ck_assert_str_eq(text, letters);
+    actions.count = 0;
+}
+
+static uint64_t begin(uint64_t serial, uint64_t step)
+{
+    ck_assert_int_eq(order(serial, 4, step), KELP_OK);
+    uint64_t ticket = actions.items[actions.count - 1].ticket;
+    ck_assert_uint_eq(actions.items[actions.count - 1].order.serial, ticket);
+    return ticket;
+}
+
+static void take(uint64_t ticket, uint32_t partition)
+{
+    struct kelp_control_word word = {.version = 12, .step = 10, .kind = KELP_STEP_TRAIN};
+    ck_assert(
+        kelp_snapshot_taken(snapshot, ticket, partition, partition == 0 ? &word : NULL, &actions));
+}
+
+static void write_part(uint64_t ticket, uint32_t partition)
+{
+    kelp_snapshot_written(snapshot, ticket, partition, DIGEST, 100 + partition, &actions);
+}
+
+/* Writes go one at a time in ascending order, whatever the order in which partitions get there;
+ * nothing is durable before the disk said so. */
+START_TEST(durable_only_after_the_sync)
+{
+    uint64_t ticket = begin(77, 10);
+
+    expect("RO");
+    take(ticket, 3);
+    expect(""); /* 0 first */
+    take(ticket, 0);
+    expect("W");
+    take(ticket, 5);
+    expect("");
+    write_part(ticket, 0);
+    ck_assert_uint_eq(actions.items[0].partition, 3);
+    expect("W");
+    write_part(ticket, 3);
+    ck_assert_uint_eq(actions.items[0].partition, 5);
+    expect("W");
+    write_part(ticket, 5);
+    expect("S");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
+    ck_assert_uint_eq(view().part_count, 0);
+    kelp_snapshot_synced(snapshot, ticket, &actions);
+    expect("R");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
+    ck_assert_uint_eq(view().part_count, 3);
+    ck_assert_uint_eq(view().parts[1].partition, 3);
+    ck_assert_uint_eq(view().parts[1].bytes, 103);
+    ck_assert_str_eq(view().parts[2].digest, DIGEST);
+    ck_assert(view().has_word);
+    ck_assert_uint_eq(view().word.version, 12);
+    ck_assert_uint_eq(view().order.serial, 77);
+}
+END_TEST
+
+/* A word of an order that was replaced changes nothing, even of one with the same serial. */
+START_TEST(late_events_do_nothing)
+{
+    uint64_t first = begin(1, 10);
+
+    take(first, 0);
+    actions.count = 0;
+    uint64_t second = begin(1, 11); /* another leader counts from 1, too */
+    expect("DRO");
+    ck_assert_uint_ne(first, second);
+    write_part(first, 0);
+    kelp_snapshot_synced(snapshot, first, &actions);
+    kelp_snapshot_failed(snapshot, first, KELP_ERR_IO, "late", &actions);
+    kelp_snapshot_past(snapshot, first, 20, &actions);
+    ck_assert(!kelp_snapshot_taken(snapshot, first, 3, NULL, &actions));
+    expect("");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
+    take(second, 0);
+    expect("W");
+    ck_assert(!kelp_snapshot_taken(snapshot, second, 0, NULL, &actions)); /* once */
+    ck_assert(!kelp_snapshot_taken(snapshot, second, 4, NULL, &actions)); /* not ours */
+    expect("");
+}
+END_TEST
+
+/* The same order again changes nothing, in any state. */
+START_TEST(repeated_orders)
+{
+    uint64_t ticket = begin(1, 10);
+
+    actions.count = 0;
+    ck_assert_int_eq(order(1, 4, 10), KELP_OK);
+    expect("");
+    kelp_snapshot_failed(snapshot, ticket, KELP_ERR_NO_SPACE, "disk full", &actions);
+    expect("DR");
+    ck_assert_int_eq(order(1, 4, 10), KELP_OK);
+    expect("");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_FAILED);
+    ck_assert_int_eq(view().status, KELP_ERR_NO_SPACE);
+    ck_assert_str_eq(view().error, "disk full");
+    (void)begin(2, 10);
+    expect("RO");
+    ck_assert_str_eq(view().error, "");
+}
+END_TEST
+
+/* One partition that went past ends it; the furthest one counts. */
+START_TEST(past)
+{
+    uint64_t ticket = begin(1, 10);
+
+    take(ticket, 0);
+    actions.count = 0;
+    kelp_snapshot_past(snapshot, ticket, 11, &actions);
+    expect("DR");
+    kelp_snapshot_past(snapshot, ticket, 12, &actions);
+    kelp_snapshot_past(snapshot, ticket, 11, &actions);
+    expect("");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_PAST);
+    ck_assert_uint_eq(view().step, 12);
+    ck_assert(!kelp_snapshot_taken(snapshot, ticket, 3, NULL, &actions));
+    (void)begin(2, 14);
+    expect("RO");
+}
+END_TEST
+
+/* What is under way ends with its generation, what is durable stays. */
+START_TEST(generations)
+{
+    static const uint32_t others[] = {1};
+    uint64_t ticket;
+
+    ck_assert_int_eq(order(1, 3, 10), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_NONE);
+    ck_assert_int_eq(order(1, 5, 10), KELP_OK);
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_FAILED);
+    ck_assert_int_eq(view().status, KELP_ERR_BUSY);
+    actions.count = 0;
+    (void)begin(2, 10);
+    actions.count = 0;
+    kelp_snapshot_generation(snapshot, 5, others, 1, &actions);
+    expect("DR");
+    ck_assert_int_eq(view().status, KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(order(3, 5, 10), KELP_OK);
+    ticket = actions.items[actions.count - 1].ticket;
+    expect("RO");
+    take(ticket, 1);
+    write_part(ticket, 1);
+    kelp_snapshot_synced(snapshot, ticket, &actions);
+    actions.count = 0;
+    kelp_snapshot_generation(snapshot, 6, hosted, 3, &actions);
+    expect("");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
+    ck_assert_uint_eq(view().part_count, 1);
+    ck_assert(!view().has_word);
+}
+END_TEST
+
+/* Serial 0 gives up what is under way, and only that. */
+START_TEST(giving_up)
+{
+    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    expect("");
+    (void)begin(1, 10);
+    actions.count = 0;
+    ck_assert_int_eq(order(0, 3, 0), KELP_ERR_OLD_GENERATION);
+    expect("");
+    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    expect("DR");
+    ck_assert_int_eq(view().status, KELP_ERR_CLOSED);
+    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    expect("");
+}
+END_TEST
+
+/* A shard that hosts nothing has nothing to lose. */
+START_TEST(nothing_hosted)
+{
+    kelp_snapshot_generation(snapshot, 5, NULL, 0, &actions);
+    ck_assert_int_eq(order(1, 5, 10), KELP_OK);
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
+    ck_assert_uint_eq(view().part_count, 0);
+    expect("ROR");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("snapshot");
+    TCase *tests = tcase_create("snapshot");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_add_checked_fixture(tests, open_snapshot, close_snapshot);
+    tcase_add_test(tests, durable_only_after_the_sync);
+    tcase_add_test(tests, late_events_do_nothing);
+    tcase_add_test(tests, repeated_orders);
+    tcase_add_test(tests, past);
+    tcase_add_test(tests, generations);
+    tcase_add_test(tests, giving_up);
+    tcase_add_test(tests, nothing_hosted);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
