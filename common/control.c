@@ -70,6 +70,13 @@ static void settle(struct kelp_control_state *state, const struct kelp_job *job,
     }
 }
 
+void kelp__control_end_epoch(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan)
+{
+    end_epoch(state, job);
+    settle(state, job, plan);
+}
+
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
 {

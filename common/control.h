@@ -96,14 +96,19 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
 #define KELP_CONTROL_BYTES 256
 void kelp_control_pack(const struct kelp_control_state *state, unsigned char *ret_bytes);
 /*
- * Checked against the job: counters within the schedule, kind as it follows from them, numbers
- * finite where they must be. A job with more epochs than the one that made the state goes on: a
- * state behind the old job's last epoch becomes the same entry of the longer job. Errors:
- * KELP_ERR_CORRUPT, KELP_ERR_UNSUPPORTED (another layout).
+ * Checked against the job: the kind is one that the counters allow, and versions and steps are
+ * those that this job has there. A job with more epochs than the one that made the state goes on:
+ * what stood at FINISH or DONE becomes the first entry of the next epoch, with the version that an
+ * undisturbed run of the longer job gives it. Errors: KELP_ERR_CORRUPT (no state of any job),
+ * KELP_ERR_MISMATCH (of a job with another schedule), KELP_ERR_UNSUPPORTED (another layout).
  */
 kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_job *job,
                                 const struct kelp_plan *plan, struct kelp_control_state *ret_state,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Internal: all entries of the epoch are behind it; on to the next epoch's first one, or FINISH. */
+void kelp__control_end_epoch(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan);
 
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
 
