@@ -29,6 +29,10 @@
 /* Milliseconds between two reports of records and progress. */
 #define KELP_PS_REPORT_MS 50
 
+/* Milliseconds between two looks at what is late, while somebody waits: a fraction of the 12 ms
+ * after which an entry is late at the earliest. */
+#define KELP_PS_TICK_MS 3
+
 /* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
 #define KELP_PS_RECORDS_MAX        (1u << 20)
 #define KELP_PS_REPORT_RECORDS_MAX 256

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ps/cover.h"
 #include "ps/limits.h"
 #include "ps/reduction.h"
 
@@ -15,6 +16,7 @@ struct waiting_pull {
     uint64_t requester;
     uint64_t target; /* step or version, by mode */
     uint64_t held_step;
+    uint64_t rank;
     enum kelp_pull_mode mode;
     bool holds;
 };
@@ -50,9 +52,15 @@ struct kelp_partition {
     size_t waiting_count;
     size_t waiting_capacity;
 
+    uint64_t now_us;
+    struct kelp_cover *cover;
+    struct kelp_cover_candidate *candidates; /* workspace */
+    size_t candidate_capacity;
+
     uint64_t pushes;
     uint64_t duplicates;
     uint64_t refusals;
+    uint64_t offers;
 };
 
 struct phase_rule {
@@ -142,8 +150,9 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
     partition->plan = config->plan;
     partition->lanes = config->job->cluster.lanes;
     partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
-    if (!partition->reduction) {
-        free(partition);
+    partition->cover = kelp_cover_create(partition->lanes);
+    if (!partition->reduction || !partition->cover) {
+        kelp_partition_destroy(partition);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
                          config->job->cluster.lanes);
     }
@@ -155,6 +164,8 @@ void kelp_partition_destroy(struct kelp_partition *partition)
 {
     if (partition) {
         kelp_reduction_destroy(partition->reduction);
+        kelp_cover_destroy(partition->cover);
+        free(partition->candidates);
         free(partition->waiting);
         free(partition);
     }
@@ -190,6 +201,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     partition->has_word = false;
     partition->digest[0] = '\0';
     partition->snapshot.serial = 0;
+    kelp_cover_restart(partition->cover);
     if (holds_control(partition)) {
         if (start->control) {
             partition->control = *start->control;
@@ -339,12 +351,17 @@ static kelp_status learn_word(struct kelp_partition *partition,
         if (word->version < partition->version) {
             return KELP_ERR_CONTROL_WORD;
         }
+        if (word->version > partition->version) {
+            kelp_cover_begin_late(partition->cover, partition->now_us);
+        }
     } else if (word->version == partition->word.version) {
         return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
     } else if (word->version < partition->word.version) {
         return word->kind == KELP_STEP_TRAIN ? KELP_ERR_CONTROL_WORD : KELP_OK; /* a late one */
     } else if (partition->word.kind == KELP_STEP_TRAIN) {
         return KELP_ERR_CONTROL_WORD;
+    } else {
+        kelp_cover_begin_late(partition->cover, partition->now_us);
     }
     partition->has_word = true;
     partition->word = *word;
@@ -535,6 +552,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
     struct kelp_control_word completed = partition->word;
 
     kelp_reduction_clear(partition->reduction, actions);
+    kelp_cover_complete(partition->cover, completed.kind, partition->now_us);
     if (completed.kind == KELP_STEP_TRAIN) {
         partition->older_word = completed;
         partition->step++;
@@ -599,6 +617,9 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
         if (holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
             memcpy(partition->digest, push->digest, sizeof(partition->digest));
         }
+        kelp_cover_begin(partition->cover, partition->now_us);
+        kelp_cover_pushed(partition->cover, push->requester, push->lane_first, push->lane_count,
+                          partition->now_us);
         after_reduction(partition, actions);
         break;
     case DROP:
@@ -722,6 +743,7 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
                                    .target =
                                        pull->mode == KELP_PULL_VERSION ? pull->version : pull->step,
                                    .held_step = pull->held_step,
+                                   .rank = pull->rank,
                                    .mode = pull->mode,
                                    .holds = pull->holds};
     enum kelp_weights_label label = KELP_WEIGHTS_NONE;
@@ -731,6 +753,9 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
     }
     replace_waiting(partition, pull);
     kelp_status status = judge_pull(partition, pull);
+    if (status == KELP_OK) {
+        kelp_cover_begin(partition->cover, partition->now_us);
+    }
     if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
         status = place_waiting(partition, &waiting);
         if (status == KELP_OK || status == KELP_ERR_NO_MEMORY) {
@@ -751,6 +776,116 @@ void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester)
         }
     }
     partition->waiting_count = kept;
+    kelp_cover_gone(partition->cover, requester);
+}
+
+/* ---- offers ------------------------------------------------------------------------------------
+ */
+
+void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us)
+{
+    /* Threads of a shard may look at the clock in one order and get the lock in another. */
+    partition->now_us = now_us > partition->now_us ? now_us : partition->now_us;
+}
+
+/* A pull that waits for what follows the current entry: its requester has done its lanes. */
+static bool waits_for_next(const struct kelp_partition *partition, const struct waiting_pull *pull)
+{
+    return pull->mode == KELP_PULL_VERSION
+               ? pull->target == partition->version + 1
+               : pull->mode == KELP_PULL_STEP && pull->target == partition->step + 1;
+}
+
+static kelp_status candidates_reserve(struct kelp_partition *partition, size_t count)
+{
+    if (count <= partition->candidate_capacity) {
+        return KELP_OK;
+    }
+    struct kelp_cover_candidate *candidates =
+        realloc(partition->candidates, count * sizeof(*candidates));
+    if (!candidates) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    partition->candidates = candidates;
+    partition->candidate_capacity = count;
+    return KELP_OK;
+}
+
+/* Everybody who could compute more, into partition->candidates. */
+static size_t collect_candidates(struct kelp_partition *partition,
+                                 const struct kelp_cover_candidate *helpers, size_t helper_count)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < partition->waiting_count; i++) {
+        if (waits_for_next(partition, &partition->waiting[i])) {
+            partition->candidates[count++] = (struct kelp_cover_candidate){
+                .requester = partition->waiting[i].requester, .rank = partition->waiting[i].rank};
+        }
+    }
+    for (size_t i = 0; i < helper_count; i++) {
+        partition->candidates[count++] = helpers[i];
+    }
+    return count;
+}
+
+/* An entry that this partition may offer: it knows the word, and takes part in it. */
+static bool may_offer(const struct kelp_partition *partition)
+{
+    if (partition->phase != KELP_PARTITION_COLLECTING || !partition->has_word ||
+        partition->word.kind == KELP_STEP_DONE) {
+        return false;
+    }
+    return holds_control(partition) || partition->word.kind == KELP_STEP_TRAIN;
+}
+
+static kelp_status offer_missing(struct kelp_partition *partition,
+                                 const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                 struct kelp_actions *actions, uint64_t *ret_next_us)
+{
+    uint8_t missing[KELP_JOB_LANES_MAX];
+    struct kelp_cover_offer offers[KELP_JOB_LANES_MAX];
+
+    if (kelp__actions_reserve(actions, partition->lanes) != KELP_OK ||
+        candidates_reserve(partition, partition->waiting_count + helper_count) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    struct kelp_cover_need need = {.word = &partition->word,
+                                   .now_us = partition->now_us,
+                                   .missing = missing,
+                                   .candidates = partition->candidates,
+                                   .count = collect_candidates(partition, helpers, helper_count)};
+    *ret_next_us = UINT64_MAX;
+    if (need.count == 0 || kelp_reduction_missing(partition->reduction, missing) == 0) {
+        return KELP_OK;
+    }
+    uint32_t count = kelp_cover_choose(partition->cover, &need, offers, ret_next_us);
+    for (uint32_t i = 0; i < count; i++) {
+        kelp__actions_add(actions, KELP_ACTION_OFFER)->offer =
+            (struct kelp_offer){.requester = offers[i].requester,
+                                .word = partition->word,
+                                .lane_first = offers[i].lane_first,
+                                .lane_count = offers[i].lane_count};
+        partition->offers += offers[i].lane_count;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_tick(struct kelp_partition *partition,
+                                const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                struct kelp_actions *actions, uint64_t *ret_next_us)
+{
+    *ret_next_us = UINT64_MAX;
+    if (!may_offer(partition) || (partition->waiting_count == 0 && helper_count == 0)) {
+        return KELP_OK;
+    }
+    kelp_cover_begin(partition->cover, partition->now_us);
+    uint64_t late_us = kelp_cover_late_us(partition->cover, partition->word.kind);
+    if (partition->now_us < late_us) {
+        *ret_next_us = late_us;
+        return KELP_OK;
+    }
+    return offer_missing(partition, helpers, helper_count, actions, ret_next_us);
 }
 
 void kelp_partition_view(const struct kelp_partition *partition,
@@ -768,6 +903,7 @@ void kelp_partition_view(const struct kelp_partition *partition,
         .pushes = partition->pushes,
         .duplicates = partition->duplicates,
         .refusals = partition->refusals,
+        .offers = partition->offers,
         .has_word = partition->has_word,
         .word = partition->word,
     };

@@ -21,6 +21,7 @@
 #define KELP_PS_PARTITION_H
 
 #include "common/control.h"
+#include "ps/cover.h"
 
 #define KELP_HANDLE_NONE 0 /* the gradient of an empty node */
 
@@ -65,6 +66,7 @@ struct kelp_pull {
     uint64_t version;
     bool holds;         /* held_step is valid */
     uint64_t held_step; /* weights that need not be sent again */
+    uint64_t rank;      /* of the requester among those who are offered lanes: ps/cover.h */
 };
 
 /* Where a generation starts from. */
@@ -96,6 +98,7 @@ enum kelp_action_kind {
     KELP_ACTION_RECORD,  /* partition 0 completed an entry */
     KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
     KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
+    KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -116,6 +119,13 @@ struct kelp_refusal {
     uint64_t map_epoch; /* the partition's */
     uint64_t version;   /* of the push */
     const char *why;    /* static text for the log */
+};
+
+struct kelp_offer {
+    uint64_t requester;
+    struct kelp_control_word word; /* of the late entry */
+    uint32_t lane_first;           /* aligned */
+    uint32_t lane_count;
 };
 
 struct kelp_action {
@@ -147,6 +157,7 @@ struct kelp_action {
             uint64_t serial;
             uint64_t step; /* where the partition stands, or goes by the apply under way */
         } past;
+        struct kelp_offer offer;
     };
 };
 
@@ -231,8 +242,22 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The requester is gone: forget its waiting pulls. */
+/* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
+
+/* It is now_us, of any monotonic clock: for the events that follow. Matters for offers alone. */
+void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us);
+
+/*
+ * Offer what is missing of an entry that is late (ps/cover.h) to requesters whose pull waits for
+ * what follows it, and to the helpers, who have said that they would compute without waiting for
+ * anything. Partitions other than 0 leave entries other than training steps to partition 0.
+ *
+ * *ret_next_us: when to ask again; UINT64_MAX: not before another event, since nobody waits.
+ */
+kelp_status kelp_partition_tick(struct kelp_partition *partition,
+                                const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                struct kelp_actions *actions, uint64_t *ret_next_us) KELP_MUST_USE;
 
 /* ---- for status pages and tests ----------------------------------------------------------------
  */
@@ -249,7 +274,8 @@ struct kelp_partition_view {
     uint64_t pushes;
     uint64_t duplicates;
     uint64_t refusals;
-    bool has_word; /* partition 0: its current word */
+    uint64_t offers; /* lanes offered */
+    bool has_word;   /* partition 0: its current word */
     struct kelp_control_word word;
 };
 void kelp_partition_view(const struct kelp_partition *partition,

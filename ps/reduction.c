@@ -227,6 +227,17 @@ void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions 
     assert(reduction->pending == 0);
 }
 
+uint32_t kelp_reduction_missing(const struct kelp_reduction *reduction, uint8_t *ret_missing)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < reduction->lanes; i++) {
+        ret_missing[i] = !covered(reduction, reduction->lanes + i);
+        count += ret_missing[i];
+    }
+    return count;
+}
+
 uint32_t kelp_reduction_pending(const struct kelp_reduction *reduction)
 {
     return reduction->pending;

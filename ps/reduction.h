@@ -41,6 +41,10 @@ bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_h
 /* Forget all nodes and release their handles. */
 void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions *actions);
 
+/* Which lanes nobody has sent: ret_missing[lanes] becomes 1 for them, 0 for the others. Returns how
+ * many. */
+uint32_t kelp_reduction_missing(const struct kelp_reduction *reduction, uint8_t *ret_missing);
+
 /* Nodes held, merges under way included. */
 uint32_t kelp_reduction_pending(const struct kelp_reduction *reduction);
 /* Most actions that one call appends. */

@@ -37,6 +37,7 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
     reply.refusals = view->refusals;
     reply.waiting_pulls = view->waiting;
     reply.bytes_in = atomic_load(&service->bytes_in);
+    reply.offers = view->offers;
     reply.bytes_out = atomic_load(&service->bytes_out);
     kelp_status status = kelp_wire_encode(&reply.base, &answer, &error);
     free(view);
@@ -96,6 +97,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     }
     service->options = *options;
     (void)pthread_mutex_init(&service->turns_lock, NULL);
+    (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
@@ -135,10 +137,12 @@ void kelp_service_close(struct kelp_service *service)
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }
+    kelp__ticks_stop(service);
     kelp_shard_destroy(service->shard);
     kelp__control_free(service);
     kelp__turns_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);
+    (void)pthread_mutex_destroy(&service->tick_lock);
     (void)pthread_mutex_destroy(&service->control_lock);
     free(service);
 }

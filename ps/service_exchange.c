@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <xxhash.h>
 
 #include "common/log.h"
 #include "ps/service_internal.h"
@@ -27,10 +29,18 @@ struct refused {
     struct kelp_refusal core;
 };
 
+struct offered {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_offer core;
+};
+
 struct kelp__peer {
     struct kelp_service *service;
     atomic_uint refs; /* the stream's own, and one for each turn that lists it */
-    bool greeted;     /* only touched by callbacks of the stream */
+    bool greeted;     /* only touched by callbacks of the stream, as are helps and rank */
+    bool helps;       /* takes offers although it waits for nothing */
+    uint64_t rank;    /* among those who are offered lanes */
     char id[KELP_JOB_NAME_MAX + 1];
 
     pthread_mutex_t lock;           /* guards everything below */
@@ -43,6 +53,9 @@ struct kelp__peer {
     struct refused *refused;
     size_t refused_count;
     size_t refused_capacity;
+    struct offered *offered;
+    size_t offered_count;
+    size_t offered_capacity;
     struct kelp__peer *next; /* in the turn's list */
 };
 
@@ -58,6 +71,10 @@ struct kelp__turn {
     Kelp__V1__Refusal *refusals;
     Kelp__V1__Refusal **refusal_pointers;
     size_t refusal_capacity;
+    Kelp__V1__Offer *offers;
+    Kelp__V1__Offer **offer_pointers;
+    Kelp__V1__ControlWord *offer_words;
+    size_t offer_capacity;
     struct kelp__turn *next; /* in the free list */
 };
 
@@ -109,6 +126,7 @@ static void peer_unref(struct kelp__peer *peer)
     }
     free(peer->outgoing);
     free(peer->refused);
+    free(peer->offered);
     (void)pthread_mutex_destroy(&peer->lock);
     free(peer);
 }
@@ -186,13 +204,40 @@ static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, v
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
+static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
+                     void *turn, void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)offer->requester;
+
+    (void)user;
+    kelp_log_debug("lanes offered worker=%s partition=%u version=%" PRIu64 " lanes=%u+%u", peer->id,
+                   partition, offer->word.version, offer->lane_first, offer->lane_count);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (grow((void **)&peer->offered, &peer->offered_capacity, peer->offered_count,
+             sizeof(*peer->offered))) {
+        peer->offered[peer->offered_count++] =
+            (struct offered){.partition = partition, .map_epoch = map_epoch, .core = *offer};
+        list_peer(turn, peer);
+    } /* otherwise it expires, and is made again */
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
 const struct kelp_shard_events kelp__shard_events = {.answer = on_answer,
                                                      .refused = on_refused,
+                                                     .offer = on_offer,
                                                      .record = kelp__control_record,
                                                      .failed = kelp__control_failed};
 
 /* ---- turns -------------------------------------------------------------------------------------
  */
+
+static uint64_t now_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
 
 struct kelp__turn *kelp__turn_take(struct kelp_service *service)
 {
@@ -208,6 +253,9 @@ struct kelp__turn *kelp__turn_take(struct kelp_service *service)
             turn->service = service;
             turn->shard.user = turn;
         }
+    }
+    if (turn) {
+        turn->shard.now_us = now_us();
     }
     return turn;
 }
@@ -228,6 +276,9 @@ void kelp__turns_free(struct kelp_service *service)
         free(turn->words);
         free(turn->refusals);
         free(turn->refusal_pointers);
+        free(turn->offers);
+        free(turn->offer_pointers);
+        free(turn->offer_words);
         free(turn);
     }
 }
@@ -259,6 +310,15 @@ static bool scratch_room(struct kelp__turn *turn, const struct kelp__peer *peer)
             return false;
         }
         turn->refusal_capacity = capacity;
+    }
+    if (peer->offered_count > turn->offer_capacity) {
+        size_t capacity = larger_capacity(turn->offer_capacity, peer->offered_count);
+        if (!resize((void **)&turn->offers, capacity, sizeof(*turn->offers)) ||
+            !resize((void **)&turn->offer_pointers, capacity, sizeof(*turn->offer_pointers)) ||
+            !resize((void **)&turn->offer_words, capacity, sizeof(*turn->offer_words))) {
+            return false;
+        }
+        turn->offer_capacity = capacity;
     }
     return true;
 }
@@ -318,6 +378,24 @@ static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
     }
     reply->n_refused = peer->refused_count;
     reply->refused = turn->refusal_pointers;
+}
+
+static void put_offers(struct kelp__turn *turn, const struct kelp__peer *peer,
+                       Kelp__V1__ExchangeReply *reply)
+{
+    for (size_t i = 0; i < peer->offered_count; i++) {
+        Kelp__V1__Offer *offer = &turn->offers[i];
+        kelp__v1__offer__init(offer);
+        offer->partition = peer->offered[i].partition;
+        offer->map_epoch = peer->offered[i].map_epoch;
+        offer->lane_first = peer->offered[i].core.lane_first;
+        offer->lane_count = peer->offered[i].core.lane_count;
+        kelp_wire_put_word(&peer->offered[i].core.word, &turn->offer_words[i]);
+        offer->word = &turn->offer_words[i];
+        turn->offer_pointers[i] = offer;
+    }
+    reply->n_offer = peer->offered_count;
+    reply->offer = turn->offer_pointers;
 }
 
 /* A loan on its way through gRPC, which may give it back on any of its threads. Its own reference
@@ -418,6 +496,7 @@ static kelp_status send_piece(struct kelp__turn *turn, struct kelp__peer *peer, 
     reply.answer = turn->answer_pointers;
     if (*first == 0) {
         put_refusals(turn, peer, &reply);
+        put_offers(turn, peer, &reply);
     }
     kelp_status status = kelp_wire_encode_payload(&reply.base, bytes, &message, reterr);
     if (status != KELP_OK) {
@@ -451,7 +530,8 @@ static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
     if (peer->stream) {
         sort_outgoing(peer);
         status = scratch_room(turn, peer) ? KELP_OK : KELP_ERR_NO_MEMORY;
-        bool more = peer->outgoing_count > 0 || peer->refused_count > 0 || peer->owes_greeting;
+        bool more = peer->outgoing_count > 0 || peer->refused_count > 0 ||
+                    peer->offered_count > 0 || peer->owes_greeting;
         while (status == KELP_OK && more) {
             status = send_piece(turn, peer, &first, &error);
             more = first < peer->outgoing_count;
@@ -466,6 +546,7 @@ static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
     }
     peer->outgoing_count = 0;
     peer->refused_count = 0;
+    peer->offered_count = 0;
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
@@ -542,7 +623,8 @@ static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
                              .step = item->step,
                              .version = item->version,
                              .holds = item->holds,
-                             .held_step = item->held_step};
+                             .held_step = item->held_step,
+                             .rank = peer->rank};
     return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
 }
 
@@ -555,6 +637,7 @@ static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
         return status;
     }
     (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
+    peer->rank = XXH3_64bits(request->hello->id, strlen(request->hello->id));
     peer->greeted = true;
     kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
                    kelp_rpc_stream_peer(peer->stream));
@@ -564,6 +647,17 @@ static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
     list_peer(turn, peer);
     (void)pthread_mutex_unlock(&peer->lock);
     return KELP_OK;
+}
+
+static kelp_status take_helps(struct kelp__peer *peer, bool helps, struct kelp_error *reterr)
+{
+    struct kelp_cover_candidate helper = {.requester = (uint64_t)(uintptr_t)peer,
+                                          .rank = peer->rank};
+
+    peer->helps = helps;
+    return kelp_shard_help(peer->service->shard, &helper, helps) == KELP_OK
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a helper");
 }
 
 static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn,
@@ -586,7 +680,57 @@ static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn
     for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
         status = take_pull(peer, turn, request, known, request->pull[i], reterr);
     }
+    if (status == KELP_OK && (request->helps != 0) != peer->helps) {
+        status = take_helps(peer, request->helps != 0, reterr);
+    }
     return status;
+}
+
+/* ---- what is late ------------------------------------------------------------------------------
+ */
+
+static void on_tick(void *user)
+{
+    struct kelp_service *service = user;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    uint64_t next_us = 0;
+
+    atomic_store(&service->ticking, false); /* a message that is missed below sets it again */
+    if (turn) {
+        kelp_shard_tick(service->shard, &turn->shard, &next_us);
+        kelp__turn_finish(service, turn);
+    }
+    if (next_us != UINT64_MAX) {
+        atomic_store(&service->ticking, true);
+        return;
+    }
+    (void)pthread_mutex_lock(&service->tick_lock);
+    if (!atomic_load(&service->ticking)) {
+        kelp_rpc_timer_stop(service->tick_timer);
+        service->tick_timer = NULL;
+    }
+    (void)pthread_mutex_unlock(&service->tick_lock);
+}
+
+/* A message came: perhaps its sender waits now. */
+static void keep_ticking(struct kelp_service *service)
+{
+    if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
+        return;
+    }
+    (void)pthread_mutex_lock(&service->tick_lock);
+    if (!service->tick_timer &&
+        kelp_rpc_timer_start(service->options.loop, KELP_PS_TICK_MS, on_tick, service,
+                             &service->tick_timer) != KELP_OK) {
+        atomic_store(&service->ticking, false); /* no memory: the next message tries again */
+    }
+    (void)pthread_mutex_unlock(&service->tick_lock);
+}
+
+void kelp__ticks_stop(struct kelp_service *service)
+{
+    kelp_rpc_timer_stop(service->tick_timer);
+    service->tick_timer = NULL;
 }
 
 /* Say why, and end the stream. */
@@ -634,6 +778,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
     if (turn) {
         kelp__turn_finish(service, turn); /* also after an error: others may have been answered */
+        keep_ticking(service);
     }
     if (status != KELP_OK) {
         refuse_stream(peer, status, error.text);

@@ -31,6 +31,11 @@ struct kelp_service {
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
 
+    /* The look at what is late: runs only while somebody waits. */
+    atomic_bool ticking;
+    pthread_mutex_t tick_lock; /* guards tick_timer; a leaf */
+    struct kelp_rpc_timer *tick_timer;
+
     /*
      * Guards everything below. Taken inside a partition's lock (records, failures), so nothing that
      * locks a partition is called under it.
@@ -69,6 +74,7 @@ struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn);
  * turn is free again. */
 void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn);
 void kelp__turns_free(struct kelp_service *service);
+void kelp__ticks_stop(struct kelp_service *service);
 
 /* service_control.c */
 const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,

@@ -45,6 +45,10 @@ struct kelp_shard {
     void *user;
     pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
     struct kelp_hosting *hosting;
+    pthread_mutex_t helpers_lock; /* guards helpers; taken outside partitions' locks */
+    struct kelp_cover_candidate *helpers;
+    size_t helper_count;
+    size_t helper_capacity;
 };
 
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
@@ -64,6 +68,7 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
     shard->events = events;
     shard->user = user;
     (void)pthread_rwlock_init(&shard->lock, NULL);
+    (void)pthread_mutex_init(&shard->helpers_lock, NULL);
     *ret_shard = shard;
     return KELP_OK;
 }
@@ -355,6 +360,10 @@ static void run_actions(const struct scene *scene)
         case KELP_ACTION_PAST:
             assert(false && "nobody orders snapshots here");
             break;
+        case KELP_ACTION_OFFER:
+            scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
+                                        &action.offer, scene->turn->user, scene->shard->user);
+            break;
         }
         if (status != KELP_OK) {
             report_failure(scene, status, "no memory to add up or apply gradients");
@@ -414,6 +423,8 @@ void kelp_shard_destroy(struct kelp_shard *shard)
     }
     kelp_hosting_destroy(shard->hosting);
     (void)pthread_rwlock_destroy(&shard->lock);
+    (void)pthread_mutex_destroy(&shard->helpers_lock);
+    free(shard->helpers);
     kelp_shard_turn_fini(&turn);
     free(shard);
 }
@@ -459,6 +470,7 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
         }
     }
     (void)pthread_mutex_lock(&hosted->lock);
+    kelp_partition_clock(hosted->core, turn->now_us);
     kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
     if (status == KELP_OK) {
         run_actions(&scene);
@@ -516,6 +528,7 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
         struct hosted *hosted = hosting->by_index[partition];
         struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
         (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_clock(hosted->core, turn->now_us);
         status = kelp_partition_pull(hosted->core, pull, &turn->actions);
         if (status == KELP_OK) {
             run_actions(&scene);
@@ -528,8 +541,91 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
     return status;
 }
 
+/* ---- offers ------------------------------------------------------------------------------------
+ */
+
+/* Helpers are locked. */
+static void remove_helper(struct kelp_shard *shard, uint64_t requester)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < shard->helper_count; i++) {
+        if (shard->helpers[i].requester != requester) {
+            shard->helpers[kept++] = shard->helpers[i];
+        }
+    }
+    shard->helper_count = kept;
+}
+
+static kelp_status add_helper(struct kelp_shard *shard, const struct kelp_cover_candidate *helper)
+{
+    if (shard->helper_count == shard->helper_capacity) {
+        size_t capacity = shard->helper_capacity ? 2 * shard->helper_capacity : 8;
+        struct kelp_cover_candidate *helpers =
+            realloc(shard->helpers, capacity * sizeof(*shard->helpers));
+        if (!helpers) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        shard->helpers = helpers;
+        shard->helper_capacity = capacity;
+    }
+    shard->helpers[shard->helper_count++] = *helper;
+    return KELP_OK;
+}
+
+kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
+                            bool helps)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    remove_helper(shard, helper->requester);
+    if (helps) {
+        status = add_helper(shard, helper);
+    }
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    return status;
+}
+
+static void tick_hosted(const struct scene *scene, uint64_t *next_us)
+{
+    struct kelp_shard *shard = scene->shard;
+    struct hosted *hosted = scene->hosted;
+    uint64_t again_us = UINT64_MAX;
+
+    (void)pthread_mutex_lock(&hosted->lock);
+    kelp_partition_clock(hosted->core, scene->turn->now_us);
+    if (kelp_partition_tick(hosted->core, shard->helpers, shard->helper_count,
+                            &scene->turn->actions, &again_us) == KELP_OK) {
+        run_actions(scene);
+    } else {
+        again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
+    }
+    (void)pthread_mutex_unlock(&hosted->lock);
+    *next_us = again_us < *next_us ? again_us : *next_us;
+}
+
+void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us)
+{
+    *ret_next_us = UINT64_MAX;
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    /* Held to the end, so that no offer goes to a helper that has been dropped. */
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct scene scene = {
+            .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
+        tick_hosted(&scene, ret_next_us);
+    }
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
 {
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    remove_helper(shard, requester);
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
     (void)pthread_rwlock_rdlock(&shard->lock);
     struct kelp_hosting *hosting = shard->hosting;
     for (uint32_t i = 0; hosting && i < hosting->count; i++) {
@@ -560,6 +656,7 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
         ret_view->duplicates += view.duplicates;
         ret_view->refusals += view.refusals;
         ret_view->waiting += view.waiting;
+        ret_view->offers += view.offers;
         if (hosted->index == 0) {
             ret_view->has_word = view.has_word;
             ret_view->word = view.word;

@@ -40,6 +40,9 @@ struct kelp_shard_events {
     /* Partition 0 completed an entry; word is that of the next one. */
     void (*record)(const struct kelp_record *record, const struct kelp_control_word *word,
                    void *user);
+    /* Ask a requester to compute lanes of a late entry. */
+    void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
+                  void *turn, void *user);
     /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
      * applied) or KELP_ERR_NO_MEMORY. */
     void (*failed)(uint32_t partition, kelp_status status, const char *text, void *user);
@@ -48,7 +51,8 @@ struct kelp_shard_events {
 /* Scratch memory of one thread at a time; zeroed at first, reused for any number of calls. */
 struct kelp_shard_turn {
     struct kelp_actions actions;
-    void *user; /* handed to the events as `turn` */
+    uint64_t now_us; /* when the turn began, CLOCK_MONOTONIC; 0: unknown */
+    void *user;      /* handed to the events as `turn` */
 };
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn);
 
@@ -107,6 +111,16 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
 /* Forget the requester everywhere; afterwards no event names it. */
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
 
+/*
+ * The requester takes offers although it waits for nothing, or does so no longer. Holds over
+ * generations. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
+                            bool helps) KELP_MUST_USE;
+/* Offer what is missing of late entries, at turn->now_us. *ret_next_us: when to do it again;
+ * UINT64_MAX: not before somebody sent a message. */
+void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us);
+
 /* ---- status ------------------------------------------------------------------------------------
  */
 
@@ -121,6 +135,7 @@ struct kelp_shard_view {
     uint64_t duplicates;
     uint64_t refusals;
     uint64_t waiting;
+    uint64_t offers; /* lanes offered, in this generation */
 };
 void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view);
 

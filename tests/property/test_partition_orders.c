@@ -206,6 +206,15 @@ static void check_snapshot(uint32_t partition, const struct kelp_action *action)
     world.snapshots++;
 }
 
+/* Only what is missing, and only to those who wait for what follows, is offered. */
+static void take_offer(uint32_t partition, const struct kelp_offer *offer)
+{
+    must(offer->lane_count > 0 && offer->lane_first % offer->lane_count == 0);
+    must(offer->lane_first + offer->lane_count <= world.lanes);
+    must(offer->word.step == view(partition).step);
+    must(partition == 0 || offer->word.kind == KELP_STEP_TRAIN);
+}
+
 static void take_actions(uint32_t partition)
 {
     for (size_t i = 0; i < world.actions.count; i++) {
@@ -241,6 +250,9 @@ static void take_actions(uint32_t partition)
             must(world.orders[partition].step < action->past.step);
             world.orders[partition].serial = 0;
             world.pasts++;
+            break;
+        case KELP_ACTION_OFFER:
+            take_offer(partition, &action->offer);
             break;
         }
     }

@@ -12,6 +12,7 @@
 #define HANDLES_MAX 256
 #define LANES       4
 #define BATCH       8
+#define OFFERS_MAX  32
 
 struct bench {
     struct kelp_job job;
@@ -36,6 +37,8 @@ struct bench {
     size_t snapshot_count;
     struct kelp_action past; /* the latest */
     size_t past_count;
+    struct kelp_offer offers[OFFERS_MAX];
+    size_t offer_count;
 };
 
 static struct bench bench;
@@ -109,6 +112,10 @@ static void take_actions(void)
         case KELP_ACTION_PAST:
             bench.past = *action;
             bench.past_count++;
+            break;
+        case KELP_ACTION_OFFER:
+            ck_assert_uint_lt(bench.offer_count, OFFERS_MAX);
+            bench.offers[bench.offer_count++] = action->offer;
             break;
         }
     }
