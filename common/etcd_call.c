@@ -46,6 +46,9 @@ struct etcd_call *kelp__etcd_call_create(struct kelp_etcd *etcd, const char *pat
     call->path = path;
     call->kind = kind;
     call->deadline_ms = kelp__etcd_now_ms() + deadline_ms;
+    if (kind == ETCD_REPEATABLE && etcd->endpoint_count > 1) {
+        call->attempt_ms = ETCD_ATTEMPT_MS;
+    }
     call->transfer.ended = attempt_ended;
     return call;
 }
@@ -131,7 +134,8 @@ kelp_status kelp__etcd_refusal_status(const struct etcd_refusal *refusal)
     case GRPC_DEADLINE_EXCEEDED:
         return KELP_ERR_UNREACHABLE;
     default:
-        return KELP_ERR_IO;
+        /* A member that just lost the lead says so without a code of its own. */
+        return strstr(refusal->message, "proposal dropped") ? KELP_ERR_UNREACHABLE : KELP_ERR_IO;
     }
 }
 

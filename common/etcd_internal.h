@@ -27,6 +27,7 @@ enum {
     ETCD_ENDPOINTS_MAX = 16,          /* a cluster has 3 to 7 members */
     ETCD_ENDPOINT_MAX = 256,          /* bytes, with the NUL */
     ETCD_CONNECT_MS = 1000,           /* a host on the network that does not answer */
+    ETCD_ATTEMPT_MS = 2000,           /* a member that is stopped: another one is asked then */
     ETCD_BACKOFF_MIN_MS = 50,         /* between attempts: quick enough for a restart ... */
     ETCD_BACKOFF_MAX_MS = 500,        /* ... and no load while etcd is away */
     ETCD_LEASE_TTL_MAX_S = 3600,      /* a typing mistake beyond that */

@@ -131,6 +131,10 @@ static kelp_status try_transaction(const struct transaction *transaction, unsign
     }
     /* Half of the time, so that some is left to find out what became of it. */
     call->attempt_ms = transaction->nonce ? left / 2 + 1 : 0;
+    if (transaction->nonce && transaction->etcd->endpoint_count > 1 &&
+        call->attempt_ms > ETCD_ATTEMPT_MS) {
+        call->attempt_ms = ETCD_ATTEMPT_MS;
+    }
     if (attempts > 0) {
         call->not_before_ms = kelp__etcd_now_ms() + ETCD_BACKOFF_MIN_MS;
     }

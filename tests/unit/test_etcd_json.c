@@ -258,6 +258,9 @@ START_TEST(refusals)
     ck_assert_int_eq(refusal.code, 5);
     ck_assert_str_eq(refusal.message, "etcdserver: requested lease not found");
     ck_assert_int_eq(kelp__etcd_refusal_status(&refusal), KELP_ERR_NOT_FOUND);
+    /* A member that lost the lead while it had our request: passing trouble, not a refusal. */
+    refusal = (struct etcd_refusal){.code = 2, .message = "raft proposal dropped"};
+    ck_assert_int_eq(kelp__etcd_refusal_status(&refusal), KELP_ERR_UNREACHABLE);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
         ck_assert_int_eq(kelp__etcd_decode_refusal(bad[i], strlen(bad[i]), &refusal),
                          KELP_ERR_FORMAT);
