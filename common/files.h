@@ -29,7 +29,7 @@ kelp_status kelp_files_sync_tree(const char *path, struct kelp_error *reterr) KE
 
 /* Remove a file or a tree; symbolic links are not followed. Absence is no error. Goes on after an
  * error and reports the first one. */
-kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr);
 
 /* Replace path by these bytes: written beside it as "<path>.new", synced, renamed, the folder
  * synced. After a loss of power path is the one before or the new one, whole. */

@@ -37,6 +37,12 @@
 #define KELP_PS_RECORDS_MAX        (1u << 20)
 #define KELP_PS_REPORT_RECORDS_MAX 256
 
+/* Bytes of one sorted file of a snapshot: large, so that few files have to be synced; small enough
+ * that its index (40 bytes for each 256 KiB) lies within the digested end. */
+#define KELP_PS_SNAPSHOT_FILE_BYTES (64u << 20)
+/* Bytes of the list of a snapshot's files: 80 for each, 1 TiB of state in files of 64 MiB. */
+#define KELP_PS_SNAPSHOT_CONTENTS_MAX (2u << 20)
+
 /* Loop threads of --threads. */
 #define KELP_PS_THREADS_MAX 64
 

@@ -1,6 +1,8 @@
 /*
  * One shard's storage of one checkpoint: a RocksDB database of its own, written once and read many
- * times. The one file that knows RocksDB; its errors stop here.
+ * times. The files behind this (ps/rocksdb_*.c) are the ones that know RocksDB; its errors stop
+ * there. Beside the database lies CONTENTS (ps/snapshot_contents.h), by which a reader knows what
+ * has to be there.
  *
  * Key:   generation u64 | step u64 | partition u32 | kind u32 | chunk u32, big-endian, so that keys
  *        are in order. Value: up to KELP_SNAPSHOT_CHUNK_BYTES of the item's bytes.
@@ -83,7 +85,8 @@ kelp_status kelp_snapshot_reader_open(const char *path, const struct kelp_snapsh
 void kelp_snapshot_reader_close(struct kelp_snapshot_reader *reader);
 
 /* Begin a part; then its items in ascending order of kinds, all of them; then check the digest.
- * item() fills exactly `bytes`: another length is KELP_ERR_CORRUPT. Threads: one at a time. */
+ * item() fills exactly `bytes`: another length is KELP_ERR_CORRUPT, of item() or of check().
+ * Nothing is to be used before check(). Threads: one at a time. */
 kelp_status kelp_snapshot_reader_part(struct kelp_snapshot_reader *reader, uint32_t partition,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_snapshot_reader_item(struct kelp_snapshot_reader *reader, uint32_t kind,
