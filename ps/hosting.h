@@ -1,0 +1,36 @@
+/* One generation's partitions, weights, optimizer state and gradients; for ps/shard.c and
+ * ps/hosting.c alone. */
+#ifndef KELP_PS_HOSTING_H
+#define KELP_PS_HOSTING_H
+
+#include <pthread.h>
+
+#include "kernels/optimizer.h"
+#include "ps/gradient.h"
+#include "ps/shard.h"
+
+struct hosted {
+    pthread_mutex_t lock; /* guards everything below */
+    struct kelp_partition *core;
+    uint32_t index;
+    uint32_t place; /* in weights and slots */
+    uint64_t map_epoch;
+    struct kelp_slice_range range;
+    uint64_t slot_offset; /* elements, in each optimizer slot's block */
+};
+
+struct kelp_hosting {
+    const struct kelp_job *job;
+    uint64_t generation;
+    struct hosted *hosted;
+    uint32_t count;
+    uint32_t partition_count;
+    struct hosted **by_index; /* partition_count; NULL: another shard's */
+    struct kelp_weights *weights;
+    struct kelp_gradients *gradients;
+    uint32_t slot_count;
+    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
+    void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];
+};
+
+#endif
