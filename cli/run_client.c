@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "cli/run_dir.h"
-#include "common/job.h"
 #include "common/json.h"
 
 #define PID_MAX (1 << 22) /* Linux has no larger process numbers */
@@ -51,8 +50,8 @@ kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster 
     return KELP_OK;
 }
 
-kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
-                                 struct kelp_error *reterr)
+kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
+                              struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
     struct kelp_job_file *file = kelp_job_file_create();
@@ -64,6 +63,23 @@ kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
     if (status == KELP_OK) {
         status = kelp_job_file_read(file, path, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_job_file_destroy(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+
+    kelp_status status = kelp_run_job_read(run_path, &file, reterr);
     if (status == KELP_OK) {
         *ret_digest = kelp_job_file_digest(file);
     }

@@ -9,6 +9,7 @@
 #include "cli/client.h"
 #include "cli/result.h"
 #include "cli/run_dir.h"
+#include "common/job.h"
 #include "common/status.h"
 
 struct kelp_run_cluster {
@@ -20,6 +21,10 @@ struct kelp_run_cluster {
 /* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */
 kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster *ret_cluster,
                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The run's job; owned (kelp_job_file_destroy()). Errors: those of reading job.yaml. */
+kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
+                              struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Digest of the job's text, as it names the job on the wire. */
 kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,

@@ -1,0 +1,308 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/compare.h"
+#include "cli/run_client.h"
+#include "cli/verbs.h"
+#include "common/json.h"
+#include "common/options.h"
+
+enum { OUTPUT_TEXT, OUTPUT_JSON };
+
+static const char *const outputs[] = {"text", "json", NULL};
+
+static const struct kelp_option options[] = {
+    {.name = "no-replay",
+     .type = KELP_OPTION_FLAG,
+     .help = "compare what is on record alone; compute nothing again"},
+    {.name = "output",
+     .letter = 'o',
+     .type = KELP_OPTION_CHOICE,
+     .choices = outputs,
+     .default_text = "text",
+     .help = "lines for people, or one JSON object"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp diff",
+    .summary = "says where two runs part: the first difference on record, the job keys that "
+               "differ, and the step and tensors, found by computing both again from the "
+               "checkpoints before it; exit status 0 same, 1 different",
+    .positional = "RUN_A RUN_B",
+    .positional_min = 2,
+    .positional_max = 2,
+    .examples = "  kelp diff runs/a runs/b\n"
+                "  kelp diff runs/a runs/b --no-replay -o json\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static void warn(const char *text)
+{
+    (void)kelp_complain(KELP_EXIT_OK, "%s", text);
+}
+
+/* ---- for people --------------------------------------------------------------------------------
+ */
+
+static void print_records(const struct kelp_compare *compare)
+{
+    const struct kelp_trail_comparison *trails = &compare->trails;
+    const struct kelp_trail_line *lines[2] = {trails->a, trails->b};
+
+    if (!trails->a) {
+        (void)printf("same       %zu digests that both have, up to step %" PRIu64 "\n",
+                     trails->common, trails->equal_step);
+        return;
+    }
+    (void)printf("differ     at step %" PRIu64 ", version %" PRIu64 ", epoch %u: first on record\n",
+                 trails->a->step, trails->a->version, trails->a->epoch);
+    for (int i = 0; i < 2; i++) {
+        (void)printf("           %s %s\n", lines[i]->digest, compare->runs[i].path);
+    }
+    if (trails->any_equal) {
+        (void)printf("same       up to step %" PRIu64 " on record\n", trails->equal_step);
+    }
+}
+
+static void print_keys(const struct kelp_compare *compare)
+{
+    const char *label = "keys";
+
+    for (size_t i = 0; i < compare->keys.count; i++) {
+        const struct kelp_job_difference *item = &compare->keys.items[i];
+        (void)printf("%-10s %s: %s, %s%s\n", label, item->key, item->before, item->now,
+                     item->allowed ? " (does not shape a step)" : "");
+        label = "";
+    }
+    if (compare->keys.count == 0) {
+        (void)printf("keys       the jobs are the same\n");
+    }
+}
+
+static void print_from(const struct kelp_compare_run *run, const char *label)
+{
+    (void)printf("%-10s %s computed again from %s%s\n", label, run->path,
+                 run->from[0] ? "checkpoint " : "version 0", run->from);
+}
+
+static void print_tensors(const struct kelp_compare *compare)
+{
+    if (compare->step == 0) {
+        (void)printf("first      the initial states differ: %u tensors\n", compare->tensor_count);
+    } else {
+        (void)printf("first      training step %" PRIu64 " makes the states differ: %u tensors\n",
+                     compare->step, compare->tensor_count);
+    }
+    for (uint32_t i = 0; i < compare->tensor_count && i < KELP_COMPARE_TENSORS_MAX; i++) {
+        (void)printf("           %s\n", compare->named[i].name);
+    }
+    if (compare->tensor_count > KELP_COMPARE_TENSORS_MAX) {
+        (void)printf("           …\n");
+    }
+}
+
+static void print_kinds(const struct kelp_compare *compare)
+{
+    const char *here = kelp_replay_plan(compare->runs[0].replay)->compute_kind;
+
+    for (int i = 0; i < 2; i++) {
+        const struct kelp_compare_run *run = &compare->runs[i];
+        if (run->compute_kind[0] && strcmp(run->compute_kind, here) != 0) {
+            (void)printf("           %s was computed on \"%s\", this is \"%s\"\n", run->path,
+                         run->compute_kind, here);
+        }
+    }
+}
+
+static void print_verdict(const struct kelp_compare *compare)
+{
+    const struct kelp_compare_run *runs = compare->runs;
+
+    if (runs[0].reproduced && runs[1].reproduced) {
+        (void)printf("verdict    both records are what their jobs give\n");
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        (void)printf("%-10s the record of %s is %s\n", i == 0 ? "verdict" : "", runs[i].path,
+                     runs[i].reproduced  ? "what its job gives"
+                     : runs[i].digest[0] ? "not what its job gives"
+                                         : "of a step that its job does not come to");
+        if (!runs[i].reproduced && runs[i].digest[0]) {
+            (void)printf("           %s its job, computed again\n", runs[i].digest);
+        }
+    }
+    print_kinds(compare);
+}
+
+static void print_text(const struct kelp_compare *compare)
+{
+    print_records(compare);
+    print_keys(compare);
+    switch (compare->outcome) {
+    case KELP_COMPARE_SAME:
+        return;
+    case KELP_COMPARE_RECORDS:
+        if (compare->text[0]) {
+            (void)printf("replay     not possible: %s\n", compare->text);
+        }
+        return;
+    case KELP_COMPARE_MODELS:
+        (void)printf("models     %s\n", compare->text);
+        return;
+    case KELP_COMPARE_FOUND:
+    case KELP_COMPARE_JOBS_SAME:
+        break;
+    }
+    print_from(&compare->runs[0], "replay");
+    print_from(&compare->runs[1], "");
+    if (compare->outcome == KELP_COMPARE_FOUND) {
+        print_tensors(compare);
+    } else {
+        (void)printf("first      none: both jobs give the same bits up to step %" PRIu64 "\n",
+                     compare->trails.a->step);
+    }
+    print_verdict(compare);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
+
+static void json_text(const char *name, const char *text)
+{
+    (void)printf(",\"%s\":", name);
+    kelp_json_print_string(stdout, text);
+}
+
+static void json_record(const struct kelp_trail_comparison *trails)
+{
+    if (trails->any_equal) {
+        (void)printf(",\"equal_step\":%" PRIu64, trails->equal_step);
+    }
+    if (trails->a) {
+        (void)printf(",\"record\":{\"version\":%" PRIu64 ",\"step\":%" PRIu64
+                     ",\"epoch\":%u,\"digests\":[\"%s\",\"%s\"]}",
+                     trails->a->version, trails->a->step, trails->a->epoch, trails->a->digest,
+                     trails->b->digest);
+    }
+}
+
+static void json_keys(const struct kelp_job_differences *keys)
+{
+    (void)printf(",\"keys\":[");
+    for (size_t i = 0; i < keys->count; i++) {
+        (void)printf("%s{\"key\":\"%s\",\"values\":[", i > 0 ? "," : "", keys->items[i].key);
+        kelp_json_print_string(stdout, keys->items[i].before);
+        (void)printf(",");
+        kelp_json_print_string(stdout, keys->items[i].now);
+        (void)printf("],\"shapes\":%s}", keys->items[i].allowed ? "false" : "true");
+    }
+    (void)printf("]");
+}
+
+static void json_run(const struct kelp_compare *compare, int index)
+{
+    const struct kelp_compare_run *run = &compare->runs[index];
+
+    (void)printf("%s{\"run\":", index > 0 ? "," : "");
+    kelp_json_print_string(stdout, run->path);
+    if (compare->outcome == KELP_COMPARE_FOUND || compare->outcome == KELP_COMPARE_JOBS_SAME) {
+        json_text("from", run->from);
+        (void)printf(",\"from_step\":%" PRIu64, run->from_step);
+        json_text("digest", run->digest);
+        (void)printf(",\"reproduced\":%s", run->reproduced ? "true" : "false");
+    }
+    if (run->compute_kind[0]) {
+        json_text("compute_kind", run->compute_kind);
+    }
+    (void)printf("}");
+}
+
+static void json_first(const struct kelp_compare *compare)
+{
+    (void)printf(",\"first\":{\"step\":%" PRIu64 ",\"tensor_count\":%u,\"tensors\":[",
+                 compare->step, compare->tensor_count);
+    for (uint32_t i = 0; i < compare->tensor_count && i < KELP_COMPARE_TENSORS_MAX; i++) {
+        (void)printf("%s{\"name\":", i > 0 ? "," : "");
+        kelp_json_print_string(stdout, compare->named[i].name);
+        (void)printf(",\"digests\":[\"%s\",\"%s\"]}", compare->named[i].digests[0],
+                     compare->named[i].digests[1]);
+    }
+    (void)printf("]}");
+}
+
+static void print_json(const struct kelp_compare *compare)
+{
+    static const char *const outcomes[] = {[KELP_COMPARE_SAME] = "same",
+                                           [KELP_COMPARE_RECORDS] = "records differ",
+                                           [KELP_COMPARE_MODELS] = "models",
+                                           [KELP_COMPARE_FOUND] = "found",
+                                           [KELP_COMPARE_JOBS_SAME] = "jobs give the same"};
+
+    (void)printf("{\"same\":%s", compare->outcome == KELP_COMPARE_SAME ? "true" : "false");
+    json_text("outcome", outcomes[compare->outcome]);
+    if (compare->text[0]) {
+        json_text("text", compare->text);
+    }
+    (void)printf(",\"common\":%zu", compare->trails.common);
+    json_record(&compare->trails);
+    json_keys(&compare->keys);
+    if (compare->outcome == KELP_COMPARE_FOUND) {
+        json_first(compare);
+    }
+    (void)printf(",\"runs\":[");
+    json_run(compare, 0);
+    json_run(compare, 1);
+    (void)printf("]}\n");
+}
+
+/* ---- the verb ----------------------------------------------------------------------------------
+ */
+
+static int diff(struct kelp_compare *compare, const struct kelp_options *given,
+                const char (*paths)[KELP_RUN_PATH_MAX + 1])
+{
+    struct kelp_error error;
+
+    kelp_status status = kelp_compare_records(paths[0], paths[1], compare, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    if (compare->outcome == KELP_COMPARE_RECORDS && !kelp_options_flag(given, "no-replay") &&
+        kelp_compare_replay(compare, &error, warn) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (kelp_options_choice(given, "output") == OUTPUT_JSON) {
+        print_json(compare);
+    } else {
+        print_text(compare);
+    }
+    return compare->outcome == KELP_COMPARE_SAME ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+}
+
+int kelp_verb_diff(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_compare compare;
+    struct kelp_error error;
+    char paths[2][KELP_RUN_PATH_MAX + 1];
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    memset(&compare, 0, sizeof(compare));
+    for (size_t i = 0; exit_status == KELP_EXIT_OK && i < 2; i++) {
+        if (kelp_run_choose(kelp_options_positional(given, i), paths[i], &error) != KELP_OK) {
+            exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+        }
+    }
+    if (exit_status == KELP_EXIT_OK) {
+        exit_status = diff(&compare, given, paths);
+    }
+    kelp_compare_fini(&compare);
+    kelp_options_destroy(given);
+    return exit_status;
+}
