@@ -343,7 +343,8 @@ struct loading {
     uint32_t faults;
 };
 
-/* The bytes are what was written; do they mean a state of this version? */
+/* The bytes are what was written; do they mean a state of this version? The end of a job is a
+ * version earlier in a job with more epochs, which has no FINISH there. */
 static kelp_status take_control(struct loading *loading, const unsigned char *bytes,
                                 struct kelp_error *reterr)
 {
@@ -353,7 +354,8 @@ static kelp_status take_control(struct loading *loading, const unsigned char *by
     kelp_status status =
         kelp_control_unpack(bytes, state->job, state->plan, &state->control, reterr);
     if (status == KELP_OK &&
-        (state->control.version != manifest->version || state->control.step != manifest->step)) {
+        (state->control.version > manifest->version ||
+         state->control.version + 1 < manifest->version || state->control.step != manifest->step)) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "its control state is of version %" PRIu64 ", step %" PRIu64
                            "; the manifest says version %" PRIu64 ", step %" PRIu64,

@@ -47,6 +47,16 @@ static void warn(const char *text)
 /* ---- for people --------------------------------------------------------------------------------
  */
 
+/* A run that goes on where the other has nothing to compare with. */
+static void print_end(const struct kelp_compare_run *run, uint64_t equal_step)
+{
+    uint64_t last = run->trail.lines[run->trail.count - 1].step;
+
+    if (last > equal_step) {
+        (void)printf("           %s goes on to step %" PRIu64 "\n", run->path, last);
+    }
+}
+
 static void print_records(const struct kelp_compare *compare)
 {
     const struct kelp_trail_comparison *trails = &compare->trails;
@@ -55,6 +65,8 @@ static void print_records(const struct kelp_compare *compare)
     if (!trails->a) {
         (void)printf("same       %zu digests that both have, up to step %" PRIu64 "\n",
                      trails->common, trails->equal_step);
+        print_end(&compare->runs[0], trails->equal_step);
+        print_end(&compare->runs[1], trails->equal_step);
         return;
     }
     (void)printf("differ     at step %" PRIu64 ", version %" PRIu64 ", epoch %u: first on record\n",
@@ -67,17 +79,26 @@ static void print_records(const struct kelp_compare *compare)
     }
 }
 
+/* Where a run's folder lies is no part of its job. */
+static bool tells(const struct kelp_job_difference *item)
+{
+    return strcmp(item->key, "run.dir") != 0;
+}
+
 static void print_keys(const struct kelp_compare *compare)
 {
     const char *label = "keys";
 
     for (size_t i = 0; i < compare->keys.count; i++) {
         const struct kelp_job_difference *item = &compare->keys.items[i];
+        if (!tells(item)) {
+            continue;
+        }
         (void)printf("%-10s %s: %s, %s%s\n", label, item->key, item->before, item->now,
                      item->allowed ? " (does not shape a step)" : "");
         label = "";
     }
-    if (compare->keys.count == 0) {
+    if (label[0]) {
         (void)printf("keys       the jobs are the same\n");
     }
 }
@@ -191,9 +212,15 @@ static void json_record(const struct kelp_trail_comparison *trails)
 
 static void json_keys(const struct kelp_job_differences *keys)
 {
+    const char *comma = "";
+
     (void)printf(",\"keys\":[");
     for (size_t i = 0; i < keys->count; i++) {
-        (void)printf("%s{\"key\":\"%s\",\"values\":[", i > 0 ? "," : "", keys->items[i].key);
+        if (!tells(&keys->items[i])) {
+            continue;
+        }
+        (void)printf("%s{\"key\":\"%s\",\"values\":[", comma, keys->items[i].key);
+        comma = ",";
         kelp_json_print_string(stdout, keys->items[i].before);
         (void)printf(",");
         kelp_json_print_string(stdout, keys->items[i].now);

@@ -1,0 +1,226 @@
+/*
+ * `kelp diff`: the first difference on record, the keys of the jobs, and the exact step and tensors
+ * by computing both runs again.
+ */
+#include <check.h>
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/files.h"
+#include "common/status.h"
+#include "tests/lib/run_command.h"
+#include "tests/lib/run_train.h"
+
+#define TIMEOUT_MS 60000
+/* 465 windows in batches of 40: 12 steps in an epoch. */
+#define STEPS_PER_EPOCH 12
+
+static const char job_text[] =
+    "name: diff\n"
+    "seed: 11\n"
+    "model: {kind: dlinear}\n"
+    "data: {kind: synthetic, seq_len: 24, pred_len: 12, rows: 700, split: [500, 100, 100]}\n"
+    "train: {epochs: 4, batch_size: 40, optimizer: adam, lr: 0.005}\n"
+    "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+    "checkpoint: {digest_steps: 5}\n";
+
+static struct kelp_test_folder folder;
+
+static void run(const char *const *args, int exit_code, struct kelp_test_command *command)
+{
+    kelp_test_command_run(command, folder.path, args, TIMEOUT_MS);
+    ck_assert_msg(command->exit_code == exit_code, "exit %d, not %d; output:\n%s%s",
+                  command->exit_code, exit_code, command->out, command->err);
+}
+
+/* `kelp train job.yaml --run NAME [--set KEY=VALUE]`, once in all tests. */
+static void train(const char *name, const char *set)
+{
+    const char *args[] = {"train", "job.yaml", "--run", name, set ? "--set" : NULL, set, NULL};
+    struct kelp_test_command command;
+
+    run(args, 0, &command);
+    kelp_test_command_fini(&command);
+}
+
+/* `kelp diff A B -o json`; owned (cJSON_Delete()). */
+static cJSON *diff(const char *a, const char *b, int exit_code)
+{
+    const char *args[] = {"diff", a, b, "-o", "json", NULL};
+    struct kelp_test_command command;
+
+    run(args, exit_code, &command);
+    cJSON *json = cJSON_Parse(command.out);
+    ck_assert_msg(json != NULL, "no JSON: %s", command.out);
+    kelp_test_command_fini(&command);
+    return json;
+}
+
+static const cJSON *member(const cJSON *json, const char *name)
+{
+    const cJSON *found = cJSON_GetObjectItemCaseSensitive(json, name);
+
+    ck_assert_msg(found != NULL, "no '%s' in %s", name, cJSON_PrintUnformatted(json));
+    return found;
+}
+
+static void check_key(const cJSON *json, const char *key, const char *a, const char *b)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, member(json, "keys"))
+    {
+        if (strcmp(member(item, "key")->valuestring, key) == 0) {
+            ck_assert_str_eq(cJSON_GetArrayItem(member(item, "values"), 0)->valuestring, a);
+            ck_assert_str_eq(cJSON_GetArrayItem(member(item, "values"), 1)->valuestring, b);
+            return;
+        }
+    }
+    ck_abort_msg("no difference of key %s in %s", key, cJSON_PrintUnformatted(json));
+}
+
+static void check_reproduced(const cJSON *json, bool a, bool b)
+{
+    const cJSON *runs = member(json, "runs");
+
+    ck_assert_int_eq(cJSON_IsTrue(member(cJSON_GetArrayItem(runs, 0), "reproduced")), a);
+    ck_assert_int_eq(cJSON_IsTrue(member(cJSON_GetArrayItem(runs, 1), "reproduced")), b);
+}
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    train("a", NULL);
+}
+
+static void teardown(void)
+{
+    kelp_test_folder_fini(&folder);
+}
+
+/* The same job twice, with another number of workers: the same. */
+START_TEST(same_job_is_the_same)
+{
+    train("same", "cluster.workers=1");
+    cJSON *json = diff("a", "same", 0);
+    ck_assert(cJSON_IsTrue(member(json, "same")));
+    check_key(json, "cluster.workers", "2:2", "1:1");
+    cJSON_Delete(json);
+}
+END_TEST
+
+/* A learning rate that is another one from the third epoch on: recorded at a later step, found at
+ * the first step of that epoch. */
+START_TEST(other_lr_from_an_epoch_on)
+{
+    train("constant", "train.schedule=constant");
+    cJSON *json = diff("a", "constant", 1);
+    const cJSON *first = member(json, "first");
+    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 25);
+    ck_assert_int_eq(member(first, "step")->valueint, 2 * STEPS_PER_EPOCH + 1);
+    /* Weights of both maps; Adam's moments follow from the gradient, which is the same once more.
+     */
+    ck_assert_int_eq(member(first, "tensor_count")->valueint, 4);
+    ck_assert_str_eq(member(cJSON_GetArrayItem(member(first, "tensors"), 0), "name")->valuestring,
+                     "linear_seasonal.weight");
+    check_key(json, "train.schedule", "type1", "constant");
+    check_reproduced(json, true, true);
+    cJSON_Delete(json);
+}
+END_TEST
+
+/* Another seed: the initial states differ already. */
+START_TEST(other_seed)
+{
+    train("seed", "seed=12");
+    cJSON *json = diff("a", "seed", 1);
+    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 0);
+    check_key(json, "seed", "11", "12");
+    check_reproduced(json, true, true);
+    cJSON_Delete(json);
+}
+END_TEST
+
+/* Other models have no tensors in common: said instead of a step. */
+START_TEST(other_model)
+{
+    train("mlp", "model.kind=mlp");
+    cJSON *json = diff("a", "mlp", 1);
+    ck_assert_str_eq(member(json, "outcome")->valuestring, "models");
+    cJSON_Delete(json);
+}
+END_TEST
+
+/* A line of digests.jsonl that was altered by hand is named: the jobs give the same, and that
+ * record is not it. */
+START_TEST(altered_record)
+{
+    struct kelp_error error = {.status = KELP_OK};
+    char path[300];
+    char *text = NULL;
+    size_t count = 0;
+
+    train("altered", NULL);
+    (void)snprintf(path, sizeof(path), "%s/altered/digests.jsonl", folder.path);
+    ck_assert_msg(kelp_files_read(path, 1 << 20, &text, &count, &error) == KELP_OK, "%s",
+                  error.text);
+    char *line = strstr(text, "\"step\":35,");
+    ck_assert_ptr_nonnull(line);
+    char *digit = strstr(line, "\"digest\":\"") + strlen("\"digest\":\"");
+    *digit = *digit == '0' ? '1' : '0';
+    ck_assert_msg(kelp_files_write(path, text, count, &error) == KELP_OK, "%s", error.text);
+    free(text);
+
+    cJSON *json = diff("a", "altered", 1);
+    ck_assert_str_eq(member(json, "outcome")->valuestring, "jobs give the same");
+    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 35);
+    check_reproduced(json, true, false);
+    cJSON_Delete(json);
+
+    const char *args[] = {"diff", "a", "altered", NULL};
+    struct kelp_test_command command;
+    run(args, 1, &command);
+    ck_assert_ptr_nonnull(strstr(command.out, "the record of altered is not what its job gives"));
+    kelp_test_command_fini(&command);
+}
+END_TEST
+
+/* A mistake is one line and exit status 2. */
+START_TEST(mistakes)
+{
+    static const char *const cases[][4] = {
+        {"diff", "a", NULL}, {"diff", "a", "nowhere", NULL}, {"diff", "a", "a", "--replay"}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        const char *args[5] = {cases[i][0], cases[i][1], cases[i][2], cases[i][3], NULL};
+        struct kelp_test_command command;
+        run(args, 2, &command);
+        ck_assert_str_eq(command.out, "");
+        kelp_test_command_fini(&command);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("diff");
+    TCase *tcase = tcase_create("diff");
+
+    tcase_set_timeout(tcase, 120);
+    tcase_add_unchecked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, same_job_is_the_same);
+    tcase_add_test(tcase, other_lr_from_an_epoch_on);
+    tcase_add_test(tcase, other_seed);
+    tcase_add_test(tcase, other_model);
+    tcase_add_test(tcase, altered_record);
+    tcase_add_test(tcase, mistakes);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
