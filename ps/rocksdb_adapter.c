@@ -111,7 +111,7 @@ void kelp__rocksdb_key(const struct kelp_snapshot_id *id, uint32_t partition, ui
     assert(at == ret_key + KELP_ROCKSDB_KEY_BYTES);
 }
 
-void kelp__snapshot_digest_item(struct kelp_digest *digest, uint32_t kind, uint64_t bytes)
+void kelp_snapshot_digest_item(struct kelp_digest *digest, uint32_t kind, uint64_t bytes)
 {
     kelp_digest_update(digest, &kind, sizeof(kind));
     kelp_digest_update(digest, &bytes, sizeof(bytes));

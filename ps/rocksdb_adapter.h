@@ -30,9 +30,6 @@ void kelp__rocksdb_options_destroy(rocksdb_options_t *options);
 void kelp__rocksdb_key(const struct kelp_snapshot_id *id, uint32_t partition, uint32_t kind,
                        uint32_t chunk, char ret_key[KELP_ROCKSDB_KEY_BYTES]);
 
-/* Add to a part's digest what stands before an item's bytes. */
-void kelp__snapshot_digest_item(struct kelp_digest *digest, uint32_t kind, uint64_t bytes);
-
 /* Number of chunks of an item; an empty one has one, so that its being there is on record. */
 uint32_t kelp__snapshot_chunks(size_t bytes);
 

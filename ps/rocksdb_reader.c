@@ -139,7 +139,7 @@ kelp_status kelp_snapshot_reader_item(struct kelp_snapshot_reader *reader, uint3
         at = at ? at + count : NULL;
         left -= count;
     }
-    kelp__snapshot_digest_item(&reader->digest, kind, bytes);
+    kelp_snapshot_digest_item(&reader->digest, kind, bytes);
     kelp_digest_update(&reader->digest, data, bytes);
     return KELP_OK;
 }

@@ -205,7 +205,7 @@ kelp_status kelp_snapshot_writer_item(struct kelp_snapshot_writer *writer, uint3
     assert(kind > writer->kind);
     writer->kind = kind;
     writer->part_bytes += bytes;
-    kelp__snapshot_digest_item(&writer->digest, kind, bytes);
+    kelp_snapshot_digest_item(&writer->digest, kind, bytes);
     kelp_digest_update(&writer->digest, data, bytes);
     const char *at = data ? data : "";
     size_t left = bytes;

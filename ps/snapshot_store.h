@@ -39,6 +39,9 @@ struct kelp_snapshot_id {
     uint64_t step;
 };
 
+/* Add to a part's digest what stands before an item's bytes, which the caller adds next. */
+void kelp_snapshot_digest_item(struct kelp_digest *digest, uint32_t kind, uint64_t bytes);
+
 /* ---- writing -----------------------------------------------------------------------------------
  */
 
