@@ -65,16 +65,6 @@ kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest, struct kelp
     return KELP_OK;
 }
 
-bool kelp_folder_name_valid(const char *name)
-{
-    size_t length = strlen(name);
-    if (length == 0 || length > KELP_FOLDER_NAME_MAX || name[0] == '.') {
-        return false;
-    }
-    return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
-           length;
-}
-
 void kelp_manifest_state_digest(const struct kelp_manifest *manifest,
                                 char ret_hex[KELP_DIGEST_HEX_BYTES])
 {

@@ -1,0 +1,104 @@
+/*
+ * When a checkpoint is due, and at which step.
+ *
+ * An order must reach every shard before its partitions are past the step, so it names one that is
+ * a margin ahead: what the measured rate covers in KELP_COORDINATOR_LEAD_MS, times a factor that
+ * grows when that was too little. A scheduled step is ordered while it is between one and
+ * KELP_COORDINATOR_WINDOW margins away: not earlier, so that a request does not find a distant
+ * order in its way; with enough room that no report of progress jumps over it.
+ */
+#include "coordinator/checkpoints_internal.h"
+
+#include <math.h>
+
+/* No step was completed for a while. */
+static bool stands_still(const struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+{
+    return now_ms > checkpoints->step_ms + KELP_COORDINATOR_STILL_MS;
+}
+
+/* Where the furthest partition is known to stand. */
+static uint64_t here(const struct kelp_checkpoints *checkpoints)
+{
+    uint64_t step = checkpoints->word.step;
+    return step > checkpoints->past_step ? step : checkpoints->past_step;
+}
+
+static uint64_t margin(const struct kelp_checkpoints *checkpoints)
+{
+    double steps = floor(checkpoints->rate * KELP_COORDINATOR_LEAD_MS);
+    uint64_t whole = steps < 1e9 ? (uint64_t)steps : 1000000000;
+    return (whole + 1) * checkpoints->margin;
+}
+
+/* The next step that a margin leaves time for; the current one when nothing moves. */
+static uint64_t soonest(const struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+{
+    uint64_t step = here(checkpoints);
+    if (!stands_still(checkpoints, now_ms)) {
+        step += margin(checkpoints);
+    }
+    if (step == 0) {
+        step = 1; /* version 0 follows from the job alone */
+    }
+    return step < checkpoints->schedule.total_steps ? step : checkpoints->schedule.total_steps;
+}
+
+/* The first multiple that is later than anything ordered and can still be reached; UINT64_MAX:
+ * none. */
+static uint64_t multiple(const struct kelp_checkpoints *checkpoints, uint64_t every)
+{
+    uint64_t least = here(checkpoints) + margin(checkpoints);
+    uint64_t total = checkpoints->schedule.total_steps;
+    if (every == 0) {
+        return UINT64_MAX;
+    }
+    if (least <= checkpoints->last_step) {
+        least = checkpoints->last_step + 1;
+    }
+    uint64_t step = (least + every - 1) / every * every;
+    /* The last step's checkpoint is the one at the end. */
+    bool there = step < total || (step == total && !checkpoints->options.at_end);
+    return there ? step : UINT64_MAX;
+}
+
+static uint64_t scheduled(const struct kelp_checkpoints *checkpoints)
+{
+    uint64_t steps = multiple(checkpoints, checkpoints->options.steps);
+    uint64_t epochs =
+        multiple(checkpoints, checkpoints->options.epochs * checkpoints->schedule.steps_per_epoch);
+    return steps < epochs ? steps : epochs;
+}
+
+static bool near(const struct kelp_checkpoints *checkpoints, uint64_t step)
+{
+    return step != UINT64_MAX &&
+           step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
+}
+
+bool kelp__due_now(const struct kelp_checkpoints *checkpoints, uint64_t now_ms,
+                   struct kelp__due *ret_due)
+{
+    const struct kelp_checkpoints_options *options = &checkpoints->options;
+    bool done = checkpoints->word.kind == KELP_STEP_DONE;
+    bool asked = checkpoints->requested > options->first_serial &&
+                 checkpoints->requested > checkpoints->answered &&
+                 checkpoints->requested > checkpoints->refused;
+    bool timed =
+        options->interval_ms > 0 && !done && now_ms >= checkpoints->last_ms + options->interval_ms;
+    if (done && !checkpoints->finished) {
+        return false; /* the end is not on record yet; then its checkpoint answers everybody */
+    }
+    if (done && options->at_end && !checkpoints->ended) {
+        *ret_due = (struct kelp__due){
+            .step = checkpoints->word.step, .for_request = asked, .for_end = true};
+        return true;
+    }
+    uint64_t step = scheduled(checkpoints);
+    bool planned = !done && near(checkpoints, step);
+    if (asked || timed) {
+        step = planned ? step : soonest(checkpoints, now_ms);
+    }
+    *ret_due = (struct kelp__due){.step = step, .for_request = asked};
+    return asked || timed || planned;
+}
