@@ -7,34 +7,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-kelp_status kelp_checkpoints_init(struct kelp_checkpoints *checkpoints,
-                                  const struct kelp_checkpoints_options *options,
-                                  struct kelp_error *reterr)
+kelp_status kelp_checkpointer_init(struct kelp_checkpointer *checkpoints,
+                                   const struct kelp_checkpointer_options *options,
+                                   struct kelp_error *reterr)
 {
-    *checkpoints = (struct kelp_checkpoints){
+    *checkpoints = (struct kelp_checkpointer){
         .options = *options,
         .margin = 1,
         .serial = options->first_serial,
         .requested = options->first_serial,
     };
-    return kelp_checkpoint_list_init(&checkpoints->list, &options->policy, reterr);
+    return kelp_committed_list_init(&checkpoints->list, &options->policy, reterr);
 }
 
-void kelp_checkpoints_fini(struct kelp_checkpoints *checkpoints)
+void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints)
 {
-    kelp_checkpoint_list_fini(&checkpoints->list);
+    kelp_committed_list_fini(&checkpoints->list);
     kelp_map_fini(&checkpoints->map);
     free(checkpoints->shards);
     free(checkpoints->parts);
-    *checkpoints = (struct kelp_checkpoints){.state = KELP_CHECKPOINTS_IDLE};
+    *checkpoints = (struct kelp_checkpointer){.state = KELP_CHECKPOINTER_IDLE};
 }
 
-bool kelp_checkpoints_undecided(const struct kelp_checkpoints *checkpoints)
+bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints)
 {
     return checkpoints->undecided;
 }
 
-void kelp__say_trouble(struct kelp_checkpoints *checkpoints, uint32_t *actions, const char *format,
+void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions, const char *format,
                        ...)
 {
     va_list args;
@@ -42,39 +42,39 @@ void kelp__say_trouble(struct kelp_checkpoints *checkpoints, uint32_t *actions, 
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
     (void)vsnprintf(checkpoints->trouble, sizeof(checkpoints->trouble), format, args);
     va_end(args);
-    *actions |= KELP_CHECKPOINTS_DO_SAY;
+    *actions |= KELP_CHECKPOINTER_DO_SAY;
 }
 
 /* ---- giving up --------------------------------------------------------------------------------
  */
 
-void kelp__end(struct kelp_checkpoints *checkpoints, uint32_t *actions)
+void kelp__end(struct kelp_checkpointer *checkpoints, uint32_t *actions)
 {
     checkpoints->ended = true;
-    *actions |= KELP_CHECKPOINTS_DO_END;
+    *actions |= KELP_CHECKPOINTER_DO_END;
 }
 
 /* The order is over; nothing will ever be committed in its folder. */
-void kelp__close_order(struct kelp_checkpoints *checkpoints, uint32_t *actions)
+void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
 {
     memcpy(checkpoints->discarded, checkpoints->order.folder, sizeof(checkpoints->discarded));
-    *actions |= KELP_CHECKPOINTS_DO_DISCARD;
+    *actions |= KELP_CHECKPOINTER_DO_DISCARD;
     if (checkpoints->undecided) {
-        *actions |= KELP_CHECKPOINTS_DO_RESTORE;
+        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     }
-    checkpoints->order = (struct kelp_checkpoints_order){.serial = 0};
-    checkpoints->state = KELP_CHECKPOINTS_IDLE;
+    checkpoints->order = (struct kelp_checkpointer_order){.serial = 0};
+    checkpoints->state = KELP_CHECKPOINTER_IDLE;
     checkpoints->undecided = false;
     checkpoints->committing = false;
 }
 
 /* What failed is said by the caller, in trouble. */
-void kelp__abandon(struct kelp_checkpoints *checkpoints, enum kelp__reason reason, uint64_t now_ms,
+void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reason, uint64_t now_ms,
                    uint32_t *actions)
 {
-    assert(checkpoints->state != KELP_CHECKPOINTS_IDLE);
+    assert(checkpoints->state != KELP_CHECKPOINTER_IDLE);
     kelp__close_order(checkpoints, actions);
-    *actions |= KELP_CHECKPOINTS_DO_ORDER;
+    *actions |= KELP_CHECKPOINTER_DO_ORDER;
     if (reason != KELP__LATE) {
         checkpoints->failed++;
     }
@@ -100,9 +100,9 @@ void kelp__abandon(struct kelp_checkpoints *checkpoints, enum kelp__reason reaso
 /* ---- ordering ---------------------------------------------------------------------------------
  */
 
-static void name_folder(struct kelp_checkpoints *checkpoints)
+static void name_folder(struct kelp_checkpointer *checkpoints)
 {
-    struct kelp_checkpoints_order *order = &checkpoints->order;
+    struct kelp_checkpointer_order *order = &checkpoints->order;
     /* Another attempt at a step gets another folder: the one before may be on its way out. */
     bool first = checkpoints->names_free && order->step > checkpoints->last_step;
     int length = snprintf(order->folder, sizeof(order->folder), "step-%" PRIu64 ".g%" PRIu64,
@@ -114,7 +114,7 @@ static void name_folder(struct kelp_checkpoints *checkpoints)
     assert((size_t)length < sizeof(order->folder));
 }
 
-static void place_order(struct kelp_checkpoints *checkpoints, const struct kelp__due *due,
+static void place_order(struct kelp_checkpointer *checkpoints, const struct kelp__due *due,
                         uint32_t *actions)
 {
     checkpoints->order.serial = ++checkpoints->serial;
@@ -133,12 +133,12 @@ static void place_order(struct kelp_checkpoints *checkpoints, const struct kelp_
     }
     memset(checkpoints->shards, 0, checkpoints->map.shard_count * sizeof(*checkpoints->shards));
     memset(checkpoints->parts, 0, checkpoints->map.partition_count * sizeof(*checkpoints->parts));
-    checkpoints->state = KELP_CHECKPOINTS_ORDERED;
-    *actions |= KELP_CHECKPOINTS_DO_ORDER;
+    checkpoints->state = KELP_CHECKPOINTER_ORDERED;
+    *actions |= KELP_CHECKPOINTER_DO_ORDER;
 }
 
 /* Requests up to serial have what they asked for: the checkpoint of this step. */
-void kelp__answer(struct kelp_checkpoints *checkpoints, uint64_t serial, uint64_t step,
+void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64_t step,
                   uint32_t *actions)
 {
     checkpoints->answered = serial;
@@ -146,14 +146,14 @@ void kelp__answer(struct kelp_checkpoints *checkpoints, uint64_t serial, uint64_
         checkpoints->pause_serial = 0;
         checkpoints->paused = true;
         checkpoints->paused_step = step;
-        *actions |= KELP_CHECKPOINTS_DO_PAUSE;
+        *actions |= KELP_CHECKPOINTER_DO_PAUSE;
     }
 }
 
-static void try_order(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
     struct kelp__due due;
-    const struct kelp_checkpoint *newest = kelp_checkpoint_list_newest(&checkpoints->list);
+    const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
     bool here =
         newest != NULL && checkpoints->word_known && newest->version == checkpoints->word.version;
     if (!checkpoints->running || !checkpoints->listed || !checkpoints->word_known ||
@@ -177,12 +177,12 @@ static void try_order(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uin
 /* ---- other events -----------------------------------------------------------------------------
  */
 
-static kelp_status copy_map(struct kelp_checkpoints *checkpoints, const struct kelp_map *map,
+static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct kelp_map *map,
                             struct kelp_error *reterr)
 {
     struct kelp_map copy = {0};
-    struct kelp_checkpoints_shard *shards = calloc((size_t)map->shard_count + 1, sizeof(*shards));
-    struct kelp_checkpoints_pending_part *parts =
+    struct kelp_checkpointer_shard *shards = calloc((size_t)map->shard_count + 1, sizeof(*shards));
+    struct kelp_checkpointer_pending_part *parts =
         calloc((size_t)map->partition_count + 1, sizeof(*parts));
     if (shards == NULL || parts == NULL || kelp_map_copy(map, &copy) != KELP_OK) {
         free(shards);
@@ -200,23 +200,23 @@ static kelp_status copy_map(struct kelp_checkpoints *checkpoints, const struct k
 }
 
 /* We opened it: the manifests above the restored version went with that transaction. */
-static void drop_above(struct kelp_checkpoints *checkpoints, uint64_t version)
+static void drop_above(struct kelp_checkpointer *checkpoints, uint64_t version)
 {
-    struct kelp_checkpoint_list *list = &checkpoints->list;
+    struct kelp_committed_list *list = &checkpoints->list;
     while (list->count > 0 && list->entries[list->count - 1].version > version) {
-        kelp_checkpoint_list_remove(list, list->entries[list->count - 1].version);
+        kelp_committed_list_remove(list, list->entries[list->count - 1].version);
     }
 }
 
-static kelp_status on_generation(struct kelp_checkpoints *checkpoints,
-                                 const struct kelp_checkpoints_event *event, uint32_t *actions,
+static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
+                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
                                  struct kelp_error *reterr)
 {
     const struct kelp_map *map = event->map;
     if (map->generation <= checkpoints->map.generation) {
         return KELP_OK;
     }
-    if (checkpoints->state != KELP_CHECKPOINTS_IDLE) {
+    if (checkpoints->state != KELP_CHECKPOINTER_IDLE) {
         kelp__say_trouble(checkpoints, actions,
                           "checkpoint of step %" PRIu64 " was abandoned: generation %" PRIu64
                           " was opened",
@@ -230,8 +230,8 @@ static kelp_status on_generation(struct kelp_checkpoints *checkpoints,
     if (event->opened) {
         drop_above(checkpoints, map->restore_version);
     }
-    const struct kelp_checkpoint *from =
-        kelp_checkpoint_list_find(&checkpoints->list, map->restore_version);
+    const struct kelp_committed *from =
+        kelp_committed_list_find(&checkpoints->list, map->restore_version);
     checkpoints->restored_step = from == NULL ? 0 : from->step;
     checkpoints->last_step = checkpoints->restored_step;
     checkpoints->schedule = event->schedule;
@@ -247,10 +247,10 @@ static kelp_status on_generation(struct kelp_checkpoints *checkpoints,
     return KELP_OK;
 }
 
-static void on_running(struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+static void on_running(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
-    struct kelp_checkpoint *from =
-        kelp_checkpoint_list_find(&checkpoints->list, checkpoints->map.restore_version);
+    struct kelp_committed *from =
+        kelp_committed_list_find(&checkpoints->list, checkpoints->map.restore_version);
     if (from != NULL) {
         from->restored = true;
     }
@@ -259,7 +259,7 @@ static void on_running(struct kelp_checkpoints *checkpoints, uint64_t now_ms)
     checkpoints->step_ms = now_ms;
 }
 
-static void on_progress(struct kelp_checkpoints *checkpoints, const struct kelp_control_word *word,
+static void on_progress(struct kelp_checkpointer *checkpoints, const struct kelp_control_word *word,
                         uint64_t now_ms)
 {
     if (!checkpoints->word_known) {
@@ -281,72 +281,72 @@ static void on_progress(struct kelp_checkpoints *checkpoints, const struct kelp_
     checkpoints->word = *word;
 }
 
-static void on_request(struct kelp_checkpoints *checkpoints, bool pause)
+static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
 {
     checkpoints->requested++;
     if (pause) {
         checkpoints->pause_serial = checkpoints->requested;
     }
-    if (checkpoints->state == KELP_CHECKPOINTS_ORDERED && !checkpoints->reached) {
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && !checkpoints->reached) {
         checkpoints->for_request = true; /* what is ahead of everybody now is new enough */
         checkpoints->for_serial = checkpoints->requested;
     }
 }
 
-static kelp_status take(struct kelp_checkpoints *checkpoints,
-                        const struct kelp_checkpoints_event *event, uint32_t *actions,
+static kelp_status take(struct kelp_checkpointer *checkpoints,
+                        const struct kelp_checkpointer_event *event, uint32_t *actions,
                         struct kelp_error *reterr)
 {
-    struct kelp_checkpoint *damaged = NULL;
+    struct kelp_committed *damaged = NULL;
     switch (event->kind) {
-    case KELP_CHECKPOINTS_LISTED:
+    case KELP_CHECKPOINTER_LISTED:
         return kelp__take_list(checkpoints, event, actions, reterr);
-    case KELP_CHECKPOINTS_GENERATION:
+    case KELP_CHECKPOINTER_GENERATION:
         return on_generation(checkpoints, event, actions, reterr);
-    case KELP_CHECKPOINTS_RUNNING:
+    case KELP_CHECKPOINTER_RUNNING:
         on_running(checkpoints, event->now_ms);
         break;
-    case KELP_CHECKPOINTS_STOPPED:
+    case KELP_CHECKPOINTER_STOPPED:
         checkpoints->running = false;
-        if (checkpoints->state == KELP_CHECKPOINTS_ORDERED) {
+        if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
             kelp__say_trouble(checkpoints, actions,
                               "checkpoint of step %" PRIu64 " was abandoned: %s",
                               checkpoints->order.step, event->text);
             kelp__abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
         }
         break;
-    case KELP_CHECKPOINTS_PROGRESS:
+    case KELP_CHECKPOINTER_PROGRESS:
         on_progress(checkpoints, event->word, event->now_ms);
         break;
-    case KELP_CHECKPOINTS_EVALUATED:
+    case KELP_CHECKPOINTER_EVALUATED:
         checkpoints->metric_known = true;
         checkpoints->metric_step = event->step;
         memcpy(checkpoints->metric, event->metric, sizeof(checkpoints->metric));
-        kelp_checkpoint_list_evaluated(&checkpoints->list, event->step, event->metric);
+        kelp_committed_list_evaluated(&checkpoints->list, event->step, event->metric);
         break;
-    case KELP_CHECKPOINTS_REQUEST:
+    case KELP_CHECKPOINTER_REQUEST:
         on_request(checkpoints, event->pause);
         break;
-    case KELP_CHECKPOINTS_REPORT:
+    case KELP_CHECKPOINTER_REPORT:
         kelp__take_report(checkpoints, event->report, event->now_ms, actions);
         break;
-    case KELP_CHECKPOINTS_COMMITTED:
+    case KELP_CHECKPOINTER_COMMITTED:
         return kelp__take_committed(checkpoints, event, actions, reterr);
-    case KELP_CHECKPOINTS_REMOVED:
+    case KELP_CHECKPOINTER_REMOVED:
         kelp__take_removed(checkpoints, event);
         break;
-    case KELP_CHECKPOINTS_DAMAGED:
-        damaged = kelp_checkpoint_list_find(&checkpoints->list, event->version);
+    case KELP_CHECKPOINTER_DAMAGED:
+        damaged = kelp_committed_list_find(&checkpoints->list, event->version);
         if (damaged != NULL) {
             damaged->damaged = true;
-            *actions |= KELP_CHECKPOINTS_DO_RESTORE;
+            *actions |= KELP_CHECKPOINTER_DO_RESTORE;
         }
         break;
-    case KELP_CHECKPOINTS_FINISHED:
+    case KELP_CHECKPOINTER_FINISHED:
         checkpoints->finished = true;
         break;
-    case KELP_CHECKPOINTS_TICK:
-    case KELP_CHECKPOINTS_EVENT_COUNT:
+    case KELP_CHECKPOINTER_TICK:
+    case KELP_CHECKPOINTER_EVENT_COUNT:
         break;
     }
     return KELP_OK;
@@ -355,7 +355,7 @@ static kelp_status take(struct kelp_checkpoints *checkpoints,
 /* ---- time -------------------------------------------------------------------------------------
  */
 
-void kelp__reach(struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+void kelp__reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     if (!checkpoints->reached) {
         checkpoints->reached = true;
@@ -363,7 +363,7 @@ void kelp__reach(struct kelp_checkpoints *checkpoints, uint64_t now_ms)
     }
 }
 
-static bool all_durable(const struct kelp_checkpoints *checkpoints)
+static bool all_durable(const struct kelp_checkpointer *checkpoints)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
         if (!checkpoints->shards[i].durable) {
@@ -374,10 +374,10 @@ static bool all_durable(const struct kelp_checkpoints *checkpoints)
 }
 
 /* Who keeps the order waiting for too long, once training has come to its step? */
-static void check_waiting(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
-        const struct kelp_checkpoints_shard *shard = &checkpoints->shards[i];
+        const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
         uint64_t limit_ms = shard->heard ? KELP_COORDINATOR_WRITE_MS : KELP_COORDINATOR_ANSWER_MS;
         if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms) {
             kelp__say_trouble(checkpoints, actions,
@@ -391,7 +391,7 @@ static void check_waiting(struct kelp_checkpoints *checkpoints, uint64_t now_ms,
     }
 }
 
-static void wait_for_shards(struct kelp_checkpoints *checkpoints, uint64_t now_ms,
+static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                             uint32_t *actions)
 {
     struct kelp__due due;
@@ -409,26 +409,26 @@ static void wait_for_shards(struct kelp_checkpoints *checkpoints, uint64_t now_m
     }
 }
 
-static void advance(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
-    if (checkpoints->state == KELP_CHECKPOINTS_ORDERED) {
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
         wait_for_shards(checkpoints, now_ms, actions);
     }
-    if (checkpoints->state == KELP_CHECKPOINTS_WRITING && !checkpoints->committing &&
+    if (checkpoints->state == KELP_CHECKPOINTER_WRITING && !checkpoints->committing &&
         now_ms >= checkpoints->commit_ms) {
         checkpoints->committing = true;
         checkpoints->undecided = true;
-        *actions |= KELP_CHECKPOINTS_DO_COMMIT | KELP_CHECKPOINTS_DO_RESTORE;
+        *actions |= KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_RESTORE;
     }
-    if (checkpoints->state == KELP_CHECKPOINTS_IDLE) {
+    if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
         try_order(checkpoints, now_ms, actions);
     }
     kelp__try_remove(checkpoints, now_ms, actions);
 }
 
-kelp_status kelp_checkpoints_apply(struct kelp_checkpoints *checkpoints,
-                                   const struct kelp_checkpoints_event *event,
-                                   uint32_t *ret_actions, struct kelp_error *reterr)
+kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
+                                    const struct kelp_checkpointer_event *event,
+                                    uint32_t *ret_actions, struct kelp_error *reterr)
 {
     uint32_t actions = 0;
     kelp_status status = take(checkpoints, event, &actions, reterr);

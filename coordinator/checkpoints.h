@@ -14,121 +14,122 @@
  *
  * A commit whose answer was lost is sent again, the same one, until the answer is definite: before
  * that its data may not be touched. While one is undecided no generation should be opened
- * (kelp_checkpoints_undecided()); opening one decides it, since that transaction removes every
+ * (kelp_checkpointer_undecided()); opening one decides it, since that transaction removes every
  * manifest above the restored version and fences later commits.
  */
 #ifndef KELP_COORDINATOR_CHECKPOINTS_H
 #define KELP_COORDINATOR_CHECKPOINTS_H
 
 #include "common/control.h"
-#include "coordinator/checkpoint_list.h"
+#include "coordinator/committed_list.h"
 #include "coordinator/map.h"
 
-enum kelp_checkpoints_state {
-    KELP_CHECKPOINTS_IDLE,
-    KELP_CHECKPOINTS_ORDERED,
-    KELP_CHECKPOINTS_WRITING
+enum kelp_checkpointer_state {
+    KELP_CHECKPOINTER_IDLE,
+    KELP_CHECKPOINTER_ORDERED,
+    KELP_CHECKPOINTER_WRITING
 };
 
-enum kelp_checkpoints_event_kind {
-    KELP_CHECKPOINTS_LISTED,     /* list, list_count: all that etcd has */
-    KELP_CHECKPOINTS_GENERATION, /* map, opened, schedule: this map stands in etcd */
-    KELP_CHECKPOINTS_RUNNING,    /* it is loaded everywhere: orders may go out */
-    KELP_CHECKPOINTS_STOPPED,    /* text: why it runs no more (a shard is lost, the job failed) */
-    KELP_CHECKPOINTS_PROGRESS,   /* word: partition 0's current one */
-    KELP_CHECKPOINTS_EVALUATED,  /* step, metric: of the validation part */
-    KELP_CHECKPOINTS_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
-    KELP_CHECKPOINTS_REPORT,     /* report: of a shard */
-    KELP_CHECKPOINTS_COMMITTED,  /* result, checkpoint: answer to COMMIT */
-    KELP_CHECKPOINTS_REMOVED,    /* result: answer to REMOVE */
-    KELP_CHECKPOINTS_DAMAGED,    /* version: it cannot be restored */
-    KELP_CHECKPOINTS_FINISHED,   /* the schedule is complete, and that is on record */
-    KELP_CHECKPOINTS_TICK,
-    KELP_CHECKPOINTS_EVENT_COUNT
+enum kelp_checkpointer_event_kind {
+    KELP_CHECKPOINTER_LISTED,     /* list, list_count: all that etcd has */
+    KELP_CHECKPOINTER_GENERATION, /* map, opened, schedule: this map stands in etcd */
+    KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
+    KELP_CHECKPOINTER_STOPPED,    /* text: why it runs no more (a shard is lost, the job failed) */
+    KELP_CHECKPOINTER_PROGRESS,   /* word: partition 0's current one */
+    KELP_CHECKPOINTER_EVALUATED,  /* step, metric: of the validation part */
+    KELP_CHECKPOINTER_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
+    KELP_CHECKPOINTER_REPORT,     /* report: of a shard */
+    KELP_CHECKPOINTER_COMMITTED,  /* result, checkpoint: answer to COMMIT */
+    KELP_CHECKPOINTER_REMOVED,    /* result: answer to REMOVE */
+    KELP_CHECKPOINTER_DAMAGED,    /* version: it cannot be restored */
+    KELP_CHECKPOINTER_FINISHED,   /* the schedule is complete, and that is on record */
+    KELP_CHECKPOINTER_TICK,
+    KELP_CHECKPOINTER_EVENT_COUNT
 };
 
 /* How a transaction went. */
-enum kelp_checkpoints_result {
-    KELP_CHECKPOINTS_OK,
-    KELP_CHECKPOINTS_AWAY,    /* certainly not: etcd did not get it, or we are not elected now */
-    KELP_CHECKPOINTS_REFUSED, /* certainly not, and never: something it compares has changed */
-    KELP_CHECKPOINTS_UNKNOWN  /* the answer was lost: the same again */
+enum kelp_checkpointer_result {
+    KELP_CHECKPOINTER_OK,
+    KELP_CHECKPOINTER_AWAY,    /* certainly not: etcd did not get it, or we are not elected now */
+    KELP_CHECKPOINTER_REFUSED, /* certainly not, and never: something it compares has changed */
+    KELP_CHECKPOINTER_UNKNOWN  /* the answer was lost: the same again */
 };
 
 /* As SnapshotState of kelp.proto. */
-enum kelp_checkpoints_answer {
-    KELP_CHECKPOINTS_ANSWER_NONE,
-    KELP_CHECKPOINTS_ANSWER_TAKING,
-    KELP_CHECKPOINTS_ANSWER_DURABLE,
-    KELP_CHECKPOINTS_ANSWER_FAILED,
-    KELP_CHECKPOINTS_ANSWER_PAST
+enum kelp_checkpointer_answer {
+    KELP_CHECKPOINTER_ANSWER_NONE,
+    KELP_CHECKPOINTER_ANSWER_TAKING,
+    KELP_CHECKPOINTER_ANSWER_DURABLE,
+    KELP_CHECKPOINTER_ANSWER_FAILED,
+    KELP_CHECKPOINTER_ANSWER_PAST
 };
 
-struct kelp_checkpoints_part {
+struct kelp_checkpointer_part {
     uint32_t partition;
     uint64_t bytes;
     const char *digest;
 };
 
 /* All borrowed, and as it came from outside. */
-struct kelp_checkpoints_report {
+struct kelp_checkpointer_report {
     const char *shard;
     uint64_t incarnation;
     uint64_t serial;
-    enum kelp_checkpoints_answer answer;
+    enum kelp_checkpointer_answer answer;
     const char *error;   /* FAILED */
     const char *storage; /* DURABLE: its folder's name */
-    const struct kelp_checkpoints_part *parts;
+    const struct kelp_checkpointer_part *parts;
     uint32_t part_count;
     const struct kelp_control_word *word; /* DURABLE, host of partition 0: what was saved */
     uint64_t current_step;                /* PAST */
 };
 
 /* Of the job, once its plan is known. */
-struct kelp_checkpoints_schedule {
+struct kelp_checkpointer_schedule {
     uint64_t steps_per_epoch;
     uint64_t total_steps;
     bool evaluates; /* the validation part, after each epoch */
 };
 
-struct kelp_checkpoints_event {
-    enum kelp_checkpoints_event_kind kind;
+struct kelp_checkpointer_event {
+    enum kelp_checkpointer_event_kind kind;
     uint64_t now_ms;
-    struct kelp_checkpoint *list; /* borrowed; texts that were taken are NULL afterwards */
+    struct kelp_committed *list; /* borrowed; texts that were taken are NULL afterwards */
     uint32_t list_count;
     const struct kelp_map *map; /* borrowed */
     bool opened;                /* by us, just now: no leader before us ordered anything in it */
-    struct kelp_checkpoints_schedule schedule;
+    struct kelp_checkpointer_schedule schedule;
     const struct kelp_control_word *word; /* borrowed */
-    const struct kelp_checkpoints_report *report;
+    const struct kelp_checkpointer_report *report;
     const char *text; /* borrowed */
     uint64_t step;
     uint64_t version;
     double metric[3];
     bool pause;
-    enum kelp_checkpoints_result result;
+    enum kelp_checkpointer_result result;
     /* COMMITTED: unix_ms, state_digest, revision, manifest, the rest is filled in here. Borrowed;
      * the text is NULL afterwards when it was taken. */
-    struct kelp_checkpoint *checkpoint;
+    struct kelp_committed *checkpoint;
 };
 
 /* Bits of what the shell does after an event, in this order. */
-enum kelp_checkpoints_action {
-    KELP_CHECKPOINTS_DO_SAY = 1,     /* trouble has a new text: an error line */
-    KELP_CHECKPOINTS_DO_ORDER = 2,   /* order has changed: to every shard of the map */
-    KELP_CHECKPOINTS_DO_DISCARD = 4, /* no manifest names the folder `discarded` or ever will */
-    KELP_CHECKPOINTS_DO_COMMIT = 8,  /* pending, as one transaction; the same one as before when
+enum kelp_checkpointer_action {
+    KELP_CHECKPOINTER_DO_SAY = 1,     /* trouble has a new text: an error line */
+    KELP_CHECKPOINTER_DO_ORDER = 2,   /* order has changed: to every shard of the map */
+    KELP_CHECKPOINTER_DO_DISCARD = 4, /* no manifest names the folder `discarded` or ever will */
+    KELP_CHECKPOINTER_DO_COMMIT = 8,  /* pending, as one transaction; the same one as before when
                                         its serial is the same. Answer with COMMITTED */
-    KELP_CHECKPOINTS_DO_REMOVE = 16, /* manifest of version `removing` (its folder: removing_folder,
-                                        afterwards). Answer with REMOVED */
-    KELP_CHECKPOINTS_DO_PAUSE = 32,  /* a request with pause has been answered: step paused_step */
-    KELP_CHECKPOINTS_DO_END = 64,    /* the final state is committed, or will not be: done */
-    KELP_CHECKPOINTS_DO_FAIL = 128, /* two of one version differ (trouble): the promise is broken */
-    KELP_CHECKPOINTS_DO_RESTORE =
+    KELP_CHECKPOINTER_DO_REMOVE = 16, /* manifest of version `removing` (its folder:
+                                        removing_folder, afterwards). Answer with REMOVED */
+    KELP_CHECKPOINTER_DO_PAUSE = 32,  /* a request with pause has been answered: step paused_step */
+    KELP_CHECKPOINTER_DO_END = 64,    /* the final state is committed, or will not be: done */
+    KELP_CHECKPOINTER_DO_FAIL =
+        128, /* two of one version differ (trouble): the promise is broken */
+    KELP_CHECKPOINTER_DO_RESTORE =
         256 /* which one to restore, or whether that is decided, changed */
 };
 
-struct kelp_checkpoints_order {
+struct kelp_checkpointer_order {
     uint64_t serial; /* 0: none; what is under way is given up */
     uint64_t generation;
     uint64_t step;
@@ -136,34 +137,34 @@ struct kelp_checkpoints_order {
 };
 
 /* Of a shard of the map, by its index there. */
-struct kelp_checkpoints_shard {
+struct kelp_checkpointer_shard {
     bool heard; /* it knows of the order */
     bool durable;
     char storage[KELP_FOLDER_NAME_MAX + 1];
 };
 
-struct kelp_checkpoints_pending_part {
+struct kelp_checkpointer_pending_part {
     bool there;
     uint32_t shard;
     uint64_t bytes;
     char digest[KELP_DIGEST_HEX_BYTES];
 };
 
-struct kelp_checkpoints_options {
+struct kelp_checkpointer_options {
     uint32_t steps;
     uint32_t interval_ms;
     uint32_t epochs;
     bool at_end;
-    struct kelp_checkpoint_policy policy;
+    struct kelp_retention policy;
     uint64_t
         first_serial; /* above those of every leader before: reports of its orders are not ours */
 };
 
-struct kelp_checkpoints {
-    struct kelp_checkpoints_options options;
-    struct kelp_checkpoints_schedule schedule;
-    struct kelp_checkpoint_list list;
-    enum kelp_checkpoints_state state;
+struct kelp_checkpointer {
+    struct kelp_checkpointer_options options;
+    struct kelp_checkpointer_schedule schedule;
+    struct kelp_committed_list list;
+    enum kelp_checkpointer_state state;
 
     /* The generation. */
     struct kelp_map map; /* own copy; generation 0: none */
@@ -189,20 +190,20 @@ struct kelp_checkpoints {
     double metric[3];
 
     /* The one under way. */
-    struct kelp_checkpoints_order order;
+    struct kelp_checkpointer_order order;
     bool for_request; /* answers requests up to for_serial */
     bool for_end;
     uint64_t for_serial;
     bool reached; /* training has come to its step */
     uint64_t reached_ms;
-    uint64_t commit_ms;                          /* of the next attempt */
-    bool committing;                             /* an answer is on its way */
-    bool unknown;                                /* the answer to an earlier attempt was lost */
-    bool undecided;                              /* either: it may stand in etcd */
-    uint64_t evaluation_ms;                      /* the metric is waited for until then; 0: not */
-    struct kelp_control_word saved;              /* of partition 0, as reported */
-    struct kelp_checkpoints_shard *shards;       /* owned; of map.shards */
-    struct kelp_checkpoints_pending_part *parts; /* owned; of map.partitions */
+    uint64_t commit_ms;                           /* of the next attempt */
+    bool committing;                              /* an answer is on its way */
+    bool unknown;                                 /* the answer to an earlier attempt was lost */
+    bool undecided;                               /* either: it may stand in etcd */
+    uint64_t evaluation_ms;                       /* the metric is waited for until then; 0: not */
+    struct kelp_control_word saved;               /* of partition 0, as reported */
+    struct kelp_checkpointer_shard *shards;       /* owned; of map.shards */
+    struct kelp_checkpointer_pending_part *parts; /* owned; of map.partitions */
 
     /* The schedule. */
     uint64_t serial;    /* newest order */
@@ -235,18 +236,18 @@ struct kelp_checkpoints {
 };
 
 /* Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_checkpoints_init(struct kelp_checkpoints *checkpoints,
-                                  const struct kelp_checkpoints_options *options,
-                                  struct kelp_error *reterr) KELP_MUST_USE;
-void kelp_checkpoints_fini(struct kelp_checkpoints *checkpoints);
+kelp_status kelp_checkpointer_init(struct kelp_checkpointer *checkpoints,
+                                   const struct kelp_checkpointer_options *options,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints);
 
-/* Take in one event; *ret_actions gets bits of enum kelp_checkpoints_action. Errors:
+/* Take in one event; *ret_actions gets bits of enum kelp_checkpointer_action. Errors:
  * KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT: the event was not taken (a list: not all of it). */
-kelp_status kelp_checkpoints_apply(struct kelp_checkpoints *checkpoints,
-                                   const struct kelp_checkpoints_event *event,
-                                   uint32_t *ret_actions, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
+                                    const struct kelp_checkpointer_event *event,
+                                    uint32_t *ret_actions, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* A commit was sent whose outcome is not known: wait with opening a generation. */
-bool kelp_checkpoints_undecided(const struct kelp_checkpoints *checkpoints);
+bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints);
 
 #endif

@@ -17,8 +17,8 @@ static bool is_digest(const char *text)
 }
 
 /* Everything that this shard hosts, each part once? */
-static const char *take_parts(struct kelp_checkpoints *checkpoints, uint32_t shard,
-                              const struct kelp_checkpoints_report *report)
+static const char *take_parts(struct kelp_checkpointer *checkpoints, uint32_t shard,
+                              const struct kelp_checkpointer_report *report)
 {
     const struct kelp_map *map = &checkpoints->map;
     if (report->part_count != kelp_map_load(map, shard)) {
@@ -28,14 +28,14 @@ static const char *take_parts(struct kelp_checkpoints *checkpoints, uint32_t sha
         return "the name of its storage is not valid";
     }
     for (uint32_t i = 0; i < report->part_count; i++) {
-        const struct kelp_checkpoints_part *from = &report->parts[i];
+        const struct kelp_checkpointer_part *from = &report->parts[i];
         if (from->partition >= map->partition_count ||
             map->partitions[from->partition].primary != shard ||
             checkpoints->parts[from->partition].there || !is_digest(from->digest)) {
             return "its parts are not those that it hosts";
         }
-        struct kelp_checkpoints_pending_part *part = &checkpoints->parts[from->partition];
-        *part = (struct kelp_checkpoints_pending_part){
+        struct kelp_checkpointer_pending_part *part = &checkpoints->parts[from->partition];
+        *part = (struct kelp_checkpointer_pending_part){
             .there = true, .shard = shard, .bytes = from->bytes};
         memcpy(part->digest, from->digest, sizeof(part->digest));
     }
@@ -48,11 +48,11 @@ static const char *take_parts(struct kelp_checkpoints *checkpoints, uint32_t sha
     return NULL;
 }
 
-static void on_durable(struct kelp_checkpoints *checkpoints, uint32_t index,
-                       const struct kelp_checkpoints_report *report, uint64_t now_ms,
+static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
+                       const struct kelp_checkpointer_report *report, uint64_t now_ms,
                        uint32_t *actions)
 {
-    struct kelp_checkpoints_shard *shard = &checkpoints->shards[index];
+    struct kelp_checkpointer_shard *shard = &checkpoints->shards[index];
     if (shard->durable) {
         return; /* each report repeats it */
     }
@@ -67,8 +67,8 @@ static void on_durable(struct kelp_checkpoints *checkpoints, uint32_t index,
     (void)snprintf(shard->storage, sizeof(shard->storage), "%s", report->storage);
 }
 
-static void on_past(struct kelp_checkpoints *checkpoints,
-                    const struct kelp_checkpoints_report *report, uint64_t now_ms,
+static void on_past(struct kelp_checkpointer *checkpoints,
+                    const struct kelp_checkpointer_report *report, uint64_t now_ms,
                     uint32_t *actions)
 {
     if (report->current_step > checkpoints->past_step &&
@@ -81,31 +81,31 @@ static void on_past(struct kelp_checkpoints *checkpoints,
     kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
 }
 
-void kelp__take_report(struct kelp_checkpoints *checkpoints,
-                       const struct kelp_checkpoints_report *report, uint64_t now_ms,
+void kelp__take_report(struct kelp_checkpointer *checkpoints,
+                       const struct kelp_checkpointer_report *report, uint64_t now_ms,
                        uint32_t *actions)
 {
     int32_t index = kelp_map_find(&checkpoints->map, report->shard);
-    if (checkpoints->state != KELP_CHECKPOINTS_ORDERED || index < 0 ||
+    if (checkpoints->state != KELP_CHECKPOINTER_ORDERED || index < 0 ||
         report->serial != checkpoints->order.serial ||
         report->incarnation != checkpoints->map.shards[index].incarnation) {
         return;
     }
     checkpoints->shards[index].heard = true;
     switch (report->answer) {
-    case KELP_CHECKPOINTS_ANSWER_NONE:
-    case KELP_CHECKPOINTS_ANSWER_TAKING:
+    case KELP_CHECKPOINTER_ANSWER_NONE:
+    case KELP_CHECKPOINTER_ANSWER_TAKING:
         break;
-    case KELP_CHECKPOINTS_ANSWER_DURABLE:
+    case KELP_CHECKPOINTER_ANSWER_DURABLE:
         kelp__reach(checkpoints, now_ms);
         on_durable(checkpoints, (uint32_t)index, report, now_ms, actions);
         break;
-    case KELP_CHECKPOINTS_ANSWER_FAILED:
+    case KELP_CHECKPOINTER_ANSWER_FAILED:
         kelp__say_trouble(checkpoints, actions, "checkpoint of step %" PRIu64 ": %s: %.300s",
                           checkpoints->order.step, report->shard, report->error);
         kelp__abandon(checkpoints, KELP__FAILED, now_ms, actions);
         break;
-    case KELP_CHECKPOINTS_ANSWER_PAST:
+    case KELP_CHECKPOINTER_ANSWER_PAST:
         on_past(checkpoints, report, now_ms, actions);
         break;
     }
@@ -114,15 +114,15 @@ void kelp__take_report(struct kelp_checkpoints *checkpoints,
 /* ---- committing -------------------------------------------------------------------------------
  */
 
-static bool metric_is_of(const struct kelp_checkpoints *checkpoints, uint64_t step)
+static bool metric_is_of(const struct kelp_checkpointer *checkpoints, uint64_t step)
 {
     return checkpoints->metric_known && checkpoints->metric_step == step;
 }
 
 /* Is the state's evaluation still to come, and nobody in a hurry? */
-static bool wait_for_metric(struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
-    const struct kelp_checkpoints_schedule *schedule = &checkpoints->schedule;
+    const struct kelp_checkpointer_schedule *schedule = &checkpoints->schedule;
     if (!schedule->evaluates || checkpoints->for_end || checkpoints->for_request ||
         schedule->steps_per_epoch == 0 ||
         checkpoints->saved.step % schedule->steps_per_epoch != 0 ||
@@ -136,15 +136,15 @@ static bool wait_for_metric(struct kelp_checkpoints *checkpoints, uint64_t now_m
 }
 
 /* Everything is durable: make it count. */
-void kelp__conclude(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions)
+void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
-    const struct kelp_checkpoint *found =
-        kelp_checkpoint_list_find(&checkpoints->list, checkpoints->saved.version);
+    const struct kelp_committed *found =
+        kelp_committed_list_find(&checkpoints->list, checkpoints->saved.version);
     if (wait_for_metric(checkpoints, now_ms)) {
         return;
     }
     if (found == NULL) {
-        checkpoints->state = KELP_CHECKPOINTS_WRITING;
+        checkpoints->state = KELP_CHECKPOINTER_WRITING;
         return;
     }
     /* Nothing was completed since that one: it is this one. */
@@ -160,7 +160,7 @@ void kelp__conclude(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint3
 }
 
 /* What the shell does not know of the checkpoint that was committed. */
-static void fill(const struct kelp_checkpoints *checkpoints, struct kelp_checkpoint *checkpoint)
+static void fill(const struct kelp_checkpointer *checkpoints, struct kelp_committed *checkpoint)
 {
     checkpoint->version = checkpoints->saved.version;
     checkpoint->step = checkpoints->saved.step;
@@ -176,11 +176,11 @@ static void fill(const struct kelp_checkpoints *checkpoints, struct kelp_checkpo
 }
 
 /* Take it into the list, and compare it with one of the same version from before. */
-static kelp_status add(struct kelp_checkpoints *checkpoints, struct kelp_checkpoint *checkpoint,
+static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_committed *checkpoint,
                        uint32_t *actions, struct kelp_error *reterr)
 {
-    const struct kelp_checkpoint_digest *other = NULL;
-    kelp_status status = kelp_checkpoint_list_add(&checkpoints->list, checkpoint, &other, reterr);
+    const struct kelp_committed_digest *other = NULL;
+    kelp_status status = kelp_committed_list_add(&checkpoints->list, checkpoint, &other, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -192,13 +192,13 @@ static kelp_status add(struct kelp_checkpoints *checkpoints, struct kelp_checkpo
                           ", %s in generation %" PRIu64 ": the same steps gave other bits",
                           checkpoint->version, other->state_digest, other->generation,
                           checkpoint->state_digest, checkpoint->generation);
-        *actions |= KELP_CHECKPOINTS_DO_FAIL;
+        *actions |= KELP_CHECKPOINTER_DO_FAIL;
     }
     return KELP_OK;
 }
 
-static kelp_status on_taken(struct kelp_checkpoints *checkpoints,
-                            struct kelp_checkpoint *checkpoint, uint64_t now_ms, uint32_t *actions,
+static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
+                            struct kelp_committed *checkpoint, uint64_t now_ms, uint32_t *actions,
                             struct kelp_error *reterr)
 {
     fill(checkpoints, checkpoint);
@@ -207,48 +207,48 @@ static kelp_status on_taken(struct kelp_checkpoints *checkpoints,
     if (status != KELP_OK) {
         return status;
     }
-    checkpoints->order = (struct kelp_checkpoints_order){.serial = 0};
-    checkpoints->state = KELP_CHECKPOINTS_IDLE;
+    checkpoints->order = (struct kelp_checkpointer_order){.serial = 0};
+    checkpoints->state = KELP_CHECKPOINTER_IDLE;
     checkpoints->undecided = false;
     checkpoints->committed++;
     checkpoints->pause_ms = 0;
     checkpoints->end_tries = 0;
     checkpoints->last_ms = now_ms;
-    *actions |= KELP_CHECKPOINTS_DO_RESTORE;
+    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     if (checkpoints->for_request) {
         kelp__answer(checkpoints, checkpoints->for_serial, checkpoint->step, actions);
     }
     return KELP_OK; /* the end is noticed by its version */
 }
 
-kelp_status kelp__take_committed(struct kelp_checkpoints *checkpoints,
-                                 const struct kelp_checkpoints_event *event, uint32_t *actions,
+kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
+                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
                                  struct kelp_error *reterr)
 {
-    if (checkpoints->state != KELP_CHECKPOINTS_WRITING || !checkpoints->committing) {
+    if (checkpoints->state != KELP_CHECKPOINTER_WRITING || !checkpoints->committing) {
         return KELP_OK; /* of a generation before: decided by the new one */
     }
     checkpoints->committing = false;
     switch (event->result) {
-    case KELP_CHECKPOINTS_OK:
+    case KELP_CHECKPOINTER_OK:
         return on_taken(checkpoints, event->checkpoint, event->now_ms, actions, reterr);
-    case KELP_CHECKPOINTS_AWAY:
+    case KELP_CHECKPOINTER_AWAY:
         checkpoints->commit_ms = event->now_ms + KELP_COORDINATOR_RETRY_MS;
         break;
-    case KELP_CHECKPOINTS_REFUSED:
+    case KELP_CHECKPOINTER_REFUSED:
         kelp__say_trouble(checkpoints, actions,
                           "checkpoint of step %" PRIu64 " was not committed: %s",
                           checkpoints->order.step, event->text);
         kelp__abandon(checkpoints, KELP__FAILED, event->now_ms, actions);
         break;
-    case KELP_CHECKPOINTS_UNKNOWN:
+    case KELP_CHECKPOINTER_UNKNOWN:
         checkpoints->unknown = true;
         checkpoints->commit_ms = event->now_ms + KELP_COORDINATOR_RETRY_MS;
         break;
     }
     if (checkpoints->undecided && !checkpoints->unknown) {
         checkpoints->undecided = false;
-        *actions |= KELP_CHECKPOINTS_DO_RESTORE;
+        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     }
     return KELP_OK;
 }
@@ -256,33 +256,33 @@ kelp_status kelp__take_committed(struct kelp_checkpoints *checkpoints,
 /* ---- the list ---------------------------------------------------------------------------------
  */
 
-void kelp__try_remove(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions)
+void kelp__try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
     if (!checkpoints->running || !checkpoints->listed || checkpoints->removing_now ||
         now_ms < checkpoints->remove_ms) {
         return;
     }
-    const struct kelp_checkpoint *surplus = kelp_checkpoint_list_surplus(&checkpoints->list);
+    const struct kelp_committed *surplus = kelp_committed_list_surplus(&checkpoints->list);
     if (surplus != NULL) {
         checkpoints->removing_now = true;
         checkpoints->removing = surplus->version;
         memcpy(checkpoints->removing_folder, surplus->folder, sizeof(surplus->folder));
-        *actions |= KELP_CHECKPOINTS_DO_REMOVE;
+        *actions |= KELP_CHECKPOINTER_DO_REMOVE;
     }
 }
 
-void kelp__take_removed(struct kelp_checkpoints *checkpoints,
-                        const struct kelp_checkpoints_event *event)
+void kelp__take_removed(struct kelp_checkpointer *checkpoints,
+                        const struct kelp_checkpointer_event *event)
 {
     checkpoints->removing_now = false;
-    if (event->result == KELP_CHECKPOINTS_OK) {
-        kelp_checkpoint_list_remove(&checkpoints->list, checkpoints->removing);
+    if (event->result == KELP_CHECKPOINTER_OK) {
+        kelp_committed_list_remove(&checkpoints->list, checkpoints->removing);
     } else {
         checkpoints->remove_ms = event->now_ms + KELP_COORDINATOR_PAUSE_MS;
     }
 }
 
-static bool in_list(const struct kelp_checkpoints_event *event, uint64_t version)
+static bool in_list(const struct kelp_checkpointer_event *event, uint64_t version)
 {
     for (uint32_t i = 0; i < event->list_count; i++) {
         if (event->list[i].version == version) {
@@ -292,14 +292,14 @@ static bool in_list(const struct kelp_checkpoints_event *event, uint64_t version
     return false;
 }
 
-kelp_status kelp__take_list(struct kelp_checkpoints *checkpoints,
-                            const struct kelp_checkpoints_event *event, uint32_t *actions,
+kelp_status kelp__take_list(struct kelp_checkpointer *checkpoints,
+                            const struct kelp_checkpointer_event *event, uint32_t *actions,
                             struct kelp_error *reterr)
 {
-    struct kelp_checkpoint_list *list = &checkpoints->list;
+    struct kelp_committed_list *list = &checkpoints->list;
     for (uint32_t i = list->count; i-- > 0;) {
         if (!in_list(event, list->entries[i].version)) {
-            kelp_checkpoint_list_remove(list, list->entries[i].version);
+            kelp_committed_list_remove(list, list->entries[i].version);
         }
     }
     for (uint32_t i = 0; i < event->list_count; i++) {
@@ -309,6 +309,6 @@ kelp_status kelp__take_list(struct kelp_checkpoints *checkpoints,
         }
     }
     checkpoints->listed = true;
-    *actions |= KELP_CHECKPOINTS_DO_RESTORE;
+    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     return KELP_OK;
 }

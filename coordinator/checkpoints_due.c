@@ -12,19 +12,19 @@
 #include <math.h>
 
 /* No step was completed for a while. */
-static bool stands_still(const struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+static bool stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     return now_ms > checkpoints->step_ms + KELP_COORDINATOR_STILL_MS;
 }
 
 /* Where the furthest partition is known to stand. */
-static uint64_t here(const struct kelp_checkpoints *checkpoints)
+static uint64_t here(const struct kelp_checkpointer *checkpoints)
 {
     uint64_t step = checkpoints->word.step;
     return step > checkpoints->past_step ? step : checkpoints->past_step;
 }
 
-static uint64_t margin(const struct kelp_checkpoints *checkpoints)
+static uint64_t margin(const struct kelp_checkpointer *checkpoints)
 {
     double steps = floor(checkpoints->rate * KELP_COORDINATOR_LEAD_MS);
     uint64_t whole = steps < 1e9 ? (uint64_t)steps : 1000000000;
@@ -32,7 +32,7 @@ static uint64_t margin(const struct kelp_checkpoints *checkpoints)
 }
 
 /* The next step that a margin leaves time for; the current one when nothing moves. */
-static uint64_t soonest(const struct kelp_checkpoints *checkpoints, uint64_t now_ms)
+static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint64_t step = here(checkpoints);
     if (!stands_still(checkpoints, now_ms)) {
@@ -46,7 +46,7 @@ static uint64_t soonest(const struct kelp_checkpoints *checkpoints, uint64_t now
 
 /* The first multiple that is later than anything ordered and can still be reached; UINT64_MAX:
  * none. */
-static uint64_t multiple(const struct kelp_checkpoints *checkpoints, uint64_t every)
+static uint64_t multiple(const struct kelp_checkpointer *checkpoints, uint64_t every)
 {
     uint64_t least = here(checkpoints) + margin(checkpoints);
     uint64_t total = checkpoints->schedule.total_steps;
@@ -62,7 +62,7 @@ static uint64_t multiple(const struct kelp_checkpoints *checkpoints, uint64_t ev
     return there ? step : UINT64_MAX;
 }
 
-static uint64_t scheduled(const struct kelp_checkpoints *checkpoints)
+static uint64_t scheduled(const struct kelp_checkpointer *checkpoints)
 {
     uint64_t steps = multiple(checkpoints, checkpoints->options.steps);
     uint64_t epochs =
@@ -70,16 +70,16 @@ static uint64_t scheduled(const struct kelp_checkpoints *checkpoints)
     return steps < epochs ? steps : epochs;
 }
 
-static bool near(const struct kelp_checkpoints *checkpoints, uint64_t step)
+static bool near(const struct kelp_checkpointer *checkpoints, uint64_t step)
 {
     return step != UINT64_MAX &&
            step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
 }
 
-bool kelp__due_now(const struct kelp_checkpoints *checkpoints, uint64_t now_ms,
+bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                    struct kelp__due *ret_due)
 {
-    const struct kelp_checkpoints_options *options = &checkpoints->options;
+    const struct kelp_checkpointer_options *options = &checkpoints->options;
     bool done = checkpoints->word.kind == KELP_STEP_DONE;
     bool asked = checkpoints->requested > options->first_serial &&
                  checkpoints->requested > checkpoints->answered &&

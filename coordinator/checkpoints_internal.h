@@ -13,7 +13,7 @@ struct kelp__due {
     bool for_end;
 };
 /* Is a checkpoint due now, and at which step? */
-bool kelp__due_now(const struct kelp_checkpoints *checkpoints, uint64_t now_ms,
+bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                    struct kelp__due *ret_due);
 
 enum kelp__reason {
@@ -22,33 +22,33 @@ enum kelp__reason {
     KELP__FAILED       /* somebody could not: later again, and who asked is told */
 };
 /* Give up the order under way. Why is said by the caller, in trouble. */
-void kelp__abandon(struct kelp_checkpoints *checkpoints, enum kelp__reason reason, uint64_t now_ms,
+void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reason, uint64_t now_ms,
                    uint32_t *actions);
 /* The order is over; nothing will ever be committed in its folder. */
-void kelp__close_order(struct kelp_checkpoints *checkpoints, uint32_t *actions);
-void kelp__say_trouble(struct kelp_checkpoints *checkpoints, uint32_t *actions, const char *format,
+void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions);
+void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions, const char *format,
                        ...) KELP_PRINTF(3, 4);
 /* Requests up to serial have what they asked for: the checkpoint of this step. */
-void kelp__answer(struct kelp_checkpoints *checkpoints, uint64_t serial, uint64_t step,
+void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64_t step,
                   uint32_t *actions);
 /* There is a checkpoint of the final state, or there will be none. */
-void kelp__end(struct kelp_checkpoints *checkpoints, uint32_t *actions);
+void kelp__end(struct kelp_checkpointer *checkpoints, uint32_t *actions);
 /* Training has come to the order's step. */
-void kelp__reach(struct kelp_checkpoints *checkpoints, uint64_t now_ms);
+void kelp__reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms);
 
-void kelp__take_report(struct kelp_checkpoints *checkpoints,
-                       const struct kelp_checkpoints_report *report, uint64_t now_ms,
+void kelp__take_report(struct kelp_checkpointer *checkpoints,
+                       const struct kelp_checkpointer_report *report, uint64_t now_ms,
                        uint32_t *actions);
 /* Everything is durable: commit it, or find that it is committed. */
-void kelp__conclude(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions);
-kelp_status kelp__take_committed(struct kelp_checkpoints *checkpoints,
-                                 const struct kelp_checkpoints_event *event, uint32_t *actions,
+void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions);
+kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
+                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
                                  struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp__take_list(struct kelp_checkpoints *checkpoints,
-                            const struct kelp_checkpoints_event *event, uint32_t *actions,
+kelp_status kelp__take_list(struct kelp_checkpointer *checkpoints,
+                            const struct kelp_checkpointer_event *event, uint32_t *actions,
                             struct kelp_error *reterr) KELP_MUST_USE;
-void kelp__try_remove(struct kelp_checkpoints *checkpoints, uint64_t now_ms, uint32_t *actions);
-void kelp__take_removed(struct kelp_checkpoints *checkpoints,
-                        const struct kelp_checkpoints_event *event);
+void kelp__try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions);
+void kelp__take_removed(struct kelp_checkpointer *checkpoints,
+                        const struct kelp_checkpointer_event *event);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define SERIAL 1000
 
-static struct kelp_checkpoints checkpoints;
+static struct kelp_checkpointer checkpoints;
 static struct kelp_map map;
 static struct kelp_control_word word;
 static uint64_t now;
@@ -17,23 +17,23 @@ static char digests[4][KELP_DIGEST_HEX_BYTES] = {
     "00000000000000000000000000000000", "11111111111111111111111111111111",
     "22222222222222222222222222222222", "33333333333333333333333333333333"};
 
-static uint32_t apply(struct kelp_checkpoints_event event)
+static uint32_t apply(struct kelp_checkpointer_event event)
 {
     uint32_t actions = 0;
     event.now_ms = now;
-    ck_assert_int_eq(kelp_checkpoints_apply(&checkpoints, &event, &actions, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_checkpointer_apply(&checkpoints, &event, &actions, NULL), KELP_OK);
     return actions;
 }
 
-static uint32_t simple(enum kelp_checkpoints_event_kind kind)
+static uint32_t simple(enum kelp_checkpointer_event_kind kind)
 {
-    return apply((struct kelp_checkpoints_event){.kind = kind, .text = "shard-1 is lost"});
+    return apply((struct kelp_checkpointer_event){.kind = kind, .text = "shard-1 is lost"});
 }
 
 static uint32_t tick(uint64_t ms)
 {
     now += ms;
-    return simple(KELP_CHECKPOINTS_TICK);
+    return simple(KELP_CHECKPOINTER_TICK);
 }
 
 /* Two shards with two partitions each. */
@@ -50,15 +50,15 @@ static void make_map(uint64_t generation, uint64_t restore_version)
 static uint32_t open_generation(uint64_t generation, uint64_t restore_version)
 {
     make_map(generation, restore_version);
-    uint32_t actions = apply((struct kelp_checkpoints_event){
-        .kind = KELP_CHECKPOINTS_GENERATION,
+    uint32_t actions = apply((struct kelp_checkpointer_event){
+        .kind = KELP_CHECKPOINTER_GENERATION,
         .map = &map,
         .opened = true,
         .schedule = {.steps_per_epoch = 100, .total_steps = 1000, .evaluates = true}});
-    return actions | simple(KELP_CHECKPOINTS_RUNNING);
+    return actions | simple(KELP_CHECKPOINTER_RUNNING);
 }
 
-static void begin(struct kelp_checkpoints_options options)
+static void begin(struct kelp_checkpointer_options options)
 {
     options.first_serial = SERIAL;
     if (options.policy.keep_last == 0) {
@@ -67,14 +67,14 @@ static void begin(struct kelp_checkpoints_options options)
     now = 1000;
     memset(&word, 0, sizeof(word));
     word.kind = KELP_STEP_TRAIN;
-    ck_assert_int_eq(kelp_checkpoints_init(&checkpoints, &options, NULL), KELP_OK);
-    (void)simple(KELP_CHECKPOINTS_LISTED);
+    ck_assert_int_eq(kelp_checkpointer_init(&checkpoints, &options, NULL), KELP_OK);
+    (void)simple(KELP_CHECKPOINTER_LISTED);
     (void)open_generation(1, 0);
 }
 
 static void teardown(void)
 {
-    kelp_checkpoints_fini(&checkpoints);
+    kelp_checkpointer_fini(&checkpoints);
     kelp_map_fini(&map);
 }
 
@@ -82,7 +82,8 @@ static uint32_t progress(uint64_t step)
 {
     word.step = step;
     word.version = step + step / 100;
-    return apply((struct kelp_checkpoints_event){.kind = KELP_CHECKPOINTS_PROGRESS, .word = &word});
+    return apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
 }
 
 /* Steps up to that one, at so many milliseconds each; actions of all of them. */
@@ -96,20 +97,20 @@ static uint32_t run_to(uint64_t step, uint64_t step_ms)
     return actions;
 }
 
-static uint32_t report(int shard, enum kelp_checkpoints_answer answer)
+static uint32_t report(int shard, enum kelp_checkpointer_answer answer)
 {
     const char *names[] = {"shard-0", "shard-1"};
     const char *storages[] = {"shard-0.a", "shard-1.b"};
     struct kelp_control_word saved = word;
-    struct kelp_checkpoints_part parts[2];
+    struct kelp_checkpointer_part parts[2];
     saved.step = checkpoints.order.step;
     saved.version = saved.step + saved.step / 100;
     for (uint32_t i = 0; i < 2; i++) {
-        parts[i] = (struct kelp_checkpoints_part){.partition = (uint32_t)shard * 2 + i,
-                                                  .bytes = 7,
-                                                  .digest = digests[shard * 2 + (int)i]};
+        parts[i] = (struct kelp_checkpointer_part){.partition = (uint32_t)shard * 2 + i,
+                                                   .bytes = 7,
+                                                   .digest = digests[shard * 2 + (int)i]};
     }
-    struct kelp_checkpoints_report from = {
+    struct kelp_checkpointer_report from = {
         .shard = names[shard],
         .incarnation = 10 + (uint64_t)shard,
         .serial = checkpoints.order.serial,
@@ -121,24 +122,25 @@ static uint32_t report(int shard, enum kelp_checkpoints_answer answer)
         .word = shard == 0 ? &saved : NULL,
         .current_step = word.step + 3,
     };
-    return apply((struct kelp_checkpoints_event){.kind = KELP_CHECKPOINTS_REPORT, .report = &from});
+    return apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REPORT, .report = &from});
 }
 
 static uint32_t all_durable(void)
 {
-    (void)report(0, KELP_CHECKPOINTS_ANSWER_DURABLE);
-    return report(1, KELP_CHECKPOINTS_ANSWER_DURABLE);
+    (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
+    return report(1, KELP_CHECKPOINTER_ANSWER_DURABLE);
 }
 
-static uint32_t committed(enum kelp_checkpoints_result result)
+static uint32_t committed(enum kelp_checkpointer_result result)
 {
-    struct kelp_checkpoint checkpoint = {.unix_ms = 5, .revision = 6, .manifest = strdup("{}")};
+    struct kelp_committed checkpoint = {.unix_ms = 5, .revision = 6, .manifest = strdup("{}")};
     ck_assert_ptr_nonnull(checkpoint.manifest);
     (void)snprintf(checkpoint.state_digest, sizeof(checkpoint.state_digest), "%s", digest);
-    uint32_t actions = apply((struct kelp_checkpoints_event){.kind = KELP_CHECKPOINTS_COMMITTED,
-                                                             .result = result,
-                                                             .text = "the map has changed",
-                                                             .checkpoint = &checkpoint});
+    uint32_t actions = apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
+                                                              .result = result,
+                                                              .text = "the map has changed",
+                                                              .checkpoint = &checkpoint});
     free(checkpoint.manifest);
     return actions;
 }
@@ -146,16 +148,17 @@ static uint32_t committed(enum kelp_checkpoints_result result)
 /* From an order to the committed checkpoint. */
 static void make(void)
 {
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_ORDERED);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
     (void)run_to(checkpoints.order.step, 10);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    (void)committed(KELP_CHECKPOINTS_OK);
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_IDLE);
+    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    (void)committed(KELP_CHECKPOINTER_OK);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
 
 static uint32_t request(bool pause)
 {
-    return apply((struct kelp_checkpoints_event){.kind = KELP_CHECKPOINTS_REQUEST, .pause = pause});
+    return apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST, .pause = pause});
 }
 
 /* ---- when and which step ----------------------------------------------------------------------
@@ -164,9 +167,9 @@ static uint32_t request(bool pause)
 /* Multiples of checkpoint.steps, ordered before training gets there, and not long before. */
 START_TEST(by_steps)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
-    ck_assert_uint_eq(run_to(20, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(49, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    ck_assert_uint_eq(run_to(20, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(run_to(49, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.order.step, 50);
     ck_assert_uint_eq(checkpoints.order.generation, 1);
     ck_assert_uint_eq(checkpoints.order.serial, SERIAL + 1);
@@ -174,7 +177,7 @@ START_TEST(by_steps)
     make();
     ck_assert_uint_eq(checkpoints.list.count, 1);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 50);
-    ck_assert_uint_ne(run_to(99, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_ne(run_to(99, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.order.step, 100);
 }
 END_TEST
@@ -183,22 +186,22 @@ END_TEST
  * written, multiples are left out. */
 START_TEST(fast_steps)
 {
-    begin((struct kelp_checkpoints_options){.steps = 10});
+    begin((struct kelp_checkpointer_options){.steps = 10});
     checkpoints.schedule.total_steps = 100000;
     for (int i = 0; i < 10; i++) {
         now += 50;
         (void)progress(word.step + 25); /* 500 a second: 75 in the lead time */
     }
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_ORDERED);
-    (void)report(0, KELP_CHECKPOINTS_ANSWER_PAST); /* the first one came before there was a rate */
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_ORDERED);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
+    (void)report(0, KELP_CHECKPOINTER_ANSWER_PAST); /* the first one came before there was a rate */
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
     uint64_t step = checkpoints.order.step;
     ck_assert_uint_ge(step, word.step + 75);
     ck_assert_uint_eq(step % 10, 0);
     now += 50;
     (void)progress(step + 35);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    (void)committed(KELP_CHECKPOINTS_OK);
+    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_uint_ge(checkpoints.order.step, step + 35 + 75);
 }
 END_TEST
@@ -207,14 +210,14 @@ END_TEST
  * failure. */
 START_TEST(past_doubles_the_margin)
 {
-    begin((struct kelp_checkpoints_options){.steps = 0});
+    begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(20, 100);
-    ck_assert_uint_ne(request(false) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_ne(request(false) & KELP_CHECKPOINTER_DO_ORDER, 0);
     uint64_t first = checkpoints.order.step - word.step;
-    uint32_t actions = report(1, KELP_CHECKPOINTS_ANSWER_PAST);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_DISCARD, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_ORDER, 0);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTS_DO_SAY, 0);
+    uint32_t actions = report(1, KELP_CHECKPOINTER_ANSWER_PAST);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_SAY, 0);
     ck_assert_uint_eq(checkpoints.order.step, word.step + 3 + 2 * first);
     ck_assert_str_ne(checkpoints.order.folder, checkpoints.discarded);
     ck_assert_uint_eq(checkpoints.failed, 0);
@@ -223,13 +226,13 @@ END_TEST
 
 START_TEST(by_time)
 {
-    begin((struct kelp_checkpoints_options){.interval_ms = 5000});
-    ck_assert_uint_eq(run_to(40, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(55, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    begin((struct kelp_checkpointer_options){.interval_ms = 5000});
+    ck_assert_uint_eq(run_to(40, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(run_to(55, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
     make();
     uint64_t step = word.step;
-    ck_assert_uint_eq(run_to(step + 45, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(step + 55, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(step + 45, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(run_to(step + 55, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
 }
 END_TEST
 
@@ -237,18 +240,18 @@ END_TEST
 START_TEST(by_epochs)
 {
     double metric[3] = {0.5, 0.25, 0.125};
-    begin((struct kelp_checkpoints_options){.epochs = 2});
+    begin((struct kelp_checkpointer_options){.epochs = 2});
     (void)run_to(200, 10);
     ck_assert_uint_eq(checkpoints.order.step, 200);
-    ck_assert_uint_eq(all_durable() & KELP_CHECKPOINTS_DO_COMMIT, 0);
+    ck_assert_uint_eq(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
     if (_i == 0) {
-        struct kelp_checkpoints_event event = {.kind = KELP_CHECKPOINTS_EVALUATED, .step = 200};
+        struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED, .step = 200};
         memcpy(event.metric, metric, sizeof(metric));
-        ck_assert_uint_ne(apply(event) & KELP_CHECKPOINTS_DO_COMMIT, 0);
+        ck_assert_uint_ne(apply(event) & KELP_CHECKPOINTER_DO_COMMIT, 0);
     } else {
-        ck_assert_uint_ne(tick(KELP_COORDINATOR_EVALUATION_MS) & KELP_CHECKPOINTS_DO_COMMIT, 0);
+        ck_assert_uint_ne(tick(KELP_COORDINATOR_EVALUATION_MS) & KELP_CHECKPOINTER_DO_COMMIT, 0);
     }
-    (void)committed(KELP_CHECKPOINTS_OK);
+    (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 202);
     ck_assert(checkpoints.list.entries[0].has_metric == (_i == 0));
     if (_i == 0) {
@@ -263,25 +266,25 @@ END_TEST
 /* Answered by the commit; a request that comes while its step is ahead is answered by the same. */
 START_TEST(requests)
 {
-    begin((struct kelp_checkpoints_options){.steps = 0});
+    begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
     (void)request(false);
     (void)request(false);
     ck_assert_uint_eq(checkpoints.requested, SERIAL + 2);
     make();
     ck_assert_uint_eq(checkpoints.answered, SERIAL + 2);
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_IDLE);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
 END_TEST
 
 /* Nothing was completed since the newest one: that is it. */
 START_TEST(request_found)
 {
-    begin((struct kelp_checkpoints_options){.steps = 0});
+    begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
     (void)request(false);
     make();
-    ck_assert_uint_eq(request(false) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_eq(request(false) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.answered, SERIAL + 2);
 }
 END_TEST
@@ -289,31 +292,31 @@ END_TEST
 /* Training stands still (no worker is there): what there is, is saved. */
 START_TEST(request_at_a_standstill)
 {
-    begin((struct kelp_checkpoints_options){.steps = 0});
+    begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
     (void)request(true);
     ck_assert_uint_gt(checkpoints.order.step, 10);
     (void)tick(500);
     ck_assert_uint_gt(checkpoints.order.step, 10);
-    ck_assert_uint_ne(tick(600) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_ne(tick(600) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.order.step, 10);
     (void)all_durable();
-    uint32_t actions = committed(KELP_CHECKPOINTS_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_PAUSE, 0);
+    uint32_t actions = committed(KELP_CHECKPOINTER_OK);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_PAUSE, 0);
     ck_assert_uint_eq(checkpoints.paused_step, 10);
-    ck_assert_uint_eq(run_to(100, 100) & KELP_CHECKPOINTS_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(100, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
 }
 END_TEST
 
 /* The disk is full: the request is refused, with the reason; the next one is tried. */
 START_TEST(failure)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(10, 100);
     (void)request(true);
-    uint32_t actions = report(1, KELP_CHECKPOINTS_ANSWER_FAILED);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_SAY, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_DISCARD, 0);
+    uint32_t actions = report(1, KELP_CHECKPOINTER_ANSWER_FAILED);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_SAY, 0);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "shard-1: disk full"));
     ck_assert_uint_eq(checkpoints.refused, SERIAL + 1);
     ck_assert_uint_eq(checkpoints.failed, 1);
@@ -332,11 +335,11 @@ END_TEST
 /* One shard is not enough, twice the same one neither. */
 START_TEST(needs_all_shards)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    ck_assert_uint_eq(report(1, KELP_CHECKPOINTS_ANSWER_DURABLE) & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    ck_assert_uint_eq(report(1, KELP_CHECKPOINTS_ANSWER_DURABLE) & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    ck_assert_uint_ne(report(0, KELP_CHECKPOINTS_ANSWER_DURABLE) & KELP_CHECKPOINTS_DO_COMMIT, 0);
+    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(report(0, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
     for (uint32_t i = 0; i < 4; i++) {
         ck_assert_uint_eq(checkpoints.parts[i].shard, i / 2);
         ck_assert_str_eq(checkpoints.parts[i].digest, digests[i]);
@@ -348,20 +351,20 @@ END_TEST
 /* Reports of another order, another incarnation, a stranger, and parts that are not theirs. */
 START_TEST(wrong_reports)
 {
-    struct kelp_checkpoints_part parts[2] = {{.partition = 2, .digest = digests[0]},
-                                             {.partition = 3, .digest = digests[1]}};
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    struct kelp_checkpointer_part parts[2] = {{.partition = 2, .digest = digests[0]},
+                                              {.partition = 3, .digest = digests[1]}};
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    (void)report(0, KELP_CHECKPOINTS_ANSWER_DURABLE);
-    struct kelp_checkpoints_report good = {.shard = "shard-1",
-                                           .incarnation = 11,
-                                           .serial = checkpoints.order.serial,
-                                           .answer = KELP_CHECKPOINTS_ANSWER_DURABLE,
-                                           .storage = "x",
-                                           .parts = parts,
-                                           .part_count = 2};
-    struct kelp_checkpoints_report from = good;
-    struct kelp_checkpoints_event event = {.kind = KELP_CHECKPOINTS_REPORT, .report = &from};
+    (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
+    struct kelp_checkpointer_report good = {.shard = "shard-1",
+                                            .incarnation = 11,
+                                            .serial = checkpoints.order.serial,
+                                            .answer = KELP_CHECKPOINTER_ANSWER_DURABLE,
+                                            .storage = "x",
+                                            .parts = parts,
+                                            .part_count = 2};
+    struct kelp_checkpointer_report from = good;
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_REPORT, .report = &from};
     from.serial--;
     (void)apply(event);
     from = good;
@@ -370,7 +373,7 @@ START_TEST(wrong_reports)
     from = good;
     from.shard = "shard-7";
     (void)apply(event);
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_ORDERED);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
     ck_assert_uint_eq(checkpoints.failed, 0);
     from = good;
     if (_i == 0) {
@@ -387,24 +390,24 @@ START_TEST(wrong_reports)
         parts[0].partition = 4000000000;
     }
     uint32_t actions = apply(event);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_SAY, 0);
-    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTS_IDLE);
+    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_SAY, 0);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
 END_TEST
 
 /* Who does not answer is named. */
 START_TEST(no_answer)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    (void)report(0, KELP_CHECKPOINTS_ANSWER_DURABLE);
+    (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
     if (_i == 1) {
-        (void)report(1, KELP_CHECKPOINTS_ANSWER_TAKING);
-        ck_assert_uint_eq(tick(KELP_COORDINATOR_ANSWER_MS) & KELP_CHECKPOINTS_DO_SAY, 0);
+        (void)report(1, KELP_CHECKPOINTER_ANSWER_TAKING);
+        ck_assert_uint_eq(tick(KELP_COORDINATOR_ANSWER_MS) & KELP_CHECKPOINTER_DO_SAY, 0);
     }
     uint64_t limit_ms = _i == 0 ? KELP_COORDINATOR_ANSWER_MS : KELP_COORDINATOR_WRITE_MS;
-    ck_assert_uint_ne(tick(limit_ms) & KELP_CHECKPOINTS_DO_SAY, 0);
+    ck_assert_uint_ne(tick(limit_ms) & KELP_CHECKPOINTER_DO_SAY, 0);
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, _i == 0 ? "shard-1 did not take the order"
                                                               : "shard-1 did not finish writing"));
 }
@@ -413,11 +416,11 @@ END_TEST
 /* A shard is lost, or another generation comes: what is not committed is abandoned. */
 START_TEST(interrupted)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    (void)report(0, KELP_CHECKPOINTS_ANSWER_DURABLE);
+    (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
     uint64_t serial = checkpoints.order.serial;
-    ck_assert_uint_ne(simple(KELP_CHECKPOINTS_STOPPED) & KELP_CHECKPOINTS_DO_DISCARD, 0);
+    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_STOPPED) & KELP_CHECKPOINTER_DO_DISCARD, 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "shard-1 is lost"));
     word.step = 0;
@@ -435,53 +438,54 @@ END_TEST
 /* Lost answers: the same one is sent again, and no data is touched before it is decided. */
 START_TEST(lost_answers)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
     (void)all_durable();
-    ck_assert(kelp_checkpoints_undecided(&checkpoints));
+    ck_assert(kelp_checkpointer_undecided(&checkpoints));
     uint64_t serial = checkpoints.order.serial;
     for (int i = 0; i < 3; i++) {
-        uint32_t actions = committed(i == 1 ? KELP_CHECKPOINTS_AWAY : KELP_CHECKPOINTS_UNKNOWN);
+        uint32_t actions = committed(i == 1 ? KELP_CHECKPOINTER_AWAY : KELP_CHECKPOINTER_UNKNOWN);
         actions |= tick(100);
-        ck_assert_uint_eq(actions & (KELP_CHECKPOINTS_DO_COMMIT | KELP_CHECKPOINTS_DO_DISCARD), 0);
-        ck_assert(kelp_checkpoints_undecided(&checkpoints));
+        ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_DISCARD),
+                          0);
+        ck_assert(kelp_checkpointer_undecided(&checkpoints));
         actions = tick(KELP_COORDINATOR_RETRY_MS);
-        ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_COMMIT, 0);
+        ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_COMMIT, 0);
         ck_assert_uint_eq(checkpoints.order.serial, serial);
     }
-    uint32_t actions = simple(KELP_CHECKPOINTS_STOPPED); /* a shard is lost meanwhile */
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTS_DO_DISCARD, 0);
-    actions = committed(KELP_CHECKPOINTS_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_RESTORE, 0);
-    ck_assert(!kelp_checkpoints_undecided(&checkpoints));
-    ck_assert_uint_eq(kelp_checkpoint_list_newest(&checkpoints.list)->step, 50);
+    uint32_t actions = simple(KELP_CHECKPOINTER_STOPPED); /* a shard is lost meanwhile */
+    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    actions = committed(KELP_CHECKPOINTER_OK);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_RESTORE, 0);
+    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert_uint_eq(kelp_committed_list_newest(&checkpoints.list)->step, 50);
 }
 END_TEST
 
 /* Never reached etcd: it is not undecided. Refused: abandoned. A new generation decides. */
 START_TEST(not_committed)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
     (void)all_durable();
     uint32_t actions = 0;
     if (_i == 0) {
-        (void)committed(KELP_CHECKPOINTS_AWAY);
-        ck_assert(!kelp_checkpoints_undecided(&checkpoints));
+        (void)committed(KELP_CHECKPOINTER_AWAY);
+        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
         return;
     }
     if (_i == 1) {
-        actions = committed(KELP_CHECKPOINTS_REFUSED);
+        actions = committed(KELP_CHECKPOINTER_REFUSED);
         ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "the map has changed"));
     } else {
-        (void)committed(KELP_CHECKPOINTS_UNKNOWN);
-        (void)simple(KELP_CHECKPOINTS_STOPPED);
+        (void)committed(KELP_CHECKPOINTER_UNKNOWN);
+        (void)simple(KELP_CHECKPOINTER_STOPPED);
         actions = open_generation(2, 0);
     }
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_DISCARD, 0);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
-    ck_assert(!kelp_checkpoints_undecided(&checkpoints));
-    ck_assert_uint_eq(committed(KELP_CHECKPOINTS_OK), 0); /* one that came late */
+    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK), 0); /* one that came late */
     ck_assert_uint_eq(checkpoints.list.count, 0);
 }
 END_TEST
@@ -489,19 +493,19 @@ END_TEST
 /* The same version from two generations must have the same digest. */
 START_TEST(digests_agree)
 {
-    begin((struct kelp_checkpoints_options){.steps = 50});
+    begin((struct kelp_checkpointer_options){.steps = 50});
     (void)snprintf(digest, sizeof(digest), "%s", digests[0]);
     (void)run_to(49, 100);
     make();
-    (void)simple(KELP_CHECKPOINTS_STOPPED);
+    (void)simple(KELP_CHECKPOINTER_STOPPED);
     word.step = 0;
     (void)open_generation(2, 0);
     ck_assert_uint_eq(checkpoints.list.count, 0); /* above the restored version */
     (void)run_to(50, 100);
     (void)all_durable();
     (void)snprintf(digest, sizeof(digest), "%s", digests[_i]);
-    uint32_t actions = committed(KELP_CHECKPOINTS_OK);
-    ck_assert((actions & KELP_CHECKPOINTS_DO_FAIL) == (_i == 0 ? 0 : KELP_CHECKPOINTS_DO_FAIL));
+    uint32_t actions = committed(KELP_CHECKPOINTER_OK);
+    ck_assert((actions & KELP_CHECKPOINTER_DO_FAIL) == (_i == 0 ? 0 : KELP_CHECKPOINTER_DO_FAIL));
     if (_i == 1) {
         ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "other bits"));
     }
@@ -517,9 +521,9 @@ static uint32_t finish(void)
     word.kind = KELP_STEP_DONE;
     word.version++;
     uint32_t actions =
-        apply((struct kelp_checkpoints_event){.kind = KELP_CHECKPOINTS_PROGRESS, .word = &word});
-    ck_assert_uint_eq(actions & (KELP_CHECKPOINTS_DO_ORDER | KELP_CHECKPOINTS_DO_END), 0);
-    return simple(KELP_CHECKPOINTS_FINISHED);
+        apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
+    ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_ORDER | KELP_CHECKPOINTER_DO_END), 0);
+    return simple(KELP_CHECKPOINTER_FINISHED);
 }
 
 static uint32_t final_durable(void)
@@ -532,16 +536,16 @@ static uint32_t final_durable(void)
 /* The final state is saved, then the end is said once. */
 START_TEST(final_checkpoint)
 {
-    begin((struct kelp_checkpoints_options){.at_end = true, .steps = 550});
+    begin((struct kelp_checkpointer_options){.at_end = true, .steps = 550});
     uint32_t actions = run_to(549, 10);
     make();
     actions = finish();
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_ORDER, 0);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTS_DO_END, 0);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_END, 0);
     ck_assert_uint_eq(checkpoints.order.step, 1000);
-    ck_assert_uint_ne(final_durable() & KELP_CHECKPOINTS_DO_COMMIT, 0);
-    actions = committed(KELP_CHECKPOINTS_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTS_DO_END, 0);
+    ck_assert_uint_ne(final_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    actions = committed(KELP_CHECKPOINTER_OK);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_END, 0);
     ck_assert_uint_eq(tick(100000), 0);
     ck_assert_uint_eq(checkpoints.list.count, 2);
 }
@@ -550,16 +554,16 @@ END_TEST
 /* It fails for good: said, and the job is done all the same. */
 START_TEST(final_checkpoint_fails)
 {
-    begin((struct kelp_checkpoints_options){.at_end = true});
+    begin((struct kelp_checkpointer_options){.at_end = true});
     (void)finish();
     uint32_t actions = 0;
     int tries = 0;
-    while ((actions & KELP_CHECKPOINTS_DO_END) == 0) {
+    while ((actions & KELP_CHECKPOINTER_DO_END) == 0) {
         ck_assert_int_lt(++tries, 10);
-        if (checkpoints.state == KELP_CHECKPOINTS_IDLE) {
-            ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MAX_MS) & KELP_CHECKPOINTS_DO_ORDER, 0);
+        if (checkpoints.state == KELP_CHECKPOINTER_IDLE) {
+            ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MAX_MS) & KELP_CHECKPOINTER_DO_ORDER, 0);
         }
-        actions = report(0, KELP_CHECKPOINTS_ANSWER_FAILED);
+        actions = report(0, KELP_CHECKPOINTER_ANSWER_FAILED);
     }
     ck_assert_int_eq(tries, KELP_COORDINATOR_END_TRIES);
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "disk full"));
@@ -569,8 +573,8 @@ END_TEST
 
 START_TEST(no_final_checkpoint_wanted)
 {
-    begin((struct kelp_checkpoints_options){.at_end = false});
-    ck_assert_uint_eq(finish(), KELP_CHECKPOINTS_DO_END);
+    begin((struct kelp_checkpointer_options){.at_end = false});
+    ck_assert_uint_eq(finish(), KELP_CHECKPOINTER_DO_END);
 }
 END_TEST
 
@@ -580,7 +584,7 @@ END_TEST
 /* One after the other, oldest first, and only what etcd said is gone leaves the list. */
 START_TEST(retention)
 {
-    begin((struct kelp_checkpoints_options){.steps = 30});
+    begin((struct kelp_checkpointer_options){.steps = 30});
     (void)run_to(29, 100);
     make();
     (void)run_to(59, 100);
@@ -591,12 +595,12 @@ START_TEST(retention)
     ck_assert(checkpoints.removing_now);
     ck_assert_uint_eq(checkpoints.removing, 30);
     ck_assert_str_eq(checkpoints.removing_folder, "step-30.g1");
-    struct kelp_checkpoints_event event = {.kind = KELP_CHECKPOINTS_REMOVED,
-                                           .result = KELP_CHECKPOINTS_UNKNOWN};
-    ck_assert_uint_eq(apply(event) & KELP_CHECKPOINTS_DO_REMOVE, 0);
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_REMOVED,
+                                            .result = KELP_CHECKPOINTER_UNKNOWN};
+    ck_assert_uint_eq(apply(event) & KELP_CHECKPOINTER_DO_REMOVE, 0);
     ck_assert_uint_eq(checkpoints.list.count, 3);
-    ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MS) & KELP_CHECKPOINTS_DO_REMOVE, 0);
-    event.result = KELP_CHECKPOINTS_OK;
+    ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MS) & KELP_CHECKPOINTER_DO_REMOVE, 0);
+    event.result = KELP_CHECKPOINTER_OK;
     (void)apply(event);
     ck_assert_uint_eq(checkpoints.list.count, 2);
     ck_assert_uint_eq(checkpoints.list.entries[0].step, 60);

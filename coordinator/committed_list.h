@@ -5,8 +5,8 @@
  * A checkpoint that was found damaged does not count for anything any more, but its digest does:
  * the manifest says what was to be written.
  */
-#ifndef KELP_COORDINATOR_CHECKPOINT_LIST_H
-#define KELP_COORDINATOR_CHECKPOINT_LIST_H
+#ifndef KELP_COORDINATOR_COMMITTED_LIST_H
+#define KELP_COORDINATOR_COMMITTED_LIST_H
 
 #include "common/digest.h"
 #include "common/job.h"
@@ -14,7 +14,7 @@
 #include "coordinator/limits.h"
 
 /* One that is committed. revision and manifest are the shell's: they are carried along only. */
-struct kelp_checkpoint {
+struct kelp_committed {
     uint64_t version;
     uint64_t step;
     uint32_t epochs;
@@ -31,34 +31,34 @@ struct kelp_checkpoint {
 };
 
 /* A digest that was committed once, also when its checkpoint is gone. */
-struct kelp_checkpoint_digest {
+struct kelp_committed_digest {
     uint64_t version;
     uint64_t generation;
     char state_digest[KELP_DIGEST_HEX_BYTES];
 };
 
-struct kelp_checkpoint_policy {
+struct kelp_retention {
     uint32_t keep_last;
     uint32_t keep_best;
     enum kelp_checkpoint_metric metric;
     enum kelp_checkpoint_order order;
 };
 
-struct kelp_checkpoint_list {
-    struct kelp_checkpoint_policy policy;
-    struct kelp_checkpoint *entries; /* owned; ascending versions */
+struct kelp_committed_list {
+    struct kelp_retention policy;
+    struct kelp_committed *entries; /* owned; ascending versions */
     uint32_t count;
     uint32_t capacity;
-    struct kelp_checkpoint_digest *digests; /* owned; a ring, newest last */
+    struct kelp_committed_digest *digests; /* owned; a ring, newest last */
     uint32_t digest_count;
     uint32_t digest_next;
 };
 
 /* Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_checkpoint_list_init(struct kelp_checkpoint_list *list,
-                                      const struct kelp_checkpoint_policy *policy,
-                                      struct kelp_error *reterr) KELP_MUST_USE;
-void kelp_checkpoint_list_fini(struct kelp_checkpoint_list *list);
+kelp_status kelp_committed_list_init(struct kelp_committed_list *list,
+                                     const struct kelp_retention *policy,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_committed_list_fini(struct kelp_committed_list *list);
 
 /*
  * Take in one; the manifest's text is transferred on success. One of the same version is replaced
@@ -67,21 +67,21 @@ void kelp_checkpoint_list_fini(struct kelp_checkpoint_list *list);
  * had when that is another one, else NULL; borrowed until the next call. Errors: KELP_ERR_LIMIT
  * (KELP_COORDINATOR_CHECKPOINTS_MAX), KELP_ERR_NO_MEMORY.
  */
-kelp_status kelp_checkpoint_list_add(struct kelp_checkpoint_list *list,
-                                     const struct kelp_checkpoint *checkpoint,
-                                     const struct kelp_checkpoint_digest **ret_other,
-                                     struct kelp_error *reterr) KELP_MUST_USE;
-void kelp_checkpoint_list_remove(struct kelp_checkpoint_list *list, uint64_t version);
+kelp_status kelp_committed_list_add(struct kelp_committed_list *list,
+                                    const struct kelp_committed *checkpoint,
+                                    const struct kelp_committed_digest **ret_other,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_committed_list_remove(struct kelp_committed_list *list, uint64_t version);
 
 /* NULL when there is none. Borrowed until the list changes. */
-struct kelp_checkpoint *kelp_checkpoint_list_find(const struct kelp_checkpoint_list *list,
-                                                  uint64_t version);
+struct kelp_committed *kelp_committed_list_find(const struct kelp_committed_list *list,
+                                                uint64_t version);
 /* The newest one that is not damaged: the one to restore; NULL: version 0. */
-struct kelp_checkpoint *kelp_checkpoint_list_newest(const struct kelp_checkpoint_list *list);
+struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_list *list);
 
 /* The validation part was evaluated at this step. */
-void kelp_checkpoint_list_evaluated(struct kelp_checkpoint_list *list, uint64_t step,
-                                    const double metric[3]);
+void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
+                                   const double metric[3]);
 
 /*
  * The oldest one that need not be kept, or NULL. Kept are the newest one; the keep_last newest, and
@@ -89,6 +89,6 @@ void kelp_checkpoint_list_evaluated(struct kelp_checkpoint_list *list, uint64_t 
  * and the keep_best best ones of those that were evaluated (equal ones: the older). A damaged one
  * is not kept, and takes nobody's place.
  */
-const struct kelp_checkpoint *kelp_checkpoint_list_surplus(const struct kelp_checkpoint_list *list);
+const struct kelp_committed *kelp_committed_list_surplus(const struct kelp_committed_list *list);
 
 #endif

@@ -1,14 +1,13 @@
-#include "coordinator/checkpoint_list.h"
+#include "coordinator/committed_list.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-kelp_status kelp_checkpoint_list_init(struct kelp_checkpoint_list *list,
-                                      const struct kelp_checkpoint_policy *policy,
-                                      struct kelp_error *reterr)
+kelp_status kelp_committed_list_init(struct kelp_committed_list *list,
+                                     const struct kelp_retention *policy, struct kelp_error *reterr)
 {
-    *list = (struct kelp_checkpoint_list){.policy = *policy};
+    *list = (struct kelp_committed_list){.policy = *policy};
     list->digests = calloc(KELP_COORDINATOR_DIGESTS_MAX, sizeof(*list->digests));
     if (list->digests == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the list of checkpoints");
@@ -16,18 +15,18 @@ kelp_status kelp_checkpoint_list_init(struct kelp_checkpoint_list *list,
     return KELP_OK;
 }
 
-void kelp_checkpoint_list_fini(struct kelp_checkpoint_list *list)
+void kelp_committed_list_fini(struct kelp_committed_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         free(list->entries[i].manifest);
     }
     free(list->entries);
     free(list->digests);
-    *list = (struct kelp_checkpoint_list){.count = 0};
+    *list = (struct kelp_committed_list){.count = 0};
 }
 
 /* Index of the first entry whose version is not below that one. */
-static uint32_t index_of(const struct kelp_checkpoint_list *list, uint64_t version)
+static uint32_t index_of(const struct kelp_committed_list *list, uint64_t version)
 {
     uint32_t at = 0;
     while (at < list->count && list->entries[at].version < version) {
@@ -36,15 +35,15 @@ static uint32_t index_of(const struct kelp_checkpoint_list *list, uint64_t versi
     return at;
 }
 
-struct kelp_checkpoint *kelp_checkpoint_list_find(const struct kelp_checkpoint_list *list,
-                                                  uint64_t version)
+struct kelp_committed *kelp_committed_list_find(const struct kelp_committed_list *list,
+                                                uint64_t version)
 {
     uint32_t at = index_of(list, version);
     bool found = at < list->count && list->entries[at].version == version;
     return found ? &list->entries[at] : NULL;
 }
 
-struct kelp_checkpoint *kelp_checkpoint_list_newest(const struct kelp_checkpoint_list *list)
+struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_list *list)
 {
     for (uint32_t i = list->count; i-- > 0;) {
         if (!list->entries[i].damaged) {
@@ -58,16 +57,19 @@ struct kelp_checkpoint *kelp_checkpoint_list_newest(const struct kelp_checkpoint
  */
 
 /* Note a digest; gives an earlier, different one of the same version, or NULL. */
-static const struct kelp_checkpoint_digest *agree(struct kelp_checkpoint_list *list,
-                                                  const struct kelp_checkpoint *checkpoint)
+static const struct kelp_committed_digest *agree(struct kelp_committed_list *list,
+                                                 const struct kelp_committed *checkpoint)
 {
+    if (checkpoint->state_digest[0] == '\0') {
+        return NULL; /* a manifest that cannot be read */
+    }
     for (uint32_t i = 0; i < list->digest_count; i++) {
         if (list->digests[i].version == checkpoint->version) {
             bool same = strcmp(list->digests[i].state_digest, checkpoint->state_digest) == 0;
             return same ? NULL : &list->digests[i];
         }
     }
-    struct kelp_checkpoint_digest *digest = &list->digests[list->digest_next];
+    struct kelp_committed_digest *digest = &list->digests[list->digest_next];
     digest->version = checkpoint->version;
     digest->generation = checkpoint->generation;
     memcpy(digest->state_digest, checkpoint->state_digest, sizeof(digest->state_digest));
@@ -78,7 +80,7 @@ static const struct kelp_checkpoint_digest *agree(struct kelp_checkpoint_list *l
     return NULL;
 }
 
-static kelp_status make_room(struct kelp_checkpoint_list *list, struct kelp_error *reterr)
+static kelp_status make_room(struct kelp_committed_list *list, struct kelp_error *reterr)
 {
     if (list->count < list->capacity) {
         return KELP_OK;
@@ -88,7 +90,7 @@ static kelp_status make_room(struct kelp_checkpoint_list *list, struct kelp_erro
                          KELP_COORDINATOR_CHECKPOINTS_MAX);
     }
     uint32_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
-    struct kelp_checkpoint *entries = realloc(list->entries, capacity * sizeof(*entries));
+    struct kelp_committed *entries = realloc(list->entries, capacity * sizeof(*entries));
     if (entries == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the list of checkpoints");
     }
@@ -98,9 +100,9 @@ static kelp_status make_room(struct kelp_checkpoint_list *list, struct kelp_erro
 }
 
 /* The same checkpoint was listed again: what we learnt of it stays. */
-static void replace(struct kelp_checkpoint *entry, const struct kelp_checkpoint *by)
+static void replace(struct kelp_committed *entry, const struct kelp_committed *by)
 {
-    struct kelp_checkpoint old = *entry;
+    struct kelp_committed old = *entry;
     *entry = *by;
     if (old.generation == by->generation) {
         entry->damaged = old.damaged || by->damaged;
@@ -113,10 +115,10 @@ static void replace(struct kelp_checkpoint *entry, const struct kelp_checkpoint 
     free(old.manifest);
 }
 
-kelp_status kelp_checkpoint_list_add(struct kelp_checkpoint_list *list,
-                                     const struct kelp_checkpoint *checkpoint,
-                                     const struct kelp_checkpoint_digest **ret_other,
-                                     struct kelp_error *reterr)
+kelp_status kelp_committed_list_add(struct kelp_committed_list *list,
+                                    const struct kelp_committed *checkpoint,
+                                    const struct kelp_committed_digest **ret_other,
+                                    struct kelp_error *reterr)
 {
     uint32_t at = index_of(list, checkpoint->version);
     if (at < list->count && list->entries[at].version == checkpoint->version) {
@@ -131,16 +133,16 @@ kelp_status kelp_checkpoint_list_add(struct kelp_checkpoint_list *list,
         list->entries[at] = *checkpoint;
         list->count++;
     }
-    const struct kelp_checkpoint_digest *other = agree(list, checkpoint);
+    const struct kelp_committed_digest *other = agree(list, checkpoint);
     if (ret_other != NULL) {
         *ret_other = other;
     }
     return KELP_OK;
 }
 
-void kelp_checkpoint_list_remove(struct kelp_checkpoint_list *list, uint64_t version)
+void kelp_committed_list_remove(struct kelp_committed_list *list, uint64_t version)
 {
-    struct kelp_checkpoint *entry = kelp_checkpoint_list_find(list, version);
+    struct kelp_committed *entry = kelp_committed_list_find(list, version);
     if (entry == NULL) {
         return;
     }
@@ -150,8 +152,8 @@ void kelp_checkpoint_list_remove(struct kelp_checkpoint_list *list, uint64_t ver
     memmove(entry, entry + 1, (list->count - at) * sizeof(*entry));
 }
 
-void kelp_checkpoint_list_evaluated(struct kelp_checkpoint_list *list, uint64_t step,
-                                    const double metric[3])
+void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
+                                   const double metric[3])
 {
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].step == step) {
@@ -165,7 +167,7 @@ void kelp_checkpoint_list_evaluated(struct kelp_checkpoint_list *list, uint64_t 
  */
 
 /* Good entries that are newer. */
-static uint32_t newer_count(const struct kelp_checkpoint_list *list, uint32_t index)
+static uint32_t newer_count(const struct kelp_committed_list *list, uint32_t index)
 {
     uint32_t count = 0;
     for (uint32_t i = index + 1; i < list->count; i++) {
@@ -174,15 +176,15 @@ static uint32_t newer_count(const struct kelp_checkpoint_list *list, uint32_t in
     return count;
 }
 
-static bool comparable(const struct kelp_checkpoint_list *list, uint32_t index)
+static bool comparable(const struct kelp_committed_list *list, uint32_t index)
 {
-    const struct kelp_checkpoint *entry = &list->entries[index];
+    const struct kelp_committed *entry = &list->entries[index];
     double value = entry->metric[list->policy.metric];
     return !entry->damaged && entry->has_metric && value == value; /* no NaN: nothing is best */
 }
 
 /* Is entry a better than entry b? Total, so that retention is determined. */
-static bool better(const struct kelp_checkpoint_list *list, uint32_t a, uint32_t b)
+static bool better(const struct kelp_committed_list *list, uint32_t a, uint32_t b)
 {
     double left = list->entries[a].metric[list->policy.metric];
     double right = list->entries[b].metric[list->policy.metric];
@@ -192,7 +194,7 @@ static bool better(const struct kelp_checkpoint_list *list, uint32_t a, uint32_t
     return list->policy.order == KELP_ORDER_MIN ? left < right : left > right;
 }
 
-static bool among_best(const struct kelp_checkpoint_list *list, uint32_t index)
+static bool among_best(const struct kelp_committed_list *list, uint32_t index)
 {
     uint32_t ahead = 0;
     if (!comparable(list, index)) {
@@ -204,9 +206,9 @@ static bool among_best(const struct kelp_checkpoint_list *list, uint32_t index)
     return ahead < list->policy.keep_best;
 }
 
-const struct kelp_checkpoint *kelp_checkpoint_list_surplus(const struct kelp_checkpoint_list *list)
+const struct kelp_committed *kelp_committed_list_surplus(const struct kelp_committed_list *list)
 {
-    const struct kelp_checkpoint *newest = kelp_checkpoint_list_newest(list);
+    const struct kelp_committed *newest = kelp_committed_list_newest(list);
     uint32_t keep = list->policy.keep_last;
     if (newest == NULL) {
         return NULL;
@@ -215,7 +217,7 @@ const struct kelp_checkpoint *kelp_checkpoint_list_surplus(const struct kelp_che
         keep = 2;
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        const struct kelp_checkpoint *entry = &list->entries[i];
+        const struct kelp_committed *entry = &list->entries[i];
         if (entry == newest) {
             continue;
         }
