@@ -30,8 +30,11 @@
 #define KELP_PS_REPORT_MS 50
 
 /* Milliseconds between two looks at what is late, while somebody waits: a fraction of the 12 ms
- * after which an entry is late at the earliest. */
-#define KELP_PS_TICK_MS 3
+ * after which an entry is late at the earliest. When nothing can be late for longer than FAST, one
+ * look when that is over, or after SLOW; any message brings the full rate back. */
+#define KELP_PS_TICK_MS      3
+#define KELP_PS_TICK_FAST_MS 50
+#define KELP_PS_TICK_SLOW_MS 1000
 
 /* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
 #define KELP_PS_RECORDS_MAX        (1u << 20)

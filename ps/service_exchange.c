@@ -689,41 +689,66 @@ static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn
 /* ---- what is late ------------------------------------------------------------------------------
  */
 
+static void on_tick(void *user);
+
+/* tick_lock is taken. 0: no timer. */
+static void set_timer(struct kelp_service *service, uint32_t period_ms)
+{
+    if (period_ms == service->tick_ms) {
+        return;
+    }
+    kelp_rpc_timer_stop(service->tick_timer);
+    service->tick_timer = NULL;
+    service->tick_ms = 0;
+    if (period_ms > 0 && kelp_rpc_timer_start(service->options.loop, period_ms, on_tick, service,
+                                              &service->tick_timer) == KELP_OK) {
+        service->tick_ms = period_ms;
+    } /* without memory for it, the next message tries again */
+}
+
+static uint32_t period_until(uint64_t now_us, uint64_t next_us)
+{
+    if (next_us == UINT64_MAX) {
+        return 0;
+    }
+    uint64_t wait_ms = next_us > now_us ? (next_us - now_us + 999) / 1000 : 0;
+    if (wait_ms <= KELP_PS_TICK_FAST_MS) {
+        return KELP_PS_TICK_MS;
+    }
+    return wait_ms < KELP_PS_TICK_SLOW_MS ? (uint32_t)wait_ms : KELP_PS_TICK_SLOW_MS;
+}
+
 static void on_tick(void *user)
 {
     struct kelp_service *service = user;
     struct kelp__turn *turn = kelp__turn_take(service);
-    uint64_t next_us = 0;
+    uint64_t began_us = now_us();
+    uint64_t next_us = began_us;
 
     atomic_store(&service->ticking, false); /* a message that is missed below sets it again */
     if (turn) {
         kelp_shard_tick(service->shard, &turn->shard, &next_us);
         kelp__turn_finish(service, turn);
     }
-    if (next_us != UINT64_MAX) {
-        atomic_store(&service->ticking, true);
-        return;
-    }
+    uint32_t period_ms = period_until(began_us, next_us);
     (void)pthread_mutex_lock(&service->tick_lock);
-    if (!atomic_load(&service->ticking)) {
-        kelp_rpc_timer_stop(service->tick_timer);
-        service->tick_timer = NULL;
+    if (atomic_load(&service->ticking)) {
+        period_ms = KELP_PS_TICK_MS;
     }
+    set_timer(service, period_ms);
+    atomic_store(&service->ticking, service->tick_ms == KELP_PS_TICK_MS);
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 
-/* A message came: perhaps its sender waits now. */
+/* A message came: perhaps its sender waits now, or what it waits for begins. */
 static void keep_ticking(struct kelp_service *service)
 {
     if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
         return;
     }
     (void)pthread_mutex_lock(&service->tick_lock);
-    if (!service->tick_timer &&
-        kelp_rpc_timer_start(service->options.loop, KELP_PS_TICK_MS, on_tick, service,
-                             &service->tick_timer) != KELP_OK) {
-        atomic_store(&service->ticking, false); /* no memory: the next message tries again */
-    }
+    set_timer(service, KELP_PS_TICK_MS);
+    atomic_store(&service->ticking, service->tick_ms == KELP_PS_TICK_MS);
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 

@@ -31,10 +31,11 @@ struct kelp_service {
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
 
-    /* The look at what is late: runs only while somebody waits. */
-    atomic_bool ticking;
-    pthread_mutex_t tick_lock; /* guards tick_timer; a leaf */
+    /* The look at what is late: only while somebody waits, and rarely when nothing happens. */
+    atomic_bool ticking;       /* at the full rate */
+    pthread_mutex_t tick_lock; /* guards what follows; a leaf */
     struct kelp_rpc_timer *tick_timer;
+    uint32_t tick_ms; /* its period; 0: there is none */
 
     /*
      * Guards everything below. Taken inside a partition's lock (records, failures), so nothing that

@@ -4,11 +4,16 @@
  * The version in progress has a word, whole weights in weights[current], and the nodes pushed so
  * far, which are kept until w_{v+1} is whole (a shard that lost them gets them again). What follows
  * gathers in weights[1 - current].
+ *
+ * A worker without lanes is a spare: it has streams, asks for nothing, and says that it helps. An
+ * offer makes it fetch the weights, compute what was offered, and be a spare again. Others have w_v
+ * when they get an offer of v, because they wait for w_{v+1}.
  */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/daemon.h"
 #include "common/etcd.h"
@@ -17,11 +22,14 @@
 #include "kelp/worker.h"
 #include "proto/convert.h"
 #include "worker/membership.h"
+#include "worker/offers.h"
 #include "worker/shard_link.h"
 #include "worker/sync.h"
 
 #define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define BUSY_MS        20u
+#define TURN_MS        100u /* the loop is turned so often while lanes are computed */
+#define TOLD_MS        5000u
 #define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
 
 struct kelp_worker {
@@ -47,7 +55,9 @@ struct kelp_worker {
     bool assigned;
     uint32_t lane_first;
     uint32_t lane_count;
-    bool spare; /* no lanes: does not follow the versions */
+    bool spare;    /* no lanes: does not follow the versions */
+    bool fetching; /* no lanes, but an offer: gets the weights of now */
+    struct kelp_offers offers;
 
     struct kelp_sync *sync;
     float *memory;
@@ -60,6 +70,8 @@ struct kelp_worker {
     size_t pushed_count;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
+    uint64_t turned_ms;                /* when the loop was run last */
+    uint64_t told_ms;                  /* when the log was told last that late lanes are computed */
     struct kelp_rpc_timer *busy_timer; /* only after a shard answered "busy" */
     struct kelp_error failure;         /* found inside a callback; reported by kelp_worker_next() */
 };
@@ -110,6 +122,14 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
 /* ---- the version in progress
  * ------------------------------------------------------------------------- */
 
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 static void drop_pushed(struct kelp_worker *worker)
 {
     for (size_t i = 0; i < worker->pushed_count; i++) {
@@ -128,6 +148,7 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_control_
     }
     worker->word = *word;
     worker->working = true;
+    worker->fetching = false;
     kelp_membership_progress(worker->membership, worker->map->generation, word->version,
                              worker->lanes_computed);
 }
@@ -141,7 +162,8 @@ static void send_to(struct kelp_worker *worker, struct kelp_shard_link *link, bo
         .pushed = worker->pushed,
         .pushed_count = worker->pushed_count,
         .resend = resend,
-        .sync = pulls ? worker->sync : NULL,
+        .helps = worker->spare,
+        .sync = pulls && !worker->spare ? worker->sync : NULL,
     };
     kelp_status status = kelp_shard_link_send(link, &batch, &error);
     if (status != KELP_OK && worker->failure.status == KELP_OK) {
@@ -245,7 +267,26 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     }
 }
 
-static const struct kelp_shard_link_events link_events = {.opened = on_opened, .answer = on_answer};
+static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user)
+{
+    struct kelp_worker *worker = user;
+    struct kelp_control_word word;
+    (void)link;
+
+    if (!kelp_wire_take_word(offer->word, &word) ||
+        !kelp_offers_add(&worker->offers, &word, offer->lane_first, offer->lane_count)) {
+        return; /* it is only advice */
+    }
+    bool held = worker->working && worker->word.version == word.version;
+    if (worker->spare && !held) {
+        worker->fetching = true;
+    } else if (!worker->working) {
+        (void)kelp_sync_offered(worker->sync, word.step);
+    }
+}
+
+static const struct kelp_shard_link_events link_events = {
+    .opened = on_opened, .answer = on_answer, .offered = on_offered};
 
 /* ---- maps
  * ------------------------------------------------------------------------------------------------
@@ -273,6 +314,7 @@ static kelp_status open_links(struct kelp_worker *worker, struct kelp_error *ret
             .hello = &worker->hello,
             .map = worker->map,
             .plan = worker->plan,
+            .lanes = worker->job->cluster.lanes,
             .shard = i,
             .alive = &worker->links_alive,
             .piece_bytes = worker->job->transport.piece_bytes,
@@ -310,6 +352,8 @@ static kelp_status take_map(struct kelp_worker *worker, struct kelp_worker_map *
     drop_pushed(worker);
     worker->working = false;
     worker->spare = false;
+    worker->fetching = false;
+    kelp_offers_clear(&worker->offers);
     kelp_sync_restart(worker->sync);
     kelp_worker_map_free(worker->map);
     worker->map = map;
@@ -408,8 +452,21 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
 /* ---- working
  * --------------------------------------------------------------------------------------------- */
 
+static void hand_out(struct kelp_worker *worker, uint32_t first, uint32_t count,
+                     struct kelp_work *ret_work)
+{
+    *ret_work = (struct kelp_work){
+        .word = worker->word,
+        .weights = worker->weights[worker->current],
+        .lane_first = first,
+        .lane_count = count,
+    };
+    memset(worker->computed + first, 1, count);
+    worker->turned_ms = now_ms();
+}
+
 /* The first run of assigned lanes that nobody computed here yet. */
-static bool find_work(struct kelp_worker *worker, struct kelp_work *ret_work)
+static bool find_assigned(struct kelp_worker *worker, struct kelp_work *ret_work)
 {
     if (!worker->working || worker->spare || !worker->assigned ||
         worker->word.kind == KELP_STEP_DONE) {
@@ -427,12 +484,25 @@ static bool find_work(struct kelp_worker *worker, struct kelp_work *ret_work)
     if (first == last) {
         return false;
     }
-    *ret_work = (struct kelp_work){
-        .word = worker->word,
-        .weights = worker->weights[worker->current],
-        .lane_first = first,
-        .lane_count = last - first,
-    };
+    hand_out(worker, first, last - first, ret_work);
+    return true;
+}
+
+static bool find_offered(struct kelp_worker *worker, struct kelp_work *ret_work)
+{
+    uint32_t first;
+    uint32_t count;
+
+    if (!worker->working || worker->word.kind == KELP_STEP_DONE ||
+        !kelp_offers_find(&worker->offers, &worker->word, worker->computed, &first, &count)) {
+        return false;
+    }
+    hand_out(worker, first, count, ret_work);
+    if (worker->turned_ms - worker->told_ms >= TOLD_MS) {
+        worker->told_ms = worker->turned_ms;
+        kelp_log_info("computing lanes that are late version=%llu lanes=%u+%u",
+                      (unsigned long long)worker->word.version, first, count);
+    }
     return true;
 }
 
@@ -441,19 +511,17 @@ static void follow(struct kelp_worker *worker)
 {
     bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
 
-    if (worker->lane_count == 0 && (holding || !worker->working)) {
+    if (worker->lane_count == 0 && !worker->fetching && (holding || !worker->working)) {
         worker->spare = true;
     } else if (worker->spare) {
-        worker->spare = false; /* lanes again: find out where the job stands */
+        worker->spare = false; /* lanes again, or an offer: find out where the job stands */
         worker->working = false;
         drop_pushed(worker);
         kelp_sync_restart(worker->sync);
     } else if (holding && worker->word.kind != KELP_STEP_DONE) {
         kelp_sync_next(worker->sync);
     }
-    if (!worker->spare) {
-        send_all(worker);
-    }
+    send_all(worker);
 }
 
 kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
@@ -476,19 +544,34 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
         if (worker->map && kelp_sync_complete(worker->sync, &word, &swap)) {
             begin_version(worker, &word, swap);
         }
-        if (find_work(worker, ret_work)) {
-            memset(worker->computed + ret_work->lane_first, 1, ret_work->lane_count);
+        if (find_assigned(worker, ret_work)) {
             return KELP_OK;
         }
         if (worker->map && worker->assigned) {
             follow(worker);
         }
+        if (find_offered(worker, ret_work)) { /* behind what was sent just now */
+            return KELP_OK;
+        }
         (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, -1);
+    }
+}
+
+/* Connections live only while the loop is run: turn it between lanes that take long. */
+static void turn(struct kelp_worker *worker)
+{
+    uint64_t now = now_ms();
+
+    if (now - worker->turned_ms >= TURN_MS) {
+        worker->turned_ms = now;
+        while (kelp_rpc_loop_run(worker->loop, 0)) {
+        }
     }
 }
 
 struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
 {
+    turn(worker);
     return kelp_gradient_get(worker->gradients);
 }
 

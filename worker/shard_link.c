@@ -19,6 +19,7 @@ struct kelp_shard_link {
     struct kelp_rpc_stream *stream;
     struct kelp_rpc_timer *timer; /* only while there is no stream */
     bool closing;
+    bool helps;               /* what the shard was told on this stream */
     bool told;                /* the reason why there is no stream has been logged */
     uint32_t partition_first; /* of this shard: one contiguous run */
     uint32_t partition_end;
@@ -79,6 +80,49 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
     return KELP_OK;
 }
 
+static kelp_status check_offer(const struct kelp_shard_link *link, const Kelp__V1__Offer *offer,
+                               struct kelp_error *reterr)
+{
+    uint32_t lanes = link->options.lanes;
+
+    if (!offer->word || offer->partition < link->partition_first ||
+        offer->partition >= link->partition_end || offer->lane_first > lanes ||
+        offer->lane_count > lanes - offer->lane_first) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "offer of lanes [%u, +%u) of partition %u, which has %u",
+                         offer->lane_first, offer->lane_count, offer->partition, lanes);
+    }
+    return KELP_OK;
+}
+
+/* What a reply of our own generation carries. */
+static kelp_status take_content(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
+                                const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; i < reply->n_refused; i++) {
+        const Kelp__V1__Refusal *refusal = reply->refused[i];
+        kelp_log_warn("push refused partition=%u version=%llu status=%s", refusal->partition,
+                      (unsigned long long)refusal->version, kelp_status_name(refusal->status));
+    }
+    for (size_t i = 0; i < reply->n_answer && !link->closing && status == KELP_OK; i++) {
+        status = check_answer(link, reply->answer[i], payload, reterr);
+        if (status == KELP_OK) {
+            link->options.events->answer(link, reply->answer[i],
+                                         reply->answer[i]->length > 0 ? payload : NULL,
+                                         link->options.user);
+        }
+    }
+    for (size_t i = 0; i < reply->n_offer && !link->closing && status == KELP_OK; i++) {
+        status = check_offer(link, reply->offer[i], reterr);
+        if (status == KELP_OK) {
+            link->options.events->offered(link, reply->offer[i], link->options.user);
+        }
+    }
+    return status;
+}
+
 static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
                               const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
@@ -95,21 +139,7 @@ static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
                       (unsigned long long)reply->generation);
         return KELP_OK; /* the map comes from the coordinator */
     }
-    for (size_t i = 0; i < reply->n_refused; i++) {
-        const Kelp__V1__Refusal *refusal = reply->refused[i];
-        kelp_log_warn("push refused partition=%u version=%llu status=%s", refusal->partition,
-                      (unsigned long long)refusal->version, kelp_status_name(refusal->status));
-    }
-    for (size_t i = 0; i < reply->n_answer && !link->closing; i++) {
-        kelp_status status = check_answer(link, reply->answer[i], payload, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        link->options.events->answer(link, reply->answer[i],
-                                     reply->answer[i]->length > 0 ? payload : NULL,
-                                     link->options.user);
-    }
-    return KELP_OK;
+    return take_content(link, reply, payload, reterr);
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -203,6 +233,7 @@ static void connect_now(struct kelp_shard_link *link)
         retry_later(link);
         return;
     }
+    link->helps = false;
     if (send_hello(link, &error) == KELP_OK) {
         link->options.events->opened(link, link->options.user);
     } /* otherwise closed() follows */
@@ -350,6 +381,7 @@ static kelp_status send_collected(struct kelp_shard_link *link,
     request.push = link->push_pointers;
     request.n_pull = link->pull_count;
     request.pull = link->pull_pointers;
+    request.helps = link->helps;
     if (word) {
         kelp_wire_put_word(word, &wire_word);
         request.word = &wire_word;
@@ -488,13 +520,15 @@ kelp_status kelp_shard_link_send(struct kelp_shard_link *link,
         return KELP_OK;
     }
     kelp_status status = KELP_OK;
+    bool news = batch->helps != link->helps;
+    link->helps = batch->helps;
     if (batch->word) {
         status = collect_pushes(link, batch, reterr);
     }
     if (status == KELP_OK && batch->sync) {
         collect_pulls(link, batch->sync);
     }
-    if (status == KELP_OK && (link->push_count > 0 || link->pull_count > 0)) {
+    if (status == KELP_OK && (link->push_count > 0 || link->pull_count > 0 || news)) {
         status = send_collected(link, batch->word, reterr);
     }
     return status;

@@ -33,6 +33,8 @@ struct kelp_shard_link_events {
      * without weights. */
     void (*answer)(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
                    const struct kelp_wire_payload *payload, void *user);
+    /* A partition of the link's own generation asks for these lanes; the range is checked. */
+    void (*offered)(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user);
 };
 
 struct kelp_shard_link_options {
@@ -40,6 +42,7 @@ struct kelp_shard_link_options {
     const Kelp__V1__Hello *hello;      /* borrowed for the life of the link */
     const struct kelp_worker_map *map; /* borrowed for the life of the link */
     const struct kelp_plan *plan;
+    uint32_t lanes;
     uint32_t shard;  /* index into map->shards */
     uint32_t *alive; /* counts links that have not ended; must outlive them */
     uint32_t piece_bytes;
@@ -66,6 +69,7 @@ struct kelp_shard_link_batch {
     const struct kelp_pushed *pushed;
     size_t pushed_count;
     bool resend;            /* also what was sent before */
+    bool helps;             /* take offers although nothing is asked for; sent when it changes */
     struct kelp_sync *sync; /* NULL: no pulls */
 };
 kelp_status kelp_shard_link_send(struct kelp_shard_link *link,

@@ -213,6 +213,15 @@ void kelp_sync_next(struct kelp_sync *sync)
     count_missing(sync);
 }
 
+bool kelp_sync_offered(struct kelp_sync *sync, uint64_t step)
+{
+    if (sync->state != KELP_SYNC_GATHERING || sync->following || step >= sync->target) {
+        return false;
+    }
+    scan(sync);
+    return true;
+}
+
 void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition)
 {
     assert(partition < sync->partition_count);

@@ -76,6 +76,14 @@ bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_wo
 /* HOLDING: ask for what follows the held word. The word stays valid for computing more lanes. */
 void kelp_sync_next(struct kelp_sync *sync);
 
+/*
+ * A partition offers lanes of a step of which the weights are labelled `step`: so it is there
+ * still. When something newer is being gathered, and no weights are held, ask all of them again
+ * what they have, to go back to the lower one (nobody else may be able to compute them). Returns
+ * whether it did.
+ */
+bool kelp_sync_offered(struct kelp_sync *sync, uint64_t step);
+
 /* The stream to a partition's shard is new: ask again for what is still missing from it. */
 void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition);
 

@@ -1,0 +1,116 @@
+#include <check.h>
+#include <string.h>
+
+#include "worker/offers.h"
+
+static struct kelp_offers offers;
+static uint8_t computed[KELP_JOB_LANES_MAX];
+static uint32_t first;
+static uint32_t count;
+
+static void setup(void)
+{
+    memset(&offers, 0, sizeof(offers));
+    memset(computed, 0, sizeof(computed));
+}
+
+static struct kelp_control_word word(uint64_t version)
+{
+    return (struct kelp_control_word){.version = version, .kind = KELP_STEP_TRAIN, .lr = 0.5};
+}
+
+static bool add(uint64_t version, uint32_t lane_first, uint32_t lane_count)
+{
+    struct kelp_control_word of = word(version);
+    return kelp_offers_add(&offers, &of, lane_first, lane_count);
+}
+
+static bool find(uint64_t version)
+{
+    struct kelp_control_word of = word(version);
+    return kelp_offers_find(&offers, &of, computed, &first, &count);
+}
+
+START_TEST(same_lanes_from_several_partitions)
+{
+    ck_assert(!find(7));
+    ck_assert(add(7, 2, 2));
+    ck_assert(add(7, 2, 2));
+    ck_assert(add(7, 4, 1));
+    ck_assert(find(7));
+    ck_assert_uint_eq(first, 2);
+    ck_assert_uint_eq(count, 3);
+    memset(computed + 2, 1, 3);
+    ck_assert(!find(7));
+    ck_assert(add(7, 0, 8));
+    ck_assert(find(7));
+    ck_assert_uint_eq(first, 0);
+    ck_assert_uint_eq(count, 2);
+    memset(computed, 1, 2);
+    ck_assert(find(7));
+    ck_assert_uint_eq(first, 5);
+    ck_assert_uint_eq(count, 3);
+}
+END_TEST
+
+/* A partition that lags needs v, one that does not wants v + 1: the lower must not be lost. */
+START_TEST(two_versions_are_kept)
+{
+    ck_assert(add(8, 0, 1));
+    ck_assert(add(7, 4, 2));
+    ck_assert(find(7));
+    ck_assert_uint_eq(first, 4);
+    ck_assert(find(8));
+    ck_assert_uint_eq(first, 0);
+    ck_assert(!add(6, 0, 1)); /* nothing of it is left to do */
+    ck_assert(add(9, 3, 1));
+    ck_assert(!find(7));
+    ck_assert(find(8));
+    ck_assert(find(9));
+    ck_assert_uint_eq(first, 3);
+    ck_assert_uint_eq(count, 1);
+}
+END_TEST
+
+START_TEST(another_word_of_that_version)
+{
+    struct kelp_control_word other = word(7);
+
+    other.lr = 0.25; /* of another generation, or of a shard that is wrong */
+    ck_assert(add(7, 0, 4));
+    ck_assert(!kelp_offers_find(&offers, &other, computed, &first, &count));
+    ck_assert(kelp_offers_add(&offers, &other, 1, 1));
+    ck_assert(!find(7));
+    ck_assert(kelp_offers_find(&offers, &other, computed, &first, &count));
+    ck_assert_uint_eq(count, 1);
+}
+END_TEST
+
+START_TEST(cleared)
+{
+    ck_assert(add(7, 0, KELP_JOB_LANES_MAX));
+    ck_assert(find(7));
+    ck_assert_uint_eq(count, KELP_JOB_LANES_MAX);
+    kelp_offers_clear(&offers);
+    ck_assert(!find(7));
+    ck_assert(add(3, 0, 1)); /* a generation that starts over is as good */
+    ck_assert(find(3));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("offers");
+    TCase *tcase = tcase_create("lanes");
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_test(tcase, same_lanes_from_several_partitions);
+    tcase_add_test(tcase, two_versions_are_kept);
+    tcase_add_test(tcase, another_word_of_that_version);
+    tcase_add_test(tcase, cleared);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
