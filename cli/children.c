@@ -56,10 +56,18 @@ kelp_status kelp_children_check_programs(const char *bin_folder, struct kelp_err
     return KELP_OK;
 }
 
-void kelp_children_init(struct kelp_children *children, const struct kelp_children_options *options)
+kelp_status kelp_children_init(struct kelp_children *children,
+                               const struct kelp_children_options *options,
+                               struct kelp_error *reterr)
 {
     memset(children, 0, sizeof(*children));
     children->options = *options;
+    children->run_folder = realpath(options->run_path, NULL);
+    if (!children->run_folder) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", options->run_path,
+                         strerror(errno));
+    }
+    return kelp_failures_init(&children->failures, &options->policy, reterr);
 }
 
 static void log_path(const struct kelp_children *children, const struct kelp_child *child,
@@ -112,7 +120,10 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
 
     if (child->kind == KELP_CHILD_COORDINATOR) {
         argv[count++] = "--run";
-        argv[count++] = options->run_path;
+        argv[count++] = children->run_folder;
+    }
+    if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
+        argv[count++] = "--force";
     }
     fault_arguments(children, child, argv, &count);
     argv[count] = NULL;
@@ -134,6 +145,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     }
     child->starts++;
     child->start_due = false;
+    child->fenced = false;
     child->start_ms = now_ms();
     return KELP_OK;
 }
@@ -171,6 +183,23 @@ bool kelp_children_kill(struct kelp_children *children, const char *id)
         if (children->items[i].process && strcmp(children->items[i].id, id) == 0) {
             kelp_process_signal(children->items[i].process, SIGKILL);
             return true;
+        }
+    }
+    return false;
+}
+
+bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_t asked_ms,
+                         uint64_t silent_ms)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->process && strcmp(child->id, id) == 0) {
+            bool hangs = child->start_ms + silent_ms < asked_ms && !child->fenced;
+            if (hangs) {
+                child->fenced = true;
+                kelp_process_signal(child->process, SIGKILL);
+            }
+            return hangs;
         }
     }
     return false;
@@ -228,15 +257,18 @@ static kelp_status fail_of_input(const struct kelp_children *children,
 
 /* The child is gone: what now? */
 static kelp_status take_end(struct kelp_children *children, struct kelp_child *child,
-                            int wait_status, uint64_t now, struct kelp_error *reterr)
+                            int wait_status, uint64_t now, bool *ret_gave_up,
+                            struct kelp_error *reterr)
 {
     char how[64];
+    char limit[128];
     uint32_t delay_ms = 0;
 
     kelp_process_destroy(child->process);
     child->process = NULL;
     kelp_process_describe(wait_status, how, sizeof(how));
     struct kelp_supervise_end end = {
+        .now_ms = now,
         .exited = WIFEXITED(wait_status),
         .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
         .lived_ms = now - child->start_ms,
@@ -252,25 +284,30 @@ static kelp_status take_end(struct kelp_children *children, struct kelp_child *c
         }
         return KELP_OK;
     case KELP_VERDICT_GIVE_UP:
-        return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "%s %s, and failure.max_failures=%d restarts are used up; see "
-                         "%s/logs/%s.log",
-                         child->id, how, children->options.policy.max_failures,
-                         children->options.run_path, child->id);
+        kelp_supervise_limit_text(&children->options.policy, limit, sizeof(limit));
+        *ret_gave_up = true;
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s %s, and %s; see %s/logs/%s.log", child->id,
+                         how, limit, children->options.run_path, child->id);
     case KELP_VERDICT_RESTART:
         child->start_due = true;
         child->start_ms = now + delay_ms;
         if (end.exited && end.exit_status == 0 && child->supervise.worker) {
             return KELP_OK; /* mostly the end of the job, which is known in a moment */
         }
-        kelp_display_say(children->options.display, "%s %s; it is started again in %" PRIu32 " ms",
-                         child->id, how, delay_ms);
+        if (delay_ms == 0) {
+            kelp_display_say(children->options.display, "%s %s; it is started again", child->id,
+                             how);
+        } else {
+            kelp_display_say(children->options.display,
+                             "%s %s; it is started again in %" PRIu32 " ms", child->id, how,
+                             delay_ms);
+        }
         return KELP_OK;
     }
     return KELP_OK;
 }
 
-kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now,
+kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now, bool *ret_gave_up,
                                struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < children->count; i++) {
@@ -278,7 +315,7 @@ kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now,
         kelp_status status = KELP_OK;
         int wait_status = 0;
         if (child->process && kelp_process_wait(child->process, 0, &wait_status) == KELP_OK) {
-            status = take_end(children, child, wait_status, now, reterr);
+            status = take_end(children, child, wait_status, now, ret_gave_up, reterr);
         }
         if (status == KELP_OK && child->start_due && child->start_ms <= now) {
             status = start(children, child, reterr);
@@ -308,6 +345,9 @@ void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
         }
     }
     free(children->items);
+    free(children->run_folder);
+    kelp_failures_fini(&children->failures);
     children->items = NULL;
+    children->run_folder = NULL;
     children->count = 0;
 }

@@ -17,15 +17,31 @@ struct kelp_guard {
     int (*work)(struct kelp_guard *guard, void *user);
     void *user;
     int signal_fd; /* a byte for each signal, its number */
-    int stop_fd;   /* eventfd, raised at the first signal and never read */
+    int stage_fd;  /* eventfd, raised when the stage changes */
     int done_fd;   /* eventfd, raised when the work has returned */
     atomic_int signal_number;
-    int exit_status; /* written by the work's thread before done_fd is raised */
+    atomic_int stage;         /* enum kelp_guard_stage */
+    atomic_uint wind_down_ms; /* 0: SIGTERM stops */
+    int exit_status;          /* written by the work's thread before done_fd is raised */
 };
 
-int kelp_guard_stop_fd(const struct kelp_guard *guard)
+void kelp_guard_winds_down(struct kelp_guard *guard, uint32_t wind_down_ms)
 {
-    return guard->stop_fd;
+    atomic_store(&guard->wind_down_ms, wind_down_ms);
+}
+
+int kelp_guard_fd(const struct kelp_guard *guard)
+{
+    return guard->stage_fd;
+}
+
+enum kelp_guard_stage kelp_guard_stage(struct kelp_guard *guard)
+{
+    uint64_t count;
+    ssize_t got = read(guard->stage_fd, &count, sizeof(count));
+
+    (void)got; /* nothing raised: the stage is the one of before */
+    return (enum kelp_guard_stage)atomic_load(&guard->stage);
 }
 
 int kelp_guard_signal(const struct kelp_guard *guard)
@@ -67,17 +83,43 @@ _Noreturn static void end_at_once(int signal_number)
     _exit(signal_number == SIGTERM ? 1 : 128 + signal_number);
 }
 
+/* Go to the stage; returns when its time is over. */
+static int64_t enter(struct kelp_guard *guard, enum kelp_guard_stage stage, uint32_t stage_ms)
+{
+    atomic_store(&guard->stage, (int)stage);
+    raise_event(guard->stage_fd);
+    return now_ms() + stage_ms;
+}
+
+/* A signal has come, or the stage's time is over (number 0): what now? Returns the deadline. */
+static int64_t advance(struct kelp_guard *guard, int number)
+{
+    uint32_t wind_down_ms = atomic_load(&guard->wind_down_ms);
+
+    if (atomic_load(&guard->stage) == KELP_GUARD_STOP) {
+        end_at_once(number != 0 ? number : kelp_guard_signal(guard));
+    }
+    if (number != 0) {
+        atomic_store(&guard->signal_number, number);
+    }
+    if (atomic_load(&guard->stage) == KELP_GUARD_RUN && number == SIGTERM && wind_down_ms > 0) {
+        return enter(guard, KELP_GUARD_WIND_DOWN, wind_down_ms);
+    }
+    return enter(guard, KELP_GUARD_STOP, KELP_GUARD_GRACE_MS);
+}
+
 /* Returns when the work is done. */
 static void wait_for_work(struct kelp_guard *guard)
 {
-    int64_t deadline_ms = 0;
+    int64_t deadline_ms = 0; /* 0: none */
 
     for (;;) {
         struct pollfd items[2] = {{.fd = guard->done_fd, .events = POLLIN},
                                   {.fd = guard->signal_fd, .events = POLLIN}};
         int64_t left_ms = deadline_ms == 0 ? -1 : deadline_ms - now_ms();
         if (deadline_ms != 0 && left_ms <= 0) {
-            end_at_once(kelp_guard_signal(guard));
+            deadline_ms = advance(guard, 0);
+            continue;
         }
         if (poll(items, 2, (int)left_ms) < 0) {
             assert(errno == EINTR);
@@ -87,15 +129,9 @@ static void wait_for_work(struct kelp_guard *guard)
             return;
         }
         unsigned char number;
-        if (!items[1].revents || read(guard->signal_fd, &number, 1) != 1) {
-            continue;
+        if (items[1].revents && read(guard->signal_fd, &number, 1) == 1) {
+            deadline_ms = advance(guard, number);
         }
-        if (deadline_ms != 0) {
-            end_at_once(number);
-        }
-        atomic_store(&guard->signal_number, (int)number);
-        raise_event(guard->stop_fd);
-        deadline_ms = now_ms() + KELP_GUARD_GRACE_MS;
     }
 }
 
@@ -156,9 +192,9 @@ static kelp_status take_signals(struct kelp_guard *guard, struct kelp_error *ret
 
 static kelp_status open_events(struct kelp_guard *guard, struct kelp_error *reterr)
 {
-    guard->stop_fd = eventfd(0, EFD_CLOEXEC);
+    guard->stage_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     guard->done_fd = eventfd(0, EFD_CLOEXEC);
-    if (guard->stop_fd < 0 || guard->done_fd < 0) {
+    if (guard->stage_fd < 0 || guard->done_fd < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
     }
     return take_signals(guard, reterr);
@@ -175,7 +211,7 @@ kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), vo
                            int *ret_exit_status, struct kelp_error *reterr)
 {
     struct kelp_guard guard = {
-        .work = work, .user = user, .signal_fd = -1, .stop_fd = -1, .done_fd = -1};
+        .work = work, .user = user, .signal_fd = -1, .stage_fd = -1, .done_fd = -1};
     sigset_t set = guarded_signals();
     pthread_t thread;
 
@@ -194,7 +230,7 @@ kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), vo
     }
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* the command is ending */
     /* The pipe stays open: a library's thread may be in the handler still. */
-    close_if_open(guard.stop_fd);
+    close_if_open(guard.stage_fd);
     close_if_open(guard.done_fd);
     return status;
 }

@@ -3,7 +3,8 @@
  * and workers as children, watched until the job is done, failed, or asked to stop.
  *
  *     STARTING   etcd, then the job's text to /kelp/<job>/spec, then the daemons
- *     RUNNING    ends are taken in, the dead start again, progress is shown
+ *     RUNNING    ends are taken in, the dead start again, progress is shown; SIGTERM asks for a
+ *                checkpoint, which ends the run when it is committed
  *     ENDING     the model is pulled, checked and written, everything is stopped
  */
 #ifndef KELP_CLI_LAUNCHER_H
@@ -23,6 +24,7 @@
 #define KELP_LAUNCH_PULL_MS       60000 /* for the model at the end */
 #define KELP_LAUNCH_GRACE_MS      700 /* for daemons to end; the guard leaves 1800 ms for everything */
 #define KELP_LAUNCH_ETCD_GRACE_MS 400
+#define KELP_LAUNCH_FAILURE_MS    500 /* to put the failure into etcd */
 
 struct kelp_launch {
     const struct kelp_job *job;
@@ -37,6 +39,8 @@ struct kelp_launch {
     uint32_t coordinators;
     bool no_restart;
     bool resume;
+    bool force;        /* go on although keys that shape the result differ */
+    uint32_t pause_ms; /* what SIGTERM leaves for a checkpoint; 0: it stops at once */
     uint64_t start_ms; /* CLOCK_MONOTONIC when the command began */
 };
 

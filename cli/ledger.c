@@ -18,8 +18,21 @@ static struct kelp_ledger_entry *find(struct kelp_ledger *ledger, const char *id
     return entry;
 }
 
+/* A leader counts from 0: a smaller number, or another name, is another leader. */
+static void take_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+{
+    uint64_t committed = status->checkpoint ? status->checkpoint->committed : 0;
+
+    if (strcmp(ledger->leader, status->leader) != 0 || committed < ledger->leader_committed) {
+        ledger->committed_before += ledger->leader_committed;
+        (void)snprintf(ledger->leader, sizeof(ledger->leader), "%.63s", status->leader);
+    }
+    ledger->leader_committed = committed;
+}
+
 void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
 {
+    take_checkpoints(ledger, status);
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
         struct kelp_ledger_entry *entry = find(ledger, worker->id);
@@ -45,4 +58,5 @@ void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *re
         worker->lanes_computed = ledger->entries[i].before + ledger->entries[i].now;
     }
     result->worker_count = ledger->count;
+    result->checkpoints = ledger->committed_before + ledger->leader_committed;
 }

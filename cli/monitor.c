@@ -3,10 +3,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "cli/checkpoint_request.h"
 
 struct kelp_monitor {
     struct kelp_client *client; /* the thread's own once it runs */
@@ -14,10 +18,21 @@ struct kelp_monitor {
     bool thread_runs;
     int news_fd;
     int stop_fd;
-    pthread_mutex_t lock;          /* guards newest and silence */
+    pthread_mutex_t lock;          /* guards newest and newest_ms */
     Kelp__V1__StatusReply *newest; /* not taken yet, or NULL */
-    struct kelp_error silence;
+    uint64_t newest_ms;            /* when it was asked for */
+    atomic_bool pause;             /* wanted */
+    struct kelp_request request;   /* the thread's: for that */
+    uint64_t press_ms;             /* not earlier, after a checkpoint that failed */
 };
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 static void raise_event(int fd)
 {
@@ -27,8 +42,8 @@ static void raise_event(int fd)
     (void)written; /* fails when it is raised already, which is as good */
 }
 
-static void publish(struct kelp_monitor *monitor, Kelp__V1__StatusReply *reply,
-                    const struct kelp_error *silence)
+/* The reader is woken without an answer too: it may have to say that there is none. */
+static void publish(struct kelp_monitor *monitor, Kelp__V1__StatusReply *reply, uint64_t asked_ms)
 {
     Kelp__V1__StatusReply *old = NULL;
 
@@ -36,11 +51,31 @@ static void publish(struct kelp_monitor *monitor, Kelp__V1__StatusReply *reply,
     if (reply) {
         old = monitor->newest;
         monitor->newest = reply;
+        monitor->newest_ms = asked_ms;
     }
-    monitor->silence = *silence;
     (void)pthread_mutex_unlock(&monitor->lock);
     kelp_client_status_free(old);
     raise_event(monitor->news_fd);
+}
+
+/* Ask for the checkpoint unless that is under way. */
+static void press_for_pause(struct kelp_monitor *monitor, const Kelp__V1__StatusReply *reply)
+{
+    uint64_t serial = 0;
+    enum kelp_request_news news = kelp_request_take(&monitor->request, reply);
+
+    if (news == KELP_REQUEST_REFUSED && monitor->press_ms == 0) {
+        monitor->press_ms = now_ms() + KELP_MONITOR_REFUSED_MS;
+    }
+    if (news == KELP_REQUEST_WAITS || strcmp(reply->state, "paused") == 0 ||
+        now_ms() < monitor->press_ms) {
+        return;
+    }
+    monitor->press_ms = 0;
+    if (kelp_client_checkpoint(monitor->client, true, KELP_MONITOR_DEADLINE_MS, &serial, NULL) ==
+        KELP_OK) {
+        kelp_request_made(&monitor->request, serial);
+    }
 }
 
 /* False when the monitor is to stop. */
@@ -57,13 +92,21 @@ static void *monitor_thread(void *user)
 
     do {
         Kelp__V1__StatusReply *reply = NULL;
-        struct kelp_error silence = {.status = KELP_OK};
+        uint64_t asked_ms = now_ms();
+        /* Who does not answer is a matter of the status's age: nobody needs the error. */
         kelp_status status =
-            kelp_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, &silence);
-        silence.status = status;
-        publish(monitor, status == KELP_OK ? reply : NULL, &silence);
+            kelp_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);
+        if (status == KELP_OK && atomic_load(&monitor->pause)) {
+            press_for_pause(monitor, reply);
+        }
+        publish(monitor, reply, asked_ms);
     } while (wait_period(monitor));
     return NULL;
+}
+
+void kelp_monitor_pause(struct kelp_monitor *monitor)
+{
+    atomic_store(&monitor->pause, true);
 }
 
 kelp_status kelp_monitor_start(const char *etcd_urls, const char *job,
@@ -125,8 +168,7 @@ int kelp_monitor_fd(const struct kelp_monitor *monitor)
     return monitor->news_fd;
 }
 
-Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor,
-                                         struct kelp_error *ret_silence)
+Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor, uint64_t *ret_asked_ms)
 {
     uint64_t count;
     ssize_t got = read(monitor->news_fd, &count, sizeof(count));
@@ -134,10 +176,8 @@ Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor,
     (void)got; /* nothing raised: newest is NULL then */
     (void)pthread_mutex_lock(&monitor->lock);
     Kelp__V1__StatusReply *reply = monitor->newest;
+    *ret_asked_ms = monitor->newest_ms;
     monitor->newest = NULL;
-    if (ret_silence) {
-        *ret_silence = monitor->silence;
-    }
     (void)pthread_mutex_unlock(&monitor->lock);
     return reply;
 }

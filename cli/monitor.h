@@ -10,7 +10,8 @@
 #include "common/status.h"
 
 #define KELP_MONITOR_PERIOD_MS   100
-#define KELP_MONITOR_DEADLINE_MS 400 /* of each question */
+#define KELP_MONITOR_DEADLINE_MS 400  /* of each question */
+#define KELP_MONITOR_REFUSED_MS  1000 /* until a checkpoint that failed is asked for again */
 
 struct kelp_monitor;
 
@@ -24,11 +25,13 @@ void kelp_monitor_stop(struct kelp_monitor *monitor);
 int kelp_monitor_fd(const struct kelp_monitor *monitor);
 
 /*
- * The newest answer since the last call, or NULL when there is none; then *ret_silence (may be
- * NULL) is why the last question had none, valid when its status is not KELP_OK. Owned by the
- * caller (kelp_client_status_free()).
+ * The newest answer since the last call, or NULL when there is none; *ret_asked_ms
+ * (CLOCK_MONOTONIC) is when it was asked for. Owned by the caller (kelp_client_status_free()).
  */
-Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor,
-                                         struct kelp_error *ret_silence);
+Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor, uint64_t *ret_asked_ms);
+
+/* From now on ask for a checkpoint that pauses the job, again and again until the job's state says
+ * "paused": a request dies with the leader that took it, and a checkpoint may fail. */
+void kelp_monitor_pause(struct kelp_monitor *monitor);
 
 #endif

@@ -59,7 +59,12 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
     kelp_json_print_string(out, result->job);
     (void)fputs(",\"reason\":", out);
     kelp_json_print_string(out, result->reason);
-    (void)fprintf(out, ",\"restarts\":%u,\"workers\":[", result->restarts);
+    (void)fprintf(out,
+                  ",\"restarts\":%u,\"restores\":%llu,\"steps_recomputed\":%llu,"
+                  "\"checkpoints\":%llu,\"workers\":[",
+                  result->restarts, (unsigned long long)result->restores,
+                  (unsigned long long)result->steps_recomputed,
+                  (unsigned long long)result->checkpoints);
     for (uint32_t i = 0; i < result->worker_count; i++) {
         (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
         kelp_json_print_string(out, result->workers[i].id);
@@ -118,6 +123,24 @@ static kelp_status parse_workers(const cJSON *json, struct kelp_result *result,
     return KELP_OK;
 }
 
+static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
+                                struct kelp_error *reterr)
+{
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } counts[] = {{"restores", &result->restores},
+                  {"steps_recomputed", &result->steps_recomputed},
+                  {"checkpoints", &result->checkpoints}};
+    kelp_status status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
+
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(counts); i++) {
+        status =
+            kelp_json_u64(json, counts[i].name, KELP_JSON_INTEGER_MAX, counts[i].value, reterr);
+    }
+    return status;
+}
+
 static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
                                  struct kelp_error *reterr)
 {
@@ -149,7 +172,7 @@ static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
         status = kelp_json_string(json, "reason", result->reason, sizeof(result->reason), reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
+        status = parse_counts(json, result, reterr);
     }
     if (status == KELP_OK) {
         status = parse_workers(json, result, reterr);
@@ -245,6 +268,12 @@ kelp_status kelp_result_summary(const struct kelp_result *result, const char *ru
     kelp_result_table(out, result);
     if (result->restarts > 0) {
         (void)fprintf(out, "restarts   %u\n", result->restarts);
+    }
+    if (result->restores > 0) {
+        (void)fprintf(out, "restores   %llu, %llu step%s computed again\n",
+                      (unsigned long long)result->restores,
+                      (unsigned long long)result->steps_recomputed,
+                      result->steps_recomputed == 1 ? "" : "s");
     }
     if (result->digest[0]) {
         (void)fprintf(out, "digest     %s\n", result->digest);

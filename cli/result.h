@@ -25,7 +25,7 @@ struct kelp_result_worker {
 
 struct kelp_result {
     char job[64];
-    char status[16]; /* "done", "failed", "stopped" */
+    char status[16]; /* "done", "failed", "stopped", "paused" */
     char reason[512];
     uint64_t step;
     uint32_t epoch; /* completed epochs */
@@ -36,6 +36,10 @@ struct kelp_result {
                            included */
     double wall_s;      /* from the start of the command */
     uint32_t restarts;  /* of children that died */
+    uint64_t restores;  /* times that the job went back to a checkpoint or its beginning, resuming
+                           included, since it began */
+    uint64_t steps_recomputed; /* by these */
+    uint64_t checkpoints;      /* committed while this command ran */
     struct kelp_result_worker workers[KELP_RESULT_WORKERS_MAX];
     uint32_t worker_count;
 };

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files.h"
+
 #define LOCK_NAME    "lock"
 #define NUMBERED_MAX 1000 /* runs of one name begun in one second */
 
@@ -277,111 +279,36 @@ bool kelp_run_dir_is_run(const char *path)
            access(job, F_OK) == 0;
 }
 
-static kelp_status write_all(int fd, const char *text, const char *path, struct kelp_error *reterr)
-{
-    size_t left = strlen(text);
-
-    while (left > 0) {
-        ssize_t written = write(fd, text, left);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written < 0) {
-            return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
-                             "cannot write '%s': %s", path, strerror(errno));
-        }
-        text += written;
-        left -= (size_t)written;
-    }
-    if (fsync(fd) < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot sync '%s': %s", path, strerror(errno));
-    }
-    return KELP_OK;
-}
-
 kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name, const char *text,
                                struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
-    char temporary[KELP_RUN_PATH_MAX + 80];
 
     kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    (void)snprintf(temporary, sizeof(temporary), "%s.new", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", temporary, strerror(errno));
-    }
-    status = write_all(fd, text, temporary, reterr);
-    if (close(fd) < 0 && status == KELP_OK) {
-        status =
-            kelp_fail(reterr, KELP_ERR_IO, "cannot close '%s': %s", temporary, strerror(errno));
-    }
-    if (status == KELP_OK && rename(temporary, path) < 0) {
-        status =
-            kelp_fail(reterr, KELP_ERR_IO, "cannot rename '%s': %s", temporary, strerror(errno));
-    }
-    if (status != KELP_OK) {
-        (void)unlink(temporary); /* the first error is the one to report */
-    }
-    return status;
+    return status != KELP_OK ? status : kelp_files_write(path, text, strlen(text), reterr);
 }
 
-static kelp_status read_all(int fd, const char *path, char **ret_text, struct kelp_error *reterr)
+kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,
+                                struct kelp_error *reterr)
 {
-    struct stat info;
+    char path[KELP_RUN_PATH_MAX + 64];
 
-    if (fstat(fd, &info) < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
+    kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_files_remove(path, reterr);
     }
-    if (!S_ISREG(info.st_mode) || info.st_size > KELP_RUN_FILE_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%s' is no file of at most %d bytes", path,
-                         KELP_RUN_FILE_MAX);
-    }
-    size_t size = (size_t)info.st_size;
-    char *text = malloc(size + 1);
-    if (!text) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory reading '%s'", path);
-    }
-    size_t used = 0;
-    while (used < size) {
-        ssize_t got = read(fd, text + used, size - used);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            free(text);
-            return kelp_fail(reterr, KELP_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
-        }
-        if (got == 0) {
-            break; /* cut shorter while we read */
-        }
-        used += (size_t)got;
-    }
-    text[used] = '\0';
-    *ret_text = text;
-    return KELP_OK;
+    return status != KELP_OK ? status : kelp_files_sync_above(path, 1, reterr);
 }
 
 kelp_status kelp_run_dir_read(const char *run_path, const char *name, char **ret_text,
                               struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
+    size_t count = 0;
 
     kelp_status status = kelp_run_dir_path(run_path, name, path, sizeof(path), reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO,
-                         "cannot open '%s': %s", path, strerror(errno));
-    }
-    status = read_all(fd, path, ret_text, reterr);
-    (void)close(fd);
-    return status;
+    return status != KELP_OK ? status
+                             : kelp_files_read(path, KELP_RUN_FILE_MAX, ret_text, &count, reterr);
 }
 
 kelp_status kelp_run_dir_link_latest(const struct kelp_run_dir *run, struct kelp_error *reterr)

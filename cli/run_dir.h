@@ -65,6 +65,11 @@ kelp_status kelp_run_dir_path(const char *run_path, const char *name, char *ret_
 kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name, const char *text,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Remove a file of the folder, for good also after a crash; none there is fine. Errors:
+ * KELP_ERR_IO, KELP_ERR_LIMIT. */
+kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
 /* A file of the folder, NUL-terminated; *ret_text is owned (free()).
  * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_LIMIT (over KELP_RUN_FILE_MAX). */
 kelp_status kelp_run_dir_read(const char *run_path, const char *name, char **ret_text,

@@ -106,7 +106,7 @@ static int show_result(const char *run_path, uint32_t output, const struct kelp_
     }
     int exit_status = print_owned(status, text, &error);
     if (exit_status == KELP_EXIT_OK && output == OUTPUT_TEXT &&
-        strcmp(result->status, "stopped") == 0) {
+        (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0)) {
         (void)printf("go on      kelp train --resume --run %s\n", run_path);
     }
     return exit_status;

@@ -80,6 +80,8 @@ void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result 
     add_evaluation(status->latest_val, "val", result);
     add_evaluation(status->latest_test, "test", result);
     (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
+    result->restores = status->generation > 0 ? status->generation - 1 : 0;
+    result->steps_recomputed = status->steps_recomputed;
 }
 
 static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
@@ -92,6 +94,28 @@ static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct k
     }
     *ret_text = *text;
     return KELP_OK;
+}
+
+static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
+{
+    char age[32];
+
+    if (!checkpoint) {
+        return;
+    }
+    if (checkpoint->version > 0) {
+        kelp_meter_duration((double)checkpoint->age_ms / 1000, age, sizeof(age));
+        (void)fprintf(out, "checkpoint step %" PRIu64 ", %s old", checkpoint->step, age);
+    } else {
+        (void)fprintf(out, "checkpoint none yet");
+    }
+    if (checkpoint->under_way_step > 0) {
+        (void)fprintf(out, "; step %" PRIu64 " is being written", checkpoint->under_way_step);
+    }
+    (void)fputc('\n', out);
+    if (checkpoint->error[0]) {
+        (void)fprintf(out, "           the last one failed: %s\n", checkpoint->error);
+    }
 }
 
 static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const char *run_path)
@@ -110,6 +134,11 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
     (void)fprintf(
         out, "generation %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
         status->generation, status->worker_losses, status->shard_losses);
+    if (status->generation > 1) {
+        (void)fprintf(out, "restored   from step %" PRIu64 ", %" PRIu64 " computed again so far\n",
+                      status->restore_step, status->steps_recomputed);
+    }
+    print_checkpoint(out, status->checkpoint);
     if (evaluated(status->latest_train)) {
         (void)fprintf(out, "loss       %.6g (newest step)\n", status->latest_train->loss);
     }
@@ -190,6 +219,22 @@ static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
     (void)fputc('}', out);
 }
 
+static void json_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
+{
+    if (!checkpoint) {
+        (void)fputs(",\"checkpoint\":null", out);
+        return;
+    }
+    (void)fprintf(out,
+                  ",\"checkpoint\":{\"version\":%" PRIu64 ",\"step\":%" PRIu64
+                  ",\"generation\":%" PRIu64 ",\"age_ms\":%" PRIu64 ",\"committed\":%" PRIu64
+                  ",\"failed\":%" PRIu64 ",\"under_way_step\":%" PRIu64,
+                  checkpoint->version, checkpoint->step, checkpoint->generation, checkpoint->age_ms,
+                  checkpoint->committed, checkpoint->failed, checkpoint->under_way_step);
+    json_member(out, "error", checkpoint->error);
+    (void)fputc('}', out);
+}
+
 static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
 {
     (void)fputs(",\"workers\":[", out);
@@ -244,6 +289,9 @@ kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *ru
     (void)fprintf(
         out, ",\"generation\":%" PRIu64 ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
         status->generation, status->worker_losses, status->shard_losses);
+    (void)fprintf(out, ",\"restore_step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64,
+                  status->restore_step, status->steps_recomputed);
+    json_checkpoint(out, status->checkpoint);
     json_workers(out, status);
     json_shards(out, status);
     (void)fputs("}\n", out);

@@ -37,7 +37,18 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "DIR",
      .help = "folder of the run (job key run.dir); runs/NAME-TIME without it"},
-    {.name = "resume", .type = KELP_OPTION_FLAG, .help = "go on with the run in that folder"},
+    {.name = "resume",
+     .type = KELP_OPTION_FLAG,
+     .help = "go on with the run in that folder, from its newest checkpoint, also as another job "
+             "where docs/JOB.md allows it"},
+    {.name = "force",
+     .type = KELP_OPTION_FLAG,
+     .help = "resume although the job differs in what shapes the result"},
+    {.name = "pause-timeout",
+     .type = KELP_OPTION_DURATION,
+     .max = 86400000,
+     .default_text = "25s",
+     .help = "how long SIGTERM waits for a checkpoint; 0s: it stops at once"},
     {.name = "print-config",
      .type = KELP_OPTION_FLAG,
      .help = "print the job as it would take effect, and where each value comes from; start "
@@ -89,7 +100,8 @@ static const struct kelp_program program = {
     .positional = "JOB.yaml",
     .positional_max = 1,
     .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2:4 --set train.lr=0.01\n"
-                "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n",
+                "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n"
+                "  kelp train --resume --set train.epochs=20 --workers 4\n",
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
 };
@@ -101,6 +113,7 @@ struct train {
     struct kelp_trials trials;
     struct kelp_job_file *file;
     char *spec;
+    struct kelp_train_changes changes; /* resumed: from the job of before */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     struct kelp_display display;
@@ -133,12 +146,15 @@ static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
     return status;
 }
 
-/* The folder: --run or run.dir; to resume, runs/latest else; for a new run a name of its own. */
+/* The folder: --run or run.dir; to resume, runs/latest else; for a new run a name of its own. The
+ * run's own job file, from which it is resumed without another one, does not say where it is: it
+ * may have moved since. */
 static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
+    bool own_job = kelp_options_positional_count(train->given) == 0;
 
-    if (job->run.dir[0]) {
+    if (job->run.dir[0] && (!own_job || kelp_options_given(train->given, "run"))) {
         return kelp_run_dir_resolve(job->run.dir, train->run_path, reterr);
     }
     if (kelp_options_flag(train->given, "resume")) {
@@ -172,7 +188,16 @@ static kelp_status check_etcd(const struct train *train, struct kelp_error *rete
     return KELP_OK;
 }
 
-static kelp_status open_run(struct train *train, struct kelp_error *reterr)
+/* A run that has come to its end needs nothing more; true when this is one. */
+static bool done_already(struct train *train)
+{
+    return kelp_options_flag(train->given, "resume") && !train->changes.longer &&
+           kelp_run_result_read(train->run.path, &train->result, NULL) == KELP_OK &&
+           strcmp(train->result.status, "done") == 0;
+}
+
+/* Take the folder. *ret_done is set when there is nothing to do in it any more. */
+static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
     kelp_status status;
@@ -181,6 +206,16 @@ static kelp_status open_run(struct train *train, struct kelp_error *reterr)
         status = kelp_run_dir_resume(train->run_path, &train->run, reterr);
     } else {
         status = kelp_run_dir_create(train->run_path, job->run.dir[0] == '\0', &train->run, reterr);
+    }
+    if (status == KELP_OK && done_already(train)) {
+        *ret_done = true;
+        return KELP_OK;
+    }
+    /* In this order: once the folder says that the job is another one, no result of before may be
+     * taken for that one's. */
+    if (status == KELP_OK) {
+        memset(&train->result, 0, sizeof(train->result));
+        status = kelp_run_dir_remove(&train->run, "result.json", reterr);
     }
     if (status == KELP_OK) {
         status = kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
@@ -249,10 +284,28 @@ static int work(struct kelp_guard *guard, void *user)
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
         .resume = kelp_options_flag(train->given, "resume"),
+        .force = kelp_options_flag(train->given, "force"),
+        .pause_ms = (uint32_t)kelp_options_duration_ms(train->given, "pause-timeout"),
         .start_ms = train->start_ms,
     };
 
     return kelp_launcher_run(&launch, guard, &train->display, &train->result);
+}
+
+static int say_outcome(const struct train *train, int exit_status)
+{
+    const struct kelp_result *result = &train->result;
+    const char *path = train->run.path;
+
+    if (strcmp(result->status, "done") == 0) {
+        return print_summary(train);
+    }
+    if (strcmp(result->status, "failed") == 0) {
+        return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
+    }
+    return kelp_complain(
+        exit_status, "%s at step %" PRIu64 "%s%s; go on by kelp train --resume --run %s",
+        result->status, result->step, result->reason[0] ? ": " : "", result->reason, path);
 }
 
 /* Start, run, and say what came of it. */
@@ -262,26 +315,13 @@ static int run(struct train *train)
     int exit_status = KELP_EXIT_FAILED;
 
     kelp_display_say(&train->display, "run %s", train->run.path);
+    if (train->changes.text[0]) {
+        kelp_display_say(&train->display, "the job has changed: %s", train->changes.text);
+    }
     if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    if (strcmp(train->result.status, "done") == 0) {
-        return print_summary(train);
-    }
-    if (strcmp(train->result.status, "stopped") == 0) {
-        return kelp_complain(exit_status,
-                             "stopped at step %" PRIu64 "; go on by kelp train --resume --run %s",
-                             train->result.step, train->run.path);
-    }
-    return kelp_complain(exit_status, "%s; see %s/logs", train->result.reason, train->run.path);
-}
-
-/* A run that has come to its end needs nothing more; true when this is one. */
-static bool done_already(struct train *train)
-{
-    return kelp_options_flag(train->given, "resume") &&
-           kelp_run_result_read(train->run.path, &train->result, NULL) == KELP_OK &&
-           strcmp(train->result.status, "done") == 0;
+    return say_outcome(train, exit_status);
 }
 
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
@@ -301,7 +341,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
         status = choose_run(train, reterr);
     }
     if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
-        status = kelp_train_job_same(train->file, train->run_path, reterr);
+        status = kelp_train_job_follows(train->file, train->run_path,
+                                        kelp_options_flag(train->given, "force"), &train->changes,
+                                        reterr);
     }
     return status;
 }
@@ -331,14 +373,12 @@ static int train_job(struct train *train)
                                  : KELP_EXIT_UNREACHABLE,
                              "%s", error.text);
     }
-    status = open_run(train, &error);
+    bool done = false;
+    status = open_run(train, &done, &error);
     if (status != KELP_OK) {
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    if (done_already(train)) {
-        return print_summary(train);
-    }
-    return run(train);
+    return done ? print_summary(train) : run(train);
 }
 
 int kelp_verb_train(int argc, char **argv)

@@ -6,16 +6,6 @@
 
 #include "cli/run_dir.h"
 
-/* What may differ when a run is resumed, each with a value to compare by. */
-static const struct {
-    const char *key;
-    const char *value;
-} free_keys[] = {{"cluster.workers", "1:1"},
-                 {"failure.max_failures", "0"},
-                 {"failure.restart_backoff", "1s"},
-                 {"failure.detect", "1s"},
-                 {"failure.shard_wait", "1s"}};
-
 /* --set KEY=VALUE */
 static kelp_status set_pair(struct kelp_job_file *file, const char *pair, struct kelp_error *reterr)
 {
@@ -114,8 +104,8 @@ kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_jo
     return KELP_OK;
 }
 
-kelp_status kelp_train_job_digest(const char *name, const char *text, uint64_t *ret_digest,
-                                  struct kelp_error *reterr)
+static kelp_status parse(const char *name, const char *text, struct kelp_job_file **ret_file,
+                         struct kelp_error *reterr)
 {
     struct kelp_job_file *file = kelp_job_file_create();
 
@@ -123,52 +113,98 @@ kelp_status kelp_train_job_digest(const char *name, const char *text, uint64_t *
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = kelp_job_file_parse(file, name, text, strlen(text), reterr);
-    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(free_keys); i++) {
-        status =
-            kelp_job_file_set(file, free_keys[i].key, free_keys[i].value, KELP_ORIGIN_FLAG, reterr);
+    if (status != KELP_OK) {
+        kelp_job_file_destroy(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+static kelp_status refuse(const char *name, const struct kelp_job_differences *differences,
+                          struct kelp_error *reterr)
+{
+    char text[320];
+
+    kelp_job_differences_text(differences, false, text, sizeof(text));
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "%s differs in what shapes the result: %s; resume with these as they were, "
+                     "or take them all the same with --force",
+                     name, text);
+}
+
+kelp_status kelp_train_job_may_follow(const char *name, const char *before, const char *now,
+                                      struct kelp_error *reterr)
+{
+    struct kelp_job_file *files[2] = {NULL, NULL};
+    struct kelp_job_differences differences = {.count = 0};
+
+    kelp_status status = parse(name, before, &files[0], reterr);
+    if (status == KELP_OK) {
+        status = parse("the job", now, &files[1], reterr);
     }
     if (status == KELP_OK) {
-        *ret_digest = kelp_job_file_digest(file);
+        status = kelp_job_compare(files[0], files[1], &differences, reterr);
     }
-    kelp_job_file_destroy(file);
+    if (status == KELP_OK && differences.refused > 0) {
+        status = refuse(name, &differences, reterr);
+    }
+    kelp_job_differences_fini(&differences);
+    kelp_job_file_destroy(files[0]);
+    kelp_job_file_destroy(files[1]);
     return status;
 }
 
-static kelp_status digest_of(const struct kelp_job_file *file, uint64_t *ret_digest,
-                             struct kelp_error *reterr)
+static void describe(const struct kelp_job_differences *differences,
+                     struct kelp_train_changes *ret_changes)
 {
+    struct kelp_train_changes changes = {.longer = differences->refused > 0};
+    size_t half = sizeof(changes.text) / 2;
+
+    kelp_job_differences_text(differences, false, changes.text, half);
+    size_t used = strlen(changes.text);
+    if (used > 0 && differences->count > differences->refused) {
+        used += (size_t)snprintf(changes.text + used, sizeof(changes.text) - used, ", ");
+    }
+    kelp_job_differences_text(differences, true, changes.text + used, sizeof(changes.text) - used);
+    for (size_t i = 0; i < differences->count; i++) {
+        changes.longer |= strcmp(differences->items[i].key, "train.epochs") == 0;
+    }
+    *ret_changes = changes;
+}
+
+kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char *run_path,
+                                   bool force, struct kelp_train_changes *ret_changes,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_job_differences differences = {.count = 0};
+    struct kelp_job_file *before = NULL;
+    char path[KELP_RUN_PATH_MAX + 64];
     char *text = NULL;
 
-    kelp_status status = kelp_job_file_print(file, false, &text, reterr);
+    kelp_status status = kelp_run_dir_path(run_path, "job.yaml", path, sizeof(path), reterr);
+    if (status == KELP_OK && kelp_run_dir_read(run_path, "job.yaml", &text, reterr) != KELP_OK) {
+        status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                           "nothing to resume in '%s': there is no job.yaml of a run", run_path);
+    }
     if (status == KELP_OK) {
-        status = kelp_train_job_digest("job", text, ret_digest, reterr);
+        status = parse(path, text, &before, reterr);
         free(text);
     }
-    return status;
-}
-
-kelp_status kelp_train_job_same(const struct kelp_job_file *file, const char *run_path,
-                                struct kelp_error *reterr)
-{
-    char *text = NULL;
-    uint64_t ours = 0;
-    uint64_t theirs = 0;
-
-    kelp_status status = kelp_run_dir_read(run_path, "job.yaml", &text, reterr);
-    if (status != KELP_OK) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "nothing to resume in '%s': there is no job.yaml of a run", run_path);
+    if (status == KELP_OK) { /* where the folder is now says nothing about the job */
+        status = kelp_job_file_set(before, "run.dir", kelp_job_file_job(file)->run.dir,
+                                   KELP_ORIGIN_FLAG, reterr);
     }
-    status = kelp_train_job_digest("job.yaml", text, &theirs, reterr);
-    free(text);
     if (status == KELP_OK) {
-        status = digest_of(file, &ours, reterr);
+        status = kelp_job_compare(before, file, &differences, reterr);
     }
-    if (status == KELP_OK && ours != theirs) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "the job differs from the one of '%s'; resume without a job file and "
-                         "options, or begin another run",
-                         run_path);
+    if (status == KELP_OK && differences.refused > 0 && !force) {
+        status = refuse(path, &differences, reterr);
     }
+    if (status == KELP_OK) {
+        describe(&differences, ret_changes);
+    }
+    kelp_job_differences_fini(&differences);
+    kelp_job_file_destroy(before);
     return status;
 }

@@ -16,15 +16,25 @@
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/*
- * Is this job the one of the run in run_path, but for what cannot change its result (how many
- * workers, how failures are met)? Errors: KELP_ERR_MISMATCH, KELP_ERR_NOT_FOUND.
- */
-kelp_status kelp_train_job_same(const struct kelp_job_file *file, const char *run_path,
-                                struct kelp_error *reterr) KELP_MUST_USE;
+/* What differs from the job that a run had. */
+struct kelp_train_changes {
+    char text[384]; /* "cluster.workers 2:2 -> 3:3", or "" */
+    bool longer;    /* there is more to do than before: an end of before is none of this job */
+};
 
-/* The digest of a job's text with the keys that cannot change its result at their defaults. */
-kelp_status kelp_train_job_digest(const char *name, const char *text, uint64_t *ret_digest,
-                                  struct kelp_error *reterr) KELP_MUST_USE;
+/*
+ * May a run that was made as the text `before` (called `name` in errors) go on as the text `now`?
+ * Errors: KELP_ERR_MISMATCH (the text names the keys that may not differ), and those of the parser.
+ */
+kelp_status kelp_train_job_may_follow(const char *name, const char *before, const char *now,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The same against job.yaml of the run in run_path; with force, keys that shape the result may
+ * differ too. Errors: KELP_ERR_MISMATCH, KELP_ERR_NOT_FOUND.
+ */
+kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char *run_path,
+                                   bool force, struct kelp_train_changes *ret_changes,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

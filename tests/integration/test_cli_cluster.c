@@ -287,11 +287,13 @@ START_TEST(test_interrupt)
 }
 END_TEST
 
-/* SIGTERM is a stop in order, and the run can go on afterwards. */
+/* SIGTERM is a stop in order, without a checkpoint when none is waited for, and the run can go on
+ * afterwards. */
 START_TEST(test_terminate)
 {
-    kelp_test_command_start(&train, folder.path,
-                            (const char *[]){"train", "long.yaml", "--run", "r", NULL});
+    kelp_test_command_start(
+        &train, folder.path,
+        (const char *[]){"train", "long.yaml", "--run", "r", "--pause-timeout", "0s", NULL});
     kelp_test_command_await(&train, "step ", RUN_MS);
     kelp_process_signal(train.process, SIGTERM);
     ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
@@ -558,7 +560,7 @@ START_TEST(test_child_restarts)
 }
 END_TEST
 
-/* When the restarts are used up the run ends and says which child's log to read. */
+/* When the restarts are used up the run ends and says what failed, when, and how to go on. */
 START_TEST(test_restarts_used_up)
 {
     kelp_test_command_start(&train, folder.path,
@@ -568,8 +570,10 @@ START_TEST(test_restarts_used_up)
     pid_t pid = kelp_test_command_find(&train, "kelp-worker", "worker-0");
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     (void)kelp_test_command_wait(&train, RUN_MS);
-    ck_assert_int_eq(train.exit_code, 1);
+    ck_assert_int_eq(train.exit_code, 4);
+    ck_assert_ptr_nonnull(strstr(train.err, "kelp: worker-0 killed by signal 9"));
     ck_assert_ptr_nonnull(strstr(train.err, "failure.max_failures=0"));
+    ck_assert_ptr_nonnull(strstr(train.err, "kelp train --resume --run r"));
     kelp_test_command_gone(&train, GONE_MS);
     cJSON *result = read_json("r/result.json");
     ck_assert_str_eq(text(result, "status"), "failed");

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/ledger.h"
 #include "cli/result.h"
 #include "cli/run_dir.h"
 
@@ -117,7 +118,7 @@ START_TEST(test_files)
     ck_assert_int_ne(stat("r/result.json.new", &info), 0);
     ck_assert_int_eq(truncate("r/result.json", KELP_RUN_FILE_MAX + 1), 0);
     ck_assert_int_eq(kelp_run_dir_read("r", "result.json", &text, &error), KELP_ERR_LIMIT);
-    ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_LIMIT);
+    ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_IO);
     kelp_run_dir_close(&run);
 }
 END_TEST
@@ -169,7 +170,10 @@ START_TEST(test_result)
                                  .digest = "0123456789abcdef0123456789abcdef",
                                  .steps_per_s = 1234.5,
                                  .wall_s = 6.25,
-                                 .restarts = 2};
+                                 .restarts = 2,
+                                 .restores = 3,
+                                 .steps_recomputed = 450,
+                                 .checkpoints = 12};
     struct kelp_result again;
     char *text = NULL;
 
@@ -187,6 +191,10 @@ START_TEST(test_result)
     ck_assert(again.wall_s == 6.25);
     ck_assert_uint_eq(again.worker_count, 1);
     ck_assert_uint_eq(again.workers[0].lanes_computed, 77);
+    ck_assert_uint_eq(again.restarts, 2);
+    ck_assert_uint_eq(again.restores, 3);
+    ck_assert_uint_eq(again.steps_recomputed, 450);
+    ck_assert_uint_eq(again.checkpoints, 12);
     for (size_t cut = 0; cut + 2 < strlen(text); cut++) {
         ck_assert_int_ne(kelp_result_parse(text, cut, &again, &error), KELP_OK);
     }
@@ -194,7 +202,43 @@ START_TEST(test_result)
     ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
     ck_assert_ptr_nonnull(strstr(text, "\ntest           0.333333\n"));
     ck_assert_ptr_nonnull(strstr(text, "runs/x/model.safetensors\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nrestores   3, 450 steps computed again\n"));
     free(text);
+}
+END_TEST
+
+/* Work and checkpoints are added up over all starts of workers and all leaders. */
+START_TEST(test_ledger)
+{
+    static struct kelp_ledger ledger;
+    static struct kelp_result result;
+    Kelp__V1__CheckpointStatus checkpoint = KELP__V1__CHECKPOINT_STATUS__INIT;
+    Kelp__V1__WorkerStatus worker = KELP__V1__WORKER_STATUS__INIT;
+    Kelp__V1__StatusReply status = KELP__V1__STATUS_REPLY__INIT;
+    const struct {
+        char *leader;
+        uint64_t committed;
+        uint64_t incarnation;
+        uint64_t lanes;
+    } seen[] = {{"c-0", 0, 1, 5}, {"c-0", 2, 1, 9}, {"c-1", 1, 2, 4}, {"c-1", 4, 2, 6},
+                {"c-1", 0, 2, 6}, {"c-1", 3, 3, 1}, {"c-0", 3, 3, 2}};
+
+    worker.id = (char[]){"worker-0"};
+    status.workers = (Kelp__V1__WorkerStatus *[]){&worker};
+    status.n_workers = 1;
+    kelp_ledger_take(&ledger, &status); /* of a coordinator that has no checkpoints to tell of */
+    status.checkpoint = &checkpoint;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(seen); i++) {
+        status.leader = seen[i].leader;
+        checkpoint.committed = seen[i].committed;
+        worker.incarnation = seen[i].incarnation;
+        worker.lanes_computed = seen[i].lanes;
+        kelp_ledger_take(&ledger, &status);
+    }
+    kelp_ledger_result(&ledger, &result);
+    ck_assert_uint_eq(result.checkpoints, 2 + 4 + 3 + 3);
+    ck_assert_uint_eq(result.worker_count, 1);
+    ck_assert_uint_eq(result.workers[0].lanes_computed, 9 + 6 + 2);
 }
 END_TEST
 
@@ -211,6 +255,7 @@ int main(void)
     tcase_add_test(tests, test_latest);
     tcase_add_test(tests, test_default_name);
     tcase_add_test(tests, test_result);
+    tcase_add_test(tests, test_ledger);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

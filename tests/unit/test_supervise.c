@@ -18,31 +18,50 @@ START_TEST(test_backoff_doubles)
 {
     struct kelp_supervise_policy endless = policy;
     struct kelp_supervise_child child = {.worker = true};
-    uint32_t failures = 0;
+    struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
-    uint32_t expected = 100;
+    uint32_t expected = 0; /* at once the first time */
 
     endless.max_failures = -1;
     for (int i = 0; i < 30; i++) {
         ck_assert_int_eq(kelp_supervise(&endless, &killed, &child, &failures, &delay_ms),
                          KELP_VERDICT_RESTART);
         ck_assert_uint_eq(delay_ms, expected);
-        expected = expected * 2 > KELP_SUPERVISE_BACKOFF_MAX_MS ? KELP_SUPERVISE_BACKOFF_MAX_MS
-                                                                : expected * 2;
+        expected = expected == 0 ? 100 : expected * 2;
+        if (expected > KELP_SUPERVISE_BACKOFF_MAX_MS) {
+            expected = KELP_SUPERVISE_BACKOFF_MAX_MS;
+        }
     }
-    ck_assert_uint_eq(failures, 30);
+    ck_assert_uint_eq(failures.total, 30);
 }
 END_TEST
 
-/* Having lived long, a child starts with the shortest back-off again. */
+/* A back-off that is longer than ours at its longest is kept as it is. */
+START_TEST(test_long_backoff)
+{
+    struct kelp_supervise_policy slow = {.max_failures = -1, .backoff_ms = 600000, .restart = true};
+    struct kelp_supervise_child child = {.young_deaths = 7};
+    struct kelp_failures failures = {.capacity = 0};
+    uint32_t delay_ms = 0;
+
+    ck_assert_int_eq(kelp_supervise(&slow, &killed, &child, &failures, &delay_ms),
+                     KELP_VERDICT_RESTART);
+    ck_assert_uint_eq(delay_ms, 600000);
+}
+END_TEST
+
+/* Having lived long, a child is started at once again. */
 START_TEST(test_backoff_resets)
 {
     struct kelp_supervise_child child = {.worker = true, .young_deaths = 5};
     struct kelp_supervise_end old = {.lived_ms = KELP_SUPERVISE_SETTLED_MS};
-    uint32_t failures = 0;
+    struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &old, &child, &failures, &delay_ms),
+                     KELP_VERDICT_RESTART);
+    ck_assert_uint_eq(delay_ms, 0);
+    ck_assert_int_eq(kelp_supervise(&policy, &killed, &child, &failures, &delay_ms),
                      KELP_VERDICT_RESTART);
     ck_assert_uint_eq(delay_ms, 100);
 }
@@ -53,7 +72,7 @@ START_TEST(test_gives_up)
 {
     struct kelp_supervise_policy none = policy;
     struct kelp_supervise_child child = {0};
-    uint32_t failures = 0;
+    struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
 
     for (int i = 0; i < 3; i++) {
@@ -62,10 +81,46 @@ START_TEST(test_gives_up)
     }
     ck_assert_int_eq(kelp_supervise(&policy, &killed, &child, &failures, &delay_ms),
                      KELP_VERDICT_GIVE_UP);
-    failures = 0;
+    failures.total = 0;
     none.max_failures = 0;
     ck_assert_int_eq(kelp_supervise(&none, &killed, &child, &failures, &delay_ms),
                      KELP_VERDICT_GIVE_UP);
+}
+END_TEST
+
+/* Failures count for as long as the window is: three in any 1000 ms, of all children together. */
+START_TEST(test_window)
+{
+    static const struct {
+        uint64_t at_ms;
+        enum kelp_verdict verdict;
+    } ends[] = {
+        {100, KELP_VERDICT_RESTART},  {200, KELP_VERDICT_RESTART},  {900, KELP_VERDICT_RESTART},
+        {1099, KELP_VERDICT_GIVE_UP}, {1100, KELP_VERDICT_RESTART}, {1199, KELP_VERDICT_GIVE_UP},
+        {1200, KELP_VERDICT_RESTART}, {1899, KELP_VERDICT_GIVE_UP}, {1900, KELP_VERDICT_RESTART},
+        {9000, KELP_VERDICT_RESTART}, {9000, KELP_VERDICT_RESTART}, {9000, KELP_VERDICT_RESTART},
+        {9999, KELP_VERDICT_GIVE_UP},
+    };
+    struct kelp_supervise_policy windowed = policy;
+    struct kelp_supervise_child children[2] = {{.worker = true}, {.worker = false}};
+    struct kelp_failures failures;
+    uint32_t delay_ms = 0;
+    char text[128];
+
+    windowed.window_ms = 1000;
+    ck_assert_int_eq(kelp_failures_init(&failures, &windowed, &error), KELP_OK);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(ends); i++) {
+        struct kelp_supervise_end end = {.now_ms = ends[i].at_ms, .lived_ms = 50};
+        ck_assert_msg(kelp_supervise(&windowed, &end, &children[i % 2], &failures, &delay_ms) ==
+                          ends[i].verdict,
+                      "end %zu", i);
+    }
+    ck_assert_uint_eq(failures.total, 9);
+    kelp_failures_fini(&failures);
+    kelp_supervise_limit_text(&windowed, text, sizeof(text));
+    ck_assert_str_eq(text, "failure.max_failures=3 restarts within failure.window=1s are used up");
+    kelp_supervise_limit_text(&policy, text, sizeof(text));
+    ck_assert_str_eq(text, "failure.max_failures=3 restarts are used up");
 }
 END_TEST
 
@@ -75,7 +130,7 @@ START_TEST(test_bad_input)
     struct kelp_supervise_policy dead = policy;
     struct kelp_supervise_child child = {.worker = true};
     struct kelp_supervise_end end = {.exited = true, .exit_status = 2};
-    uint32_t failures = 0;
+    struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
@@ -84,7 +139,7 @@ START_TEST(test_bad_input)
     ck_assert_int_eq(kelp_supervise(&dead, &end, &child, &failures, &delay_ms), KELP_VERDICT_FAIL);
     ck_assert_int_eq(kelp_supervise(&dead, &killed, &child, &failures, &delay_ms),
                      KELP_VERDICT_LEAVE);
-    ck_assert_uint_eq(failures, 0);
+    ck_assert_uint_eq(failures.total, 0);
 }
 END_TEST
 
@@ -94,7 +149,7 @@ START_TEST(test_leaving_in_order)
     struct kelp_supervise_child worker = {.worker = true};
     struct kelp_supervise_child shard = {.worker = false};
     struct kelp_supervise_end end = {.exited = true, .exit_status = 0, .enough_left = true};
-    uint32_t failures = 0;
+    struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
@@ -105,7 +160,7 @@ START_TEST(test_leaving_in_order)
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
                      KELP_VERDICT_RESTART);
     ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
-    ck_assert_uint_eq(failures, 1); /* the shard's alone */
+    ck_assert_uint_eq(failures.total, 1); /* the shard's alone */
 }
 END_TEST
 
@@ -195,8 +250,10 @@ int main(void)
     SRunner *runner = srunner_create(suite);
 
     tcase_add_test(tests, test_backoff_doubles);
+    tcase_add_test(tests, test_long_backoff);
     tcase_add_test(tests, test_backoff_resets);
     tcase_add_test(tests, test_gives_up);
+    tcase_add_test(tests, test_window);
     tcase_add_test(tests, test_bad_input);
     tcase_add_test(tests, test_leaving_in_order);
     tcase_add_test(tests, test_trials);
