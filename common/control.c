@@ -18,6 +18,12 @@ uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct k
     return steps + (!job->train.drop_last && samples % job->train.batch_size != 0 ? 1 : 0);
 }
 
+uint64_t kelp_control_entries_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    return kelp_control_steps_per_epoch(job, plan) + evaluates(job, plan, KELP_PART_VAL) +
+           evaluates(job, plan, KELP_PART_TEST);
+}
+
 uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     return job->train.epochs * kelp_control_steps_per_epoch(job, plan);

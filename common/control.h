@@ -118,6 +118,9 @@ double kelp_control_lr(const struct kelp_job *job, uint32_t epoch);
 /* Epochs that the weights w_v of this word have seen to the end: "epoch" of digests.jsonl. */
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
 
+/* Entries of one epoch: its training steps and evaluations. */
+uint64_t kelp_control_entries_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);
+
 /* Training steps of one epoch and of the whole job. */
 uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);
 uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan);

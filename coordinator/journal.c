@@ -419,6 +419,96 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
     return status;
 }
 
+/* ---- forgetting -------------------------------------------------------------------------------
+ */
+
+/* What stands before the first line of that version or a later one. */
+static kelp_status find_line(const struct lines *lines, uint64_t version, FILE *in,
+                             struct lines *ret_rest, struct kelp_error *reterr)
+{
+    struct lines rest = {.fd = lines->fd};
+    char *text = NULL;
+    size_t capacity = 0;
+    ssize_t got = 0;
+    kelp_status status = KELP_OK;
+    while (status == KELP_OK && rest.bytes < lines->bytes &&
+           (got = getline(&text, &capacity, in)) > 0) {
+        uint64_t its = 0;
+        cJSON *json = NULL;
+        status = kelp_json_parse(text, (size_t)got - 1, &json, reterr);
+        if (status == KELP_OK) {
+            status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &its, reterr);
+        }
+        cJSON_Delete(json);
+        if (status != KELP_OK || its >= version) {
+            break;
+        }
+        rest.newest = !rest.any || its > rest.newest ? its : rest.newest;
+        rest.any = true;
+        rest.count++;
+        rest.bytes += (uint64_t)got;
+    }
+    free(text);
+    *ret_rest = rest;
+    return status;
+}
+
+/* The lock is held. */
+static kelp_status cut_lines(struct lines *lines, uint64_t version, struct kelp_error *reterr)
+{
+    struct lines rest;
+    FILE *in = fopen(lines->path, "re");
+    if (in == NULL) {
+        return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
+    }
+    kelp_status status = find_line(lines, version, in, &rest, reterr);
+    (void)fclose(in);
+    if (status == KELP_OK && rest.bytes < lines->bytes &&
+        ftruncate(lines->fd, (off_t)rest.bytes) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove lines: %s", lines->path,
+                           strerror(errno));
+    }
+    if (status == KELP_OK) {
+        lines->bytes = rest.bytes;
+        lines->count = rest.count;
+        lines->any = rest.any;
+        lines->newest = rest.newest;
+    }
+    return status;
+}
+
+kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version,
+                                  struct kelp_error *reterr)
+{
+    struct lines *const files[] = {&journal->metrics, &journal->digests};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
+        kelp_status status = lines_lock(journal, files[i], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        status = cut_lines(files[i], version, reterr);
+        lines_unlock(files[i]);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    journal->known_count = known_index(journal, version);
+    return KELP_OK;
+}
+
+kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
+                                  const struct kelp_plan *plan, struct kelp_error *reterr)
+{
+    uint64_t entries = kelp_control_entries_per_epoch(job, plan);
+    if (journal->known_count == 0 || entries == kelp_control_steps_per_epoch(job, plan)) {
+        return KELP_OK; /* the first step of the next epoch records the same digest */
+    }
+    uint64_t newest = journal->known[journal->known_count - 1].version;
+    bool end_of_shorter =
+        newest > 0 && newest % entries == 0 && newest / entries < job->train.epochs;
+    return end_of_shorter ? kelp_journal_truncate(journal, newest, reterr) : KELP_OK;
+}
+
 kelp_status kelp_journal_sync(struct kelp_journal *journal, struct kelp_error *reterr)
 {
     if (fdatasync(journal->metrics.fd) != 0 || fdatasync(journal->digests.fd) != 0) {

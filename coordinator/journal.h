@@ -36,6 +36,22 @@ void kelp_journal_close(struct kelp_journal *journal); /* NULL does nothing */
 kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_record *record,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * Forget the lines of `version` and of all after it: another job than the one that wrote them goes
+ * on from there. Errors: KELP_ERR_IO, and as kelp_journal_open() about lines that others appended.
+ */
+kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The job goes on for more epochs than the one that wrote the lines: the digest with which that one
+ * ended is forgotten where this one records none, so that the files are those of a run that had
+ * all of its epochs from the beginning. Errors: as kelp_journal_truncate().
+ */
+kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
+                                  const struct kelp_plan *plan,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Make what was appended last. Errors: KELP_ERR_IO. */
 kelp_status kelp_journal_sync(struct kelp_journal *journal,
                               struct kelp_error *reterr) KELP_MUST_USE;

@@ -67,7 +67,12 @@ kelp_status kelp_offer_plan(struct kelp_coordinator *coordinator, const char *te
 
 void kelp_offer_settled(struct kelp_coordinator *coordinator)
 {
+    struct kelp_error error;
     kelp_log_info("plan taken partitions=%u", coordinator->plan.partition_count);
+    if (kelp_journal_lengthen(coordinator->journal, coordinator->job, &coordinator->plan, &error) !=
+        KELP_OK) {
+        kelp_log_error("the end of a shorter job stays on file error=\"%s\"", error.text);
+    }
     kelp_coordinator_place(coordinator, (struct kelp_placement_event){
                                             .kind = KELP_PLACEMENT_PLAN,
                                             .partition_count = coordinator->plan.partition_count});

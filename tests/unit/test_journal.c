@@ -268,6 +268,66 @@ START_TEST(damage)
 }
 END_TEST
 
+/* What another job wrote from a version on is forgotten, in this process and in the file; what
+ * comes then may differ. */
+START_TEST(forgotten)
+{
+    reopen();
+    for (uint64_t version = 1; version <= 4; version++) {
+        ck_assert_int_eq(append(entry(version, KELP_STEP_EVALUATE_VAL, A)), KELP_OK);
+    }
+    ck_assert_int_eq(kelp_journal_truncate(journal, 3, NULL), KELP_OK);
+    check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A));
+    check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2"));
+    ck_assert_int_eq(append(entry(2, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
+    ck_assert_int_eq(append(entry(3, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
+    check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A) DIGEST_LINE("3", B));
+    check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2") METRICS_LINE("3"));
+    ck_assert_int_eq(kelp_journal_truncate(journal, 9, NULL), KELP_OK); /* nothing there */
+    reopen();
+    ck_assert_int_eq(kelp_journal_truncate(journal, 0, NULL), KELP_OK);
+    check_file("digests.jsonl", "");
+    check_file("metrics.jsonl", "");
+    ck_assert_int_eq(append(entry(0, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
+    reopen();
+    ck_assert_int_eq(append(entry(0, KELP_STEP_EVALUATE_VAL, A)), KELP_ERR_MISMATCH);
+}
+END_TEST
+
+/* A job of 2 epochs ended with a digest at its version 12, which a longer one does not record when
+ * it evaluates: 5 steps an epoch, and an evaluation or none. */
+START_TEST(end_of_shorter)
+{
+    static const struct {
+        bool evaluate;
+        uint32_t epochs;
+        uint64_t finish; /* version */
+        bool forgotten;
+    } cases[] = {
+        {true, 3, 12, true},   /* goes on */
+        {true, 2, 12, false},  /* is the same job */
+        {true, 3, 11, false},  /* the newest line is another one */
+        {false, 3, 10, false}, /* the next epoch's first step records it too */
+    };
+    struct kelp_job_file *file = kelp_job_file_create();
+    struct kelp_plan plan = {.samples = {[KELP_PART_TRAIN] = 50, [KELP_PART_VAL] = 10}};
+    struct kelp_job job = *kelp_job_file_job(file);
+
+    job.train.batch_size = 10;
+    job.train.epochs = cases[_i].epochs;
+    job.train.evaluate = cases[_i].evaluate;
+    reopen();
+    ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, A)), KELP_OK);
+    ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, B)), KELP_OK);
+    reopen();
+    ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL), KELP_OK);
+    ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, A)),
+                     cases[_i].forgotten ? KELP_OK : KELP_ERR_MISMATCH);
+    ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
+    kelp_job_file_destroy(file);
+}
+END_TEST
+
 /* A disk that is full in the middle of a line: nothing of the line stays, and it goes in later. */
 START_TEST(full_disk)
 {
@@ -312,6 +372,8 @@ int main(void)
     tcase_add_test(tcase, torn_line);
     tcase_add_loop_test(tcase, damage, 0, 6);
     tcase_add_test(tcase, full_disk);
+    tcase_add_test(tcase, forgotten);
+    tcase_add_loop_test(tcase, end_of_shorter, 0, 4);
     tcase_add_test(tcase, no_folder);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
