@@ -14,6 +14,7 @@ const struct kelp_verb kelp_verbs[] = {
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
     {"diff", "say where two runs part: step, tensor, job keys", kelp_verb_diff},
+    {"chaos", "run a job, kill and stop its processes, compare the digest", kelp_verb_chaos},
     {"data", "generate the built-in data set as CSV", kelp_verb_data},
     {NULL, NULL, NULL},
 };

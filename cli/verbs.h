@@ -24,6 +24,7 @@ int kelp_verb_checkpoint(int argc, char **argv);
 int kelp_verb_digest(int argc, char **argv);
 int kelp_verb_export(int argc, char **argv);
 int kelp_verb_diff(int argc, char **argv);
+int kelp_verb_chaos(int argc, char **argv);
 int kelp_verb_data(int argc, char **argv);
 
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */

@@ -1,0 +1,538 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/chaos_job.h"
+#include "cli/chaos_run.h"
+#include "cli/preflight.h"
+#include "cli/run_client.h"
+#include "cli/trail.h"
+#include "cli/verbs.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/process.h"
+
+#define RUNS "Runs"
+
+static const struct kelp_option options[] = {
+    {.name = "plan",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "PLAN",
+     .default_text = "quick",
+     .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all"},
+    {.name = "seed",
+     .type = KELP_OPTION_INTEGER,
+     .max = UINT64_MAX,
+     .default_text = "1",
+     .help = "what the plan leaves open is drawn from it"},
+    {.name = "print-plan",
+     .type = KELP_OPTION_FLAG,
+     .help = "print the faults as they are drawn; start nothing"},
+    {.name = "workers",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 1024,
+     .group = RUNS,
+     .help = "workers (job key cluster.workers); 2 at least without it"},
+    {.name = "shards",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 1024,
+     .group = RUNS,
+     .help = "shards (job key cluster.shards); 2 at least without it"},
+    {.name = "coordinators",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 16,
+     .default_text = "2",
+     .group = RUNS,
+     .help = "coordinators: one leads, the others stand by"},
+    {.name = "epochs",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .max = 1000000,
+     .group = RUNS,
+     .help = "job key train.epochs, in both runs; without it as many as outlast the plan"},
+    {.name = "set",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "KEY=VALUE",
+     .repeatable = true,
+     .group = RUNS,
+     .help = "set any job key, as checkpoint.steps=200"},
+    {.name = "digest",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "HEX",
+     .group = RUNS,
+     .help = "what the quiet run would end with: none is made"},
+    {.name = "quiet-run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "DIR",
+     .group = RUNS,
+     .help = "a run of the same job that ended without faults: none is made"},
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "DIR",
+     .group = RUNS,
+     .help = "folder for both runs and the report; runs/NAME-chaos-TIME without it"},
+    {.name = "stall",
+     .type = KELP_OPTION_DURATION,
+     .min = 1000,
+     .max = 3600000,
+     .default_text = "60s",
+     .group = RUNS,
+     .help = "so long without a step, and the run counts as hanging"},
+    {.name = "etcd-program",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FILE",
+     .group = RUNS,
+     .help = "the etcd to start; found on PATH without it"},
+    {.name = "log-level",
+     .type = KELP_OPTION_CHOICE,
+     .choices = kelp_log_level_names,
+     .default_text = "info",
+     .group = RUNS,
+     .help = "of the files in the runs' logs/"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp chaos",
+    .summary = "runs a job, kills and stops its processes on the way, and compares the digest",
+    .positional = "JOB.yaml",
+    .positional_min = 1,
+    .positional_max = 1,
+    .examples = "  kelp chaos examples/etth1-dlinear.yaml\n"
+                "  kelp chaos examples/etth1-dlinear.yaml --plan all --seed 7\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+/* All of one `kelp chaos`; fields are empty until their stage. */
+struct chaos {
+    struct kelp_options *given;
+    struct kelp_job_file *file;
+    struct kelp_chaos_plan plan;
+    struct kelp_chaos_fault faults[KELP_CHAOS_FAULTS_MAX];
+    uint32_t fault_count;
+    uint32_t left_out;
+    char bin_folder[KELP_PROCESS_PATH_MAX];
+    struct kelp_run_dir folder;
+    struct kelp_display display;
+    struct kelp_chaos_report report;
+    struct kelp_result quiet;
+    struct kelp_result result;
+};
+
+/* ---- before the start -------------------------------------------------------------------------
+ */
+
+static kelp_status load_text(const char *path, char **ret_text, size_t *ret_bytes,
+                             struct kelp_error *reterr)
+{
+    FILE *in = fopen(path, "re");
+
+    if (!in) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "plan '%s' is neither built in (quick, all) nor a file that can be read",
+                         path);
+    }
+    char *text = malloc(KELP_CHAOS_PLAN_BYTES_MAX + 1);
+    if (text) {
+        /* One byte more than the limit, which the parser then refuses. */
+        *ret_bytes = fread(text, 1, KELP_CHAOS_PLAN_BYTES_MAX + 1, in);
+        *ret_text = text;
+    }
+    bool wrong = ferror(in) != 0;
+    (void)fclose(in); /* only read from */
+    if (!text || wrong) {
+        free(text);
+        return kelp_fail(reterr, text ? KELP_ERR_IO : KELP_ERR_NO_MEMORY, "cannot read '%s'", path);
+    }
+    return KELP_OK;
+}
+
+static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const char *name = kelp_options_text(chaos->given, "plan");
+    const char *builtin = kelp_chaos_plan_builtin(name);
+    char *text = NULL;
+    size_t bytes = 0;
+
+    if (builtin) {
+        return kelp_chaos_plan_parse(name, builtin, strlen(builtin), &chaos->plan, reterr);
+    }
+    kelp_status status = load_text(name, &text, &bytes, reterr);
+    if (status == KELP_OK) {
+        status = kelp_chaos_plan_parse(name, text, bytes, &chaos->plan, reterr);
+        free(text);
+    }
+    return status;
+}
+
+/* What this machine cannot do is refused, or left out when the plan allows it. */
+static kelp_status drop_impossible(struct chaos *chaos, struct kelp_error *reterr)
+{
+    static const char why[] = "is not possible here";
+    static const bool drop[KELP_CHAOS_KIND_COUNT] = {[KELP_CHAOS_SLOW_DISK] = true,
+                                                     [KELP_CHAOS_FULL_DISK] = true,
+                                                     [KELP_CHAOS_SPLIT] = true,
+                                                     [KELP_CHAOS_LOSS] = true};
+
+    for (uint32_t i = 0; !chaos->plan.if_possible && i < chaos->fault_count; i++) {
+        if (drop[chaos->faults[i].kind]) {
+            return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                             "plan '%s': %s %s; with if_possible: true it is left out",
+                             chaos->plan.name, kelp_chaos_kind_name(chaos->faults[i].kind), why);
+        }
+    }
+    uint32_t left = kelp_chaos_faults_drop(chaos->faults, chaos->fault_count, drop);
+    chaos->left_out = chaos->fault_count - left;
+    chaos->fault_count = left;
+    return left > 0 ? KELP_OK
+                    : kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                                "plan '%s': none of its faults is possible here", chaos->plan.name);
+}
+
+static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(chaos->file);
+    struct kelp_chaos_size size = {
+        .workers = job->cluster.workers.max,
+        .shards = job->cluster.shards,
+        .coordinators = (uint32_t)kelp_options_integer(chaos->given, "coordinators")};
+
+    kelp_status status =
+        kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
+                             chaos->faults, &chaos->fault_count, reterr);
+    return status == KELP_OK ? drop_impossible(chaos, reterr) : status;
+}
+
+static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const char *quiet = kelp_options_text(chaos->given, "quiet-run");
+    uint32_t last_step = chaos->faults[chaos->fault_count - 1].step;
+    uint64_t epoch_steps = 0;
+    uint32_t epochs = 0;
+    char text[16];
+    kelp_status status = KELP_OK;
+
+    if (quiet && !kelp_options_given(chaos->given, "epochs")) {
+        status = kelp_chaos_job_epochs_of(quiet, &epochs, reterr);
+        if (status == KELP_OK) {
+            (void)snprintf(text, sizeof(text), "%" PRIu32, epochs);
+            status = kelp_job_file_set(chaos->file, "train.epochs", text, KELP_ORIGIN_FLAG, reterr);
+        }
+    }
+    if (status == KELP_OK) {
+        status = kelp_chaos_job_epoch_steps(kelp_job_file_job(chaos->file), &epoch_steps, reterr);
+    }
+    if (status == KELP_OK) {
+        bool fixed = quiet || kelp_options_given(chaos->given, "digest") ||
+                     kelp_options_given(chaos->given, "epochs");
+        status = kelp_chaos_job_lengthen(chaos->file, epoch_steps, last_step, fixed, reterr);
+    }
+    return status == KELP_OK && quiet ? kelp_chaos_job_same(chaos->file, quiet, reterr) : status;
+}
+
+/* The folder, with the job as both runs take it. */
+static kelp_status open_folder(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const char *wanted = kelp_options_text(chaos->given, "run");
+    char name[KELP_JOB_NAME_MAX + 16];
+    char path[KELP_RUN_PATH_MAX + 1];
+    char *spec = NULL;
+
+    (void)snprintf(name, sizeof(name), "%s-chaos", kelp_job_file_job(chaos->file)->name);
+    kelp_status status = wanted ? KELP_OK : kelp_run_dir_default(name, time(NULL), path, reterr);
+    if (status == KELP_OK) {
+        status =
+            kelp_run_dir_create(wanted ? wanted : path, wanted == NULL, &chaos->folder, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_print(chaos->file, false, &spec, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(&chaos->folder, "job.yaml", spec, reterr);
+        free(spec);
+    }
+    return status;
+}
+
+static int print_plan(const struct chaos *chaos)
+{
+    char text[KELP_CHAOS_TEXT_MAX];
+
+    for (uint32_t i = 0; i < chaos->fault_count; i++) {
+        kelp_chaos_fault_print(&chaos->faults[i], text);
+        (void)printf("step %-8" PRIu32 " %s\n", chaos->faults[i].step, text);
+    }
+    return KELP_EXIT_OK;
+}
+
+/* ---- the two runs -----------------------------------------------------------------------------
+ */
+
+static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_guard *guard)
+{
+    const struct kelp_options *given = chaos->given;
+
+    return (struct kelp_chaos_options){
+        .folder = chaos->folder.path,
+        .bin_folder = chaos->bin_folder,
+        .job = kelp_job_file_job(chaos->file)->name,
+        .etcd_program = kelp_options_text(given, "etcd-program"),
+        .log_level = kelp_log_level_names[kelp_options_choice(given, "log-level")],
+        .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
+        .faults = chaos->faults,
+        .fault_count = chaos->fault_count,
+        .stall_ms = (uint32_t)kelp_options_duration_ms(given, "stall"),
+        .guard = guard,
+        .display = &chaos->display};
+}
+
+/* The digest that the run with faults must end with. */
+static kelp_status quiet_digest(struct chaos *chaos, const struct kelp_chaos_options *run,
+                                struct kelp_error *reterr)
+{
+    const char *digest = kelp_options_text(chaos->given, "digest");
+    const char *folder = kelp_options_text(chaos->given, "quiet-run");
+    kelp_status status = KELP_OK;
+
+    if (digest) {
+        (void)snprintf(chaos->quiet.digest, sizeof(chaos->quiet.digest), "%s", digest);
+    } else if (folder) {
+        status = kelp_run_result_read(folder, &chaos->quiet, reterr);
+        if (status == KELP_OK && strcmp(chaos->quiet.status, "done") != 0) {
+            status = kelp_fail(reterr, KELP_ERR_INVALID, "the run in '%s' is not done", folder);
+        }
+    } else {
+        kelp_display_say(&chaos->display, "the quiet run: %s/quiet", chaos->folder.path);
+        status = kelp_chaos_quiet(run, &chaos->quiet, reterr);
+    }
+    chaos->report.quiet_wall_s = chaos->quiet.wall_s;
+    (void)snprintf(chaos->report.quiet_digest, sizeof(chaos->report.quiet_digest), "%s",
+                   chaos->quiet.digest);
+    return status;
+}
+
+/* Where the two runs first had different bits; "" when that is not known. */
+static void first_difference(const struct chaos *chaos, char *text, size_t text_bytes)
+{
+    const char *folder = kelp_options_text(chaos->given, "quiet-run");
+    char path[KELP_RUN_PATH_MAX + 64];
+    struct kelp_trail quiet = {.count = 0};
+    struct kelp_trail ours = {.count = 0};
+    struct kelp_trail_comparison comparison = {.common = 0};
+    struct kelp_error error = {.text = ""};
+
+    (void)snprintf(path, sizeof(path), "%s/quiet", chaos->folder.path);
+    text[0] = '\0';
+    kelp_status status = kelp_options_given(chaos->given, "digest")
+                             ? KELP_ERR_NOT_FOUND
+                             : kelp_trail_read(folder ? folder : path, &quiet, &error);
+    if (status == KELP_OK) {
+        (void)snprintf(path, sizeof(path), "%s/chaos", chaos->folder.path);
+        status = kelp_trail_read(path, &ours, &error);
+    }
+    if (status == KELP_OK) {
+        kelp_trail_compare(&quiet, &ours, &comparison);
+    }
+    if (comparison.a) {
+        (void)snprintf(text, text_bytes, "; first different at step %" PRIu64, comparison.a->step);
+    } else if (status == KELP_ERR_CORRUPT) {
+        (void)snprintf(text, text_bytes, "; %.200s", error.text);
+    }
+    kelp_trail_fini(&quiet);
+    kelp_trail_fini(&ours);
+}
+
+/* One line, and whether all is as it must be. */
+static bool judge(struct chaos *chaos)
+{
+    struct kelp_chaos_report *report = &chaos->report;
+    char where[256];
+
+    (void)snprintf(report->digest, sizeof(report->digest), "%s", chaos->result.digest);
+    report->equal =
+        report->quiet_digest[0] != '\0' && strcmp(report->digest, report->quiet_digest) == 0;
+    first_difference(chaos, where, sizeof(where));
+    if (!report->equal || where[0] != '\0') {
+        (void)snprintf(report->verdict, sizeof(report->verdict),
+                       "DIFFERENT: the quiet run ends with %s, the run with %" PRIu32
+                       " faults with %s%s",
+                       report->quiet_digest, report->event_count, report->digest, where);
+        report->equal = false;
+        return false;
+    }
+    if (report->event_count < report->planned) {
+        (void)snprintf(report->verdict, sizeof(report->verdict),
+                       "equal, but the run ended before %" PRIu32 " of %" PRIu32
+                       " faults found something to hit: give it more --epochs",
+                       report->planned - report->event_count, report->planned);
+        return false;
+    }
+    (void)snprintf(report->verdict, sizeof(report->verdict),
+                   "equal: both runs end with %s; %" PRIu32 " faults", report->digest,
+                   report->event_count);
+    return true;
+}
+
+static kelp_status write_file(const struct chaos *chaos, const char *name,
+                              void (*print)(const struct kelp_chaos_report *report, FILE *out),
+                              struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    print(&chaos->report, out);
+    kelp_status status = fclose(out) == 0 ? kelp_run_dir_write(&chaos->folder, name, text, reterr)
+                                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    free(text);
+    return status;
+}
+
+static void write_report(struct chaos *chaos)
+{
+    struct kelp_error error;
+
+    if (write_file(chaos, "chaos.json", kelp_chaos_report_json, &error) != KELP_OK ||
+        write_file(chaos, "chaos.svg", kelp_chaos_report_svg, &error) != KELP_OK) {
+        kelp_display_say(&chaos->display, "%s", error.text);
+    }
+    (void)printf("\n");
+    kelp_chaos_report_table(&chaos->report, stdout);
+    (void)printf("\n%s\nreport     %s/chaos.json, chaos.svg\n", chaos->report.verdict,
+                 chaos->folder.path);
+}
+
+static int exit_status_of(kelp_status status)
+{
+    switch (status) {
+    case KELP_ERR_INVALID:
+    case KELP_ERR_MISMATCH:
+    case KELP_ERR_NOT_FOUND:
+    case KELP_ERR_FORMAT:
+    case KELP_ERR_LIMIT:
+    case KELP_ERR_EXISTS:
+    case KELP_ERR_UNSUPPORTED:
+        return KELP_EXIT_USAGE;
+    case KELP_ERR_UNREACHABLE:
+        return KELP_EXIT_UNREACHABLE;
+    default:
+        return KELP_EXIT_FAILED;
+    }
+}
+
+static int work(struct kelp_guard *guard, void *user)
+{
+    struct chaos *chaos = user;
+    struct kelp_chaos_options run = run_options(chaos, guard);
+    struct kelp_error error = {.text = ""};
+
+    kelp_status status = quiet_digest(chaos, &run, &error);
+    if (status != KELP_OK) {
+        int exit_status =
+            kelp_guard_signal(guard) ? 128 + kelp_guard_signal(guard) : exit_status_of(status);
+        return kelp_complain(exit_status, "%s", error.text);
+    }
+    kelp_display_say(&chaos->display, "the run with %" PRIu32 " faults: %s/chaos",
+                     chaos->fault_count, chaos->folder.path);
+    status = kelp_chaos_run(&run, &chaos->report, &chaos->result, &error);
+    if (status != KELP_OK) {
+        (void)snprintf(chaos->report.verdict, sizeof(chaos->report.verdict),
+                       "the run with faults failed after %" PRIu32 " of %" PRIu32 ": %.400s",
+                       chaos->report.event_count, chaos->report.planned, error.text);
+    }
+    bool good = status == KELP_OK && judge(chaos);
+    write_report(chaos);
+    if (kelp_guard_signal(guard)) {
+        return 128 + kelp_guard_signal(guard);
+    }
+    return good ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+}
+
+static kelp_status prepare(struct chaos *chaos, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_chaos_job_read(chaos->given, &chaos->file, reterr);
+
+    if (status == KELP_OK) {
+        status = read_plan(chaos, reterr);
+    }
+    if (status == KELP_OK) {
+        status = draw(chaos, reterr);
+    }
+    return status;
+}
+
+static kelp_status make_ready(struct chaos *chaos, struct kelp_error *reterr)
+{
+    kelp_status status = set_length(chaos, reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_preflight_bin_folder(chaos->bin_folder, sizeof(chaos->bin_folder), reterr);
+    }
+    if (status == KELP_OK) {
+        status = open_folder(chaos, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_chaos_report_init(&chaos->report, reterr);
+    }
+    return status;
+}
+
+static int run(struct chaos *chaos)
+{
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (kelp_options_given(chaos->given, "digest") &&
+        kelp_options_given(chaos->given, "quiet-run")) {
+        return kelp_complain(KELP_EXIT_USAGE, "--digest and --quiet-run: one of them is enough");
+    }
+    kelp_status status = prepare(chaos, &error);
+    if (status == KELP_OK && kelp_options_flag(chaos->given, "print-plan")) {
+        return print_plan(chaos);
+    }
+    if (status == KELP_OK) {
+        status = make_ready(chaos, &error);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    chaos->report.job = kelp_job_file_job(chaos->file)->name;
+    chaos->report.plan = chaos->plan.name;
+    chaos->report.seed = kelp_options_integer(chaos->given, "seed");
+    chaos->report.planned = chaos->fault_count;
+    chaos->report.left_out = chaos->left_out;
+    if (kelp_guard_run(work, chaos, &exit_status, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    return exit_status;
+}
+
+int kelp_verb_chaos(int argc, char **argv)
+{
+    struct chaos *chaos = calloc(1, sizeof(*chaos));
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (!chaos) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    chaos->folder.lock_fd = -1;
+    kelp_display_init(&chaos->display, STDERR_FILENO);
+    if (kelp_options_read(&program, argc, argv, &chaos->given, &exit_status)) {
+        exit_status = run(chaos);
+        kelp_options_destroy(chaos->given);
+    }
+    kelp_chaos_report_fini(&chaos->report);
+    kelp_run_dir_close(&chaos->folder);
+    kelp_job_file_destroy(chaos->file);
+    free(chaos);
+    return exit_status;
+}

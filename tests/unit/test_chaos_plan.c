@@ -1,0 +1,255 @@
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/chaos_plan.h"
+
+static struct kelp_error error;
+static struct kelp_chaos_plan plan;
+static struct kelp_chaos_fault faults[KELP_CHAOS_FAULTS_MAX];
+static struct kelp_chaos_fault again[KELP_CHAOS_FAULTS_MAX];
+static uint32_t count;
+
+static const struct kelp_chaos_size size = {.workers = 3, .shards = 2, .coordinators = 2};
+
+static kelp_status parse(const char *text)
+{
+    return kelp_chaos_plan_parse("plan.yaml", text, strlen(text), &plan, &error);
+}
+
+static void must_parse(const char *text)
+{
+    kelp_status status = parse(text);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static void must_draw(uint64_t seed)
+{
+    kelp_status status = kelp_chaos_plan_draw(&plan, &size, seed, faults, &count, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static const char drawn_plan[] = "draw:\n"
+                                 "  count: 200\n"
+                                 "  first: 10:20\n"
+                                 "  every: 5:9\n"
+                                 "  mix:\n"
+                                 "    - {kind: kill, target: worker, weight: 3}\n"
+                                 "    - {kind: pause, target: shard, for: 100ms:300ms}\n"
+                                 "    - {kind: kill, target: coordinator}\n";
+
+/* What a plan says is what is drawn from it; the lines come by ascending step. */
+START_TEST(test_list)
+{
+    char text[KELP_CHAOS_TEXT_MAX];
+
+    must_parse("faults:\n"
+               "  - {kind: pause, target: shard-1, step: 300, for: 1500ms}\n"
+               "  - {kind: kill, target: worker-2, step: 120}\n"
+               "if_possible: true\n");
+    must_draw(1);
+    ck_assert(plan.if_possible);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(faults[0].step, 120);
+    kelp_chaos_fault_print(&faults[0], text);
+    ck_assert_str_eq(text, "kill worker-2");
+    kelp_chaos_fault_print(&faults[1], text);
+    ck_assert_str_eq(text, "pause shard-1 1500 ms");
+    ck_assert(kelp_chaos_plan_has_kind(&plan, KELP_CHAOS_PAUSE));
+    ck_assert(!kelp_chaos_plan_has_kind(&plan, KELP_CHAOS_SPLIT));
+    ck_assert(kelp_chaos_plan_has_role(&plan, KELP_CHAOS_WORKER));
+    ck_assert(!kelp_chaos_plan_has_role(&plan, KELP_CHAOS_ETCD));
+}
+END_TEST
+
+/* The same seed gives the same faults, another one others. */
+START_TEST(test_seed)
+{
+    uint32_t first_count;
+
+    must_parse(drawn_plan);
+    must_draw(7);
+    first_count = count;
+    memcpy(again, faults, sizeof(again));
+    must_draw(7);
+    ck_assert_uint_eq(first_count, count);
+    ck_assert_mem_eq(again, faults, count * sizeof(*faults));
+    must_draw(8);
+    ck_assert_mem_ne(again, faults, count * sizeof(*faults));
+}
+END_TEST
+
+/* Drawn values lie in their ranges, reach every process, and follow the weights. */
+START_TEST(test_ranges)
+{
+    uint32_t kills = 0;
+    uint32_t hit[3] = {0};
+    uint32_t leaders = 0;
+    uint32_t standbys = 0;
+
+    must_parse(drawn_plan);
+    must_draw(3);
+    ck_assert_uint_eq(count, 200);
+    ck_assert_uint_ge(faults[0].step, 10);
+    ck_assert_uint_le(faults[0].step, 20);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0) {
+            ck_assert_uint_ge(faults[i].step - faults[i - 1].step, 5);
+            ck_assert_uint_le(faults[i].step - faults[i - 1].step, 9);
+        }
+        if (faults[i].role == KELP_CHAOS_WORKER) {
+            ck_assert_uint_lt(faults[i].index, 3);
+            hit[faults[i].index]++;
+            kills++;
+        } else if (faults[i].role == KELP_CHAOS_SHARD) {
+            ck_assert_uint_lt(faults[i].index, 2);
+            ck_assert_uint_ge(faults[i].for_ms, 100);
+            ck_assert_uint_le(faults[i].for_ms, 300);
+        } else {
+            leaders += faults[i].role == KELP_CHAOS_LEADER;
+            standbys += faults[i].role == KELP_CHAOS_STANDBY;
+        }
+    }
+    ck_assert_uint_gt(kills, 90); /* three of five: 120 on the average, seven deviations away */
+    ck_assert_uint_lt(kills, 150);
+    ck_assert(hit[0] > 0 && hit[1] > 0 && hit[2] > 0);
+    ck_assert(leaders > 0 && standbys > 0);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    const char *says;
+} mistakes[] = {
+    {"", "plan.yaml: holds no plan"},
+    {"faults: []\n", "plan.yaml:1: faults: not a list"},
+    {"if_possible: true\n", "plan.yaml:1: no faults"},
+    {"fault:\n  - {}\n", "plan.yaml:1: fault: unknown key; known are faults, draw, if_possible"},
+    {"faults:\n  - {kind: kill, target: worker}\n", "plan.yaml:2: step: is missing"},
+    {"faults:\n  - {kind: kil, target: worker, step: 1}\n", "plan.yaml:2: kind: "},
+    {"faults:\n  - {kind: kill, target: workers, step: 1}\n", "plan.yaml:2: target: no target"},
+    {"faults:\n  - {kind: kill, target: etcd-1, step: 1}\n", "plan.yaml:2: target: no target"},
+    {"faults:\n  - {kind: kill, target: worker, step: 0}\n", "plan.yaml:2: step: '0'"},
+    {"faults:\n  - {kind: kill, target: worker, step: 9:3}\n", "plan.yaml:2: step: '9:3'"},
+    {"faults:\n  - {kind: kill, kind: kill, target: worker, step: 1}\n", "given twice"},
+    {"faults:\n  - {kind: pause, target: worker, step: 1}\n", "pause: how long?"},
+    {"faults:\n  - {kind: kill, target: shard, step: 1, for: 1s}\n", "for: only etcd stays away"},
+    {"faults:\n  - {kind: restart, target: everything, step: 1}\n", "everything can only be"},
+    {"faults:\n  - {kind: full-disk, target: worker, step: 1, for: 1s}\n", "only a shard"},
+    {"faults:\n  - {kind: pause, target: worker, step: 1, for: 5}\n", "plan.yaml:2: for: '5'"},
+    {"faults:\n  - {kind: pause, target: worker, step: 1, for: 2s:1s}\n", "for: '1s'"},
+    {"draw: {count: 0, every: 1, mix: [{kind: kill, target: worker}]}\n", "count: '0'"},
+    {"draw: {count: 5, every: 1}\n", "plan.yaml:1: mix: is missing"},
+    {"draw: {count: 5, every: 1, mix: [{kind: kill, target: worker, step: 4}]}\n",
+     "step: unknown key"},
+    {"faults: [[[[[[[[[[[[[[[[[[\n", "nested brackets"},
+    {"a: b\n---\nc: d\n", "plan.yaml:1: a: unknown key"},
+    {"faults: [{kind: kill, target: worker, step: 1}]\n---\nc: d\n", "a second document"},
+};
+
+/* A mistake is one line that says where it is and what would be right. */
+START_TEST(test_mistakes)
+{
+    ck_assert_int_ne(parse(mistakes[_i].text), KELP_OK);
+    ck_assert_msg(strstr(error.text, mistakes[_i].says) != NULL, "'%s' gives: %s",
+                  mistakes[_i].text, error.text);
+    ck_assert_ptr_null(strchr(error.text, '\n'));
+}
+END_TEST
+
+/* Targets that the run does not have are refused with the line that names them. */
+START_TEST(test_targets_there)
+{
+    struct kelp_chaos_size small = {.workers = 1, .shards = 1, .coordinators = 1};
+
+    must_parse("faults:\n  - {kind: kill, target: shard-1, step: 5}\n");
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "plan.yaml:2: there is no shard-1, the run has 1");
+    must_parse("faults:\n  - {kind: kill, target: standby, step: 5}\n");
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "there is no standby"));
+    must_parse("faults:\n  - {kind: kill, target: coordinator, step: 5}\n");
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error), KELP_OK);
+    ck_assert_int_eq(faults[0].role, KELP_CHAOS_LEADER);
+}
+END_TEST
+
+/* More faults than fit are refused, not cut off. */
+START_TEST(test_limit)
+{
+    char text[256];
+
+    (void)snprintf(text, sizeof(text),
+                   "faults: [{kind: kill, target: worker, step: 1}]\n"
+                   "draw: {count: %d, every: 1, mix: [{kind: kill, target: worker}]}\n",
+                   KELP_CHAOS_FAULTS_MAX);
+    must_parse(text);
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &size, 1, faults, &count, &error), KELP_ERR_LIMIT);
+}
+END_TEST
+
+/* The plans that are built in: quick hits every kind of process, all has fifty faults of every
+ * kind, everything three times. */
+START_TEST(test_builtin)
+{
+    uint32_t everything = 0;
+
+    must_parse(kelp_chaos_plan_builtin("quick"));
+    must_draw(1);
+    ck_assert_uint_ge(count, 10);
+    for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
+        ck_assert(role == KELP_CHAOS_COORDINATOR ||
+                  kelp_chaos_plan_has_role(&plan, (enum kelp_chaos_role)role));
+    }
+    must_parse(kelp_chaos_plan_builtin("all"));
+    must_draw(1);
+    ck_assert_uint_eq(count, 50);
+    for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
+        ck_assert(kelp_chaos_plan_has_kind(&plan, (enum kelp_chaos_kind)kind));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        everything += faults[i].role == KELP_CHAOS_EVERYTHING;
+    }
+    ck_assert_uint_eq(everything, 3);
+    ck_assert_ptr_null(kelp_chaos_plan_builtin("Quick"));
+}
+END_TEST
+
+/* What a machine cannot do is left out, the rest stays in order. */
+START_TEST(test_drop)
+{
+    const bool drop[KELP_CHAOS_KIND_COUNT] = {[KELP_CHAOS_SPLIT] = true};
+
+    must_parse("faults:\n"
+               "  - {kind: kill, target: worker, step: 1}\n"
+               "  - {kind: split, target: worker, step: 2, for: 1s}\n"
+               "  - {kind: kill, target: worker, step: 3}\n");
+    must_draw(1);
+    count = kelp_chaos_faults_drop(faults, count, drop);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(faults[1].step, 3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("chaos_plan");
+    TCase *tcase = tcase_create("plan");
+    tcase_add_test(tcase, test_list);
+    tcase_add_test(tcase, test_seed);
+    tcase_add_test(tcase, test_ranges);
+    tcase_add_loop_test(tcase, test_mistakes, 0, (int)KELP_ARRAY_COUNT(mistakes));
+    tcase_add_test(tcase, test_targets_there);
+    tcase_add_test(tcase, test_limit);
+    tcase_add_test(tcase, test_builtin);
+    tcase_add_test(tcase, test_drop);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,235 @@
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/chaos_report.h"
+#include "common/json.h"
+
+#define START_MS 5000
+
+static struct kelp_chaos_report report;
+static struct kelp_error error;
+
+static const struct kelp_chaos_fault kill_shard = {
+    .kind = KELP_CHAOS_KILL, .role = KELP_CHAOS_SHARD, .index = 1, .step = 10};
+static const struct kelp_chaos_fault kill_worker = {
+    .kind = KELP_CHAOS_KILL, .role = KELP_CHAOS_WORKER, .step = 10};
+static const struct kelp_chaos_fault pause_leader = {
+    .kind = KELP_CHAOS_PAUSE, .role = KELP_CHAOS_LEADER, .step = 10, .for_ms = 500};
+
+static void setup(void)
+{
+    ck_assert_int_eq(kelp_chaos_report_init(&report, &error), KELP_OK);
+    report.start_ms = START_MS;
+    report.job = "a<b";
+    report.plan = "plan & more";
+    report.seed = 3;
+}
+
+static void teardown(void)
+{
+    kelp_chaos_report_fini(&report);
+}
+
+/* Versions and steps are the same here: no evaluations. */
+static unsigned look(uint64_t at_ms, uint64_t generation, uint64_t step)
+{
+    struct kelp_chaos_look taken = {
+        .at_ms = START_MS + at_ms, .generation = generation, .version = step, .step = step};
+    return kelp_chaos_report_look(&report, &taken);
+}
+
+static void fault(const struct kelp_chaos_fault *done, uint64_t at_ms)
+{
+    kelp_chaos_report_fault(&report, done, "target-1", START_MS + at_ms);
+}
+
+/* Recovered is who completed an entry that began after the fault: not the one that was in work. */
+START_TEST(test_recovery)
+{
+    look(100, 1, 50);
+    fault(&kill_worker, 110);
+    ck_assert_uint_eq(look(200, 1, 51), 0);
+    ck_assert(!report.events[0].recovered);
+    ck_assert_uint_eq(look(900, 1, 52), KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.events[0].recovery_ms, 790);
+    ck_assert_uint_eq(report.events[0].step, 50);
+}
+END_TEST
+
+/* A look is 20 ms old: the first ones after a fault still tell where it hit. */
+START_TEST(test_where_it_hit)
+{
+    look(100, 1, 50);
+    fault(&kill_worker, 110);
+    ck_assert_uint_eq(look(120, 1, 60), 0);
+    ck_assert_uint_eq(look(160, 1, 61), 0);
+    ck_assert_uint_eq(look(180, 1, 62), KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.events[0].step, 60);
+}
+END_TEST
+
+/* A roll-back is counted to the loss of a shard, and its steps until they are made again are no
+ * recovery. What the coordinator knows of where it began is more exact than a look. */
+START_TEST(test_restore)
+{
+    char line[KELP_CHAOS_LINE_MAX];
+
+    look(100, 1, 200);
+    fault(&kill_shard, 110);
+    fault(&pause_leader, 120);
+    ck_assert_uint_eq(look(800, 2, 130), KELP_CHAOS_RESTORED);
+    ck_assert_uint_eq(report.events[0].steps_again, 70);
+    kelp_chaos_report_restored(&report, 2, 100);
+    ck_assert_uint_eq(report.events[0].steps_again, 100);
+    kelp_chaos_report_restored(&report, 2, 100);
+    ck_assert_uint_eq(report.events[0].steps_again, 100);
+    ck_assert_uint_eq(report.events[1].steps_again, 0);
+    ck_assert_uint_eq(look(900, 2, 201), 0);
+    ck_assert_uint_eq(look(910, 1, 400), 0); /* of the past: not taken */
+    ck_assert_uint_eq(look(950, 2, 202), KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.restores[0].from_step, 200);
+    ck_assert_uint_eq(report.restores[0].to_step, 100);
+    kelp_chaos_event_line(&report.events[0], line);
+    ck_assert_str_eq(line, "    0.11 s  step 200      kill target-1                    "
+                           " recovered in 0.84 s, 100 steps again");
+}
+END_TEST
+
+/* The first generation that is seen is no roll-back. */
+START_TEST(test_first_generation)
+{
+    ck_assert_uint_eq(look(10, 3, 0), 0);
+    ck_assert_uint_eq(report.restore_count, 0);
+}
+END_TEST
+
+/* A long run is kept whole, more coarsely. */
+START_TEST(test_long_run)
+{
+    for (uint64_t i = 0; i < 5 * (uint64_t)KELP_CHAOS_TRAIL_MAX; i++) {
+        look(20 * i, 1, i);
+    }
+    ck_assert_uint_le(report.look_count, KELP_CHAOS_TRAIL_MAX);
+    ck_assert_uint_gt(report.look_count, KELP_CHAOS_TRAIL_MAX / 4);
+    ck_assert_uint_eq(report.looks[0].step, 0);
+    for (uint32_t i = 1; i < report.look_count; i++) {
+        ck_assert_uint_lt(report.looks[i - 1].at_ms, report.looks[i].at_ms);
+    }
+    ck_assert_uint_gt(report.looks[report.look_count - 1].step, 5 * KELP_CHAOS_TRAIL_MAX - 20);
+}
+END_TEST
+
+static char *print(void (*printer)(const struct kelp_chaos_report *done, FILE *out))
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    printer(&report, out);
+    ck_assert_int_eq(fclose(out), 0);
+    return text;
+}
+
+static void fill(void)
+{
+    for (uint64_t i = 0; i <= 300; i++) {
+        look(20 * i, 1, i / 2);
+    }
+    fault(&kill_shard, 6000);
+    fault(&pause_leader, 6010);
+    look(7000, 2, 100);
+    for (uint64_t i = 0; i < 100; i++) {
+        look(7020 + 20 * i, 2, 100 + i);
+    }
+    report.wall_s = 9.5;
+    report.equal = true;
+    report.planned = 2;
+}
+
+START_TEST(test_json)
+{
+    cJSON *json = NULL;
+    fill();
+    char *text = print(kelp_chaos_report_json);
+    ck_assert_msg(kelp_json_parse(text, strlen(text), &json, &error) == KELP_OK, "%s: %s",
+                  error.text, text);
+    const cJSON *faults = cJSON_GetObjectItemCaseSensitive(json, "faults");
+    ck_assert_int_eq(cJSON_GetArraySize(faults), 2);
+    const cJSON *first = cJSON_GetArrayItem(faults, 0);
+    ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(first, "kind")->valuestring, "kill");
+    ck_assert(cJSON_GetObjectItemCaseSensitive(first, "steps_again")->valuedouble == 50);
+    ck_assert(cJSON_GetObjectItemCaseSensitive(first, "recovery_ms")->valuedouble == 2060);
+    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "restores")), 1);
+    cJSON_Delete(json);
+    free(text);
+}
+END_TEST
+
+/* The picture has the curve, a mark and a line for each fault, and escapes what people named. */
+START_TEST(test_svg)
+{
+    fill();
+    char *text = print(kelp_chaos_report_svg);
+    ck_assert_ptr_nonnull(strstr(text, "<svg xmlns"));
+    ck_assert_ptr_nonnull(strstr(text, "a&lt;b: 2 faults, plan plan &amp; more, seed 3"));
+    ck_assert_ptr_nonnull(strstr(text, "steps a second"));
+    ck_assert_ptr_nonnull(strstr(text, "kill target-1"));
+    ck_assert_ptr_nonnull(strstr(text, "pause target-1"));
+    ck_assert_ptr_null(strstr(text, "nan"));
+    ck_assert_ptr_null(strstr(text, "inf"));
+    ck_assert_ptr_nonnull(strstr(text, "</svg>"));
+    free(text);
+}
+END_TEST
+
+/* Nothing was seen of the run: still a picture and a report. */
+START_TEST(test_empty)
+{
+    char *svg = print(kelp_chaos_report_svg);
+    char *json = print(kelp_chaos_report_json);
+    char *table = print(kelp_chaos_report_table);
+    ck_assert_ptr_null(strstr(svg, "nan"));
+    ck_assert_ptr_nonnull(strstr(json, "\"faults\":[]"));
+    ck_assert_ptr_nonnull(strstr(table, "RECOVERY"));
+    free(svg);
+    free(json);
+    free(table);
+}
+END_TEST
+
+START_TEST(test_table)
+{
+    fill();
+    char *text = print(kelp_chaos_report_table);
+    ck_assert_msg(strstr(text, "kill shard                    1       2.06 s       2.06 s"
+                               "           50") != NULL,
+                  "%s", text);
+    ck_assert_ptr_nonnull(strstr(text, "pause leader"));
+    ck_assert_ptr_null(strstr(text, "kill worker"));
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("chaos_report");
+    TCase *tcase = tcase_create("report");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_recovery);
+    tcase_add_test(tcase, test_where_it_hit);
+    tcase_add_test(tcase, test_restore);
+    tcase_add_test(tcase, test_first_generation);
+    tcase_add_test(tcase, test_long_run);
+    tcase_add_test(tcase, test_json);
+    tcase_add_test(tcase, test_svg);
+    tcase_add_test(tcase, test_empty);
+    tcase_add_test(tcase, test_table);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
