@@ -16,10 +16,6 @@ enum { OUTPUT_TEXT, OUTPUT_JSON };
 
 static const char *const outputs[] = {"text", "json", NULL};
 
-const struct kelp_verb kelp_checkpoint_verbs[] = {
-    {NULL, NULL, NULL},
-};
-
 static const struct kelp_option options[] = {
     {.name = "output",
      .letter = 'o',
@@ -45,6 +41,7 @@ static const struct kelp_program program = {
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp checkpoint\n"
+                "  kelp checkpoint ls|show|verify|export --help\n"
                 "  kelp checkpoint runs/etth1-dlinear-20260131-120000 --timeout 10s\n"
                 "  kelp checkpoint --etcd http://10.0.0.1:2379 etth1-dlinear\n",
     .options = options,

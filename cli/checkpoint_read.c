@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/files.h"
 #include "ps/snapshot_store.h"
@@ -396,6 +397,15 @@ static kelp_status read_part(struct kelp_snapshot_reader *reader, struct loading
     return status;
 }
 
+/* Has the run removed it while it was read? It goes under another name first. */
+static bool gone(const struct kelp_checkpoint *checkpoint)
+{
+    char path[KELP_RUN_PATH_MAX + 256];
+
+    return path_of(checkpoint, "manifest.json", path, sizeof(path), NULL) == KELP_OK &&
+           access(path, F_OK) != 0 && errno == ENOENT;
+}
+
 /* A fault of a storage, or of one partition in it. Goes on when somebody is told of faults. */
 static kelp_status fault(struct loading *loading, uint32_t storage, const uint32_t *partition,
                          kelp_status status, struct kelp_error *error, struct kelp_error *reterr)
@@ -406,6 +416,10 @@ static kelp_status fault(struct loading *loading, uint32_t storage, const uint32
                                          .partition = partition ? *partition : 0,
                                          .text = error->text};
 
+    if (gone(loading->checkpoint)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "checkpoint %s has been removed meanwhile",
+                         loading->checkpoint->name);
+    }
     if (status == KELP_ERR_NO_MEMORY || !loading->found) {
         if (partition) {
             return kelp_fail(reterr, status, "checkpoint %s, storage %s, partition %u: %s",
@@ -505,7 +519,10 @@ kelp_status kelp_checkpoint_verify(
     if (status == KELP_OK) {
         status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, &error);
     }
-    if (status != KELP_OK && status != KELP_ERR_NO_MEMORY) {
+    if (status != KELP_OK && gone(checkpoint)) {
+        status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "checkpoint %s has been removed meanwhile",
+                           checkpoint->name);
+    } else if (status != KELP_OK && status != KELP_ERR_NO_MEMORY) {
         whole_fault(&loading, error.text);
         status = KELP_OK;
     } else if (status == KELP_OK) {

@@ -74,8 +74,8 @@ struct kelp_checkpoint_fault {
 
 /*
  * Check every part against the manifest, going on after a fault. Each is told once, by `found`.
- * *ret_faults counts them. Errors: KELP_ERR_NO_MEMORY alone; what is wrong with the checkpoint is a
- * fault.
+ * *ret_faults counts them. Errors: KELP_ERR_NOT_FOUND (the run has removed it meanwhile),
+ * KELP_ERR_NO_MEMORY; what is wrong with the checkpoint is a fault.
  */
 kelp_status kelp_checkpoint_verify(
     const struct kelp_checkpoint *checkpoint, uint32_t *ret_faults, struct kelp_error *reterr,

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/manifest.h"
 #include "common/safetensors.h"
+#include "ps/snapshot_store.h"
 
 float *kelp_model_state_vector(const struct kelp_plan *plan)
 {
@@ -77,6 +79,58 @@ kelp_status kelp_model_state_begin(struct kelp_model_state *state, struct kelp_e
     }
     kelp_control_init(&state->control, state->job, state->plan);
     return status;
+}
+
+/* ---- as in a checkpoint ------------------------------------------------------------------------
+ */
+
+static void add_item(struct kelp_digest *digest, uint64_t *bytes, uint32_t kind, const void *data,
+                     size_t data_bytes)
+{
+    kelp_snapshot_digest_item(digest, kind, data_bytes);
+    kelp_digest_update(digest, data, data_bytes);
+    *bytes += data_bytes;
+}
+
+void kelp_model_state_part_digest(const struct kelp_model_state *state, uint32_t partition,
+                                  char ret_hex[KELP_DIGEST_HEX_BYTES], uint64_t *ret_bytes)
+{
+    struct kelp_slice_range range = kelp_plan_partition(state->plan, partition);
+    size_t range_bytes = (size_t)range.count * sizeof(float);
+    struct kelp_digest digest;
+    uint64_t bytes = 0;
+
+    kelp_digest_init(&digest);
+    if (partition == 0) {
+        unsigned char control[KELP_CONTROL_BYTES];
+        kelp_control_pack(&state->control, control);
+        add_item(&digest, &bytes, KELP_SNAPSHOT_CONTROL, control, sizeof(control));
+    }
+    add_item(&digest, &bytes, KELP_SNAPSHOT_WEIGHTS, state->weights + range.first, range_bytes);
+    for (uint32_t i = 0; i < state->slot_count; i++) {
+        add_item(&digest, &bytes, KELP_SNAPSHOT_SLOT + i, state->slots[i] + range.first,
+                 range_bytes);
+    }
+    kelp_digest_hex(&digest, ret_hex);
+    *ret_bytes = bytes;
+}
+
+kelp_status kelp_model_state_digest(const struct kelp_model_state *state,
+                                    char ret_hex[KELP_DIGEST_HEX_BYTES], struct kelp_error *reterr)
+{
+    struct kelp_manifest manifest;
+
+    kelp_status status = kelp_manifest_init(&manifest, 0, state->plan->partition_count, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    manifest.version = state->control.version;
+    for (uint32_t i = 0; i < manifest.part_count; i++) {
+        kelp_model_state_part_digest(state, i, manifest.parts[i].digest, &manifest.parts[i].bytes);
+    }
+    kelp_manifest_state_digest(&manifest, ret_hex);
+    kelp_manifest_fini(&manifest);
+    return KELP_OK;
 }
 
 /* ---- tensors -----------------------------------------------------------------------------------

@@ -48,6 +48,14 @@ void kelp_model_state_tensor_name(const struct kelp_model_state *state,
                                   const struct kelp_model_state_tensor *which, char *text,
                                   size_t text_bytes);
 
+/* Digest and bytes of a partition, as a checkpoint has them (ps/snapshot_store.h). */
+void kelp_model_state_part_digest(const struct kelp_model_state *state, uint32_t partition,
+                                  char ret_hex[KELP_DIGEST_HEX_BYTES], uint64_t *ret_bytes);
+/* Digest of the whole state, as a manifest gives it. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_model_state_digest(const struct kelp_model_state *state,
+                                    char ret_hex[KELP_DIGEST_HEX_BYTES],
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
 /*
  * The first tensor from *at on (weights of all tensors, then each slot) that differs in a bit
  * between two states of one layout: *at names it. Slots are compared when both have them under one

@@ -10,9 +10,10 @@
 const struct kelp_verb kelp_verbs[] = {
     {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
     {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
-    {"checkpoint", "ask a running job for a checkpoint now", kelp_verb_checkpoint},
+    {"checkpoint", "ask a running job for one; ls, show, verify, export", kelp_verb_checkpoint},
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
+    {"verify", "check a run's checkpoints, and its steps by computing again", kelp_verb_verify},
     {"diff", "say where two runs part: step, tensor, job keys", kelp_verb_diff},
     {"chaos", "run a job, kill and stop its processes, compare the digest", kelp_verb_chaos},
     {"data", "generate the built-in data set as CSV", kelp_verb_data},

@@ -23,6 +23,7 @@ int kelp_verb_status(int argc, char **argv);
 int kelp_verb_checkpoint(int argc, char **argv);
 int kelp_verb_digest(int argc, char **argv);
 int kelp_verb_export(int argc, char **argv);
+int kelp_verb_verify(int argc, char **argv);
 int kelp_verb_diff(int argc, char **argv);
 int kelp_verb_chaos(int argc, char **argv);
 int kelp_verb_data(int argc, char **argv);

@@ -1,0 +1,37 @@
+/*
+ * The last steps of a run computed again: from one of its states to a later one, with what the run
+ * has on record compared on the way, and the state at the end.
+ *
+ * Threads: one.
+ */
+#ifndef KELP_CLI_RECOMPUTE_H
+#define KELP_CLI_RECOMPUTE_H
+
+#include "cli/checkpoint_read.h"
+#include "cli/trail.h"
+
+struct kelp_recompute {
+    const char *run_path;
+    const struct kelp_checkpoint *from; /* NULL: version 0 */
+    const struct kelp_checkpoint *to;   /* NULL: as far as digests are on record */
+    uint64_t steps_max;                 /* training steps, at most */
+};
+
+struct kelp_recomputed {
+    bool equal;        /* whatever was compared */
+    bool whole;        /* it came to the end; false after steps_max */
+    uint64_t steps;    /* training steps computed again */
+    uint64_t step;     /* where it stands */
+    uint32_t digests;  /* on record, compared */
+    char text[640];    /* what differs, when not equal */
+    char compute[320]; /* how the compute kinds differ; "" when they do not, or are not known */
+};
+
+/*
+ * Errors: those of reading the job, its data, the checkpoints and digests.jsonl; KELP_ERR_MISMATCH
+ * (the data or the model is not what it was).
+ */
+kelp_status kelp_recompute(const struct kelp_recompute *what, struct kelp_recomputed *ret_result,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,181 @@
+/* `kelp verify`. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/checkpoint_verbs.h"
+#include "cli/recompute.h"
+#include "cli/run_client.h"
+#include "cli/verbs.h"
+#include "common/json.h"
+
+static const struct kelp_option options[] = {
+    {.name = "replay",
+     .type = KELP_OPTION_FLAG,
+     .help = "compute the steps before the newest checkpoint again, from the one before it or "
+             "from version 0, and compare digests and state"},
+    {.name = "steps",
+     .type = KELP_OPTION_INTEGER,
+     .min = 1,
+     .help = "with --replay: compute so many training steps at most"},
+    KELP_CHECKPOINT_OPTION_OUTPUT,
+};
+
+static const struct kelp_program program = {
+    .name = "kelp verify",
+    .summary = "checks every checkpoint of a run against its manifest, and with --replay what the "
+               "run computed; exit status 0 good, 1 damaged or different",
+    .positional = "[RUN]",
+    .positional_max = 1,
+    .examples = "  kelp verify\n"
+                "  kelp verify runs/etth1-dlinear-20260131-120000 --replay --steps 1000\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+struct verify {
+    char run_path[KELP_RUN_PATH_MAX + 1];
+    struct kelp_checkpoints list;
+    struct kelp_checkpoint_check check;
+    const struct kelp_checkpoint *newest; /* good ones; NULL: none */
+    const struct kelp_checkpoint *before;
+};
+
+/* Check them all; those that are good are what a replay goes by. */
+static kelp_status check_all(struct verify *verify, struct kelp_error *reterr)
+{
+    for (size_t i = 0; i < verify->list.count; i++) {
+        const struct kelp_checkpoint *checkpoint = &verify->list.items[i];
+        uint32_t damaged = verify->check.damaged;
+        uint32_t checked = verify->check.checked;
+        kelp_status status = kelp_checkpoint_check(&verify->check, checkpoint, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        bool good = verify->check.damaged == damaged && verify->check.checked > checked;
+        if (good &&
+            (!verify->newest || checkpoint->manifest.version > verify->newest->manifest.version)) {
+            verify->before = verify->newest;
+            verify->newest = checkpoint;
+        }
+    }
+    return KELP_OK;
+}
+
+static const char *name_of(const struct kelp_checkpoint *checkpoint, const char *otherwise)
+{
+    return checkpoint ? checkpoint->name : otherwise;
+}
+
+static void replay_text(const struct verify *verify, const struct kelp_recomputed *result)
+{
+    const char *from = name_of(verify->before, "version 0");
+
+    (void)printf(
+        "replay: %s from %s: %" PRIu64 " steps to step %" PRIu64 ", %u digests on record%s\n",
+        result->equal ? "the same" : "DIFFERENT", from, result->steps, result->step,
+        result->digests, result->whole && verify->newest ? ", state of the newest checkpoint" : "");
+    if (!result->equal) {
+        (void)printf("replay: %s\n", result->text);
+    } else if (!result->whole) {
+        (void)printf("replay: stopped there by --steps\n");
+    }
+    if (result->compute[0]) {
+        (void)printf("replay: computed on another kind of machine: %s\n", result->compute);
+    }
+}
+
+static void replay_json(const struct verify *verify, const struct kelp_recomputed *result)
+{
+    (void)printf(",\"replay\":{\"equal\":%s,\"whole\":%s,\"from\":",
+                 result->equal ? "true" : "false", result->whole ? "true" : "false");
+    kelp_json_print_string(stdout, name_of(verify->before, ""));
+    (void)printf(",\"to\":");
+    kelp_json_print_string(stdout, name_of(verify->newest, ""));
+    (void)printf(",\"steps\":%" PRIu64 ",\"step\":%" PRIu64 ",\"digests\":%u,\"text\":",
+                 result->steps, result->step, result->digests);
+    kelp_json_print_string(stdout, result->text);
+    (void)printf(",\"compute\":");
+    kelp_json_print_string(stdout, result->compute);
+    (void)printf("}");
+}
+
+/* A judging command: what could not be judged is an error of its input. */
+static int replay(struct verify *verify, const struct kelp_options *given)
+{
+    uint64_t steps = kelp_options_integer(given, "steps");
+    const struct kelp_recompute what = {.run_path = verify->run_path,
+                                        .from = verify->before,
+                                        .to = verify->newest,
+                                        .steps_max = steps > 0 ? steps : UINT64_MAX};
+    struct kelp_recomputed result;
+    struct kelp_error error;
+
+    kelp_status status = kelp_recompute(&what, &result, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(status == KELP_ERR_NO_MEMORY ? KELP_EXIT_FAILED : KELP_EXIT_USAGE,
+                             "%s", error.text);
+    }
+    if (verify->check.output == KELP_CHECKPOINT_JSON) {
+        replay_json(verify, &result);
+    } else {
+        replay_text(verify, &result);
+    }
+    return result.equal ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+}
+
+static int verify_run(struct verify *verify, const struct kelp_options *given)
+{
+    bool json = verify->check.output == KELP_CHECKPOINT_JSON;
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_OK;
+
+    if (json) {
+        (void)printf("{\"run\":");
+        kelp_json_print_string(stdout, verify->run_path);
+        (void)printf(",\"faults\":[");
+    } else if (verify->list.count == 0) {
+        (void)printf("the run has no checkpoint\n");
+    }
+    if (check_all(verify, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (json) {
+        (void)printf("],\"checked\":%u,\"damaged\":%u", verify->check.checked,
+                     verify->check.damaged);
+    }
+    if (exit_status == KELP_EXIT_OK && kelp_options_flag(given, "replay")) {
+        exit_status = replay(verify, given);
+    }
+    if (json) {
+        (void)printf("}\n");
+    }
+    return exit_status == KELP_EXIT_OK && verify->check.damaged > 0 ? KELP_EXIT_FAILED
+                                                                    : exit_status;
+}
+
+int kelp_verb_verify(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    struct verify verify = {.check = {.output = kelp_options_choice(given, "output")}};
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    if (kelp_options_given(given, "steps") && !kelp_options_flag(given, "replay")) {
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "--steps goes with --replay");
+    } else if (kelp_run_choose(typed, verify.run_path, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    } else if (kelp_checkpoints_list(verify.run_path, &verify.list, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    } else {
+        exit_status = verify_run(&verify, given);
+        kelp_checkpoints_fini(&verify.list);
+    }
+    kelp_options_destroy(given);
+    return exit_status;
+}

@@ -1,0 +1,421 @@
+/*
+ * Checkpoints read without a cluster: `kelp checkpoint ls | show | verify | export`, and `kelp
+ * verify` with and without computing again. The checkpoints are made of states that a replay gives,
+ * so that any state, right or wrong, can be had.
+ */
+#include <check.h>
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/replay.h"
+#include "cli/run_client.h"
+#include "common/files.h"
+#include "common/safetensors.h"
+#include "common/status.h"
+#include "tests/lib/checkpoint_make.h"
+#include "tests/lib/run_command.h"
+#include "tests/lib/run_train.h"
+
+#define TIMEOUT_MS 60000
+#define LAST_STEP  36 /* 465 windows in batches of 40: 12 steps in an epoch, three epochs */
+
+static const char job_text[] =
+    "name: verify\n"
+    "seed: 11\n"
+    "model: {kind: mlp, hidden: [4096]}\n"
+    "data: {kind: synthetic, seq_len: 24, pred_len: 12, rows: 700, split: [500, 100, 100]}\n"
+    "train: {epochs: 3, batch_size: 40, optimizer: adam, lr: 0.005}\n"
+    "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+    "checkpoint: {digest_steps: 5, interval: 0s, at_end: false}\n";
+
+static struct kelp_test_folder folder;
+static char run_path[160];
+
+static void run(const char *const *args, int exit_code, struct kelp_test_command *command)
+{
+    kelp_test_command_run(command, folder.path, args, TIMEOUT_MS);
+    ck_assert_msg(command->exit_code == exit_code, "exit %d, not %d; output:\n%s%s",
+                  command->exit_code, exit_code, command->out, command->err);
+}
+
+/* What `kelp ARGS` printed; owned (cJSON_Delete()). */
+static cJSON *run_json(const char *const *args, int exit_code)
+{
+    struct kelp_test_command command;
+
+    run(args, exit_code, &command);
+    cJSON *json = cJSON_Parse(command.out);
+    ck_assert_msg(json != NULL, "no JSON: %s", command.out);
+    kelp_test_command_fini(&command);
+    return json;
+}
+
+static void check_says(const char *const *args, int exit_code, const char *text)
+{
+    struct kelp_test_command command;
+
+    run(args, exit_code, &command);
+    ck_assert_msg(strstr(command.out, text) != NULL || strstr(command.err, text) != NULL,
+                  "'%s' is not said:\n%s%s", text, command.out, command.err);
+    kelp_test_command_fini(&command);
+}
+
+static const cJSON *member(const cJSON *json, const char *name)
+{
+    const cJSON *found = cJSON_GetObjectItemCaseSensitive(json, name);
+
+    ck_assert_msg(found != NULL, "no '%s' in %s", name, cJSON_PrintUnformatted(json));
+    return found;
+}
+
+static void ok(kelp_status status, const struct kelp_error *error)
+{
+    ck_assert_msg(status == KELP_OK, "%s", error->text);
+}
+
+/* A checkpoint of the run at a step, as it should be, or with one element of a tensor's weights
+ * changed before it was written. */
+static void make_checkpoint(uint64_t step, bool wrong, char *ret_path, size_t path_bytes)
+{
+    struct kelp_test_checkpoint what = {.run_path = run_path, .generation = 1, .storages = 2};
+    struct kelp_job_file *file = NULL;
+    struct kelp_replay *replay = NULL;
+    struct kelp_error error;
+
+    ok(kelp_run_job_read(run_path, &file, &error), &error);
+    ok(kelp_replay_create(kelp_job_file_job(file), &replay, &error), &error);
+    ok(kelp_replay_to_step(replay, step, &error), &error);
+    struct kelp_model_state *state = kelp_replay_state(replay);
+    if (wrong) {
+        state->weights[state->plan->tensors[2].offset] += 1.0f;
+    }
+    what.file = file;
+    what.state = state;
+    kelp_test_checkpoint_make(&what, ret_path, path_bytes);
+    kelp_replay_destroy(replay);
+    kelp_job_file_destroy(file);
+}
+
+static void remove_tree(const char *path)
+{
+    struct kelp_error error;
+
+    ok(kelp_files_remove(path, &error), &error);
+}
+
+static void setup(void)
+{
+    static const char *const args[] = {"train", "job.yaml", "--run", "run", NULL};
+    struct kelp_test_command command;
+
+    kelp_test_folder_init(&folder);
+    (void)snprintf(run_path, sizeof(run_path), "%s/run", folder.path);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    run(args, 0, &command);
+    kelp_test_command_fini(&command);
+}
+
+static void teardown(void)
+{
+    kelp_test_folder_fini(&folder);
+}
+
+/* Checkpoints of every test are its own. */
+static void clear(void)
+{
+    char path[200];
+
+    (void)snprintf(path, sizeof(path), "%s/checkpoints", run_path);
+    remove_tree(path);
+}
+
+/* Rows in the order of steps, NAME first; a checkpoint that is being written is left out. */
+START_TEST(ls_and_show)
+{
+    static const char *const ls[] = {"checkpoint", "ls", "--run", "run", NULL};
+    static const char *const ls_json[] = {"checkpoint", "ls", "--run", "run", "-o", "json", NULL};
+    static const char *const show[] = {"checkpoint", "show", "--run", "run", NULL};
+    static const char *const missing[] = {"checkpoint", "show", "step-7.g1", "--run", "run", NULL};
+    char path[1300];
+    struct kelp_test_command command;
+
+    check_says(ls, 0, "NAME");
+    make_checkpoint(LAST_STEP, false, path, sizeof(path));
+    make_checkpoint(10, false, path, sizeof(path));
+    make_checkpoint(20, false, path, sizeof(path));
+    (void)strncat(path, "/manifest.json", sizeof(path) - strlen(path) - 1);
+    ck_assert_int_eq(unlink(path), 0);
+    run(ls, 0, &command);
+    const char *first = strstr(command.out, "\nstep-10.g1 ");
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_nonnull(strstr(first, "\nstep-36.g1 "));
+    ck_assert_ptr_null(strstr(command.out, "step-20.g1"));
+    for (const char *line = command.out; line && *line; line = strchr(line, '\n') + 1) {
+        ck_assert_uint_le(strcspn(line, "\n"), 80);
+    }
+    kelp_test_command_fini(&command);
+
+    cJSON *json = run_json(ls_json, 0);
+    const cJSON *row = cJSON_GetArrayItem(member(json, "checkpoints"), 0);
+    ck_assert_int_eq(member(row, "step")->valueint, 10);
+    ck_assert_int_eq(member(row, "storages")->valueint, 2);
+    cJSON_Delete(json);
+    check_says(show, 0, "checkpoint step-36.g1");
+    check_says(missing, 2, "there is no checkpoint 'step-7.g1'; there step-10.g1, step-36.g1");
+}
+END_TEST
+
+/* The weights that `kelp export` gives at the end are those of a checkpoint of the end, file by
+ * file; the optimizer's slots are there when asked for. */
+START_TEST(export_is_the_model)
+{
+    static const char *const by_run[] = {"export", "run", "--out", "run.safetensors", NULL};
+    static const char *const by_checkpoint[] = {
+        "checkpoint", "export", "step-36.g1", "checkpoint.safetensors", "--run", "run", NULL};
+    static const char *const with_slots[] = {
+        "checkpoint",       "export", "newest", "all.safetensors",
+        "--with-optimizer", "--run",  "run",    NULL};
+    char path[1300];
+    char *texts[2];
+    size_t counts[2];
+    struct kelp_error error;
+    struct kelp_safetensors *file = NULL;
+
+    make_checkpoint(LAST_STEP, false, path, sizeof(path));
+    check_says(by_run, 0, "step 36");
+    check_says(by_checkpoint, 0, "step 36");
+    check_says(with_slots, 0, "step 36");
+    (void)snprintf(path, sizeof(path), "%s/run.safetensors", folder.path);
+    ok(kelp_files_read(path, 1 << 24, &texts[0], &counts[0], &error), &error);
+    (void)snprintf(path, sizeof(path), "%s/checkpoint.safetensors", folder.path);
+    ok(kelp_files_read(path, 1 << 24, &texts[1], &counts[1], &error), &error);
+    ck_assert_uint_eq(counts[0], counts[1]);
+    ck_assert_mem_eq(texts[0], texts[1], counts[0]);
+    free(texts[0]);
+    free(texts[1]);
+    (void)snprintf(path, sizeof(path), "%s/all.safetensors", folder.path);
+    ok(kelp_safetensors_open(path, &file, &error), &error);
+    ck_assert_ptr_nonnull(kelp_safetensors_find(file, "fc1.weight"));
+    ck_assert_ptr_nonnull(kelp_safetensors_find(file, "optimizer.exp_avg_sq.fc1.weight"));
+    kelp_safetensors_close(file);
+}
+END_TEST
+
+/* Change one bit among the first values in the largest file of a checkpoint's first storage. */
+static void flip_bit(const char *checkpoint)
+{
+    char pattern[1400];
+    char largest[1400] = "";
+    off_t largest_bytes = 0;
+    glob_t found;
+    unsigned char byte;
+
+    (void)snprintf(pattern, sizeof(pattern), "%s/shard-0.*/*.sst", checkpoint);
+    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct stat info;
+        ck_assert_int_eq(stat(found.gl_pathv[i], &info), 0);
+        if (info.st_size > largest_bytes) {
+            largest_bytes = info.st_size;
+            (void)snprintf(largest, sizeof(largest), "%s", found.gl_pathv[i]);
+        }
+    }
+    globfree(&found);
+    int fd = open(largest, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pread(fd, &byte, 1, 64), 1);
+    byte ^= 0x10;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, 64), 1);
+    ck_assert_int_eq(close(fd), 0);
+}
+
+/* A flipped bit is found, with checkpoint, storage and partition, and only there; nothing is
+ * exported from it, and a replay goes by the others. */
+START_TEST(flipped_bit)
+{
+    static const char *const verify[] = {"verify", "run", "-o", "json", NULL};
+    static const char *const one[] = {"checkpoint", "verify", "step-20.g1", "--run", "run", NULL};
+    static const char *const other[] = {"checkpoint", "verify", "step-10.g1", "--run", "run", NULL};
+    static const char *const export[] = {"checkpoint", "export", "step-20.g1", "x.safetensors",
+                                         "--run",      "run",    NULL};
+    static const char *const replay[] = {"verify", "run", "--replay", NULL};
+    char path[1300];
+
+    make_checkpoint(10, false, path, sizeof(path));
+    make_checkpoint(20, false, path, sizeof(path));
+    check_says(verify, 0, "\"damaged\":0");
+    flip_bit(path);
+    cJSON *json = run_json(verify, 1);
+    ck_assert_int_eq(member(json, "damaged")->valueint, 1);
+    const cJSON *fault = cJSON_GetArrayItem(member(json, "faults"), 0);
+    ck_assert_str_eq(member(fault, "checkpoint")->valuestring, "step-20.g1");
+    ck_assert_int_eq(strncmp(member(fault, "storage")->valuestring, "shard-0.", 8), 0);
+    ck_assert_int_ge(member(fault, "partition")->valueint, 0);
+    cJSON_Delete(json);
+    check_says(one, 1, "step-20.g1: DAMAGED: storage shard-0.");
+    check_says(other, 0, "step-10.g1: good");
+    check_says(export, 1, "checkpoint step-20.g1, storage shard-0.");
+    check_says(replay, 1, "the same from version 0: 10 steps to step 10");
+}
+END_TEST
+
+/* What is missing is told too. */
+START_TEST(missing_files)
+{
+    static const char *const verify[] = {"verify", "run", NULL};
+    char path[1300];
+    char file[1400];
+
+    make_checkpoint(10, false, path, sizeof(path));
+    (void)snprintf(file, sizeof(file), "%s/plan.json", path);
+    ck_assert_int_eq(unlink(file), 0);
+    check_says(verify, 1, "plan.json");
+    make_checkpoint(10, false, path, sizeof(path));
+    (void)snprintf(file, sizeof(file), "%s/shard-1.aaaaaaaaaaaaaaaa", path);
+    remove_tree(file);
+    check_says(verify, 1, "step-10.g1: DAMAGED: storage shard-1.aaaaaaaaaaaaaaaa");
+}
+END_TEST
+
+/* Steps computed again are the same: from version 0, from a checkpoint to the next (an evaluation
+ * in between), to the very end, and as far as digests are on record without any checkpoint. */
+START_TEST(replay_is_the_same)
+{
+    static const char *const verify[] = {"verify", "run", "--replay", "-o", "json", NULL};
+    static const char *const bounded[] = {"verify", "run", "--replay", "--steps", "7", NULL};
+    char path[1300];
+
+    check_says(bounded, 0, "the same from version 0: 7 steps to step 7, 1 digests on record");
+    cJSON *json = run_json(verify, 0);
+    ck_assert_int_eq(member(member(json, "replay"), "step")->valueint, LAST_STEP);
+    cJSON_Delete(json);
+    make_checkpoint(20, false, path, sizeof(path));
+    json = run_json(verify, 0);
+    ck_assert_int_eq(member(member(json, "replay"), "steps")->valueint, 20);
+    cJSON_Delete(json);
+    make_checkpoint(LAST_STEP, false, path, sizeof(path));
+    json = run_json(verify, 0);
+    const cJSON *replay = member(json, "replay");
+    ck_assert(cJSON_IsTrue(member(replay, "equal")));
+    ck_assert(cJSON_IsTrue(member(replay, "whole")));
+    ck_assert_str_eq(member(replay, "from")->valuestring, "step-20.g1");
+    ck_assert_int_eq(member(replay, "steps")->valueint, LAST_STEP - 20);
+    ck_assert_int_ge(member(replay, "digests")->valueint, 4);
+    cJSON_Delete(json);
+}
+END_TEST
+
+/* A checkpoint that is whole but holds another state than its steps give is found by --replay
+ * alone, with the tensor. */
+START_TEST(wrong_state)
+{
+    static const char *const verify[] = {"verify", "run", NULL};
+    static const char *const replay[] = {"verify", "run", "--replay", NULL};
+    char path[1300];
+
+    make_checkpoint(10, false, path, sizeof(path));
+    make_checkpoint(22, true, path, sizeof(path));
+    check_says(verify, 0, "step-22.g1: good");
+    check_says(replay, 1, "the first tensor that differs is fc2.weight");
+}
+END_TEST
+
+/* A line of digests.jsonl altered by hand is found and named. */
+START_TEST(altered_record)
+{
+    static const char *const replay[] = {"verify", "run", "--replay", NULL};
+    char path[200];
+    char *text = NULL;
+    size_t count = 0;
+    struct kelp_error error;
+
+    (void)snprintf(path, sizeof(path), "%s/digests.jsonl", run_path);
+    ok(kelp_files_read(path, 1 << 20, &text, &count, &error), &error);
+    char *line = strstr(text, "\"step\":25,");
+    ck_assert_ptr_nonnull(line);
+    char *digit = strstr(line, "\"digest\":\"") + strlen("\"digest\":\"");
+    char right = *digit;
+    *digit = right == '0' ? '1' : '0';
+    ok(kelp_files_write(path, text, count, &error), &error);
+    check_says(replay, 1, "step 25: the digest on record is");
+    *digit = right;
+    ok(kelp_files_write(path, text, count, &error), &error);
+    free(text);
+}
+END_TEST
+
+/* Data that is not what it was cannot be computed with: bad input, not a difference. */
+START_TEST(other_data)
+{
+    static const char *const replay[] = {"verify", "run", "--replay", NULL};
+    struct kelp_error error;
+    char path[1300];
+    char file[1400];
+    char *text = NULL;
+    size_t count = 0;
+
+    make_checkpoint(10, false, path, sizeof(path));
+    (void)snprintf(file, sizeof(file), "%s/plan.json", path);
+    ok(kelp_files_read(file, 1 << 20, &text, &count, &error), &error);
+    char *digit = strstr(text, "\"data_fingerprint\":\"");
+    ck_assert_ptr_nonnull(digit);
+    digit += strlen("\"data_fingerprint\":\"");
+    *digit = *digit == '0' ? '1' : '0';
+    ok(kelp_files_write(file, text, count, &error), &error);
+    free(text);
+    check_says(replay, 2, "the data or the model is not what it was");
+}
+END_TEST
+
+/* A diff begins at the checkpoints before the first difference on record. */
+START_TEST(diff_from_checkpoints)
+{
+    static const char *const train[] = {
+        "train", "job.yaml", "--run", "lr", "--set", "train.schedule=constant", NULL};
+    static const char *const diff[] = {"diff", "run", "lr", "-o", "json", NULL};
+    struct kelp_test_command command;
+    char path[1300];
+
+    make_checkpoint(20, false, path, sizeof(path));
+    make_checkpoint(30, false, path, sizeof(path)); /* behind the difference */
+    run(train, 0, &command);
+    kelp_test_command_fini(&command);
+    cJSON *json = run_json(diff, 1);
+    const cJSON *first_run = cJSON_GetArrayItem(member(json, "runs"), 0);
+    ck_assert_str_eq(member(first_run, "from")->valuestring, "step-20.g1");
+    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 25);
+    ck_assert(cJSON_IsTrue(member(first_run, "reproduced")));
+    cJSON_Delete(json);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("verify");
+    TCase *tcase = tcase_create("verify");
+
+    tcase_set_timeout(tcase, 120);
+    tcase_add_unchecked_fixture(tcase, setup, teardown);
+    tcase_add_checked_fixture(tcase, clear, NULL);
+    tcase_add_test(tcase, ls_and_show);
+    tcase_add_test(tcase, export_is_the_model);
+    tcase_add_test(tcase, flipped_bit);
+    tcase_add_test(tcase, missing_files);
+    tcase_add_test(tcase, replay_is_the_same);
+    tcase_add_test(tcase, wrong_state);
+    tcase_add_test(tcase, altered_record);
+    tcase_add_test(tcase, other_data);
+    tcase_add_test(tcase, diff_from_checkpoints);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
