@@ -11,9 +11,9 @@ usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL]
 Without options: every test in the release build, then the unit, property, fuzz and integration
 tests again under the address and undefined-behaviour sanitizers (25 minutes on two cores).
 
-  --quick         unit, property, fuzz and lint tests of the release build alone
+  --quick         unit, property, sim, fuzz and lint tests of the release build alone
   --preset NAME   this preset alone: release, debug, asan-ubsan, tsan, no-cuda
-  --label LABEL   tests of this label alone: unit, property, golden, integration, fuzz, lint
+  --label LABEL   tests of this label alone: unit, property, sim, golden, integration, fuzz, lint
 
 Real data and reference fixtures are looked for in ../shared/data and ../shared/reference, or
 where KELP_DATA and KELP_REFERENCE say; tests that miss them are skipped and say so.
@@ -51,8 +51,8 @@ case "$preset" in
 *) fail_usage "--preset $preset: no such preset; there are release, debug, asan-ubsan, tsan and no-cuda" ;;
 esac
 case "$label" in
-"" | unit | property | golden | integration | fuzz | lint) ;;
-*) fail_usage "--label $label: no such label; there are unit, property, golden, integration, fuzz and lint" ;;
+"" | unit | property | sim | golden | integration | fuzz | lint) ;;
+*) fail_usage "--label $label: no such label; there are unit, property, sim, golden, integration, fuzz and lint" ;;
 esac
 
 scratch="$(mktemp -d)"
@@ -120,7 +120,7 @@ deploy/install-deps.sh
 
 labels="${label:+^$label\$}"
 if [ "$quick" -eq 1 ] && [ -z "$label" ]; then
-    labels='^(unit|property|fuzz|lint)$'
+    labels='^(unit|property|sim|fuzz|lint)$'
 fi
 if [ -n "$preset" ]; then
     run_preset "$preset" "$labels"
@@ -128,7 +128,7 @@ else
     run_preset release "$labels"
     case "$quick,$label" in
     1,* | 0,golden | 0,lint) ;;
-    0,) run_preset asan-ubsan '^(unit|property|fuzz|integration)$' ;;
+    0,) run_preset asan-ubsan '^(unit|property|sim|fuzz|integration)$' ;;
     *) run_preset asan-ubsan "$labels" ;;
     esac
 fi

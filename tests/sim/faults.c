@@ -1,0 +1,251 @@
+#include "tests/sim/faults.h"
+
+#include <stdlib.h>
+
+#include "tests/sim/disk.h"
+#include "tests/sim/etcd.h"
+#include "tests/sim/network.h"
+#include "tests/sim/supervisor.h"
+
+struct sim_faults {
+    bool split;
+    bool away;
+    bool over;
+};
+
+struct sim_faults *sim_faults_create(void)
+{
+    return sim_alloc(sizeof(struct sim_faults));
+}
+
+void sim_faults_destroy(struct sim_faults *faults)
+{
+    free(faults);
+}
+
+bool sim_faults_over(const struct sim *sim)
+{
+    return sim->faults->over;
+}
+
+/* Soon, before anybody noticed; or later than any timeout; or in between. */
+static uint64_t some_time(struct sim *sim, uint64_t longest_us)
+{
+    switch (sim_draw(sim, 3)) {
+    case 0:
+        return sim_draw(sim, 50 * SIM_MS);
+    case 1:
+        return sim_draw(sim, longest_us / 6 + 1);
+    default:
+        return sim_draw(sim, longest_us);
+    }
+}
+
+static struct sim_process *pick(struct sim *sim, enum sim_role role)
+{
+    unsigned count = role == SIM_COORDINATOR ? SIM_COORDINATORS
+                     : role == SIM_SHARD     ? sim->profile.shards
+                                             : sim->profile.workers;
+    struct sim_process *process = sim_find(sim, role, (unsigned)sim_draw(sim, count));
+    return process->incarnation != 0 ? process : NULL;
+}
+
+static void kill_one(struct sim *sim, enum sim_role role, enum sim_count count)
+{
+    struct sim_process *process = pick(sim, role);
+    if (process) {
+        sim->counts[count]++;
+        sim_supervisor_kill(sim, process, false, some_time(sim, 6 * SIM_SECOND));
+    }
+}
+
+static void kill_workers(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->profile.workers; i++) {
+        struct sim_process *process = sim_find(sim, SIM_WORKER, i);
+        if (process->incarnation != 0) {
+            sim->counts[SIM_COUNT_CRASH_WORKER]++;
+            sim_supervisor_kill(sim, process, false, some_time(sim, 3 * SIM_SECOND));
+        }
+    }
+}
+
+static void wake(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_process *sleeper = &sim->processes[number];
+    (void)process;
+    (void)data;
+    if (sleeper->paused) {
+        sim_say(sim, sleeper, "goes on");
+        sim_process_wake(sim, sleeper);
+    }
+}
+
+static void pause_one(struct sim *sim)
+{
+    struct sim_process *process = &sim->processes[sim_draw(sim, sim->process_count)];
+    if (process->incarnation != 0 && !process->paused) {
+        sim->counts[SIM_COUNT_PAUSE]++;
+        sim_say(sim, process, "is stopped");
+        sim_process_pause(process);
+        sim_after(sim, some_time(sim, 6 * SIM_SECOND),
+                  &(struct sim_call){.run = wake, .number = process->place});
+    }
+}
+
+static void power_loss(struct sim *sim, unsigned host, bool all)
+{
+    sim_say(sim, NULL, all ? "loses power" : "host %u loses power", host);
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        struct sim_process *process = &sim->processes[i];
+        if ((all || process->host == host) && process->incarnation != 0) {
+            sim_supervisor_kill(sim, process, true, 100 * SIM_MS + some_time(sim, 5 * SIM_SECOND));
+        }
+    }
+    if (all) {
+        sim_disk_power_loss(sim);
+    }
+}
+
+static void heal(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)process;
+    (void)data;
+    (void)number;
+    if (sim->faults->split) {
+        sim_say(sim, NULL, "the network split heals");
+        sim->faults->split = false;
+        sim_network_heal(sim);
+    }
+}
+
+/* Host number profile.hosts is etcd's. */
+static void split(struct sim *sim)
+{
+    uint32_t side = (uint32_t)sim_draw(sim, UINT64_C(1) << (sim->profile.hosts + 1));
+    if (sim->faults->split) {
+        return;
+    }
+    sim->counts[SIM_COUNT_SPLIT]++;
+    sim_say(sim, NULL, "the network splits: hosts %x (of %u, the last is etcd's) are cut off", side,
+            sim->profile.hosts + 1);
+    sim->faults->split = true;
+    sim_network_split(sim, side);
+    sim_after(sim, some_time(sim, 8 * SIM_SECOND), &(struct sim_call){.run = heal});
+}
+
+static void etcd_back(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)process;
+    (void)data;
+    (void)number;
+    if (sim->faults->away) {
+        sim_say(sim, NULL, "etcd is back");
+        sim->faults->away = false;
+        sim_etcd_away(sim, false);
+    }
+}
+
+static void etcd_away(struct sim *sim)
+{
+    if (sim->faults->away) {
+        return;
+    }
+    sim->counts[SIM_COUNT_ETCD_DOWN]++;
+    sim_say(sim, NULL, "etcd goes away");
+    sim->faults->away = true;
+    sim_etcd_away(sim, true);
+    sim_after(sim, some_time(sim, 10 * SIM_SECOND), &(struct sim_call){.run = etcd_back});
+}
+
+static void cause(struct sim *sim, enum sim_fault fault)
+{
+    switch (fault) {
+    case SIM_FAULT_KILL_WORKER:
+        kill_one(sim, SIM_WORKER, SIM_COUNT_CRASH_WORKER);
+        break;
+    case SIM_FAULT_KILL_WORKERS:
+        kill_workers(sim);
+        break;
+    case SIM_FAULT_KILL_SHARD:
+        kill_one(sim, SIM_SHARD, SIM_COUNT_CRASH_SHARD);
+        break;
+    case SIM_FAULT_KILL_COORDINATOR:
+        kill_one(sim, SIM_COORDINATOR, SIM_COUNT_CRASH_COORDINATOR);
+        break;
+    case SIM_FAULT_PAUSE:
+        pause_one(sim);
+        break;
+    case SIM_FAULT_POWER_HOST:
+        sim->counts[SIM_COUNT_POWER_HOST]++;
+        power_loss(sim, (unsigned)sim_draw(sim, sim->profile.hosts), false);
+        break;
+    case SIM_FAULT_POWER_ALL:
+        sim->counts[SIM_COUNT_POWER_ALL]++;
+        power_loss(sim, 0, true);
+        break;
+    case SIM_FAULT_SPLIT:
+        split(sim);
+        break;
+    case SIM_FAULT_ETCD:
+        etcd_away(sim);
+        break;
+    case SIM_FAULT_STREAM:
+        sim->counts[SIM_COUNT_STREAM_BROKEN] += sim_network_break_one(sim) ? 1 : 0;
+        break;
+    case SIM_FAULT_COUNT:
+        break;
+    }
+}
+
+static enum sim_fault draw_fault(struct sim *sim)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < SIM_FAULT_COUNT; i++) {
+        all += sim->profile.weights[i];
+    }
+    uint64_t dice = sim_draw(sim, all);
+    int fault = 0;
+    while (dice >= sim->profile.weights[fault]) {
+        dice -= sim->profile.weights[fault++];
+    }
+    return (enum sim_fault)fault;
+}
+
+static void end_faults(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    sim_say(sim, NULL, "nothing goes wrong any more");
+    profile->late_rate = profile->lost_rate = profile->double_rate = 0;
+    profile->etcd_rate = profile->disk_rate = 0;
+    heal(sim, NULL, NULL, 0);
+    etcd_back(sim, NULL, NULL, 0);
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        wake(sim, NULL, NULL, i);
+    }
+    sim->faults->over = true;
+}
+
+static void next_fault(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)process;
+    (void)data;
+    (void)number;
+    if (sim->now >= sim->profile.faults_end) {
+        end_faults(sim);
+        return;
+    }
+    cause(sim, draw_fault(sim));
+    sim_after(sim, sim_draw(sim, 2 * sim->profile.fault_gap),
+              &(struct sim_call){.run = next_fault});
+}
+
+void sim_faults_begin(struct sim *sim)
+{
+    if (sim->profile.quiet) {
+        sim->faults->over = true;
+        return;
+    }
+    sim_after(sim, sim_draw(sim, 2 * sim->profile.fault_gap),
+              &(struct sim_call){.run = next_fault});
+}

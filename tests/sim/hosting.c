@@ -1,0 +1,359 @@
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/invariants.h"
+#include "tests/sim/shard.h"
+
+/* ---- gradients ---------------------------------------------------------------------------------
+ */
+
+static struct sim_gradient *gradient_of(struct sim_hosting *hosting, uint64_t handle)
+{
+    if (handle == 0 || handle > hosting->gradient_count || !hosting->gradients[handle - 1].used) {
+        sim_fail(hosting->shard->sim, "gradients are used while they live",
+                 "%s names gradient %llu, which does not exist", hosting->shard->process->id,
+                 (unsigned long long)handle);
+    }
+    return &hosting->gradients[handle - 1];
+}
+
+static uint64_t new_gradient(struct sim_hosting *hosting, const float *values, size_t count,
+                             uint32_t lanes)
+{
+    size_t at = 0;
+    while (at < hosting->gradient_count && hosting->gradients[at].used) {
+        at++;
+    }
+    if (at == hosting->gradient_count) {
+        hosting->gradients = sim_grow(hosting->gradients, at, &hosting->gradient_capacity,
+                                      sizeof(*hosting->gradients));
+        hosting->gradient_count++;
+    }
+    hosting->gradients[at] = (struct sim_gradient){.used = true, .lanes = lanes};
+    memcpy(hosting->gradients[at].values, values, count * sizeof(float));
+    return at + 1;
+}
+
+static void release(struct sim_hosting *hosting, uint64_t handle)
+{
+    gradient_of(hosting, handle)->used = false;
+}
+
+/* Lanes of [first, first + count) that have samples. */
+static uint32_t lanes_with_samples(const struct sim *sim, const struct kelp_control_word *word,
+                                   uint32_t first, uint32_t count)
+{
+    uint32_t lanes = sim->job.cluster.lanes;
+    uint32_t mask = 0;
+    for (uint32_t lane = first; lane < first + count; lane++) {
+        if ((lane + 1) * word->sample_count / lanes > lane * word->sample_count / lanes) {
+            mask |= 1u << lane;
+        }
+    }
+    return mask;
+}
+
+/* ---- work: now, or with a time of its own ------------------------------------------------------
+ */
+
+struct work {
+    struct sim_hosting *hosting; /* a reference */
+    struct sim_hosted *hosted;
+    struct kelp_action action;
+    uint64_t handle; /* MERGE: the sum */
+};
+
+static void unref(struct sim_hosting *hosting);
+
+static void drop_work(void *data)
+{
+    struct work *work = data;
+    unref(work->hosting);
+    free(work);
+}
+
+static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted);
+
+static void no_memory(kelp_status status)
+{
+    if (status != KELP_OK) {
+        abort(); /* the only error of these calls */
+    }
+}
+
+static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                         const struct kelp_action *action)
+{
+    struct kelp_actions *actions = &hosting->actions;
+    if (!hosting->retired) {
+        hosted->current = 1 - hosted->current;
+        memcpy(hosted->momentum, hosted->momentum_next, sizeof(hosted->momentum));
+        hosted->step++;
+        sim_invariants_applied(hosting->shard->process, hosting, hosted);
+    }
+    no_memory(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
+}
+
+static void work_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct work *work = data;
+    struct sim_hosting *hosting = work->hosting;
+    (void)sim;
+    (void)process;
+    (void)number;
+    if (work->action.kind == KELP_ACTION_MERGE) {
+        no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
+                                        &hosting->actions));
+    } else {
+        commit_apply(hosting, work->hosted, &work->action);
+    }
+    run_actions(hosting, work->hosted);
+    if (!hosting->retired) {
+        sim_shard_end_turn(hosting->shard);
+    }
+    drop_work(work);
+}
+
+static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                  const struct kelp_action *action, uint64_t handle)
+{
+    struct sim *sim = hosting->shard->sim;
+    struct work *work = sim_alloc(sizeof(*work));
+    *work =
+        (struct work){.hosting = hosting, .hosted = hosted, .action = *action, .handle = handle};
+    hosting->refs++;
+    sim_after(
+        sim, sim_draw(sim, 3 * SIM_MS),
+        &(struct sim_call){
+            .process = hosting->shard->process, .run = work_done, .data = work, .drop = drop_work});
+}
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                     const struct kelp_action *action)
+{
+    struct sim *sim = hosting->shard->sim;
+    struct sim_gradient left = *gradient_of(hosting, action->merge.left);
+    struct sim_gradient right = *gradient_of(hosting, action->merge.right);
+    release(hosting, action->merge.left);
+    release(hosting, action->merge.right);
+    sim_invariants_merged(hosting->shard->process, hosted->index, left.lanes, right.lanes);
+    for (size_t i = 0; i < hosted->range.count; i++) {
+        left.values[i] += right.values[i];
+    }
+    uint64_t sum =
+        new_gradient(hosting, left.values, hosted->range.count, left.lanes | right.lanes);
+    if (sim->profile.deferred) {
+        defer(hosting, hosted, action, sum);
+        return;
+    }
+    no_memory(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
+}
+
+static void do_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                     const struct kelp_action *action)
+{
+    struct sim *sim = hosting->shard->sim;
+    const struct kelp_control_word *word = &action->apply.word;
+    float *next = hosted->weights[1 - hosted->current];
+    uint32_t lanes = 0;
+
+    for (size_t i = 0; i < SIM_SLICE_MAX; i++) {
+        next[i] = NAN; /* the buffer of w_{v-1}: whoever still reads it shall see */
+    }
+    if (hosted->range.count > 0) {
+        const struct sim_gradient *root = gradient_of(hosting, action->apply.root);
+        lanes = root->lanes;
+        memcpy(hosted->momentum_next, hosted->momentum, sizeof(hosted->momentum));
+        sim_model_apply(word, root->values, hosted->range.count, hosted->weights[hosted->current],
+                        next, hosted->momentum_next);
+        sim_invariants_root(hosting->shard->process, hosted->index, word, lanes,
+                            lanes_with_samples(sim, word, 0, sim->job.cluster.lanes));
+    }
+    if (sim->profile.deferred) {
+        defer(hosting, hosted, action, 0);
+        return;
+    }
+    commit_apply(hosting, hosted, action);
+}
+
+static void do_answer(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                      const struct kelp_answer *core)
+{
+    struct sim_answer answer = {
+        .partition = hosted->index, .map_epoch = hosted->map_epoch, .core = *core};
+    if (core->send != KELP_WEIGHTS_NONE) {
+        unsigned at = core->send == KELP_WEIGHTS_CURRENT ? hosted->current : 1 - hosted->current;
+        answer.has_weights = hosted->range.count > 0;
+        memcpy(answer.weights, hosted->weights[at], sizeof(answer.weights));
+    }
+    sim_shard_answer(hosting->shard, &answer);
+}
+
+/* The list may grow while it is worked off. */
+static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
+{
+    struct kelp_partition_view view;
+    for (size_t i = 0; i < hosting->actions.count; i++) {
+        struct kelp_action action = hosting->actions.items[i];
+        switch (action.kind) {
+        case KELP_ACTION_MERGE:
+            do_merge(hosting, hosted, &action);
+            break;
+        case KELP_ACTION_APPLY:
+            do_apply(hosting, hosted, &action);
+            break;
+        case KELP_ACTION_ANSWER:
+            do_answer(hosting, hosted, &action.answer);
+            break;
+        case KELP_ACTION_REFUSE:
+            sim_shard_refuse(hosting->shard, hosted->index, &action.refuse);
+            break;
+        case KELP_ACTION_RELEASE:
+            release(hosting, action.release);
+            break;
+        case KELP_ACTION_RECORD:
+            kelp_partition_view(hosted->core, &view);
+            sim_invariants_record(hosting->shard->process, &action.record);
+            sim_shard_record(hosting->shard, &action.record, &view.word);
+            break;
+        case KELP_ACTION_SNAPSHOT:
+        case KELP_ACTION_PAST:
+        case KELP_ACTION_OFFER:
+            break;
+        }
+    }
+    hosting->actions.count = 0;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static void host(struct sim_hosting *hosting, uint32_t partition, uint64_t map_epoch)
+{
+    struct sim *sim = hosting->shard->sim;
+    struct sim_hosted *hosted = &hosting->hosted[hosting->count++];
+    float flat[SIM_FLAT_MAX];
+    hosted->index = partition;
+    hosted->map_epoch = map_epoch;
+    hosted->range = sim_slice(sim, partition);
+    hosting->by_index[partition] = hosted;
+    struct kelp_partition_config config = {.index = partition,
+                                           .hollow = hosted->range.count == 0,
+                                           .job = &sim->job,
+                                           .plan = &sim->plan};
+    no_memory(kelp_partition_create(&config, &hosted->core, NULL));
+    struct kelp_partition_start start = {.generation = hosting->generation, .map_epoch = map_epoch};
+    kelp_partition_load(hosted->core, &start);
+    sim_model_initialise(sim, flat);
+    memcpy(hosted->weights[0], &flat[hosted->range.first], hosted->range.count * sizeof(float));
+}
+
+struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map)
+{
+    struct sim_hosting *hosting = sim_alloc(sizeof(*hosting));
+    hosting->refs = 1;
+    hosting->shard = shard;
+    hosting->generation = map->generation;
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        const struct kelp_map_shard *at = &map->shards[map->partitions[p].primary];
+        if (strcmp(at->id, shard->process->id) == 0 &&
+            at->incarnation == shard->process->incarnation) {
+            host(hosting, p, map->partitions[p].map_epoch);
+        }
+    }
+    return hosting;
+}
+
+static void unref(struct sim_hosting *hosting)
+{
+    if (--hosting->refs > 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        kelp_partition_destroy(hosting->hosted[i].core);
+    }
+    kelp_actions_fini(&hosting->actions);
+    free(hosting->gradients);
+    free(hosting);
+}
+
+void sim_hosting_retire(struct sim_hosting *hosting)
+{
+    hosting->retired = true;
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct sim_hosted *hosted = &hosting->hosted[i];
+        no_memory(kelp_partition_unload(hosted->core, KELP_ERR_OLD_GENERATION, &hosting->actions));
+        run_actions(hosting, hosted);
+    }
+    for (size_t i = 0; i < hosting->gradient_count && hosting->refs == 1; i++) {
+        if (hosting->gradients[i].used) {
+            sim_fail(hosting->shard->sim, "gradients are given back",
+                     "%s ends generation %llu and still holds a gradient",
+                     hosting->shard->process->id, (unsigned long long)hosting->generation);
+        }
+    }
+    unref(hosting);
+}
+
+void sim_hosting_destroy(struct sim_hosting *hosting)
+{
+    if (hosting) {
+        hosting->retired = true;
+        unref(hosting);
+    }
+}
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_push *push)
+{
+    struct sim *sim = hosting->shard->sim;
+    struct sim_hosted *hosted = hosting->by_index[push->partition];
+    const struct sim_node *node = push->node;
+    struct kelp_push core = {.requester = stream,
+                             .generation = request->generation,
+                             .map_epoch = push->map_epoch,
+                             .word = &request->word,
+                             .lane_first = node->lane_first,
+                             .lane_count = node->lane_count,
+                             .sums = push->partition == 0 ? node->sums : NULL,
+                             .digest = node->digest};
+    if (node->present && hosted->range.count > 0) {
+        core.handle = new_gradient(
+            hosting, &node->values[hosted->range.first], hosted->range.count,
+            lanes_with_samples(sim, &request->word, node->lane_first, node->lane_count));
+    }
+    no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));
+    run_actions(hosting, hosted);
+}
+
+void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_pull *pull)
+{
+    struct sim_hosted *hosted = hosting->by_index[pull->pull.partition];
+    struct kelp_pull core = {.requester = stream,
+                             .generation = request->generation,
+                             .map_epoch = pull->map_epoch,
+                             .word = request->has_word ? &request->word : NULL,
+                             .mode = (enum kelp_pull_mode)pull->pull.mode,
+                             .step = pull->pull.step,
+                             .version = pull->pull.version,
+                             .holds = pull->pull.holds,
+                             .held_step = pull->pull.held_step};
+    no_memory(kelp_partition_pull(hosted->core, &core, &hosting->actions));
+    run_actions(hosting, hosted);
+}
+
+void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream)
+{
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        kelp_partition_drop(hosting->hosted[i].core, stream);
+    }
+}

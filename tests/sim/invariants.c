@@ -1,0 +1,263 @@
+/*
+ * The invariants, in the words of a failure:
+ *
+ *   one primary            at most one process serves a partition under one map epoch
+ *   one step apart         no two partitions of one generation differ by more than one training
+ * step one by one             versions go back only with a new generation, and forward one by one
+ *   each lane once         a step is applied from each lane that has samples, once
+ *   tree order             what is added is left + right of the fixed tree
+ *   state                  weights and slots of step v, on shards and workers, are the quiet run's
+ *   records                what completing an entry tells is what the quiet run tells
+ *   the end                the digest on file when the job is done is the quiet run's
+ */
+#include "tests/sim/invariants.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One partition in one generation. */
+struct line {
+    uint64_t incarnation; /* who serves it; 0: nobody has loaded it yet */
+    uint64_t step;
+};
+
+struct generation {
+    struct line lines[SIM_PARTITIONS_MAX];
+};
+
+struct primary {
+    uint32_t partition;
+    uint64_t map_epoch;
+    uint64_t incarnation;
+};
+
+struct sim_invariants {
+    struct generation *generations; /* [generation - 1] */
+    size_t generation_count;
+    size_t generation_capacity;
+    struct primary *primaries;
+    size_t primary_count;
+    size_t primary_capacity;
+    uint64_t furthest_step; /* ever applied by partition 0 */
+    bool finish_filed;
+};
+
+struct sim_invariants *sim_invariants_create(void)
+{
+    return sim_alloc(sizeof(struct sim_invariants));
+}
+
+void sim_invariants_destroy(struct sim_invariants *invariants)
+{
+    if (invariants) {
+        free(invariants->generations);
+        free(invariants->primaries);
+        free(invariants);
+    }
+}
+
+static struct generation *generation_of(struct sim *sim, uint64_t number)
+{
+    struct sim_invariants *all = sim->invariants;
+    while (all->generation_count < number) {
+        all->generations = sim_grow(all->generations, all->generation_count,
+                                    &all->generation_capacity, sizeof(*all->generations));
+        memset(&all->generations[all->generation_count++], 0, sizeof(*all->generations));
+    }
+    return &all->generations[number - 1];
+}
+
+/* ---- shards ------------------------------------------------------------------------------------
+ */
+
+static void check_primary(const struct sim_process *process, const struct sim_hosted *hosted)
+{
+    struct sim_invariants *all = process->sim->invariants;
+    for (size_t i = 0; i < all->primary_count; i++) {
+        const struct primary *primary = &all->primaries[i];
+        if (primary->partition == hosted->index && primary->map_epoch == hosted->map_epoch) {
+            if (primary->incarnation != process->incarnation) {
+                sim_fail(process->sim, "one primary",
+                         "%s serves partition %u under map epoch %llu, which another process has",
+                         process->id, hosted->index, (unsigned long long)hosted->map_epoch);
+            }
+            return;
+        }
+    }
+    all->primaries = sim_grow(all->primaries, all->primary_count, &all->primary_capacity,
+                              sizeof(*all->primaries));
+    all->primaries[all->primary_count++] = (struct primary){.partition = hosted->index,
+                                                            .map_epoch = hosted->map_epoch,
+                                                            .incarnation = process->incarnation};
+}
+
+static void check_state(const struct sim_process *process, const struct sim_hosted *hosted)
+{
+    const struct sim_reference *reference = process->sim->reference;
+    const float *weights = &reference->weights[hosted->step][hosted->range.first];
+    const float *momentum = &reference->momentum[hosted->step][hosted->range.first];
+    size_t bytes = hosted->range.count * sizeof(float);
+    if (memcmp(hosted->weights[hosted->current], weights, bytes) != 0 ||
+        memcmp(hosted->momentum, momentum, bytes) != 0) {
+        sim_fail(process->sim, "state", "partition %u of %s at step %llu is not the quiet run's",
+                 hosted->index, process->id, (unsigned long long)hosted->step);
+    }
+}
+
+void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting)
+{
+    struct generation *generation = generation_of(process->sim, hosting->generation);
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        const struct sim_hosted *hosted = &hosting->hosted[i];
+        struct line *line = &generation->lines[hosted->index];
+        check_primary(process, hosted);
+        check_state(process, hosted);
+        if (line->incarnation != 0) {
+            sim_fail(process->sim, "one primary",
+                     "partition %u of generation %llu is loaded a second time, by %s",
+                     hosted->index, (unsigned long long)hosting->generation, process->id);
+        }
+        *line = (struct line){.incarnation = process->incarnation, .step = hosted->step};
+    }
+}
+
+static void check_spread(const struct sim_process *process, const struct generation *generation,
+                         const struct sim_hosted *hosted)
+{
+    for (uint32_t p = 0; p < process->sim->plan.partition_count; p++) {
+        const struct line *line = &generation->lines[p];
+        if (line->incarnation != 0 && line->step + 1 < hosted->step) {
+            sim_fail(process->sim, "one step apart",
+                     "partition %u of %s is at step %llu while partition %u is at %llu",
+                     hosted->index, process->id, (unsigned long long)hosted->step, p,
+                     (unsigned long long)line->step);
+        }
+    }
+}
+
+void sim_invariants_applied(const struct sim_process *process, const struct sim_hosting *hosting,
+                            const struct sim_hosted *hosted)
+{
+    struct sim *sim = process->sim;
+    struct generation *generation = generation_of(sim, hosting->generation);
+    struct line *line = &generation->lines[hosted->index];
+    if (hosted->step > sim->reference->steps || line->incarnation != process->incarnation ||
+        line->step + 1 != hosted->step) {
+        sim_fail(sim, "one by one", "partition %u of %s goes from step %llu to %llu", hosted->index,
+                 process->id, (unsigned long long)line->step, (unsigned long long)hosted->step);
+    }
+    line->step = hosted->step;
+    check_spread(process, generation, hosted);
+    check_state(process, hosted);
+    if (hosted->index == 0) {
+        sim_say(sim, process, "completes training step %llu of generation %llu",
+                (unsigned long long)hosted->step, (unsigned long long)hosting->generation);
+        sim->counts[SIM_COUNT_STEP]++;
+        if (hosted->step <= sim->invariants->furthest_step) {
+            sim->counts[SIM_COUNT_STEP_AGAIN]++;
+        } else {
+            sim->invariants->furthest_step = hosted->step;
+        }
+    }
+}
+
+static void check_record(struct sim *sim, const char *id, const struct kelp_record *record)
+{
+    const struct kelp_record *wanted = &sim->reference->records[record->word.version];
+    if (record->word.version >= sim->reference->versions ||
+        !kelp_control_word_equal(&record->word, &wanted->word)) {
+        sim_fail(sim, "records", "%s completes version %llu as another entry", id,
+                 (unsigned long long)record->word.version);
+    }
+    if (memcmp(&record->loss, &wanted->loss, sizeof(double)) != 0 ||
+        memcmp(&record->mse, &wanted->mse, sizeof(double)) != 0 ||
+        memcmp(&record->mae, &wanted->mae, sizeof(double)) != 0 ||
+        record->epoch_end != wanted->epoch_end ||
+        memcmp(&record->epoch_loss, &wanted->epoch_loss, sizeof(double)) != 0) {
+        sim_fail(sim, "records", "%s: sums of version %llu are not the quiet run's", id,
+                 (unsigned long long)record->word.version);
+    }
+    if (strcmp(record->digest, wanted->digest) != 0) {
+        sim_fail(sim, "records", "%s: digest of version %llu is %s, not %s", id,
+                 (unsigned long long)record->word.version, record->digest, wanted->digest);
+    }
+}
+
+void sim_invariants_record(const struct sim_process *process, const struct kelp_record *record)
+{
+    check_record(process->sim, process->id, record);
+    if (record->word.kind != KELP_STEP_TRAIN) {
+        sim_say(process->sim, process, "completes version %llu, %s",
+                (unsigned long long)record->word.version,
+                record->word.kind == KELP_STEP_FINISH ? "the finish" : "an evaluation");
+    }
+}
+
+void sim_invariants_merged(const struct sim_process *process, uint32_t partition, uint32_t left,
+                           uint32_t right)
+{
+    uint32_t lowest_right = right & (~right + 1);
+    if ((left & right) != 0) {
+        sim_fail(process->sim, "each lane once", "partition %u of %s adds lanes %x to %x",
+                 partition, process->id, right, left);
+    }
+    if (left >= lowest_right) {
+        sim_fail(process->sim, "tree order", "partition %u of %s adds lanes %x + %x", partition,
+                 process->id, left, right);
+    }
+}
+
+void sim_invariants_root(const struct sim_process *process, uint32_t partition,
+                         const struct kelp_control_word *word, uint32_t lanes, uint32_t wanted)
+{
+    if (lanes != wanted) {
+        sim_fail(process->sim, "each lane once",
+                 "partition %u of %s applies step %llu from lanes %x, not %x", partition,
+                 process->id, (unsigned long long)word->step, lanes, wanted);
+    }
+}
+
+/* ---- workers -----------------------------------------------------------------------------------
+ */
+
+void sim_invariants_held(const struct sim_process *process, const struct kelp_control_word *word,
+                         const float flat[SIM_FLAT_MAX])
+{
+    struct sim *sim = process->sim;
+    struct kelp_control_word wanted;
+    if (word->version > sim->reference->versions) {
+        sim_fail(sim, "state", "%s works on version %llu; the job has %llu", process->id,
+                 (unsigned long long)word->version, (unsigned long long)sim->reference->versions);
+    }
+    kelp_control_word(&sim->reference->controls[word->version], &sim->job, &sim->plan, &wanted);
+    if (!kelp_control_word_equal(word, &wanted)) {
+        sim_fail(sim, "state", "%s has another control word for version %llu", process->id,
+                 (unsigned long long)word->version);
+    }
+    if (memcmp(flat, sim->reference->weights[word->step], sim->plan.flat_count * sizeof(float)) !=
+        0) {
+        sim_fail(sim, "state", "%s holds weights for version %llu that are not those of step %llu",
+                 process->id, (unsigned long long)word->version, (unsigned long long)word->step);
+    }
+}
+
+/* ---- the job -----------------------------------------------------------------------------------
+ */
+
+void sim_invariants_filed(struct sim *sim, const struct kelp_record *record)
+{
+    check_record(sim, "journal", record);
+    if (record->word.kind == KELP_STEP_FINISH) {
+        sim->invariants->finish_filed = true;
+        if (strcmp(record->digest, sim->reference->digest) != 0) {
+            sim_fail(sim, "the end", "the digest on file is not the quiet run's");
+        }
+    }
+}
+
+void sim_invariants_done(struct sim *sim)
+{
+    if (!sim->invariants->finish_filed) {
+        sim_fail(sim, "the end", "the job is done and its last record is not on file");
+    }
+}

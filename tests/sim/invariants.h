@@ -1,0 +1,44 @@
+/*
+ * What must hold after every event; see the list in invariants.c. Whatever is broken ends the run
+ * by sim_fail().
+ */
+#ifndef KELP_TESTS_SIM_INVARIANTS_H
+#define KELP_TESTS_SIM_INVARIANTS_H
+
+#include "tests/sim/shard.h"
+
+struct sim_invariants *sim_invariants_create(void);
+void sim_invariants_destroy(struct sim_invariants *invariants);
+
+/* ---- shards ------------------------------------------------------------------------------------
+ */
+
+/* The process serves these partitions from now on. */
+void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting);
+/* hosted->step counts a step more, and its weights are the new ones. */
+void sim_invariants_applied(const struct sim_process *process, const struct sim_hosting *hosting,
+                            const struct sim_hosted *hosted);
+void sim_invariants_record(const struct sim_process *process, const struct kelp_record *record);
+/* Two gradients, of these lanes (bit masks), are added: left + right. */
+void sim_invariants_merged(const struct sim_process *process, uint32_t partition, uint32_t left,
+                           uint32_t right);
+/* A step is applied from these lanes; these have samples. */
+void sim_invariants_root(const struct sim_process *process, uint32_t partition,
+                         const struct kelp_control_word *word, uint32_t lanes, uint32_t wanted);
+
+/* ---- workers -----------------------------------------------------------------------------------
+ */
+
+/* The worker holds what it takes for w_v of this word. */
+void sim_invariants_held(const struct sim_process *process, const struct kelp_control_word *word,
+                         const float flat[SIM_FLAT_MAX]);
+
+/* ---- the job -----------------------------------------------------------------------------------
+ */
+
+/* A record goes on file. */
+void sim_invariants_filed(struct sim *sim, const struct kelp_record *record);
+/* etcd says that the job is done. */
+void sim_invariants_done(struct sim *sim);
+
+#endif

@@ -1,0 +1,94 @@
+#include "tests/sim/message.h"
+
+#include <stdlib.h>
+
+#include "tests/sim/world.h"
+
+static void destroy_request(struct sim_message *message)
+{
+    struct sim_request *request = (struct sim_request *)message;
+    for (size_t i = 0; i < request->push_count; i++) {
+        sim_node_unref(request->pushes[i].node);
+    }
+    free(request->pushes);
+    free(request->pulls);
+}
+
+static void destroy_reply(struct sim_message *message)
+{
+    struct sim_reply *reply = (struct sim_reply *)message;
+    free(reply->answers);
+    free(reply->refusals);
+}
+
+static void destroy_shard_command(struct sim_message *message)
+{
+    sim_map_unref(((struct sim_shard_command *)message)->map);
+}
+
+static void destroy_shard_report(struct sim_message *message)
+{
+    free(((struct sim_shard_report *)message)->records);
+}
+
+static void destroy_worker_command(struct sim_message *message)
+{
+    sim_map_unref(((struct sim_worker_command *)message)->map);
+}
+
+void *sim_message_create(enum sim_message_kind kind, size_t bytes)
+{
+    static void (*const destroy[])(struct sim_message *) = {
+        [SIM_REQUEST] = destroy_request,
+        [SIM_REPLY] = destroy_reply,
+        [SIM_SHARD_COMMAND] = destroy_shard_command,
+        [SIM_SHARD_REPORT] = destroy_shard_report,
+        [SIM_WORKER_COMMAND] = destroy_worker_command,
+        [SIM_WORKER_REPORT] = NULL,
+    };
+    struct sim_message *message = sim_alloc(bytes);
+    message->kind = kind;
+    message->refs = 1;
+    message->destroy = destroy[kind];
+    return message;
+}
+
+void sim_message_ref(struct sim_message *message)
+{
+    message->refs++;
+}
+
+void sim_message_unref(void *data)
+{
+    struct sim_message *message = data;
+    if (--message->refs == 0) {
+        if (message->destroy) {
+            message->destroy(message);
+        }
+        free(message);
+    }
+}
+
+struct sim_map *sim_map_create(const struct kelp_map *map)
+{
+    struct sim_map *copy = sim_alloc(sizeof(*copy));
+    copy->refs = 1;
+    if (kelp_map_copy(map, &copy->map) != KELP_OK) {
+        abort();
+    }
+    return copy;
+}
+
+struct sim_map *sim_map_ref(struct sim_map *map)
+{
+    map->refs++;
+    return map;
+}
+
+void sim_map_unref(struct sim_map *map)
+{
+    if (map && --map->refs == 0) {
+        kelp_map_fini(&map->map);
+        free(map);
+    }
+}

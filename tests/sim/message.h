@@ -1,0 +1,131 @@
+/*
+ * What processes send one another: the messages of proto/kelp.proto as structs. A message does not
+ * change once it is sent, and is counted, so that a doubled one is the same memory twice.
+ */
+#ifndef KELP_TESTS_SIM_MESSAGE_H
+#define KELP_TESTS_SIM_MESSAGE_H
+
+#include "coordinator/map.h"
+#include "ps/partition.h"
+#include "tests/sim/model.h"
+#include "worker/sync.h"
+
+enum sim_message_kind {
+    SIM_REQUEST,        /* worker to shard: ExchangeRequest */
+    SIM_REPLY,          /* shard to worker: ExchangeReply */
+    SIM_SHARD_COMMAND,  /* coordinator to shard */
+    SIM_SHARD_REPORT,   /* shard to coordinator */
+    SIM_WORKER_COMMAND, /* coordinator to worker */
+    SIM_WORKER_REPORT,  /* worker to coordinator */
+};
+
+struct sim_message {
+    enum sim_message_kind kind;
+    uint32_t refs;
+    void (*destroy)(struct sim_message *message); /* frees what it owns besides itself */
+};
+
+/* bytes: of the whole struct, whose first member is the message. */
+void *sim_message_create(enum sim_message_kind kind, size_t bytes);
+void sim_message_ref(struct sim_message *message);
+void sim_message_unref(void *message);
+
+/* A map that several messages carry. */
+struct sim_map {
+    uint32_t refs;
+    struct kelp_map map;
+};
+struct sim_map *sim_map_create(const struct kelp_map *map); /* a copy */
+struct sim_map *sim_map_ref(struct sim_map *map);
+void sim_map_unref(struct sim_map *map);
+
+struct sim_push {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct sim_node *node; /* a reference */
+};
+
+struct sim_pull {
+    uint64_t map_epoch;
+    struct kelp_sync_pull pull;
+};
+
+struct sim_request {
+    struct sim_message base;
+    uint64_t generation;
+    bool has_word;
+    struct kelp_control_word word;
+    size_t push_count;
+    struct sim_push *pushes; /* owned */
+    size_t pull_count;
+    struct sim_pull *pulls; /* owned */
+};
+
+struct sim_answer {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_answer core;
+    bool has_weights;
+    float weights[SIM_SLICE_MAX];
+};
+
+struct sim_refusal {
+    uint32_t partition;
+    struct kelp_refusal core;
+};
+
+struct sim_reply {
+    struct sim_message base;
+    uint64_t generation;
+    size_t answer_count;
+    size_t answer_capacity;
+    struct sim_answer *answers; /* owned */
+    size_t refusal_count;
+    size_t refusal_capacity;
+    struct sim_refusal *refusals; /* owned */
+};
+
+struct sim_shard_command {
+    struct sim_message base;
+    bool hello;
+    bool plan;
+    struct sim_map *map; /* a reference, or NULL */
+    uint64_t records_after;
+    uint64_t heartbeat;
+};
+
+struct sim_shard_report {
+    struct sim_message base;
+    uint64_t incarnation; /* 0: no hello */
+    uint64_t heartbeat;
+    uint64_t loaded_generation;
+    kelp_status status;
+    char error[160];
+    bool has_word;
+    struct kelp_control_word word;
+    size_t record_count;
+    struct kelp_record *records; /* owned */
+};
+
+struct sim_worker_command {
+    struct sim_message base;
+    kelp_status status;
+    struct sim_map *map; /* a reference, or NULL */
+    bool has_assignment;
+    uint64_t assignment_epoch;
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool leave;
+    uint64_t heartbeat;
+};
+
+struct sim_worker_report {
+    struct sim_message base;
+    uint64_t incarnation; /* 0: no hello */
+    uint64_t heartbeat;
+    uint64_t assignment_epoch;
+    uint64_t version;
+    uint64_t generation;
+};
+
+#endif

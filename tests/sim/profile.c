@@ -1,0 +1,125 @@
+#include "tests/sim/profile.h"
+
+#include "tests/sim/faults.h"
+
+static void draw_job(struct sim *sim)
+{
+    struct kelp_job *job = &sim->job;
+    *job = (struct kelp_job){.name = "job", .seed = sim_draw(sim, 1000)};
+    job->data.shuffle = sim_draw(sim, 2) == 0;
+    job->train.epochs = (uint32_t)sim_between(sim, 1, 3);
+    job->train.batch_size = (uint32_t)sim_between(sim, 1, 24);
+    job->train.drop_last = sim_draw(sim, 4) == 0;
+    job->train.lr = 0.0625;
+    job->train.evaluate = sim_draw(sim, 3) > 0;
+    job->train.schedule = sim_draw(sim, 2) == 0 ? KELP_SCHEDULE_CONSTANT : KELP_SCHEDULE_TYPE1;
+    job->cluster.lanes = 1u << sim_draw(sim, 5);
+    job->cluster.shards = (uint32_t)sim_between(sim, 1, SIM_SHARDS_MAX);
+    job->cluster.max_shards = SIM_SHARDS_MAX;
+    job->transport.connect_timeout_ms = 1000;
+    job->failure.detect_ms = 1000;
+    job->failure.shard_wait_ms = (uint32_t)sim_between(sim, 200, 2000);
+    job->checkpoint.digest_steps = (uint32_t)sim_draw(sim, 6);
+}
+
+static void draw_plan(struct sim *sim)
+{
+    struct kelp_plan *plan = &sim->plan;
+    uint32_t partitions = (uint32_t)sim_between(sim, 1, SIM_PARTITIONS_MAX);
+    uint64_t steps = sim_between(sim, 4, 20); /* of an epoch, about */
+    *plan = (struct kelp_plan){.partition_count = partitions};
+    /* Up to two blocks for each, so that the last partitions are sometimes empty. */
+    plan->flat_count = SIM_BLOCK * sim_between(sim, 1, partitions + partitions / 2);
+    plan->samples[KELP_PART_TRAIN] =
+        steps * sim->job.train.batch_size + sim_draw(sim, sim->job.train.batch_size);
+    plan->samples[KELP_PART_VAL] = sim_draw(sim, 12);
+    plan->samples[KELP_PART_TEST] = sim_draw(sim, 12);
+}
+
+static void draw_cluster(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    profile->shards = sim->job.cluster.shards;
+    profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
+    profile->hosts = (unsigned)sim_between(sim, 1, 4);
+    profile->deferred = sim_draw(sim, 2) == 0;
+    profile->latency_us = sim_draw(sim, 4) == 0 ? 20 * SIM_MS : SIM_MS;
+    sim->job.cluster.workers.min = (uint32_t)sim_between(sim, 1, profile->workers);
+    sim->job.cluster.workers.max = profile->workers;
+    /* A quiet run takes some seconds, so that faults meet training. */
+    uint64_t steps = kelp_control_total_steps(&sim->job, &sim->plan);
+    uint64_t quiet_us = sim_between(sim, SIM_SECOND, 6 * SIM_SECOND);
+    profile->lane_us = quiet_us * profile->workers / (steps * sim->job.cluster.lanes) + 1;
+}
+
+static uint32_t often_none(struct sim *sim, uint32_t most)
+{
+    return sim_draw(sim, 2) == 0 ? 0 : (uint32_t)sim_draw(sim, most);
+}
+
+static void draw_faults(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    profile->faults_end = sim_between(sim, 2 * SIM_SECOND, 20 * SIM_SECOND);
+    profile->fault_gap = sim_between(sim, 200 * SIM_MS, 3 * SIM_SECOND);
+    profile->late_rate = often_none(sim, 300);
+    profile->lost_rate = often_none(sim, 20);
+    profile->double_rate = often_none(sim, 1000);
+    profile->etcd_rate = often_none(sim, 200);
+    profile->disk_rate = often_none(sim, 50);
+    static const uint32_t usual[SIM_FAULT_COUNT] = {
+        [SIM_FAULT_KILL_WORKER] = 10,     [SIM_FAULT_KILL_WORKERS] = 4, [SIM_FAULT_KILL_SHARD] = 6,
+        [SIM_FAULT_KILL_COORDINATOR] = 6, [SIM_FAULT_PAUSE] = 8,        [SIM_FAULT_POWER_HOST] = 2,
+        [SIM_FAULT_POWER_ALL] = 1,        [SIM_FAULT_SPLIT] = 5,        [SIM_FAULT_ETCD] = 4,
+        [SIM_FAULT_STREAM] = 12,
+    };
+    for (int i = 0; i < SIM_FAULT_COUNT; i++) {
+        profile->weights[i] = sim_draw(sim, 4) == 0 ? 0 : usual[i];
+    }
+    profile->weights[SIM_FAULT_STREAM]++; /* something */
+}
+
+static void add_process(struct sim *sim, enum sim_role role, unsigned index, const char *name)
+{
+    struct sim_process *process = &sim->processes[sim->process_count];
+    *process = (struct sim_process){.sim = sim,
+                                    .role = role,
+                                    .index = index,
+                                    .place = sim->process_count++,
+                                    .host = (unsigned)sim_draw(sim, sim->profile.hosts)};
+    (void)snprintf(process->id, sizeof(process->id), "%s-%u", name, index);
+}
+
+void sim_profile_draw(struct sim *sim)
+{
+    sim->profile.quiet = sim_draw(sim, 20) == 0;
+    draw_job(sim);
+    draw_plan(sim);
+    draw_cluster(sim);
+    if (!sim->profile.quiet) {
+        draw_faults(sim);
+    }
+    for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
+        add_process(sim, SIM_COORDINATOR, i, "coordinator");
+    }
+    for (unsigned i = 0; i < sim->profile.shards; i++) {
+        add_process(sim, SIM_SHARD, i, "shard");
+    }
+    for (unsigned i = 0; i < sim->profile.workers; i++) {
+        add_process(sim, SIM_WORKER, i, "worker");
+    }
+}
+
+void sim_profile_say(struct sim *sim)
+{
+    const struct sim_profile *profile = &sim->profile;
+    sim_say(sim, NULL, "%u lanes, %u partitions, %u shards, %u workers (%u at least), %u hosts%s",
+            sim->job.cluster.lanes, sim->plan.partition_count, profile->shards, profile->workers,
+            sim->job.cluster.workers.min, profile->hosts, profile->quiet ? ", no faults" : "");
+    sim_say(sim, NULL, "%llu training steps in %u epochs, evaluations %s",
+            (unsigned long long)kelp_control_total_steps(&sim->job, &sim->plan),
+            sim->job.train.epochs, sim->job.train.evaluate ? "on" : "off");
+    sim_say(sim, NULL, "faults until %.1f s; of 10000 messages %u late, %u lost, %u doubled",
+            (double)profile->faults_end / 1e6, profile->late_rate, profile->lost_rate,
+            profile->double_rate);
+}

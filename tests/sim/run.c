@@ -1,0 +1,128 @@
+#include "tests/sim/run.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/coordinator.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/etcd.h"
+#include "tests/sim/faults.h"
+#include "tests/sim/invariants.h"
+#include "tests/sim/network.h"
+#include "tests/sim/profile.h"
+#include "tests/sim/supervisor.h"
+#include "tests/sim/waiting.h"
+
+#define STARTS_US (100 * SIM_MS)
+#define BOUND_US  (90 * SIM_SECOND) /* besides the time that the steps themselves take */
+
+/* An assertion of a core has failed: a broken invariant like any other. */
+static struct sim *running;
+
+static void on_abort(int number)
+{
+    (void)number;
+    if (running) {
+        (void)snprintf(running->failure, sizeof(running->failure),
+                       "an assertion of the code under test (its text is above)");
+        siglongjmp(running->failed, 1);
+    }
+}
+
+static void start(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    (void)nobody;
+    (void)data;
+    if (sim->processes[number].incarnation == 0) {
+        sim_supervisor_start(sim, &sim->processes[number]);
+    }
+}
+
+static struct sim *create(uint64_t seed, struct sim_story *story)
+{
+    struct sim *sim = sim_alloc(sizeof(*sim));
+    sim->seed = seed;
+    sim->random = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
+    sim->story = story;
+    sim_profile_draw(sim);
+    sim->network = sim_network_create();
+    sim->etcd = sim_etcd_create();
+    sim->disk = sim_disk_create();
+    sim->faults = sim_faults_create();
+    sim->invariants = sim_invariants_create();
+    sim->reference = sim_reference_create(sim);
+    return sim;
+}
+
+static void destroy(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        sim_supervisor_forget(sim, &sim->processes[i]);
+    }
+    sim_world_fini(sim);
+    sim_network_destroy(sim->network);
+    sim_etcd_destroy(sim->etcd);
+    sim_disk_destroy(sim->disk);
+    sim_faults_destroy(sim->faults);
+    sim_invariants_destroy(sim->invariants);
+    sim_reference_destroy(sim->reference);
+    free(sim);
+}
+
+/* Done is written, and every worker has heard of it. */
+static bool is_over(struct sim *sim)
+{
+    const struct sim_key *state = sim_etcd_look(sim, "state");
+    if (!state || strcmp(state->value->text, "done") != 0) {
+        if (state && strcmp(state->value->text, "failed") == 0) {
+            sim_fail(sim, "the job does not fail", "its state in etcd is failed");
+        }
+        return false;
+    }
+    for (unsigned i = 0; i < sim->profile.workers; i++) {
+        if (!sim_find(sim, SIM_WORKER, i)->over) {
+            return false;
+        }
+    }
+    sim_invariants_done(sim);
+    return true;
+}
+
+static void live(struct sim *sim)
+{
+    uint64_t steps = kelp_control_total_steps(&sim->job, &sim->plan);
+    uint64_t work_us = steps * sim->job.cluster.lanes * sim->profile.lane_us;
+    uint64_t bound_us = sim->profile.faults_end + 4 * work_us + BOUND_US;
+    sim_profile_say(sim);
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        sim_after(sim, sim_draw(sim, STARTS_US), &(struct sim_call){.run = start, .number = i});
+    }
+    sim_faults_begin(sim);
+    while (!is_over(sim)) {
+        if (!sim_next(sim) || sim->now > bound_us) {
+            sim_waiting_fail(sim);
+        }
+    }
+    sim_say(sim, NULL, "is over: the digest is that of the quiet run");
+}
+
+bool sim_run(uint64_t seed, struct sim_story *story, uint64_t counts[SIM_COUNT_COUNT],
+             char ret_failure[512])
+{
+    struct sim *sim = create(seed, story);
+    (void)signal(SIGABRT, on_abort);
+    running = sim;
+    if (sigsetjmp(sim->failed, 1) != 0) {
+        running = NULL;
+        memcpy(ret_failure, sim->failure, sizeof(sim->failure));
+        return false;
+    }
+    live(sim);
+    running = NULL;
+    for (int i = 0; i < SIM_COUNT_COUNT; i++) {
+        counts[i] += sim->counts[i];
+    }
+    destroy(sim);
+    return true;
+}

@@ -1,0 +1,299 @@
+#include "tests/sim/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/invariants.h"
+#include "tests/sim/shard_control.h"
+#include "tests/sim/supervisor.h"
+
+#define LEASE_US  (5 * SIM_SECOND) /* ps/etcd_registration.c */
+#define RETRY_US  (500 * SIM_MS)
+#define PLACE_MAX SIM_ETCD_KEY_MAX
+
+struct sim_shard *sim_shard_of(const struct sim_process *process)
+{
+    return process->state;
+}
+
+uint64_t sim_shard_generation(const struct sim_shard *shard)
+{
+    return shard->hosting ? shard->hosting->generation : 0;
+}
+
+/* ---- replies: one for each stream and turn -----------------------------------------------------
+ */
+
+static struct sim_reply *reply_to(struct sim_shard *shard, uint64_t stream)
+{
+    for (size_t i = 0; i < shard->outbox_count; i++) {
+        if (shard->outboxes[i].stream == stream) {
+            return shard->outboxes[i].reply;
+        }
+    }
+    shard->outboxes = sim_grow(shard->outboxes, shard->outbox_count, &shard->outbox_capacity,
+                               sizeof(*shard->outboxes));
+    struct sim_reply *reply = sim_message_create(SIM_REPLY, sizeof(*reply));
+    shard->outboxes[shard->outbox_count++] = (struct sim_outbox){.stream = stream, .reply = reply};
+    return reply;
+}
+
+void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer)
+{
+    struct sim_reply *reply = reply_to(shard, answer->core.requester);
+    reply->answers = sim_grow(reply->answers, reply->answer_count, &reply->answer_capacity,
+                              sizeof(*reply->answers));
+    reply->answers[reply->answer_count++] = *answer;
+}
+
+void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
+                      const struct kelp_refusal *refusal)
+{
+    struct sim_reply *reply = reply_to(shard, refusal->requester);
+    sim_say(shard->sim, shard->process, "refuses a push of version %llu to partition %u: %s",
+            (unsigned long long)refusal->version, partition, refusal->why);
+    reply->refusals = sim_grow(reply->refusals, reply->refusal_count, &reply->refusal_capacity,
+                               sizeof(*reply->refusals));
+    reply->refusals[reply->refusal_count++] =
+        (struct sim_refusal){.partition = partition, .core = *refusal};
+}
+
+void sim_shard_end_turn(struct sim_shard *shard)
+{
+    for (size_t i = 0; i < shard->outbox_count; i++) {
+        shard->outboxes[i].reply->generation = sim_shard_generation(shard);
+        sim_stream_send(shard->sim, shard->outboxes[i].stream, SIM_SERVER,
+                        shard->outboxes[i].reply);
+    }
+    shard->outbox_count = 0;
+}
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+static kelp_status not_hosted(const struct sim_shard *shard, uint64_t generation)
+{
+    kelp_status status = kelp_fence_generation(sim_shard_generation(shard), generation);
+    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+}
+
+static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
+                      const struct sim_push *push)
+{
+    if (shard->hosting && shard->hosting->by_index[push->partition]) {
+        sim_hosting_push(shard->hosting, stream, request, push);
+        return;
+    }
+    struct kelp_refusal refusal = {.requester = stream,
+                                   .status = not_hosted(shard, request->generation),
+                                   .version = request->word.version,
+                                   .why = "not hosted here"};
+    sim_shard_refuse(shard, push->partition, &refusal);
+}
+
+static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
+                      const struct sim_pull *pull)
+{
+    if (shard->hosting && shard->hosting->by_index[pull->pull.partition]) {
+        sim_hosting_pull(shard->hosting, stream, request, pull);
+        return;
+    }
+    struct sim_answer answer = {.partition = pull->pull.partition,
+                                .core = {.requester = stream,
+                                         .status = not_hosted(shard, request->generation),
+                                         .step = pull->pull.step}};
+    sim_shard_answer(shard, &answer);
+}
+
+static void on_accept(struct sim *sim, struct sim_process *process, uint64_t stream)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    (void)sim;
+    (void)reply_to(shard, stream); /* the first message is answered, if only by nothing */
+    sim_shard_end_turn(shard);
+}
+
+static void on_message(struct sim *sim, struct sim_process *process, uint64_t stream,
+                       struct sim_message *message, bool stray)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    const struct sim_request *request = (const struct sim_request *)message;
+    (void)sim;
+    for (size_t i = 0; i < request->push_count; i++) {
+        take_push(shard, stream, request, &request->pushes[i]);
+    }
+    for (size_t i = 0; i < request->pull_count && !stray; i++) {
+        take_pull(shard, stream, request, &request->pulls[i]);
+    }
+    sim_shard_end_turn(shard);
+}
+
+static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    (void)sim;
+    if (shard->hosting) {
+        sim_hosting_drop(shard->hosting, stream);
+    }
+}
+
+const struct sim_stream_events sim_exchange_server = {
+    .accept = on_accept, .message = on_message, .closed = on_closed};
+
+/* ---- registration ------------------------------------------------------------------------------
+ */
+
+static void register_soon(struct sim_shard *shard, uint64_t delay_us);
+
+/* Another process runs under our name: this one ends. */
+static void replaced(struct sim *sim, struct sim_process *process)
+{
+    sim_say(sim, process, "ends: another process has registered under its name");
+    sim_supervisor_ended(sim, process);
+}
+
+static void keep_lease(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    (void)data;
+    if (shard->lease != number) {
+        return;
+    }
+    bool reached =
+        sim_etcd_reachable(sim, process) && !sim_chance(sim, sim->profile.etcd_rate, 2000);
+    bool gone = reached ? !sim_etcd_keep_alive(sim, number) : sim->now - shard->kept_us >= LEASE_US;
+    if (gone) {
+        sim_say(sim, process, "finds that its lease is gone");
+        shard->lease = 0;
+        register_soon(shard, 0);
+        return;
+    }
+    if (reached) {
+        shard->kept_us = sim->now;
+    }
+    sim_after(sim, LEASE_US / 3,
+              &(struct sim_call){.process = process, .run = keep_lease, .number = number});
+}
+
+static void on_changed(struct sim *sim, struct sim_process *process, const struct sim_key *key)
+{
+    if (strcmp(key->name + 3, process->id) == 0 && key->value->holder != process->incarnation) {
+        replaced(sim, process);
+    }
+}
+
+static void on_removed(struct sim *sim, struct sim_process *process, const char *key)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    (void)sim;
+    if (strcmp(key + 3, process->id) == 0 && shard->lease != 0) {
+        shard->lease = 0;
+        register_soon(shard, 0);
+    }
+}
+
+static const struct sim_watch_events watch_events = {.changed = on_changed, .removed = on_removed};
+
+static void on_put(struct sim *sim, struct sim_process *process, void *data,
+                   const struct sim_outcome *outcome)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    uint64_t lease = (uint64_t)(uintptr_t)data;
+    if (outcome->status != KELP_OK || !outcome->succeeded) {
+        register_soon(shard, RETRY_US);
+        return;
+    }
+    sim_say(sim, process, "is registered");
+    shard->lease = lease;
+    shard->kept_us = sim->now;
+    shard->registered_before = true;
+    if (shard->watch == 0) {
+        char key[PLACE_MAX + 1];
+        (void)snprintf(key, sizeof(key), "ps/%s", process->id);
+        shard->watch = sim_etcd_watch(sim, process, key, &watch_events);
+    }
+    sim_after(sim, LEASE_US / 3,
+              &(struct sim_call){.process = process, .run = keep_lease, .number = lease});
+}
+
+static void put_entry(struct sim_shard *shard)
+{
+    struct sim *sim = shard->sim;
+    struct sim_transaction transaction = {.operation_count = 1};
+    struct sim_operation *put = &transaction.operations[0];
+    put->value = sim_value_create();
+    put->value->holder = shard->process->incarnation;
+    put->value->place = shard->process->place;
+    put->value->nonce = ++sim->incarnations;
+    put->lease = sim_etcd_grant(sim, LEASE_US);
+    (void)snprintf(put->key, sizeof(put->key), "ps/%s", shard->process->id);
+    sim_etcd_submit(sim, shard->process, &transaction, on_put, (void *)(uintptr_t)put->lease);
+}
+
+/* After a lost lease somebody else may have come. */
+static void on_checked(struct sim *sim, struct sim_process *process, void *data,
+                       const struct sim_outcome *outcome)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    char name[PLACE_MAX + 1];
+    (void)data;
+    if (outcome->status != KELP_OK) {
+        register_soon(shard, RETRY_US);
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "ps/%s", process->id);
+    const struct sim_key *key = sim_etcd_look(sim, name);
+    if (key && key->value->holder != process->incarnation) {
+        replaced(sim, process);
+        return;
+    }
+    put_entry(shard);
+}
+
+static void register_now(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    (void)data;
+    (void)number;
+    if (shard->registered_before) {
+        sim_etcd_read(sim, process, on_checked, NULL);
+    } else {
+        put_entry(shard);
+    }
+}
+
+static void register_soon(struct sim_shard *shard, uint64_t delay_us)
+{
+    sim_after(shard->sim, delay_us,
+              &(struct sim_call){.process = shard->process, .run = register_now});
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+void sim_shard_start(struct sim *sim, struct sim_process *process)
+{
+    struct sim_shard *shard = sim_alloc(sizeof(*shard));
+    shard->sim = sim;
+    shard->process = process;
+    process->state = shard;
+    register_soon(shard, sim_draw(sim, 20 * SIM_MS));
+}
+
+void sim_shard_forget(struct sim_process *process)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    for (size_t i = 0; i < shard->outbox_count; i++) {
+        sim_message_unref(shard->outboxes[i].reply);
+    }
+    if (shard->watch != 0) {
+        sim_etcd_unwatch(shard->sim, shard->watch);
+    }
+    sim_hosting_destroy(shard->hosting);
+    sim_map_unref(shard->loading);
+    sim_map_unref(shard->wanted);
+    free(shard->outboxes);
+    free(shard->records);
+    free(shard);
+    process->state = NULL;
+}

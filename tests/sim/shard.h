@@ -1,0 +1,126 @@
+/*
+ * A simulated kelp-ps: the shells of ps/ around real kelp_partition objects. hosting.c is what
+ * ps/shard.c is, shard.c what ps/service_exchange.c and ps/etcd_registration.c are,
+ * shard_control.c what ps/service_control.c is.
+ */
+#ifndef KELP_TESTS_SIM_SHARD_H
+#define KELP_TESTS_SIM_SHARD_H
+
+#include "tests/sim/etcd.h"
+#include "tests/sim/network.h"
+
+#define SIM_LEADERS_MAX 8
+
+struct sim_shard;
+
+/* ---- hosting: the partitions of one generation -------------------------------------------------
+ */
+
+struct sim_gradient {
+    bool used;
+    uint32_t lanes; /* bit mask of the lanes that it sums up */
+    float values[SIM_SLICE_MAX];
+};
+
+struct sim_hosted {
+    struct kelp_partition *core;
+    uint32_t index;
+    uint64_t map_epoch;
+    struct kelp_slice_range range;
+    float weights[2][SIM_SLICE_MAX];
+    unsigned current;
+    float momentum[SIM_SLICE_MAX];
+    float momentum_next[SIM_SLICE_MAX]; /* of the apply under way */
+    uint64_t step;
+};
+
+struct sim_hosting {
+    uint32_t refs; /* work under way holds it */
+    bool retired;
+    struct sim_shard *shard;
+    uint64_t generation;
+    uint32_t count;
+    struct sim_hosted hosted[SIM_PARTITIONS_MAX];
+    struct sim_hosted *by_index[SIM_PARTITIONS_MAX];
+    struct sim_gradient *gradients; /* handle h is gradients[h - 1] */
+    size_t gradient_count;
+    size_t gradient_capacity;
+    struct kelp_actions actions;
+};
+
+/* The partitions that the map puts on this process. */
+struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map);
+/* End the generation: answers those who wait. The reference is given up. */
+void sim_hosting_retire(struct sim_hosting *hosting);
+/* Without a word: the process is dead. */
+void sim_hosting_destroy(struct sim_hosting *hosting);
+
+void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_push *push);
+void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_pull *pull);
+void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream);
+
+/* ---- the process -------------------------------------------------------------------------------
+ */
+
+/* What one message caused for one stream, until the turn ends. */
+struct sim_outbox {
+    uint64_t stream;
+    struct sim_reply *reply;
+};
+
+struct sim_leader_stream {
+    uint64_t stream; /* 0: free */
+    bool greeted;
+    uint64_t heartbeat;
+    size_t cursor; /* records before it have been sent */
+};
+
+struct sim_shard {
+    struct sim *sim;
+    struct sim_process *process;
+    struct sim_hosting *hosting; /* NULL: none */
+
+    struct sim_outbox *outboxes;
+    size_t outbox_count;
+    size_t outbox_capacity;
+
+    uint64_t lease; /* 0: not registered */
+    uint64_t kept_us;
+    bool registered_before;
+    uint64_t watch;
+
+    bool plan;
+    struct sim_map *loading; /* a reference */
+    struct sim_map *wanted;  /* likewise */
+    struct sim_leader_stream leaders[SIM_LEADERS_MAX];
+    kelp_status status;
+    char error[160];
+    bool dirty;
+    bool timer;
+    bool has_word;
+    struct kelp_control_word word;
+    struct kelp_record *records;
+    size_t record_count;
+    size_t record_capacity;
+};
+
+void sim_shard_start(struct sim *sim, struct sim_process *process);
+/* Frees its state; the process is dead. */
+void sim_shard_forget(struct sim_process *process);
+struct sim_shard *sim_shard_of(const struct sim_process *process);
+
+/* ---- between the files -------------------------------------------------------------------------
+ */
+
+uint64_t sim_shard_generation(const struct sim_shard *shard); /* 0: none */
+void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer);
+void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
+                      const struct kelp_refusal *refusal);
+/* Everything that was answered since leaves. */
+void sim_shard_end_turn(struct sim_shard *shard);
+void sim_shard_record(struct sim_shard *shard, const struct kelp_record *record,
+                      const struct kelp_control_word *word);
+
+#endif

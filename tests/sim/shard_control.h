@@ -1,0 +1,10 @@
+/* The control side of a simulated shard: maps in, reports out (ps/service_control.c). */
+#ifndef KELP_TESTS_SIM_SHARD_CONTROL_H
+#define KELP_TESTS_SIM_SHARD_CONTROL_H
+
+#include "tests/sim/shard.h"
+
+/* Leaders are to hear of it soon. */
+void sim_shard_mark_dirty(struct sim_shard *shard);
+
+#endif

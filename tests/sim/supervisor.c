@@ -1,0 +1,76 @@
+#include "tests/sim/supervisor.h"
+
+#include "tests/sim/coordinator.h"
+#include "tests/sim/network.h"
+#include "tests/sim/shard.h"
+#include "tests/sim/worker.h"
+
+static void (*const start[])(struct sim *, struct sim_process *) = {
+    [SIM_COORDINATOR] = sim_coordinator_start,
+    [SIM_SHARD] = sim_shard_start,
+    [SIM_WORKER] = sim_worker_start,
+};
+static void (*const forget[])(struct sim_process *) = {
+    [SIM_COORDINATOR] = sim_coordinator_forget,
+    [SIM_SHARD] = sim_shard_forget,
+    [SIM_WORKER] = sim_worker_forget,
+};
+
+void sim_supervisor_start(struct sim *sim, struct sim_process *process)
+{
+    sim_process_begin(sim, process);
+    sim_say(sim, process, "starts");
+    start[process->role](sim, process);
+}
+
+void sim_supervisor_forget(struct sim *sim, struct sim_process *process)
+{
+    if (process->incarnation != 0) {
+        sim_process_end(sim, process);
+        forget[process->role](process);
+    }
+}
+
+static void start_again(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    struct sim_process *process = &sim->processes[number];
+    (void)nobody;
+    (void)data;
+    if (process->incarnation == 0 && !process->over) {
+        sim_supervisor_start(sim, process);
+    }
+}
+
+/* The state is freed by an event of its own: the caller is still in the middle of it. */
+static void free_state(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    struct sim_process *process = &sim->processes[number];
+    void *now = process->state;
+    (void)nobody;
+    process->state = data;
+    forget[process->role](process);
+    process->state = now;
+}
+
+void sim_supervisor_ended(struct sim *sim, struct sim_process *process)
+{
+    sim_network_process_ended(sim, process, false);
+    sim_process_end(sim, process);
+    sim_after(
+        sim, 0,
+        &(struct sim_call){.run = free_state, .data = process->state, .number = process->place});
+    process->state = NULL;
+    sim_after(sim, sim_between(sim, 50 * SIM_MS, SIM_SECOND),
+              &(struct sim_call){.run = start_again, .number = process->place});
+}
+
+void sim_supervisor_kill(struct sim *sim, struct sim_process *process, bool silent,
+                         uint64_t back_after_us)
+{
+    if (process->incarnation != 0) {
+        sim_say(sim, process, "is killed");
+        sim_network_process_ended(sim, process, silent);
+        sim_supervisor_forget(sim, process);
+    }
+    sim_after(sim, back_after_us, &(struct sim_call){.run = start_again, .number = process->place});
+}

@@ -1,0 +1,64 @@
+#include "tests/sim/waiting.h"
+
+#include "tests/sim/coordinator.h"
+#include "tests/sim/shard.h"
+#include "tests/sim/worker.h"
+
+static void say_shard(struct sim *sim, const struct sim_process *process)
+{
+    const struct sim_shard *shard = sim_shard_of(process);
+    static const char *const phases[KELP_PARTITION_PHASE_COUNT] = {"absent", "collecting",
+                                                                   "applying", "failed"};
+    for (uint32_t i = 0; shard->hosting && i < shard->hosting->count; i++) {
+        struct kelp_partition_view view;
+        kelp_partition_view(shard->hosting->hosted[i].core, &view);
+        sim_say(sim, process,
+                "partition %u of generation %llu is %s at step %llu, version %llu: %u nodes are "
+                "there, %u pulls wait",
+                shard->hosting->hosted[i].index, (unsigned long long)view.generation,
+                phases[view.phase], (unsigned long long)view.step, (unsigned long long)view.version,
+                view.pending, view.waiting);
+    }
+}
+
+static void say_worker(struct sim *sim, const struct sim_process *process)
+{
+    const struct sim_worker *worker = sim_worker_of(process);
+    static const char *const states[] = {"asks what there is", "gathers weights", "holds weights"};
+    uint32_t links = 0;
+    for (uint32_t i = 0; i < worker->link_count; i++) {
+        links += worker->links[i].stream != 0 ? 1 : 0;
+    }
+    sim_say(sim, process,
+            "%s; version %llu of generation %llu, lanes [%u, +%u)%s, %u of %u streams, %s%s",
+            states[kelp_sync_state(worker->sync)], (unsigned long long)worker->word.version,
+            (unsigned long long)(worker->map ? worker->map->map.generation : 0), worker->lane_first,
+            worker->lane_count, worker->spare ? " (a spare)" : "", links, worker->link_count,
+            worker->join ? "in the cluster" : "without a coordinator",
+            worker->computing ? ", computing" : "");
+}
+
+void sim_waiting_fail(struct sim *sim)
+{
+    sim_say(sim, NULL, "the run does not end. Who waits:");
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        if (process->incarnation == 0) {
+            sim_say(sim, process, process->over ? "is over" : "does not run");
+            continue;
+        }
+        switch (process->role) {
+        case SIM_COORDINATOR:
+            sim_say(sim, process, "%s", sim_coordinator_reason(process));
+            break;
+        case SIM_SHARD:
+            say_shard(sim, process);
+            break;
+        case SIM_WORKER:
+            say_worker(sim, process);
+            break;
+        }
+    }
+    sim_fail(sim, "progress", "the run has not ended %.0f s after its last fault",
+             (double)(sim->now - sim->profile.faults_end) / 1e6);
+}
