@@ -29,12 +29,11 @@
 /* Milliseconds between two reports of records and progress. */
 #define KELP_PS_REPORT_MS 50
 
-/* Milliseconds between two looks at what is late, while somebody waits: a fraction of the 12 ms
- * after which an entry is late at the earliest. When nothing can be late for longer than FAST, one
- * look when that is over, or after SLOW; any message brings the full rate back. */
-#define KELP_PS_TICK_MS      3
-#define KELP_PS_TICK_FAST_MS 50
-#define KELP_PS_TICK_SLOW_MS 1000
+/* Milliseconds until the next look at what is late. After SOON, the least time in which an entry
+ * that begins now can be late, no message needs to bring it forward; MIN bounds the work. */
+#define KELP_PS_TICK_MIN_MS  3
+#define KELP_PS_TICK_SOON_MS 12
+#define KELP_PS_TICK_MAX_MS  1000
 
 /* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
 #define KELP_PS_RECORDS_MAX        (1u << 20)

@@ -876,10 +876,12 @@ kelp_status kelp_partition_tick(struct kelp_partition *partition,
                                 struct kelp_actions *actions, uint64_t *ret_next_us)
 {
     *ret_next_us = UINT64_MAX;
-    if (!may_offer(partition) || (partition->waiting_count == 0 && helper_count == 0)) {
+    if (!may_offer(partition)) {
         return KELP_OK;
     }
-    kelp_cover_begin(partition->cover, partition->now_us);
+    if (helper_count > 0) { /* whoever has said so is ready, though nobody may have begun */
+        kelp_cover_begin(partition->cover, partition->now_us);
+    }
     uint64_t late_us = kelp_cover_late_us(partition->cover, partition->word.kind);
     if (partition->now_us < late_us) {
         *ret_next_us = late_us;

@@ -253,7 +253,7 @@ void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us);
  * what follows it, and to the helpers, who have said that they would compute without waiting for
  * anything. Partitions other than 0 leave entries other than training steps to partition 0.
  *
- * *ret_next_us: when to ask again; UINT64_MAX: not before another event, since nobody waits.
+ * *ret_next_us: when to ask again; UINT64_MAX: not before another event.
  */
 kelp_status kelp_partition_tick(struct kelp_partition *partition,
                                 const struct kelp_cover_candidate *helpers, size_t helper_count,

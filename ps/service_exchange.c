@@ -712,10 +712,16 @@ static uint32_t period_until(uint64_t now_us, uint64_t next_us)
         return 0;
     }
     uint64_t wait_ms = next_us > now_us ? (next_us - now_us + 999) / 1000 : 0;
-    if (wait_ms <= KELP_PS_TICK_FAST_MS) {
-        return KELP_PS_TICK_MS;
+    if (wait_ms < KELP_PS_TICK_MIN_MS) {
+        return KELP_PS_TICK_MIN_MS;
     }
-    return wait_ms < KELP_PS_TICK_SLOW_MS ? (uint32_t)wait_ms : KELP_PS_TICK_SLOW_MS;
+    return wait_ms < KELP_PS_TICK_MAX_MS ? (uint32_t)wait_ms : KELP_PS_TICK_MAX_MS;
+}
+
+/* Soon enough for anything that a message may have begun. */
+static bool is_soon(uint32_t period_ms)
+{
+    return period_ms > 0 && period_ms <= KELP_PS_TICK_SOON_MS;
 }
 
 static void on_tick(void *user)
@@ -733,10 +739,10 @@ static void on_tick(void *user)
     uint32_t period_ms = period_until(began_us, next_us);
     (void)pthread_mutex_lock(&service->tick_lock);
     if (atomic_load(&service->ticking)) {
-        period_ms = KELP_PS_TICK_MS;
+        period_ms = KELP_PS_TICK_MIN_MS;
     }
     set_timer(service, period_ms);
-    atomic_store(&service->ticking, service->tick_ms == KELP_PS_TICK_MS);
+    atomic_store(&service->ticking, is_soon(service->tick_ms));
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 
@@ -747,8 +753,8 @@ static void keep_ticking(struct kelp_service *service)
         return;
     }
     (void)pthread_mutex_lock(&service->tick_lock);
-    set_timer(service, KELP_PS_TICK_MS);
-    atomic_store(&service->ticking, service->tick_ms == KELP_PS_TICK_MS);
+    set_timer(service, KELP_PS_TICK_MIN_MS);
+    atomic_store(&service->ticking, is_soon(service->tick_ms));
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 

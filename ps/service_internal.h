@@ -31,8 +31,8 @@ struct kelp_service {
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
 
-    /* The look at what is late: only while somebody waits, and rarely when nothing happens. */
-    atomic_bool ticking;       /* at the full rate */
+    /* The look at what is late: when the first entry may be; never while nothing happens. */
+    atomic_bool ticking;       /* the next one is soon */
     pthread_mutex_t tick_lock; /* guards what follows; a leaf */
     struct kelp_rpc_timer *tick_timer;
     uint32_t tick_ms; /* its period; 0: there is none */
