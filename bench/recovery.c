@@ -1,0 +1,337 @@
+/*
+ * How long training stands still when a process is lost: from the kill to the next completed step,
+ * detection, restart and restore included, as the shard itself tells its steps. An MLP with 10 MB
+ * of state (weights and Adam's slots), one shard, two workers, a checkpoint every second.
+ *
+ *     recovery [--rounds N] [--etcd-down SECONDS] [--only shard|coordinator|etcd]
+ *
+ * Exit status 1 when a median is over its limit.
+ */
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "cli/client.h"
+#include "common/etcd_server.h"
+#include "common/json.h"
+#include "common/rpc.h"
+#include "proto/wire.h"
+#include "tests/lib/run_command.h"
+#include "tests/lib/run_train.h"
+
+#define ROUNDS_MAX   100
+#define JOB          "bench-recovery"
+#define SHARD_STATUS "/kelp.v1.ParameterServer/Status"
+#define LOOK_US      1000  /* between looks at the step */
+#define PATIENCE_MS  30000 /* nothing here takes so long in order */
+
+static const char job_text[] = "name: " JOB "\n"
+                               "seed: 1\n"
+                               "model: {kind: mlp, hidden: [900, 800]}\n"
+                               "data: {kind: synthetic}\n"
+                               "train: {epochs: 100000, batch_size: 32, evaluate: false}\n"
+                               "cluster: {lanes: 2, workers: 2, shards: 1}\n"
+                               "failure: {max_failures: -1}\n"
+                               "checkpoint: {interval: 1s}\n";
+
+static unsigned rounds = 20;
+static unsigned etcd_down_s = 10;
+static const char *only;
+static bool over_limit;
+
+static struct kelp_test_folder folder;
+static struct kelp_etcd_server *etcd;
+static struct kelp_test_command train;
+static struct kelp_client *client;
+static struct kelp_rpc_loop *loop;
+static struct kelp_rpc_channel *channel; /* to the shard at `address` */
+static char address[128];
+
+static double now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------
+ */
+
+struct look {
+    uint64_t generation;
+    uint64_t step;
+};
+
+/* Where etcd says that the shard is now. */
+static void find_shard(void)
+{
+    char *text = NULL;
+    cJSON *json = NULL;
+    char found[sizeof(address)];
+    if (kelp_client_get(client, "ps/shard-0", 1000, &text, NULL) != KELP_OK) {
+        return;
+    }
+    if (kelp_json_parse(text, strlen(text), &json, NULL) == KELP_OK &&
+        kelp_json_string(json, "address", found, sizeof(found), NULL) == KELP_OK &&
+        (channel == NULL || strcmp(found, address) != 0)) {
+        kelp_rpc_channel_close(channel);
+        channel = NULL;
+        memcpy(address, found, sizeof(address));
+        ck_assert_int_eq(kelp_rpc_channel_open(loop, address, 1 << 20, &channel, NULL), KELP_OK);
+    }
+    cJSON_Delete(json);
+    free(text);
+}
+
+static bool look(struct look *ret_look)
+{
+    Kelp__V1__ShardStatusRequest request = KELP__V1__SHARD_STATUS_REQUEST__INIT;
+    struct kelp_rpc_message *message = NULL;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_wire_payload payload;
+    ProtobufCMessage *fields = NULL;
+    if (channel == NULL) {
+        return false;
+    }
+    ck_assert_int_eq(kelp_wire_encode(&request.base, &message, NULL), KELP_OK);
+    if (kelp_rpc_call(channel, SHARD_STATUS, message, 200, &answer, NULL) != KELP_OK) {
+        return false;
+    }
+    kelp_status status = kelp_wire_decode(answer, &kelp__v1__shard_status_reply__descriptor,
+                                          1 << 20, &fields, &payload, NULL);
+    kelp_rpc_message_unref(answer);
+    ck_assert_int_eq(status, KELP_OK);
+    const Kelp__V1__ShardStatusReply *reply = (Kelp__V1__ShardStatusReply *)(void *)fields;
+    *ret_look = (struct look){.generation = reply->generation, .step = reply->step};
+    protobuf_c_message_free_unpacked(fields, NULL);
+    return true;
+}
+
+/* The longest time without a new step from now on, seconds, over so long. */
+static double longest_gap(double watch_s)
+{
+    double end = now_s() + watch_s;
+    double last = now_s();
+    double gap = 0;
+    struct look before = {0};
+    struct look seen;
+    while (now_s() < end) {
+        if (look(&seen) && (seen.step != before.step || seen.generation != before.generation)) {
+            double now = now_s();
+            gap = before.generation != 0 && now - last > gap ? now - last : gap;
+            last = now;
+            before = seen;
+        }
+        (void)usleep(LOOK_US);
+    }
+    return now_s() - last > gap ? now_s() - last : gap;
+}
+
+/* Training goes on, led by a coordinator that answers, and a checkpoint of this generation is
+ * there. */
+static void await_order(void)
+{
+    double end = now_s() + PATIENCE_MS / 1000.0;
+    bool good = false;
+    while (!good) {
+        Kelp__V1__StatusReply *reply = NULL;
+        ck_assert_msg(now_s() < end, "training does not go on; kelp train said:\n%s",
+                      kelp_test_command_peek(&train));
+        if (kelp_client_status(client, 1000, &reply, NULL) == KELP_OK) {
+            good =
+                strcmp(reply->state, "running") == 0 &&
+                (reply->checkpoint == NULL || reply->checkpoint->generation == reply->generation);
+            kelp_client_status_free(reply);
+        }
+        (void)usleep(20000);
+    }
+    find_shard();
+}
+
+static void kill_child(const char *program, const char *id)
+{
+    pid_t pid = kelp_test_command_find(&train, program, id);
+    ck_assert_msg(pid > 0, "no %s %s runs", program, id);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+}
+
+/* ---- what is measured -------------------------------------------------------------------------
+ */
+
+/* Seconds from the kill to the first step that is completed after the restore. */
+static double lose_shard(void)
+{
+    struct look before;
+    struct look after = {0};
+    struct look first = {0};
+    ck_assert(look(&before));
+    kill_child("kelp-ps", "shard-0");
+    double start = now_s();
+    while (first.generation <= before.generation || after.step <= first.step) {
+        ck_assert_msg(now_s() - start < PATIENCE_MS / 1000.0, "no step after the loss of a shard");
+        (void)usleep(LOOK_US);
+        if (!look(&after)) {
+            find_shard();
+        } else if (first.generation <= before.generation) {
+            first = after;
+        }
+    }
+    return now_s() - start;
+}
+
+static double lose_coordinator(void)
+{
+    kill_child("kelp-coordinator", "coordinator-0");
+    return longest_gap(5); /* past the old leader's lease */
+}
+
+static void start_etcd(uint16_t port)
+{
+    char data[256], log_path[256];
+    struct kelp_error error;
+    (void)snprintf(data, sizeof(data), "%s/etcd", folder.path);
+    (void)snprintf(log_path, sizeof(log_path), "%s/etcd.log", folder.path);
+    struct kelp_etcd_server_options options = {
+        .data_folder = data, .log_path = log_path, .client_port = port};
+    ck_assert_msg(kelp_etcd_server_start(&options, &etcd, &error) == KELP_OK, "%s", error.text);
+}
+
+static double lose_etcd(void)
+{
+    uint16_t port = kelp_etcd_server_port(etcd);
+    kelp_etcd_server_stop(etcd, 0);
+    etcd = NULL;
+    double away = longest_gap(etcd_down_s);
+    start_etcd(port);
+    double back = longest_gap(5);
+    return back > away ? back : away;
+}
+
+static const struct {
+    const char *name;
+    const char *what;
+    double (*lose)(void);
+    double limit_s; /* of the median */
+} parts[] = {
+    {"shard", "killed to next step", lose_shard, 1.5},
+    {"coordinator", "longest gap", lose_coordinator, 0.1},
+    {"etcd", "longest gap", lose_etcd, 0.1},
+};
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a;
+    double right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+static void measure(size_t part)
+{
+    double seconds[ROUNDS_MAX];
+    for (unsigned i = 0; i < rounds; i++) {
+        await_order();
+        seconds[i] = parts[part].lose();
+    }
+    qsort(seconds, rounds, sizeof(seconds[0]), compare);
+    double median =
+        rounds % 2 ? seconds[rounds / 2] : (seconds[rounds / 2 - 1] + seconds[rounds / 2]) / 2;
+    over_limit = over_limit || median > parts[part].limit_s;
+    printf("%-12s %-20s %7u %8.3f s %8.3f s %8.3f s%s\n", parts[part].name, parts[part].what,
+           rounds, median, seconds[rounds - 1], parts[part].limit_s,
+           median > parts[part].limit_s ? "  OVER" : "");
+    (void)fflush(stdout);
+}
+
+static void set_up(void)
+{
+    struct kelp_error error;
+    kelp_test_folder_init(&folder);
+    start_etcd(0);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    const char *args[] = {"train", "job.yaml", "--run", "run", "--etcd", kelp_etcd_server_url(etcd),
+                          NULL};
+    kelp_test_command_start(&train, folder.path, args);
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
+    kelp_status status = kelp_client_open(kelp_etcd_server_url(etcd), JOB, &client, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static void tear_down(void)
+{
+    kelp_process_signal(train.process, SIGINT);
+    (void)kelp_test_command_wait(&train, PATIENCE_MS);
+    kelp_test_command_fini(&train);
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_loop_destroy(loop);
+    kelp_client_close(client);
+    kelp_etcd_server_stop(etcd, 1000);
+    kelp_test_folder_fini(&folder);
+}
+
+/* The helpers that run `kelp train` are made for tests: they report by Check, so they need one. */
+START_TEST(recovery)
+{
+    set_up();
+    await_order();
+    printf("an MLP with 10 MB of state, 1 shard, 2 workers, a checkpoint every second; longest "
+           "gap between\nsteps while nothing is lost: %.3f s\n\n",
+           longest_gap(5));
+    printf("%-12s %-20s %7s %10s %10s %10s\n", "LOST", "MEASURE", "ROUNDS", "MEDIAN", "WORST",
+           "LIMIT");
+    for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
+        if (only == NULL || strcmp(only, parts[part].name) == 0) {
+            measure(part);
+        }
+    }
+    tear_down();
+}
+END_TEST
+
+static bool parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
+            rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--etcd-down") == 0) {
+            etcd_down_s = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--only") == 0) {
+            only = argv[i + 1];
+        } else {
+            return false;
+        }
+    }
+    return rounds >= 1 && rounds <= ROUNDS_MAX;
+}
+
+int main(int argc, char **argv)
+{
+    if (!parse(argc, argv)) {
+        (void)fprintf(stderr,
+                      "usage: recovery [--rounds 1..%d] [--etcd-down SECONDS] [--only LOST]\n",
+                      ROUNDS_MAX);
+        return 2;
+    }
+    (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);
+    (void)setenv("KELP_SOURCE", KELP_SOURCE_DIR, 0);
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    kelp_rpc_global_init();
+    Suite *suite = suite_create("bench");
+    TCase *tcase = tcase_create("recovery");
+    tcase_add_test(tcase, recovery);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    kelp_rpc_global_fini();
+    curl_global_cleanup();
+    return failed == 0 && !over_limit ? 0 : 1;
+}
