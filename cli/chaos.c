@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/chaos_job.h"
+#include "cli/chaos_net.h"
 #include "cli/chaos_run.h"
 #include "cli/preflight.h"
 #include "cli/run_client.h"
@@ -118,6 +119,7 @@ struct chaos {
     uint32_t fault_count;
     uint32_t left_out;
     char bin_folder[KELP_PROCESS_PATH_MAX];
+    char disk_library[KELP_PROCESS_PATH_MAX]; /* "": no faults of the disk */
     struct kelp_run_dir folder;
     struct kelp_display display;
     struct kelp_chaos_report report;
@@ -171,28 +173,62 @@ static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
     return status;
 }
 
-/* What this machine cannot do is refused, or left out when the plan allows it. */
-static kelp_status drop_impossible(struct chaos *chaos, struct kelp_error *reterr)
+static bool has_faults(const struct chaos *chaos, enum kelp_chaos_kind a, enum kelp_chaos_kind b)
 {
-    static const char why[] = "is not possible here";
-    static const bool drop[KELP_CHAOS_KIND_COUNT] = {[KELP_CHAOS_SLOW_DISK] = true,
-                                                     [KELP_CHAOS_FULL_DISK] = true,
-                                                     [KELP_CHAOS_SPLIT] = true,
-                                                     [KELP_CHAOS_LOSS] = true};
+    bool has = false;
 
-    for (uint32_t i = 0; !chaos->plan.if_possible && i < chaos->fault_count; i++) {
-        if (drop[chaos->faults[i].kind]) {
-            return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                             "plan '%s': %s %s; with if_possible: true it is left out",
-                             chaos->plan.name, kelp_chaos_kind_name(chaos->faults[i].kind), why);
-        }
+    for (uint32_t i = 0; i < chaos->fault_count; i++) {
+        has = has || chaos->faults[i].kind == a || chaos->faults[i].kind == b;
     }
+    return has;
+}
+
+/* Refused, or left out when the plan allows it. */
+static kelp_status cannot(struct chaos *chaos, enum kelp_chaos_kind a, enum kelp_chaos_kind b,
+                          const char *why, struct kelp_error *reterr)
+{
+    bool drop[KELP_CHAOS_KIND_COUNT] = {false};
+
+    if (!chaos->plan.if_possible) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "plan '%s': %s and %s are not possible here: %.200s; with "
+                         "if_possible: true they are left out",
+                         chaos->plan.name, kelp_chaos_kind_name(a), kelp_chaos_kind_name(b), why);
+    }
+    drop[a] = true;
+    drop[b] = true;
     uint32_t left = kelp_chaos_faults_drop(chaos->faults, chaos->fault_count, drop);
-    chaos->left_out = chaos->fault_count - left;
+    kelp_display_say(
+        &chaos->display, "%" PRIu32 " faults (%s, %s) are left out, not possible here: %s",
+        chaos->fault_count - left, kelp_chaos_kind_name(a), kelp_chaos_kind_name(b), why);
+    chaos->left_out += chaos->fault_count - left;
     chaos->fault_count = left;
     return left > 0 ? KELP_OK
                     : kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
                                 "plan '%s': none of its faults is possible here", chaos->plan.name);
+}
+
+/* Faults of disk and network need more than signals. */
+static kelp_status make_possible(struct chaos *chaos, struct kelp_error *reterr)
+{
+    struct kelp_error why = {.text = ""};
+    kelp_status status = KELP_OK;
+
+    if (has_faults(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL)) {
+        int length = snprintf(chaos->disk_library, sizeof(chaos->disk_library),
+                              "%s/kelp-faultdisk.so", chaos->bin_folder);
+        if (length < 0 || (size_t)length >= sizeof(chaos->disk_library) ||
+            access(chaos->disk_library, R_OK) != 0) {
+            chaos->disk_library[0] = '\0';
+            status = cannot(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL,
+                            "there is no kelp-faultdisk.so beside kelp", reterr);
+        }
+    }
+    if (status == KELP_OK && has_faults(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS) &&
+        kelp_chaos_net_enter(&why) != KELP_OK) {
+        status = cannot(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS, why.text, reterr);
+    }
+    return status;
 }
 
 static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
@@ -203,10 +239,8 @@ static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
         .shards = job->cluster.shards,
         .coordinators = (uint32_t)kelp_options_integer(chaos->given, "coordinators")};
 
-    kelp_status status =
-        kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
-                             chaos->faults, &chaos->fault_count, reterr);
-    return status == KELP_OK ? drop_impossible(chaos, reterr) : status;
+    return kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
+                                chaos->faults, &chaos->fault_count, reterr);
 }
 
 static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
@@ -284,6 +318,7 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .job = kelp_job_file_job(chaos->file)->name,
         .etcd_program = kelp_options_text(given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(given, "log-level")],
+        .disk_library = chaos->disk_library[0] != '\0' ? chaos->disk_library : NULL,
         .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
         .faults = chaos->faults,
         .fault_count = chaos->fault_count,
@@ -472,10 +507,14 @@ static kelp_status prepare(struct chaos *chaos, struct kelp_error *reterr)
 
 static kelp_status make_ready(struct chaos *chaos, struct kelp_error *reterr)
 {
-    kelp_status status = set_length(chaos, reterr);
+    kelp_status status =
+        kelp_preflight_bin_folder(chaos->bin_folder, sizeof(chaos->bin_folder), reterr);
 
     if (status == KELP_OK) {
-        status = kelp_preflight_bin_folder(chaos->bin_folder, sizeof(chaos->bin_folder), reterr);
+        status = set_length(chaos, reterr);
+    }
+    if (status == KELP_OK) {
+        status = make_possible(chaos, reterr);
     }
     if (status == KELP_OK) {
         status = open_folder(chaos, reterr);

@@ -8,10 +8,10 @@
 
 #include "common/philox.h"
 
-static const char *const kind_names[] = {"kill",      "pause", "restart", "slow-disk",
-                                         "full-disk", "split", "loss"};
+static const char *const kind_names[] = {"kill", "pause", "restart", "slow",
+                                         "full", "split", "loss"};
 static const char *const role_names[] = {"worker",  "shard", "coordinator", "leader",
-                                         "standby", "etcd",  "everything"};
+                                         "standby", "etcd",  "disk",        "everything"};
 _Static_assert(KELP_ARRAY_COUNT(kind_names) == KELP_CHAOS_KIND_COUNT, "a kind has no name");
 _Static_assert(KELP_ARRAY_COUNT(role_names) == KELP_CHAOS_ROLE_COUNT, "a role has no name");
 
@@ -48,8 +48,8 @@ static const char all_text[] =
     "  - {kind: pause, target: leader, step: 1560:1640, for: 200ms:5s}\n"
     "  - {kind: pause, target: standby, step: 1680:1760, for: 200ms:3s}\n"
     "  - {kind: pause, target: etcd, step: 1800:1880, for: 200ms:4s}\n"
-    "  - {kind: slow-disk, target: shard, step: 1920:2000, for: 2s}\n"
-    "  - {kind: full-disk, target: shard, step: 2040:2120, for: 2s}\n"
+    "  - {kind: slow, target: disk, step: 1920:2000, for: 2s}\n"
+    "  - {kind: full, target: disk, step: 2040:2120, for: 2s}\n"
     "  - {kind: split, target: worker, step: 2160:2240, for: 500ms:3s}\n"
     "  - {kind: split, target: shard, step: 2280:2360, for: 500ms:3s}\n"
     "  - {kind: split, target: leader, step: 2400:2480, for: 500ms:5s}\n"
@@ -74,7 +74,7 @@ static const char all_text[] =
     "    - {kind: pause, target: shard, for: 200ms:3s}\n"
     "    - {kind: pause, target: coordinator, for: 200ms:3s}\n"
     "    - {kind: pause, target: etcd, for: 200ms:3s}\n"
-    "    - {kind: full-disk, target: shard, for: 1s}\n"
+    "    - {kind: full, target: disk, for: 1s}\n"
     "    - {kind: split, target: shard, for: 500ms:2s}\n"
     "    - {kind: split, target: worker, for: 500ms:2s}\n"
     "if_possible: true\n";
@@ -136,13 +136,13 @@ static bool lasts(const struct kelp_chaos_entry *entry)
 kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
 {
     const char *kind = kind_names[entry->kind];
-    bool disk = entry->kind == KELP_CHAOS_SLOW_DISK || entry->kind == KELP_CHAOS_FULL_DISK;
+    bool of_disk = entry->kind == KELP_CHAOS_SLOW || entry->kind == KELP_CHAOS_FULL;
 
     if (entry->role == KELP_CHAOS_EVERYTHING && entry->kind != KELP_CHAOS_KILL) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "everything can only be killed");
     }
-    if (disk && entry->role != KELP_CHAOS_SHARD) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: only a shard writes to a disk", kind);
+    if (of_disk != (entry->role == KELP_CHAOS_DISK)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "a disk can be slow or full, nothing else can");
     }
     if (lasts(entry) && entry->for_ms.max == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%s: how long? for example for: 2s", kind);

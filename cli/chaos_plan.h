@@ -33,16 +33,16 @@
 #define KELP_CHAOS_FOR_MAX_MS     600000       /* of one fault */
 #define KELP_CHAOS_WEIGHT_MAX     1000         /* of one entry of the mix */
 #define KELP_CHAOS_PLAN_BYTES_MAX (64u * 1024) /* of a plan's file */
-#define KELP_CHAOS_TEXT_MAX       64           /* bytes of "slow-disk shard-1 1500 ms" */
+#define KELP_CHAOS_TEXT_MAX       64           /* bytes of "restart coordinator-1 1500 ms" */
 
 enum kelp_chaos_kind {
-    KELP_CHAOS_KILL,      /* SIGKILL; etcd stays away for as long as the fault lasts */
-    KELP_CHAOS_PAUSE,     /* SIGSTOP, and SIGCONT when the fault is over */
-    KELP_CHAOS_RESTART,   /* SIGTERM, and started again */
-    KELP_CHAOS_SLOW_DISK, /* each write of a shard's checkpoints takes long */
-    KELP_CHAOS_FULL_DISK, /* each write of a shard's checkpoints finds no space */
-    KELP_CHAOS_SPLIT,     /* nothing of the network reaches the process, nothing leaves it */
-    KELP_CHAOS_LOSS,      /* the network comes and goes, several times a second */
+    KELP_CHAOS_KILL,    /* SIGKILL; etcd stays away for as long as the fault lasts */
+    KELP_CHAOS_PAUSE,   /* SIGSTOP, and SIGCONT when the fault is over */
+    KELP_CHAOS_RESTART, /* SIGTERM, and started again */
+    KELP_CHAOS_SLOW,    /* the disk: each write and sync takes long */
+    KELP_CHAOS_FULL,    /* the disk: no space */
+    KELP_CHAOS_SPLIT,   /* nothing of the network reaches the process, nothing leaves it */
+    KELP_CHAOS_LOSS,    /* the network comes and goes, several times a second */
     KELP_CHAOS_KIND_COUNT
 };
 
@@ -53,6 +53,7 @@ enum kelp_chaos_role {
     KELP_CHAOS_LEADER,      /* the coordinator that leads when the fault happens */
     KELP_CHAOS_STANDBY,     /* one that does not */
     KELP_CHAOS_ETCD,
+    KELP_CHAOS_DISK,       /* on which the run's checkpoints are written */
     KELP_CHAOS_EVERYTHING, /* all processes of the run at once; it is resumed */
     KELP_CHAOS_ROLE_COUNT
 };

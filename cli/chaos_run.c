@@ -34,6 +34,8 @@ struct run {
     char etcd_log[PATH_BYTES];
     char url[64];
     char coordinators[16];
+    struct kelp_faultdisk_environment disk;
+    const char *environment[4];
 };
 
 static uint64_t now_ms(void)
@@ -148,10 +150,45 @@ static void set_paths(struct run *run)
                                           .program = run->options->etcd_program};
 }
 
+/* The library stands before all processes of `kelp train`; what it may hit lies in checkpoints/,
+ * which they make themselves: the folder beside the run's stands for it. */
+static kelp_status prepare_disk(struct run *run, struct kelp_error *reterr)
+{
+    static const char below[] = "/chaos/checkpoints";
+    char control[PATH_BYTES];
+    char logs[PATH_BYTES];
+    struct kelp_faultdisk_paths paths = {
+        .library = run->options->disk_library, .control = control, .root = logs};
+
+    (void)snprintf(control, sizeof(control), "%s/disk", run->options->folder);
+    (void)snprintf(logs, sizeof(logs), "%s/logs", run->options->folder);
+    kelp_status status = kelp_faultdisk_open(control, &run->target.disk, reterr);
+    if (status == KELP_OK) {
+        status = kelp_faultdisk_environment(&paths, &run->disk, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    char *end = strrchr(run->disk.root, '/');
+    assert(end); /* a real path */
+    if ((size_t)(end - run->disk.root) + sizeof(below) > sizeof(run->disk.root)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's path is too long");
+    }
+    memcpy(end, below, sizeof(below));
+    run->environment[0] = run->disk.preload;
+    run->environment[1] = run->disk.control;
+    run->environment[2] = run->disk.root;
+    run->target.train.environment = run->environment;
+    return KELP_OK;
+}
+
 static kelp_status start(struct run *run, struct kelp_error *reterr)
 {
     set_paths(run);
-    kelp_status status = kelp_chaos_target_start_etcd(&run->target, reterr);
+    kelp_status status = run->options->disk_library ? prepare_disk(run, reterr) : KELP_OK;
+    if (status == KELP_OK) {
+        status = kelp_chaos_target_start_etcd(&run->target, reterr);
+    }
     if (status == KELP_OK) {
         (void)snprintf(run->url, sizeof(run->url), "%s", kelp_etcd_server_url(run->target.etcd));
         status = kelp_chaos_watch_start(&run->watch, reterr);

@@ -25,6 +25,7 @@ struct kelp_chaos_options {
     const char *job;          /* its name */
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
+    const char *disk_library; /* kelp-faultdisk.so; NULL: the disk has no faults */
     uint32_t coordinators;
     const struct kelp_chaos_fault *faults; /* by ascending step */
     uint32_t fault_count;

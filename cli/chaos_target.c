@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/chaos_run.h"
@@ -49,12 +50,11 @@ static bool takes_part(const struct kelp_chaos_target *target, enum kelp_chaos_r
     return role != KELP_CHAOS_WORKER && role != KELP_CHAOS_SHARD;
 }
 
-/* Is it stopped by a fault that is not over? */
-static bool is_paused(const struct kelp_chaos_target *target, pid_t pid)
+/* Is it stopped or split off by a fault that is not over? */
+static bool is_taken(const struct kelp_chaos_target *target, pid_t pid)
 {
     for (uint32_t i = 0; i < target->undo_count; i++) {
-        if (target->undos[i].kind == KELP_CHAOS_UNDO_RESUME &&
-            target->undos[i].process.pid == pid) {
+        if (target->undos[i].process.pidfd >= 0 && target->undos[i].process.pid == pid) {
             return true;
         }
     }
@@ -69,9 +69,9 @@ static bool find_one(const struct kelp_chaos_target *target, const struct kelp_c
             KELP_OK) {
         return false;
     }
-    bool paused = is_paused(target, ret_process->pid);
+    bool taken = is_taken(target, ret_process->pid);
     if (!has_worked(target, ret_process->age_ms, now_ms) ||
-        (paused && fault->kind != KELP_CHAOS_KILL)) {
+        (taken && fault->kind != KELP_CHAOS_KILL)) {
         kelp_chaos_process_close(ret_process);
         return false;
     }
@@ -116,6 +116,7 @@ static bool find_process(const struct kelp_chaos_target *target,
     case KELP_CHAOS_STANDBY:
         return status && find_standby(target, fault, status->leader, now_ms, ret_name, ret_process);
     case KELP_CHAOS_ETCD:
+    case KELP_CHAOS_DISK:
     case KELP_CHAOS_EVERYTHING:
     case KELP_CHAOS_ROLE_COUNT:
         break;
@@ -126,32 +127,57 @@ static bool find_process(const struct kelp_chaos_target *target,
 /* ---- doing ------------------------------------------------------------------------------------
  */
 
-static void add_undo(struct kelp_chaos_target *target, enum kelp_chaos_undo_kind kind,
-                     uint64_t at_ms, const struct kelp_chaos_process *process)
+static struct kelp_chaos_undo *add_undo(struct kelp_chaos_target *target,
+                                        enum kelp_chaos_undo_kind kind, uint64_t at_ms)
 {
     assert(target->undo_count < KELP_CHAOS_UNDO_MAX);
     struct kelp_chaos_undo *undo = &target->undos[target->undo_count++];
     *undo = (struct kelp_chaos_undo){.kind = kind, .at_ms = at_ms, .process = {.pidfd = -1}};
-    if (process) {
-        undo->process = *process;
-    }
+    return undo;
 }
 
-/* A process of `kelp train`; what was held goes to the undo, or is let go. */
-static bool do_to_process(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
-                          struct kelp_chaos_process *process, uint64_t now_ms)
+/* The process goes to the undo. */
+static kelp_status split_off(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
+                             struct kelp_chaos_process *process, uint64_t now_ms,
+                             struct kelp_error *reterr)
+{
+    struct kelp_chaos_split *split = calloc(1, sizeof(*split));
+
+    if (!split) {
+        kelp_chaos_process_close(process);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    struct kelp_chaos_undo *undo = add_undo(
+        target, fault->kind == KELP_CHAOS_SPLIT ? KELP_CHAOS_UNDO_SPLIT : KELP_CHAOS_UNDO_LOSS,
+        now_ms + fault->for_ms);
+    undo->process = *process;
+    process->pidfd = -1;
+    undo->split = split;
+    undo->renew_ms = now_ms + KELP_CHAOS_RENEW_MS;
+    return kelp_chaos_split_renew(split, undo->process.pid, reterr);
+}
+
+/* A process that is held; it goes to the undo, or is let go. */
+static kelp_status do_to_process(struct kelp_chaos_target *target,
+                                 const struct kelp_chaos_fault *fault,
+                                 struct kelp_chaos_process *process, uint64_t now_ms,
+                                 bool *ret_done, struct kelp_error *reterr)
 {
     int number = fault->kind == KELP_CHAOS_PAUSE  ? SIGSTOP
                  : fault->kind == KELP_CHAOS_KILL ? SIGKILL
                                                   : SIGTERM;
 
-    bool done = kelp_chaos_process_signal(process, number);
-    if (done && fault->kind == KELP_CHAOS_PAUSE) {
-        add_undo(target, KELP_CHAOS_UNDO_RESUME, now_ms + fault->for_ms, process);
+    if (fault->kind == KELP_CHAOS_SPLIT || fault->kind == KELP_CHAOS_LOSS) {
+        *ret_done = true;
+        return split_off(target, fault, process, now_ms, reterr);
+    }
+    *ret_done = kelp_chaos_process_signal(process, number);
+    if (*ret_done && fault->kind == KELP_CHAOS_PAUSE) {
+        add_undo(target, KELP_CHAOS_UNDO_RESUME, now_ms + fault->for_ms)->process = *process;
         process->pidfd = -1;
     }
     kelp_chaos_process_close(process);
-    return done;
+    return KELP_OK;
 }
 
 kelp_status kelp_chaos_target_start_etcd(struct kelp_chaos_target *target,
@@ -176,25 +202,43 @@ static kelp_status do_to_etcd(struct kelp_chaos_target *target,
         return KELP_OK;
     }
     pid_t pid = kelp_process_pid(kelp_etcd_server_process(target->etcd));
-    if (is_paused(target, pid) && fault->kind != KELP_CHAOS_KILL) {
+    if (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL) {
         return KELP_OK;
+    }
+    if (fault->kind != KELP_CHAOS_KILL && fault->kind != KELP_CHAOS_RESTART) {
+        kelp_status status = kelp_chaos_process_hold(pid, &process);
+        return status == KELP_OK
+                   ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
+                   : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
     }
     *ret_done = true;
-    if (fault->kind == KELP_CHAOS_PAUSE) {
-        kelp_status status = kelp_chaos_process_hold(pid, &process);
-        if (status != KELP_OK) {
-            return kelp_fail(reterr, status, "etcd cannot be paused: %s", kelp_status_text(status));
-        }
-        *ret_done = do_to_process(target, fault, &process, now_ms);
-        return KELP_OK;
-    }
     kelp_etcd_server_stop(target->etcd, fault->kind == KELP_CHAOS_KILL ? 0 : ETCD_GRACE_MS);
     target->etcd = NULL;
     if (fault->for_ms > 0) {
-        add_undo(target, KELP_CHAOS_UNDO_ETCD, now_ms + fault->for_ms, NULL);
+        (void)add_undo(target, KELP_CHAOS_UNDO_ETCD, now_ms + fault->for_ms);
         return KELP_OK;
     }
     return kelp_chaos_target_start_etcd(target, reterr);
+}
+
+/* One fault of the disk at a time: the control file holds one. */
+static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
+                       uint64_t now_ms, bool *ret_done)
+{
+    struct kelp_faultdisk_fault how = {.mode = fault->kind == KELP_CHAOS_FULL ? KELP_FAULTDISK_FULL
+                                                                              : KELP_FAULTDISK_SLOW,
+                                       .slow_ms = KELP_CHAOS_SLOW_MS};
+
+    for (uint32_t i = 0; i < target->undo_count; i++) {
+        if (target->undos[i].kind == KELP_CHAOS_UNDO_DISK) {
+            return;
+        }
+    }
+    *ret_done = target->disk && target->progress_ms > 0;
+    if (*ret_done) {
+        kelp_faultdisk_set(target->disk, &how);
+        (void)add_undo(target, KELP_CHAOS_UNDO_DISK, now_ms + fault->for_ms);
+    }
 }
 
 kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
@@ -212,19 +256,82 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
         (void)snprintf(ret_name, 32, "etcd");
         return do_to_etcd(target, fault, now_ms, ret_done, reterr);
     }
-    if (find_process(target, fault, now_ms, ret_name, &process)) {
-        *ret_done = do_to_process(target, fault, &process, now_ms);
+    if (fault->role == KELP_CHAOS_DISK) {
+        (void)snprintf(ret_name, 32, "disk");
+        do_to_disk(target, fault, now_ms, ret_done);
+        return KELP_OK;
     }
-    return KELP_OK;
+    return find_process(target, fault, now_ms, ret_name, &process)
+               ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
+               : KELP_OK;
 }
 
 /* ---- undoing ----------------------------------------------------------------------------------
  */
 
-static void remove_undo(struct kelp_chaos_target *target, uint32_t index)
+/* What it took is let go; the last undo takes its place. */
+static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
+                               struct kelp_error *reterr)
 {
-    kelp_chaos_process_close(&target->undos[index].process);
-    target->undos[index] = target->undos[--target->undo_count];
+    struct kelp_chaos_undo *undo = &target->undos[index];
+    kelp_status status = KELP_OK;
+
+    if (undo->kind == KELP_CHAOS_UNDO_DISK) {
+        kelp_faultdisk_set(target->disk, &(struct kelp_faultdisk_fault){.mode = KELP_FAULTDISK_OK});
+    }
+    if (undo->split) {
+        status = kelp_chaos_split_heal(undo->split, reterr);
+        free(undo->split);
+    }
+    kelp_chaos_process_close(&undo->process);
+    *undo = target->undos[--target->undo_count];
+    return status;
+}
+
+static void remove_undos(struct kelp_chaos_target *target)
+{
+    while (target->undo_count > 0) {
+        /* What stays cut off are ports of processes that are killed next. */
+        kelp_status status = remove_undo(target, target->undo_count - 1, NULL);
+        (void)status;
+    }
+}
+
+static kelp_status undo_one(struct kelp_chaos_target *target, uint32_t index,
+                            struct kelp_error *reterr)
+{
+    const struct kelp_chaos_undo *undo = &target->undos[index];
+    kelp_status status = KELP_OK;
+
+    if (undo->kind == KELP_CHAOS_UNDO_RESUME) {
+        (void)kelp_chaos_process_signal(&undo->process, SIGCONT); /* dead by now: as good */
+    } else if (undo->kind == KELP_CHAOS_UNDO_ETCD && !target->etcd) {
+        status = kelp_chaos_target_start_etcd(target, reterr);
+    }
+    kelp_status removed = remove_undo(target, index, status == KELP_OK ? reterr : NULL);
+    return status == KELP_OK ? removed : status;
+}
+
+/* Split off: cut what connections were made since. Loss: on and off in turns. */
+static kelp_status renew(struct kelp_chaos_undo *undo, uint64_t now_ms, struct kelp_error *reterr)
+{
+    if (!undo->split || undo->renew_ms > now_ms) {
+        return KELP_OK;
+    }
+    undo->renew_ms = now_ms + KELP_CHAOS_RENEW_MS;
+    if (undo->kind == KELP_CHAOS_UNDO_LOSS && undo->split->count > 0) {
+        return kelp_chaos_split_heal(undo->split, reterr);
+    }
+    return kelp_chaos_split_renew(undo->split, undo->process.pid, reterr);
+}
+
+/* A fault of the disk that nobody has felt yet lasts until somebody does. */
+static bool is_over(const struct kelp_chaos_target *target, const struct kelp_chaos_undo *undo,
+                    uint64_t now_ms)
+{
+    return undo->at_ms <= now_ms &&
+           (undo->kind != KELP_CHAOS_UNDO_DISK || kelp_faultdisk_hits(target->disk) > 0 ||
+            undo->at_ms + KELP_CHAOS_DISK_MORE_MS <= now_ms);
 }
 
 kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t now_ms,
@@ -233,17 +340,12 @@ kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t no
     kelp_status status = KELP_OK;
 
     for (uint32_t i = 0; status == KELP_OK && i < target->undo_count;) {
-        const struct kelp_chaos_undo *undo = &target->undos[i];
-        if (undo->at_ms > now_ms) {
+        if (is_over(target, &target->undos[i], now_ms)) {
+            status = undo_one(target, i, reterr);
+        } else {
+            status = renew(&target->undos[i], now_ms, reterr);
             i++;
-            continue;
         }
-        if (undo->kind == KELP_CHAOS_UNDO_RESUME) {
-            (void)kelp_chaos_process_signal(&undo->process, SIGCONT); /* dead by now: as good */
-        } else if (!target->etcd) {
-            status = kelp_chaos_target_start_etcd(target, reterr);
-        }
-        remove_undo(target, i);
     }
     return status;
 }
@@ -251,9 +353,10 @@ kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t no
 int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t now_ms, int most)
 {
     for (uint32_t i = 0; i < target->undo_count; i++) {
-        uint64_t at_ms = target->undos[i].at_ms;
-        if (at_ms <= now_ms) {
-            return 0;
+        const struct kelp_chaos_undo *undo = &target->undos[i];
+        uint64_t at_ms = undo->split && undo->renew_ms < undo->at_ms ? undo->renew_ms : undo->at_ms;
+        if (at_ms <= now_ms) { /* a disk's fault that waits to be felt is looked at now and then */
+            at_ms = undo->kind == KELP_CHAOS_UNDO_DISK ? now_ms + KELP_CHAOS_RENEW_MS : now_ms;
         }
         most = at_ms - now_ms < (uint64_t)most ? (int)(at_ms - now_ms) : most;
     }
@@ -279,9 +382,7 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
 {
     uint32_t count = 0;
 
-    while (target->undo_count > 0) {
-        remove_undo(target, target->undo_count - 1);
-    }
+    remove_undos(target);
     if (target->etcd) {
         kelp_process_signal(kelp_etcd_server_process(target->etcd), SIGKILL);
     }
@@ -295,10 +396,10 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
 
 void kelp_chaos_target_fini(struct kelp_chaos_target *target)
 {
-    while (target->undo_count > 0) { /* what is stopped dies of SIGKILL all the same */
-        remove_undo(target, target->undo_count - 1);
-    }
+    remove_undos(target); /* what is stopped dies of SIGKILL all the same */
     kelp_chaos_train_kill(&target->train);
     kelp_etcd_server_stop(target->etcd, 0);
     target->etcd = NULL;
+    kelp_faultdisk_close(target->disk);
+    target->disk = NULL;
 }

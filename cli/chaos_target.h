@@ -7,29 +7,40 @@
 #ifndef KELP_CLI_CHAOS_TARGET_H
 #define KELP_CLI_CHAOS_TARGET_H
 
+#include "cli/chaos_net.h"
 #include "cli/chaos_plan.h"
 #include "cli/chaos_process.h"
 #include "cli/chaos_train.h"
+#include "cli/faultdisk.h"
 #include "common/etcd_server.h"
 #include "proto/kelp.pb-c.h"
 
-#define KELP_CHAOS_UNDO_MAX 64 /* faults that last, at one time */
+#define KELP_CHAOS_UNDO_MAX     64    /* faults that last, at one time */
+#define KELP_CHAOS_SLOW_MS      30    /* of each write and sync on a slow disk */
+#define KELP_CHAOS_RENEW_MS     25    /* between two looks at the connections of who is split off */
+#define KELP_CHAOS_DISK_MORE_MS 15000 /* a disk's fault waits so long for somebody to write */
 
 enum kelp_chaos_undo_kind {
     KELP_CHAOS_UNDO_RESUME, /* SIGCONT */
-    KELP_CHAOS_UNDO_ETCD    /* start it again */
+    KELP_CHAOS_UNDO_ETCD,   /* start it again */
+    KELP_CHAOS_UNDO_DISK,   /* let it work again */
+    KELP_CHAOS_UNDO_SPLIT,  /* let everything through again */
+    KELP_CHAOS_UNDO_LOSS    /* the same */
 };
 
 struct kelp_chaos_undo {
     enum kelp_chaos_undo_kind kind;
     uint64_t at_ms;
-    struct kelp_chaos_process process; /* RESUME */
+    uint64_t renew_ms;                 /* SPLIT, LOSS: next look */
+    struct kelp_chaos_process process; /* RESUME, SPLIT, LOSS */
+    struct kelp_chaos_split *split;    /* SPLIT, LOSS; owned */
 };
 
 struct kelp_chaos_target {
     struct kelp_chaos_train train;
     struct kelp_etcd_server_options etcd_options;
     struct kelp_etcd_server *etcd; /* NULL: away, or not started yet */
+    struct kelp_faultdisk *disk;   /* NULL: the plan has no faults of it; owned */
     uint32_t coordinators;
     const Kelp__V1__StatusReply *status; /* newest of the coordinator; borrowed, may be NULL */
     uint64_t status_ms;

@@ -33,8 +33,11 @@ kelp_status kelp_chaos_train_start(struct kelp_chaos_train *train, const char *c
     }
     off_t size = lseek(fd, 0, SEEK_END);
     train->log_from = size > 0 ? (long)size : 0;
-    struct kelp_process_options options = {
-        .argv = argv, .unset_environment = unset, .stdout_fd = fd, .stderr_fd = fd};
+    struct kelp_process_options options = {.argv = argv,
+                                           .set_environment = train->environment,
+                                           .unset_environment = unset,
+                                           .stdout_fd = fd,
+                                           .stderr_fd = fd};
     kelp_status status = kelp_process_start(&options, &train->process, reterr);
     (void)close(fd);
     return status;

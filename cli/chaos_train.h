@@ -10,10 +10,11 @@
 #define KELP_CHAOS_TRAIN_ARGS_MAX 24
 
 struct kelp_chaos_train {
-    struct kelp_process *process; /* NULL: none */
-    const char *bin_folder;       /* borrowed */
-    const char *log_path;         /* borrowed; appended to */
-    long log_from;                /* bytes of the log before this start */
+    struct kelp_process *process;   /* NULL: none */
+    const char *bin_folder;         /* borrowed */
+    const char *log_path;           /* borrowed; appended to */
+    long log_from;                  /* bytes of the log before this start */
+    const char *const *environment; /* borrowed; "NAME=value", NULL-terminated; may be NULL */
 };
 
 /* `<bin_folder>/kelp train ARGS` (NULL-terminated). Errors: those of kelp_process_start(),

@@ -186,11 +186,12 @@ static kelp_status read_target(struct reader *reader, const yaml_node_t *value, 
             return KELP_OK;
         }
     }
-    return status != KELP_OK ? status
-                             : kelp_fail(reterr, KELP_ERR_INVALID,
-                                         "no target; allowed are worker, shard, coordinator (each "
-                                         "also with a number, as shard-0), leader, standby, etcd, "
-                                         "everything");
+    return status != KELP_OK
+               ? status
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "no target; allowed are worker, shard, coordinator (each "
+                           "also with a number, as shard-0), leader, standby, etcd, disk, "
+                           "everything");
 }
 
 static kelp_status read_steps(const char *text, uint32_t min, struct kelp_range *ret_range,

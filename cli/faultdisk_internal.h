@@ -19,9 +19,10 @@
 
 #define KELP_FAULTDISK_MAGIC UINT64_C(0x6b656c7064697331)
 
-#define KELP_FAULTDISK_ENV_CONTROL "KELP_FAULTDISK"
-#define KELP_FAULTDISK_ENV_ROOT    "KELP_FAULTDISK_ROOT"
-#define KELP_FAULTDISK_ENV_SHADOW  "KELP_FAULTDISK_SHADOW"
+/* Not KELP_…: `kelp train` keeps what begins so from its daemons. */
+#define KELP_FAULTDISK_ENV_CONTROL "KELPDISK_CONTROL"
+#define KELP_FAULTDISK_ENV_ROOT    "KELPDISK_ROOT"
+#define KELP_FAULTDISK_ENV_SHADOW  "KELPDISK_SHADOW"
 
 /* Mapped by all: every member is read and written on its own. */
 struct kelp_faultdisk_control {

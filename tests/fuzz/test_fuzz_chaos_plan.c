@@ -20,7 +20,7 @@ static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT("draw:\n  count: 20\n  first: 100\n  every: 60:140\n  mix:\n"
                    "    - {kind: kill, target: worker, weight: 3}\n"
                    "    - kind: split\n      target: leader\n      for: 2s\n"),
-    KELP_FUZZ_TEXT("faults: &a [{kind: full-disk, target: shard-0, step: 1, for: 5ms}, *a]\n"
+    KELP_FUZZ_TEXT("faults: &a [{kind: full, target: disk, step: 1, for: 5ms}, *a]\n"
                    "draw: *a\n"),
 };
 static const char *const words[] = {

@@ -136,7 +136,7 @@ static const struct {
     {"faults:\n  - {kind: pause, target: worker, step: 1}\n", "pause: how long?"},
     {"faults:\n  - {kind: kill, target: shard, step: 1, for: 1s}\n", "for: only etcd stays away"},
     {"faults:\n  - {kind: restart, target: everything, step: 1}\n", "everything can only be"},
-    {"faults:\n  - {kind: full-disk, target: worker, step: 1, for: 1s}\n", "only a shard"},
+    {"faults:\n  - {kind: full, target: worker, step: 1, for: 1s}\n", "a disk can be"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 5}\n", "plan.yaml:2: for: '5'"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 2s:1s}\n", "for: '1s'"},
     {"draw: {count: 0, every: 1, mix: [{kind: kill, target: worker}]}\n", "count: '0'"},
@@ -201,7 +201,7 @@ START_TEST(test_builtin)
     must_draw(1);
     ck_assert_uint_ge(count, 10);
     for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
-        ck_assert(role == KELP_CHAOS_COORDINATOR ||
+        ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK ||
                   kelp_chaos_plan_has_role(&plan, (enum kelp_chaos_role)role));
     }
     must_parse(kelp_chaos_plan_builtin("all"));
