@@ -29,11 +29,12 @@ static void teardown(void)
     ck_assert_int_eq(kelp_files_remove(folder, NULL), KELP_OK);
 }
 
+static struct kelp_error error;
+
 #define MUST(call)                                                                                 \
     do {                                                                                           \
-        struct kelp_error error = {.text = ""};                                                    \
-        kelp_status status = (call);                                                               \
-        ck_assert_msg(status == KELP_OK, "%s: %s", #call, error.text);                             \
+        kelp_status status_of_call = (call);                                                       \
+        ck_assert_msg(status_of_call == KELP_OK, "%s: %s", #call, error.text);                     \
     } while (0)
 
 /* ---- states to save ---------------------------------------------------------------------------
@@ -209,12 +210,273 @@ START_TEST(round_trip)
 }
 END_TEST
 
+/* ---- damage -----------------------------------------------------------------------------------
+ */
+
+static const struct shape damaged = {"to be damaged",
+                                     3,
+                                     {0, 1, 7},
+                                     3,
+                                     {{KELP_SNAPSHOT_CONTROL, 77},
+                                      {KELP_SNAPSHOT_WEIGHTS, CHUNK + 1000},
+                                      {KELP_SNAPSHOT_SLOT, 5000}}};
+
+struct names {
+    struct dirent **entries;
+    int count;
+};
+
+static int not_dots(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static struct names list(const char *path)
+{
+    struct names names = {NULL, 0};
+    names.count = scandir(path, &names.entries, not_dots, alphasort);
+    ck_assert_int_ge(names.count, 0);
+    return names;
+}
+
+static void free_names(struct names *names)
+{
+    for (int i = 0; i < names->count; i++) {
+        free(names->entries[i]);
+    }
+    free(names->entries);
+}
+
+static void flip(int fd, off_t at, unsigned bit)
+{
+    unsigned char byte = 0;
+    ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+    byte = (unsigned char)(byte ^ 1u << bit);
+    ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+}
+
+/* The next byte to be damaged: all of a small file; of a large one the beginning, the end, and a
+ * sample. */
+static off_t next_byte(off_t at, off_t bytes)
+{
+    off_t step = 1;
+    if (bytes > 2048 && at >= 64 && at < bytes - 512) {
+        step = (bytes - 576) / 400 + 1;
+    }
+    return at + step;
+}
+
+/* Whatever single bit of whatever file is another one: it is found, or it did not matter. Absence
+ * is not damage, so a bit must not make a file look absent either. */
+START_TEST(flipped_bits)
+{
+    struct digests digests;
+    MUST(write_all("a", &damaged, &digests, &error));
+    struct names names = list("a");
+    ck_assert_int_gt(names.count, 3);
+    unsigned tried = 0;
+    unsigned found = 0;
+    for (int i = 0; i < names.count; i++) {
+        char path[300];
+        struct stat about;
+        (void)snprintf(path, sizeof(path), "a/%s", names.entries[i]->d_name);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(fstat(fd, &about), 0);
+        for (off_t at = 0; at < about.st_size; at = next_byte(at, about.st_size)) {
+            error.text[0] = '\0';
+            unsigned bit = (unsigned)((at * 5 + _i) % 8);
+            flip(fd, at, bit);
+            kelp_status status = read_all("a", &damaged, &digests, &error);
+            ck_assert_msg(status == KELP_OK || status == KELP_ERR_CORRUPT,
+                          "byte %lld bit %u of %s: %s: %s", (long long)at, bit, path,
+                          kelp_status_name(status), error.text);
+            ck_assert(status == KELP_OK || error.text[0] != '\0');
+            flip(fd, at, bit);
+            tried++;
+            found += status == KELP_ERR_CORRUPT;
+        }
+        (void)close(fd);
+    }
+    free_names(&names);
+    MUST(read_all("a", &damaged, &digests, &error));
+    /* Bytes that do not matter are few: unused ends of blocks. */
+    ck_assert_msg(found * 100 >= tried * 99, "%u of %u were found", found, tried);
+}
+END_TEST
+
+static void copy_file(const char *from, const char *to)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    MUST(kelp_files_read(from, 1u << 30, &bytes, &count, &error));
+    MUST(kelp_files_write(to, bytes, count, &error));
+    free(bytes);
+}
+
+/* Cut, grown and exchanged files are damage. */
+START_TEST(other_damage)
+{
+    struct digests digests;
+    MUST(write_all("a", &damaged, &digests, &error));
+    struct names names = list("a");
+    for (int i = 0; i < names.count; i++) {
+        char path[300];
+        struct stat about;
+        (void)snprintf(path, sizeof(path), "a/%s", names.entries[i]->d_name);
+        copy_file(path, "saved");
+        ck_assert_int_eq(stat(path, &about), 0);
+        const off_t lengths[] = {0, 1, about.st_size / 2, about.st_size - 1, about.st_size + 1};
+        for (size_t k = 0; k < KELP_ARRAY_COUNT(lengths); k++) {
+            ck_assert_int_eq(truncate(path, lengths[k]), 0);
+            ck_assert_int_eq(read_all("a", &damaged, &digests, NULL), KELP_ERR_CORRUPT);
+            copy_file("saved", path);
+        }
+        copy_file("a/CONTENTS", path);
+        ck_assert(read_all("a", &damaged, &digests, NULL) == KELP_ERR_CORRUPT ||
+                  strcmp(names.entries[i]->d_name, "CONTENTS") == 0);
+        copy_file("saved", path);
+    }
+    free_names(&names);
+    MUST(read_all("a", &damaged, &digests, &error));
+}
+END_TEST
+
+/* A whole snapshot of another state is not the one asked for, and neither is a part of it. */
+START_TEST(other_state)
+{
+    struct digests digests;
+    struct kelp_snapshot_reader *reader = NULL;
+    struct kelp_snapshot_id other = id;
+    MUST(write_all("a", &damaged, &digests, &error));
+    other.step++;
+    ck_assert_int_eq(kelp_snapshot_reader_open("a", &other, &reader, &error), KELP_ERR_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(error.text, "step 1500"));
+    other = (struct kelp_snapshot_id){.generation = id.generation - 1, .step = id.step};
+    ck_assert_int_eq(kelp_snapshot_reader_open("a", &other, &reader, &error), KELP_ERR_CORRUPT);
+    MUST(kelp_snapshot_reader_open("a", &id, &reader, &error));
+    /* A partition that is not in it, a kind that is not, a length that is not. */
+    char bytes[5001];
+    MUST(kelp_snapshot_reader_part(reader, 3, &error));
+    ck_assert_int_eq(kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_CONTROL, bytes, 77, &error),
+                     KELP_ERR_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(error.text, "partition 3"));
+    MUST(kelp_snapshot_reader_part(reader, 7, &error));
+    ck_assert_int_eq(kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT, bytes, 5001, &error),
+                     KELP_ERR_CORRUPT);
+    ck_assert_int_eq(kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT + 1, bytes, 1, &error),
+                     KELP_ERR_CORRUPT);
+    /* An item that was left out. */
+    MUST(kelp_snapshot_reader_part(reader, 7, &error));
+    MUST(kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT, bytes, 5000, &error));
+    ck_assert_int_eq(kelp_snapshot_reader_check(reader, digests.hex[2], &error), KELP_ERR_CORRUPT);
+    kelp_snapshot_reader_close(reader);
+}
+END_TEST
+
+/* What is not there is waited for, whichever file it is, and found when it has come. */
+START_TEST(absence)
+{
+    struct digests digests = {{""}};
+    ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(error.text, "'a/"));
+    MUST(write_all("a", &damaged, &digests, &error));
+    struct names names = list("a");
+    for (int i = 0; i < names.count; i++) {
+        char path[300];
+        (void)snprintf(path, sizeof(path), "a/%s", names.entries[i]->d_name);
+        ck_assert_int_eq(rename(path, "away"), 0);
+        ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
+        ck_assert_ptr_nonnull(strstr(error.text, path));
+        ck_assert_int_eq(rename("away", path), 0);
+    }
+    free_names(&names);
+    MUST(read_all("a", &damaged, &digests, &error));
+    ck_assert_int_eq(rename("a", "b"), 0);
+    ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(mkdir("a", 0700), 0);
+    ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
+}
+END_TEST
+
+/* ---- attempts ---------------------------------------------------------------------------------
+ */
+
+/* An attempt that is given up leaves nothing; one that was killed is removed by the next; an older
+ * snapshot of the name stays until the new one is whole. */
+START_TEST(attempts)
+{
+    struct digests digests;
+    struct digests kept;
+    struct kelp_snapshot_writer *writer = NULL;
+    MUST(kelp_snapshot_writer_open("run/a", &id, &writer, &error));
+    MUST(write_parts(writer, &damaged, &digests, &error));
+    kelp_snapshot_writer_abandon(writer);
+    struct names names = list("run");
+    ck_assert_int_eq(names.count, 0);
+    free_names(&names);
+
+    MUST(kelp_files_make_folder("run/a.writing/sorted/deep", &error));
+    MUST(kelp_files_write("run/a.writing/000001.sst", "rubbish", 7, &error));
+    MUST(write_all("run/a", &damaged, &kept, &error));
+    ck_assert_int_ne(access("run/a.writing", F_OK), 0);
+
+    MUST(kelp_snapshot_writer_open("run/a", &id, &writer, &error));
+    MUST(write_parts(writer, &shapes[8], &digests, &error));
+    MUST(read_all("run/a", &damaged, &kept, &error));
+    kelp_snapshot_writer_abandon(writer);
+    MUST(read_all("run/a", &damaged, &kept, &error));
+    MUST(write_all("run/a", &shapes[8], &digests, &error));
+    MUST(read_all("run/a", &shapes[8], &digests, &error));
+    names = list("run");
+    ck_assert_int_eq(names.count, 1);
+    free_names(&names);
+    kelp_snapshot_writer_abandon(NULL);
+    kelp_snapshot_reader_close(NULL);
+}
+END_TEST
+
+/* Two readers at once, and one while the folder is being removed by name. */
+START_TEST(many_readers)
+{
+    struct digests digests;
+    struct kelp_snapshot_reader *readers[2];
+    MUST(write_all("a", &damaged, &digests, &error));
+    MUST(kelp_snapshot_reader_open("a", &id, &readers[0], &error));
+    MUST(kelp_snapshot_reader_open("a", &id, &readers[1], &error));
+    MUST(read_part(readers[0], &damaged, 0, digests.hex[0], &error));
+    MUST(kelp_files_remove("a", &error));
+    for (uint32_t p = 0; p < damaged.part_count; p++) {
+        MUST(read_part(readers[p % 2], &damaged, p, digests.hex[p], &error));
+    }
+    kelp_snapshot_reader_close(readers[0]);
+    kelp_snapshot_reader_close(readers[1]);
+}
+END_TEST
+
+/* A path that cannot be is an error of the disk: nobody waits for it to come. */
+START_TEST(bad_paths)
+{
+    struct kelp_snapshot_writer *writer = NULL;
+    MUST(kelp_files_write("file", "x", 1, &error));
+    ck_assert_int_eq(kelp_snapshot_writer_open("file/a", &id, &writer, &error), KELP_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, "file/a"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("snapshot_store");
     TCase *tcase = tcase_create("store");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, round_trip, 0, (int)KELP_ARRAY_COUNT(shapes));
+    tcase_add_loop_test(tcase, flipped_bits, 0, 2);
+    tcase_add_test(tcase, other_damage);
+    tcase_add_test(tcase, other_state);
+    tcase_add_test(tcase, absence);
+    tcase_add_test(tcase, attempts);
+    tcase_add_test(tcase, many_readers);
+    tcase_add_test(tcase, bad_paths);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
