@@ -118,7 +118,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     int count = 9;
     int log_fd = -1;
 
-    if (child->kind == KELP_CHILD_COORDINATOR) {
+    if (child->kind != KELP_CHILD_WORKER) {
         argv[count++] = "--run";
         argv[count++] = children->run_folder;
     }

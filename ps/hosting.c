@@ -16,6 +16,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting)
         return;
     }
     for (uint32_t i = 0; hosting->hosted && i < hosting->count; i++) {
+        kelp_capture_release(&hosting->hosted[i].capture);
         kelp_partition_destroy(hosting->hosted[i].core);
         (void)pthread_mutex_destroy(&hosting->hosted[i].lock);
     }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "kernels/optimizer.h"
+#include "ps/capture.h"
 #include "ps/gradient.h"
 #include "ps/shard.h"
 
@@ -16,7 +17,8 @@ struct hosted {
     uint32_t place; /* in weights and slots */
     uint64_t map_epoch;
     struct kelp_slice_range range;
-    uint64_t slot_offset; /* elements, in each optimizer slot's block */
+    uint64_t slot_offset;        /* elements, in each optimizer slot's block */
+    struct kelp_capture capture; /* for a snapshot, until the writer takes it */
 };
 
 struct kelp_hosting {

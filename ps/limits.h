@@ -45,6 +45,14 @@
 /* Bytes of the list of a snapshot's files: 80 for each, 1 TiB of state in files of 64 MiB. */
 #define KELP_PS_SNAPSHOT_CONTENTS_MAX (2u << 20)
 
+/* Niceness of the thread that writes snapshots: a fraction of a processor while training uses all
+ * of them, so that a snapshot is seconds late rather than a step. */
+#define KELP_PS_SNAPSHOT_NICE 10
+
+/* Milliseconds between two looks for storage that is not there yet: a folder on another host's file
+ * system announces nothing. */
+#define KELP_PS_STORAGE_LOOK_MS 200
+
 /* Loop threads of --threads. */
 #define KELP_PS_THREADS_MAX 64
 

@@ -25,6 +25,12 @@ static const struct kelp_option option_list[] = {
      .placeholder = "HOST:PORT",
      .default_text = "127.0.0.1:0",
      .help = "address to serve at, which others must be able to reach; port 0 takes a free one"},
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FOLDER",
+     .default_text = "",
+     .help = "folder of the run, an absolute path that all hosts of the job reach: checkpoints are "
+             "written and read there; empty: no checkpoints"},
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",
@@ -48,6 +54,7 @@ struct daemon {
     const char *job_name;
     const char *id;
     const char *listen;
+    const char *run;
     uint32_t threads;
     uint64_t incarnation;
     char address[300];
@@ -127,7 +134,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                                    kelp_job_file_digest(daemon->job_file),
                                                .id = daemon->id,
                                                .incarnation = daemon->incarnation,
-                                               .listen = daemon->listen};
+                                               .listen = daemon->listen,
+                                               .run = daemon->run};
         status = kelp_service_open(&options, &daemon->service, reterr);
     }
     if (status == KELP_OK) {
@@ -231,6 +239,7 @@ int main(int argc, char **argv)
     daemon.job_name = kelp_options_text(options, "job");
     daemon.id = kelp_options_text(options, "id");
     daemon.listen = kelp_options_text(options, "listen");
+    daemon.run = kelp_options_text(options, "run");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
     exit_code = kelp_daemon_begin(&program, options, "ps") ? run(&daemon) : KELP_EXIT_USAGE;
     kelp_options_destroy(options);

@@ -107,6 +107,9 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->hello.protocol = KELP__PROTOCOL;
     status = kelp_shard_create(options->job, &kelp__shard_events, service, &service->shard, reterr);
     if (status == KELP_OK) {
+        status = kelp__snapshots_open(service, reterr);
+    }
+    if (status == KELP_OK) {
         struct kelp_rpc_server_options server = {.address = options->listen,
                                                  .message_bytes_max =
                                                      message_bytes_max(options->job),
@@ -137,8 +140,10 @@ void kelp_service_close(struct kelp_service *service)
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }
+    kelp__snapshots_stop(service); /* its events may still come from the last messages */
     kelp__ticks_stop(service);
     kelp_shard_destroy(service->shard);
+    kelp__snapshots_close(service);
     kelp__control_free(service);
     kelp__turns_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);

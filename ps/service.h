@@ -20,6 +20,7 @@ struct kelp_service_options {
     const char *id; /* "shard-0" */
     uint64_t incarnation;
     const char *listen; /* "127.0.0.1:0" */
+    const char *run;    /* folder of the run, which all hosts reach; "": no checkpoints */
 };
 
 /* Errors: those of kelp_rpc_server_open(). */

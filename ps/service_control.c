@@ -74,10 +74,20 @@ static void send_report(struct kelp__leader *leader, bool with_hello)
         kelp_wire_put_record(&service->latest_train, &latest);
         report.latest_train = &latest.message;
     }
+    report.snapshot = kelp__snapshots_report(service);
     if (kelp_wire_encode(&report.base, &message, &error) == KELP_OK &&
         kelp_rpc_stream_send(leader->stream, message) == KELP_OK) {
         leader->cursor = end;
     } /* otherwise the stream is ending, and the next leader asks for what is missing */
+}
+
+void kelp__control_report(struct kelp_service *service)
+{
+    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
+        if (leader->greeted) {
+            send_report(leader, false);
+        }
+    }
 }
 
 static void report_due(void *user)
@@ -219,6 +229,7 @@ static void begin_generation(struct kelp_service *service, const struct kelp__lo
         leader->cursor = 0;
     }
     atomic_store(&service->generation, load->generation);
+    kelp__snapshots_generation(service, load->generation, view->partitions, view->partition_count);
     kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", load->generation,
                   load->count);
 }
@@ -246,11 +257,7 @@ static void loaded(void *user)
     } else {
         fail(service, load->status, load->error.text);
     }
-    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
-        if (leader->greeted) {
-            send_report(leader, false);
-        }
-    }
+    kelp__control_report(service);
     service->loading = NULL;
     struct kelp__load *wanted = service->wanted;
     service->wanted = NULL;
@@ -383,6 +390,7 @@ static kelp_status take_map(struct kelp_service *service, const Kelp__V1__Map *m
     if (!load) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
+    kelp__snapshots_cancel(service);
     kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
     if (!service->loading) {
         start_load(service, load);
@@ -477,8 +485,12 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                                           KELP_PS_COMMAND_BYTES_MAX, &fields, &payload, &error);
     if (status == KELP_OK) {
         (void)pthread_mutex_lock(&service->control_lock);
-        status = take_command(leader, (const Kelp__V1__ShardCommand *)(const void *)fields, &error);
+        const Kelp__V1__ShardCommand *command = (const void *)fields;
+        status = take_command(leader, command, &error);
         (void)pthread_mutex_unlock(&service->control_lock);
+        if (status == KELP_OK && command->snapshot) {
+            kelp__snapshots_order(service, command->snapshot);
+        }
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (status != KELP_OK) {

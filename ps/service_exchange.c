@@ -226,6 +226,9 @@ const struct kelp_shard_events kelp__shard_events = {.answer = on_answer,
                                                      .refused = on_refused,
                                                      .offer = on_offer,
                                                      .record = kelp__control_record,
+                                                     .snapshot_taken = kelp__snapshot_taken,
+                                                     .snapshot_past = kelp__snapshot_past,
+                                                     .snapshot_failed = kelp__snapshot_failed,
                                                      .failed = kelp__control_failed};
 
 /* ---- turns -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ struct kelp__peer;   /* one Exchange stream */
 struct kelp__leader; /* one Control stream */
 struct kelp__load;   /* a generation that is being prepared */
 struct kelp__turn;   /* scratch memory of one message */
+struct kelp__snapshots;
 
 struct kelp_service {
     struct kelp_service_options options;
@@ -42,6 +43,7 @@ struct kelp_service {
      * locks a partition is called under it.
      */
     pthread_mutex_t control_lock;
+    struct kelp__snapshots *snapshots;
     struct kelp__leader *leaders;
     uint32_t leader_count;
     struct kelp_plan *plan; /* once known, for good */
@@ -83,8 +85,29 @@ const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream
 void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
                           void *user);
 void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
+/* Tell all leaders at once; control_lock is held. */
+void kelp__control_report(struct kelp_service *service);
 /* Wait for a generation that is being prepared, and free what belongs to the control side. */
 void kelp__control_stop(struct kelp_service *service);
 void kelp__control_free(struct kelp_service *service);
+
+/* service_snapshot.c */
+kelp_status kelp__snapshots_open(struct kelp_service *service,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* No event of a snapshot comes any more. */
+void kelp__snapshots_stop(struct kelp_service *service);
+void kelp__snapshots_close(struct kelp_service *service);
+/* control_lock is not held. */
+void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__SnapshotOrder *order);
+/* control_lock is held: a newer generation is about to be loaded; it is served. */
+void kelp__snapshots_cancel(struct kelp_service *service);
+void kelp__snapshots_generation(struct kelp_service *service, uint64_t generation,
+                                const uint32_t *partitions, uint32_t count);
+/* control_lock is held. NULL: none was ordered. Borrowed until the lock is released. */
+Kelp__V1__SnapshotReport *kelp__snapshots_report(struct kelp_service *service);
+bool kelp__snapshot_taken(uint64_t ticket, uint32_t partition, const struct kelp_control_word *word,
+                          void *user);
+void kelp__snapshot_past(uint64_t ticket, uint64_t step, void *user);
+void kelp__snapshot_failed(uint64_t ticket, kelp_status status, const char *text, void *user);
 
 #endif

@@ -15,7 +15,8 @@ struct kelp_shard {
     void *user;
     pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
     struct kelp_hosting *hosting;
-    pthread_mutex_t helpers_lock; /* guards helpers; taken outside partitions' locks */
+    struct kelp_capture_pool *pool; /* of snapshots */
+    pthread_mutex_t helpers_lock;   /* guards helpers; taken outside partitions' locks */
     struct kelp_cover_candidate *helpers;
     size_t helper_count;
     size_t helper_capacity;
@@ -37,6 +38,11 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
     shard->job = job;
     shard->events = events;
     shard->user = user;
+    kelp_status status = kelp_capture_pool_create(&shard->pool, reterr);
+    if (status != KELP_OK) {
+        free(shard);
+        return status;
+    }
     (void)pthread_rwlock_init(&shard->lock, NULL);
     (void)pthread_mutex_init(&shard->helpers_lock, NULL);
     *ret_shard = shard;
@@ -71,10 +77,55 @@ static kelp_status do_merge(const struct scene *scene, const struct kelp_action 
                                  &scene->turn->actions);
 }
 
+/* A snapshot that cannot be kept is given up; training goes on. */
+static void give_up_snapshot(const struct scene *scene, uint64_t ticket)
+{
+    scene->shard->events->snapshot_failed(ticket, KELP_ERR_NO_MEMORY,
+                                          "no memory to keep a partition's state for a snapshot",
+                                          scene->shard->user);
+}
+
+/* Optimizer slots are about to be overwritten. */
+static void keep_for_snapshot(const struct scene *scene)
+{
+    struct kelp_capture *capture = &scene->hosted->capture;
+
+    if (kelp_capture_detach(capture) != KELP_OK) {
+        uint64_t ticket = capture->ticket;
+        kelp_capture_release(capture);
+        give_up_snapshot(scene, ticket);
+    }
+}
+
+static void do_snapshot(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    struct hosted *hosted = scene->hosted;
+    uint64_t ticket = action->snapshot.serial;
+    bool has_control = action->snapshot.has_control;
+    struct kelp_capture_source source = {.weights = hosting->weights,
+                                         .place = hosted->place,
+                                         .bytes = (size_t)hosted->range.count * sizeof(float),
+                                         .slot_count = hosting->slot_count};
+
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        source.slots[i] = hosting->slots[i] + hosted->slot_offset;
+    }
+    kelp_capture_release(&hosted->capture); /* of one that was discarded */
+    if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, &source,
+                          has_control ? &action->snapshot.control : NULL) != KELP_OK) {
+        give_up_snapshot(scene, ticket);
+    } else if (!scene->shard->events->snapshot_taken(ticket, hosted->index,
+                                                     has_control ? &action->snapshot.word : NULL,
+                                                     scene->shard->user)) {
+        kelp_capture_release(&hosted->capture);
+    }
+}
+
 static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
 {
     struct kelp_hosting *hosting = scene->hosting;
-    const struct hosted *hosted = scene->hosted;
+    struct hosted *hosted = scene->hosted;
     const struct kelp_control_word *word = &action->apply.word;
     bool finite = true;
 
@@ -90,6 +141,7 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
         for (uint32_t i = 0; i < hosting->slot_count; i++) {
             buffers.slots[i] = hosting->slots[i] + hosted->slot_offset;
         }
+        keep_for_snapshot(scene);
         kelp_optimizer_prepare(&step, hosting->job, word->lr, word->step + 1);
         finite = kelp_optimizer_apply(&step, &buffers, hosted->range.count);
         if (finite) {
@@ -160,8 +212,11 @@ static void run_actions(const struct scene *scene)
             do_record(scene, &action);
             break;
         case KELP_ACTION_SNAPSHOT:
+            do_snapshot(scene, &action);
+            break;
         case KELP_ACTION_PAST:
-            assert(false && "nobody orders snapshots here");
+            scene->shard->events->snapshot_past(action.past.serial, action.past.step,
+                                                scene->shard->user);
             break;
         case KELP_ACTION_OFFER:
             scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
@@ -193,12 +248,19 @@ static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting,
     }
 }
 
+/* A copy of every optimizer slot, and a few that the writer has. */
+static uint32_t buffers_needed(const struct kelp_hosting *hosting)
+{
+    return hosting->slot_count * (hosting->count + 2);
+}
+
 void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
                         struct kelp_shard_turn *turn)
 {
     (void)pthread_rwlock_wrlock(&shard->lock);
     struct kelp_hosting *before = shard->hosting;
     shard->hosting = hosting;
+    kelp_capture_pool_limit(shard->pool, buffers_needed(hosting));
     if (before) {
         /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
         retire(shard, before, turn);
@@ -225,6 +287,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
         }
     }
     kelp_hosting_destroy(shard->hosting);
+    kelp_capture_pool_destroy(shard->pool);
     (void)pthread_rwlock_destroy(&shard->lock);
     (void)pthread_mutex_destroy(&shard->helpers_lock);
     free(shard->helpers);
@@ -435,6 +498,90 @@ void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
         (void)pthread_mutex_lock(&hosting->hosted[i].lock);
         kelp_partition_drop(hosting->hosted[i].core, requester);
         (void)pthread_mutex_unlock(&hosting->hosted[i].lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
+                         struct kelp_shard_turn *turn)
+{
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (kelp_partition_snapshot(hosted->core, order, &turn->actions) == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            give_up_snapshot(&scene, order->serial);
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+void kelp_shard_snapshot_prepare(struct kelp_shard *shard)
+{
+    uint32_t count = 0;
+    size_t bytes = 0;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        size_t ours = (size_t)hosting->hosted[i].range.count * sizeof(float);
+        count += ours > 0 ? hosting->slot_count : 0;
+        bytes = ours > bytes ? ours : bytes;
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    if (bytes > 0) {
+        kelp_capture_pool_fill(shard->pool, count, bytes);
+    }
+}
+
+kelp_status kelp_shard_snapshot_part(struct kelp_shard *shard, uint64_t ticket, uint32_t partition,
+                                     struct kelp_capture *ret_capture, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_ERR_NOT_FOUND;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    struct hosted *hosted =
+        hosting && partition < hosting->partition_count ? hosting->by_index[partition] : NULL;
+    if (hosted) {
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (hosted->capture.pool && hosted->capture.ticket == ticket) {
+            status = kelp_capture_detach(&hosted->capture);
+        }
+        if (status == KELP_OK) {
+            *ret_capture = hosted->capture;
+            hosted->capture = (struct kelp_capture){0};
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "partition %u: %s", partition,
+                         status == KELP_ERR_NOT_FOUND ? "its state is not kept any more"
+                                                      : "no memory for its state");
+    }
+    return KELP_OK;
+}
+
+void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket)
+{
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (hosted->capture.pool && hosted->capture.ticket <= ticket) {
+            kelp_capture_release(&hosted->capture);
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
     }
     (void)pthread_rwlock_unlock(&shard->lock);
 }

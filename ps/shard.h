@@ -15,6 +15,7 @@
 #include "common/job.h"
 #include "common/plan.h"
 #include "proto/wire.h"
+#include "ps/capture.h"
 #include "ps/partition.h"
 #include "ps/weights.h"
 
@@ -43,6 +44,12 @@ struct kelp_shard_events {
     /* Ask a requester to compute lanes of a late entry. */
     void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                   void *turn, void *user);
+    /* A partition keeps its state for the snapshot of this ticket; false: nobody wants it any more.
+     * word: of the version that is saved, from partition 0; NULL from others. */
+    bool (*snapshot_taken)(uint64_t ticket, uint32_t partition,
+                           const struct kelp_control_word *word, void *user);
+    void (*snapshot_past)(uint64_t ticket, uint64_t step, void *user);
+    void (*snapshot_failed)(uint64_t ticket, kelp_status status, const char *text, void *user);
     /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
      * applied) or KELP_ERR_NO_MEMORY. */
     void (*failed)(uint32_t partition, kelp_status status, const char *text, void *user);
@@ -120,6 +127,26 @@ kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_ca
 /* Offer what is missing of late entries, at turn->now_us. *ret_next_us: when to do it again;
  * UINT64_MAX: not before somebody sent a message. */
 void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us);
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+/* Hand the order (its serial is the ticket, ps/snapshot.h) to all partitions; serial 0 forgets one
+ * that waits. What comes of it are events. */
+void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
+                         struct kelp_shard_turn *turn);
+/* Buffers for what the partitions will have to copy, so that training finds them in place. */
+void kelp_shard_snapshot_prepare(struct kelp_shard *shard);
+/*
+ * The state that the partition keeps for this ticket, from now on the caller's, to be given back
+ * with kelp_capture_release(): nothing changes it any more. The partition is locked for a copy in
+ * memory at most. Errors: KELP_ERR_NOT_FOUND (discarded), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_shard_snapshot_part(struct kelp_shard *shard, uint64_t ticket, uint32_t partition,
+                                     struct kelp_capture *ret_capture,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Let go of what is kept for this ticket and those before it. */
+void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket);
 
 /* ---- status ------------------------------------------------------------------------------------
  */

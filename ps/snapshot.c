@@ -116,6 +116,14 @@ void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_
     }
 }
 
+void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
+                          struct kelp_snapshot_actions *actions)
+{
+    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+        fail(snapshot, status, error, actions);
+    }
+}
+
 void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_t step,
                         struct kelp_snapshot_actions *actions)
 {
@@ -135,9 +143,7 @@ void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generatio
 {
     assert(count <= KELP_PARTITIONS_MAX);
     assert(generation > snapshot->generation);
-    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
-        fail(snapshot, KELP_ERR_OLD_GENERATION, "another generation opened", actions);
-    }
+    kelp_snapshot_cancel(snapshot, KELP_ERR_OLD_GENERATION, "another generation opened", actions);
     snapshot->generation = generation;
     snapshot->count = count;
     for (uint32_t i = 0; i < count; i++) {
@@ -181,9 +187,7 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
         return fence;
     }
     if (order->serial == 0) {
-        if (snapshot->state == KELP_SNAPSHOT_TAKING) {
-            fail(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
-        }
+        kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
         return KELP_OK;
     }
     if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial == snapshot->order.serial &&
@@ -267,11 +271,11 @@ void kelp_snapshot_written(struct kelp_snapshot *snapshot, uint64_t ticket, uint
     go_on(snapshot, actions);
 }
 
-void kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
+bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
                           struct kelp_snapshot_actions *actions)
 {
     if (!under_way(snapshot, ticket)) {
-        return;
+        return false;
     }
     assert(snapshot->writing);
     for (uint32_t i = 0; i < snapshot->count; i++) {
@@ -279,6 +283,7 @@ void kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
     }
     snapshot->writing = false;
     move_to(snapshot, KELP_SNAPSHOT_DURABLE, actions);
+    return true;
 }
 
 /* ---- what the coordinator is told --------------------------------------------------------------

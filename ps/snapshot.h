@@ -100,8 +100,11 @@ void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_
 void kelp_snapshot_written(struct kelp_snapshot *snapshot, uint64_t ticket, uint32_t partition,
                            const char *digest, uint64_t bytes,
                            struct kelp_snapshot_actions *actions);
-/* The SYNC is done: all of it is durable. */
-void kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
+/* The SYNC is done: all of it is durable. False: nobody wants it any more; remove it. */
+bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
+                          struct kelp_snapshot_actions *actions);
+/* Give up what is under way, if anything is: another generation is about to be loaded. */
+void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
                           struct kelp_snapshot_actions *actions);
 /* It cannot be taken, written or synced. */
 void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_status status,

@@ -91,7 +91,7 @@ START_TEST(durable_only_after_the_sync)
     expect("S");
     ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
     ck_assert_uint_eq(view().part_count, 0);
-    kelp_snapshot_synced(snapshot, ticket, &actions);
+    ck_assert(kelp_snapshot_synced(snapshot, ticket, &actions));
     expect("R");
     ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
     ck_assert_uint_eq(view().part_count, 3);
@@ -115,7 +115,7 @@ START_TEST(late_events_do_nothing)
     expect("DRO");
     ck_assert_uint_ne(first, second);
     write_part(first, 0);
-    kelp_snapshot_synced(snapshot, first, &actions);
+    ck_assert(!kelp_snapshot_synced(snapshot, first, &actions));
     kelp_snapshot_failed(snapshot, first, KELP_ERR_IO, "late", &actions);
     kelp_snapshot_past(snapshot, first, 20, &actions);
     ck_assert(!kelp_snapshot_taken(snapshot, first, 3, NULL, &actions));
@@ -192,7 +192,7 @@ START_TEST(generations)
     expect("RO");
     take(ticket, 1);
     write_part(ticket, 1);
-    kelp_snapshot_synced(snapshot, ticket, &actions);
+    ck_assert(kelp_snapshot_synced(snapshot, ticket, &actions));
     actions.count = 0;
     kelp_snapshot_generation(snapshot, 6, hosted, 3, &actions);
     expect("");
