@@ -24,7 +24,8 @@ struct kelp_step_watch;
 uint64_t kelp_step_watch_now_us(void);
 
 /* Of the run in this folder, whose launcher has written cluster.json, or will: waits for it. Call
- * kelp_rpc_global_init() and curl_global_init() first. Fails the test (or ends the program) when nothing comes. */
+ * kelp_rpc_global_init() and curl_global_init() first. Fails the test (or ends the program) when
+ * nothing comes. */
 struct kelp_step_watch *kelp_step_watch_open(const char *run_path);
 void kelp_step_watch_close(struct kelp_step_watch *watch); /* NULL is fine */
 
