@@ -152,55 +152,58 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
 /* ---- running ----------------------------------------------------------------------------------
  */
 
-/* What becomes of our etcd, which has ended so. */
-static kelp_status take_etcd_end(struct kelp_launcher *launcher, int wait_status, uint64_t now,
-                                 struct kelp_error *reterr)
+/* Our etcd is down, because of that: when is it started again? */
+static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, uint64_t lived_ms,
+                              struct kelp_error *reterr)
 {
+    uint64_t now = kelp__launch_now_ms();
     struct kelp_children *children = &launcher->children;
     struct kelp_supervise_policy policy = children->options.policy;
-    char how[64];
     char limit[128];
     uint32_t delay_ms = 0;
-    /* No way of ending is one that a run can do without, whatever --no-restart says of the rest. */
-    struct kelp_supervise_end end = {.now_ms = now, .lived_ms = now - launcher->etcd_start_ms};
+    struct kelp_supervise_end end = {.now_ms = now, .lived_ms = lived_ms};
 
-    kelp_process_describe(wait_status, how, sizeof(how));
-    kelp_etcd_server_stop(launcher->etcd, 0);
-    launcher->etcd = NULL;
-    policy.restart = true;
-    enum kelp_verdict verdict =
-        kelp_supervise(&policy, &end, &launcher->etcd_supervise, &children->failures, &delay_ms);
-    if (verdict == KELP_VERDICT_GIVE_UP) {
+    policy.restart = true; /* --no-restart is about the daemons: none of them starts without it */
+    if (kelp_supervise(&policy, &end, &launcher->etcd_supervise, &children->failures, &delay_ms) ==
+        KELP_VERDICT_GIVE_UP) {
         kelp_supervise_limit_text(&policy, limit, sizeof(limit));
         launcher->gave_up = true;
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd %s, and %s; see %s/logs/etcd.log", how,
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd %s, and %s; see %s/logs/etcd.log", why,
                          limit, launcher->launch->run->path);
     }
     launcher->etcd_start_ms = now + delay_ms;
-    kelp_display_say(launcher->display, "etcd %s; it is started again in %" PRIu32 " ms", how,
+    kelp_display_say(launcher->display, "etcd %s; it is started again in %" PRIu32 " ms", why,
                      delay_ms);
     return KELP_OK;
 }
 
 /* A private etcd that died comes back at the same address with the same data; training goes on
- * meanwhile. */
+ * meanwhile, also when it does not come back at once. */
 static kelp_status tend_etcd(struct kelp_launcher *launcher, uint64_t now,
                              struct kelp_error *reterr)
 {
+    char how[64];
+    struct kelp_error error;
     int wait_status = 0;
-    kelp_status status = KELP_OK;
 
     if (launcher->launch->etcd_url) {
         return KELP_OK;
     }
-    if (launcher->etcd &&
-        kelp_process_wait(kelp_etcd_server_process(launcher->etcd), 0, &wait_status) == KELP_OK) {
-        status = take_etcd_end(launcher, wait_status, now, reterr);
+    if (launcher->etcd) {
+        if (kelp_process_wait(kelp_etcd_server_process(launcher->etcd), 0, &wait_status) !=
+            KELP_OK) {
+            return KELP_OK;
+        }
+        kelp_process_describe(wait_status, how, sizeof(how));
+        kelp_etcd_server_stop(launcher->etcd, 0);
+        launcher->etcd = NULL;
+        return retry_etcd(launcher, how, now - launcher->etcd_start_ms, reterr);
     }
-    if (status == KELP_OK && !launcher->etcd && launcher->etcd_start_ms <= now) {
-        status = start_etcd(launcher, reterr);
+    if (launcher->etcd_start_ms > now || start_etcd(launcher, &error) == KELP_OK) {
+        return KELP_OK;
     }
-    return status;
+    kelp_error_prefix(&error, "does not start");
+    return retry_etcd(launcher, error.text, 0, reterr);
 }
 
 static kelp_status apply_timed(struct kelp_launcher *launcher, uint64_t step,

@@ -15,6 +15,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/etcd.h"
 #include "common/etcd_server.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
@@ -479,21 +480,28 @@ START_TEST(test_other_data)
 }
 END_TEST
 
-/* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */
-START_TEST(test_external_etcd)
+static struct kelp_etcd_server *start_own_etcd(void)
 {
     struct kelp_error error = {.text = ""};
     struct kelp_etcd_server *server = NULL;
     char data[256];
     char log[256];
-    char digest[33];
-    char again[33];
 
     (void)snprintf(data, sizeof(data), "%s/etcd", folder.path);
     (void)snprintf(log, sizeof(log), "%s/etcd.log", folder.path);
     struct kelp_etcd_server_options options = {.data_folder = data, .log_path = log};
     ck_assert_int_eq(curl_global_init(CURL_GLOBAL_DEFAULT), CURLE_OK);
     ck_assert_msg(kelp_etcd_server_start(&options, &server, &error) == KELP_OK, "%s", error.text);
+    return server;
+}
+
+/* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */
+START_TEST(test_external_etcd)
+{
+    struct kelp_etcd_server *server = start_own_etcd();
+    char digest[33];
+    char again[33];
+
     const char *url = kelp_etcd_server_url(server);
     kelp_test_command_run(
         &train, folder.path,
@@ -560,12 +568,55 @@ START_TEST(test_child_restarts)
 }
 END_TEST
 
-/* When the restarts are used up the run ends and says what failed, when, and how to go on. */
+/* An etcd that dies, and then does not start for a while, costs a run nothing but restarts. */
+START_TEST(test_etcd_starts_late)
+{
+    char script[512];
+    (void)snprintf(script, sizeof(script),
+                   "#!/bin/sh\n"
+                   "echo started >> '%s/starts'\n"
+                   "case $(wc -l < '%s/starts') in 2|3) echo no such luck; exit 1;; esac\n"
+                   "PATH=$PATH:/usr/bin exec etcd \"$@\"\n",
+                   folder.path, folder.path);
+    const char *path = kelp_test_write(folder.path, "etcd.sh", script);
+    ck_assert_int_eq(chmod(path, 0700), 0);
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", "--etcd-program",
+                                             "./etcd.sh", "--set", "failure.restart_backoff=100ms",
+                                             NULL});
+    kelp_test_command_await(&train, "step ", RUN_MS);
+    pid_t pid = kelp_test_command_find(&train, "etcd", "--data-dir");
+    ck_assert_int_gt(pid, 0);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    kelp_test_command_await(&train, "no such luck; it is started again in 100 ms", RUN_MS);
+    kelp_test_command_await(&train, "no such luck; it is started again in 200 ms", RUN_MS);
+    double before = step_now();
+    double after = before;
+    for (int tries = 0; tries < 200 && after <= before; tries++) {
+        sleep_ms(50);
+        after = step_now();
+    }
+    ck_assert_msg(after > before, "training stands still at step %g", after);
+    kelp_process_signal(train.process, SIGINT);
+    ck_assert_uint_lt(kelp_test_command_wait(&train, RUN_MS), STOP_MS);
+    cJSON *result = read_json("r/result.json");
+    ck_assert_double_eq(cJSON_GetObjectItemCaseSensitive(result, "restarts")->valuedouble, 3);
+    cJSON_Delete(result);
+}
+END_TEST
+
+/* When the restarts are used up the run ends and says what failed, when, and how to go on; so does
+ * the job's state in etcd, for whoever looks there. */
 START_TEST(test_restarts_used_up)
 {
+    struct kelp_etcd_server *server = start_own_etcd();
+    const char *url = kelp_etcd_server_url(server);
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_etcd_range range = {0};
+
     kelp_test_command_start(&train, folder.path,
-                            (const char *[]){"train", "long.yaml", "--run", "r", "--set",
-                                             "failure.max_failures=0", NULL});
+                            (const char *[]){"train", "long.yaml", "--run", "r", "--etcd", url,
+                                             "--set", "failure.max_failures=0", NULL});
     kelp_test_command_await(&train, "step ", RUN_MS);
     pid_t pid = kelp_test_command_find(&train, "kelp-worker", "worker-0");
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
@@ -577,7 +628,17 @@ START_TEST(test_restarts_used_up)
     kelp_test_command_gone(&train, GONE_MS);
     cJSON *result = read_json("r/result.json");
     ck_assert_str_eq(text(result, "status"), "failed");
+    ck_assert_int_eq(kelp_etcd_open(url, &etcd, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_etcd_get(etcd, "/kelp/long/state", 5000, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 1);
+    cJSON *state = cJSON_Parse(range.pairs[0].value);
+    ck_assert_str_eq(text(state, "state"), "failed");
+    ck_assert_str_eq(text(state, "reason"), text(result, "reason"));
+    cJSON_Delete(state);
     cJSON_Delete(result);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    kelp_etcd_server_stop(server, 1000);
 }
 END_TEST
 
@@ -692,6 +753,7 @@ int main(void)
     tcase_add_test(tests, test_other_data);
     tcase_add_test(tests, test_external_etcd);
     tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
+    tcase_add_test(tests, test_etcd_starts_late);
     tcase_add_test(tests, test_restarts_used_up);
     tcase_add_test(tests, test_live_verbs);
     tcase_add_test(tests, test_live_export);
