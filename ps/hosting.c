@@ -63,9 +63,6 @@ static kelp_status prepare_partitions(struct kelp_hosting *hosting, const struct
         if (status != KELP_OK) {
             return status;
         }
-        struct kelp_partition_start start = {.generation = hosting->generation,
-                                             .map_epoch = hosted->map_epoch};
-        kelp_partition_load(hosted->core, &start);
         hosting->by_index[hosted->index] = hosted;
     }
     return KELP_OK;
@@ -113,8 +110,8 @@ static bool needs_init_file(const struct kelp_plan *plan)
     return false;
 }
 
-static kelp_status initialise_weights(struct kelp_hosting *hosting, const struct kelp_plan *plan,
-                                      struct kelp_error *reterr)
+static kelp_status initialise(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+                              struct kelp_error *reterr)
 {
     struct kelp_safetensors *init_data = NULL;
     kelp_status status = KELP_OK;
@@ -131,13 +128,18 @@ static kelp_status initialise_weights(struct kelp_hosting *hosting, const struct
         }
     }
     kelp_safetensors_close(init_data);
+    for (uint32_t i = 0; status == KELP_OK && i < hosting->count; i++) {
+        struct kelp_partition_start start = {.generation = hosting->generation,
+                                             .map_epoch = hosting->hosted[i].map_epoch};
+        kelp_partition_load(hosting->hosted[i].core, &start);
+    }
     return status;
 }
 
 kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
                                  uint64_t generation, const struct kelp_shard_place *places,
-                                 uint32_t count, struct kelp_hosting **ret_hosting,
-                                 struct kelp_error *reterr)
+                                 uint32_t count, const struct kelp_shard_restore *restore,
+                                 struct kelp_hosting **ret_hosting, struct kelp_error *reterr)
 {
     struct kelp_hosting *hosting = calloc(1, sizeof(*hosting));
     kelp_status status;
@@ -165,7 +167,8 @@ kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_p
         status = prepare_memory(hosting, reterr);
     }
     if (status == KELP_OK) {
-        status = initialise_weights(hosting, plan, reterr);
+        status = restore ? kelp__hosting_restore(hosting, plan, restore, reterr)
+                         : initialise(hosting, plan, reterr);
     }
     if (status != KELP_OK) {
         kelp_hosting_destroy(hosting);

@@ -1,5 +1,5 @@
 /* One generation's partitions, weights, optimizer state and gradients; for ps/shard.c and
- * ps/hosting.c alone. */
+ * ps/hosting*.c alone. */
 #ifndef KELP_PS_HOSTING_H
 #define KELP_PS_HOSTING_H
 
@@ -34,5 +34,11 @@ struct kelp_hosting {
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
     void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];
 };
+
+/* hosting_restore.c: read weights, slots and control state of all partitions, and load them; the
+ * memory is there. */
+kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+                                  const struct kelp_shard_restore *restore,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -99,6 +99,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
+    kelp__control_init(service);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
     service->hello.spec_digest = options->spec_digest;
@@ -148,6 +149,7 @@ void kelp_service_close(struct kelp_service *service)
     kelp__turns_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);
+    (void)pthread_cond_destroy(&service->load_changed);
     (void)pthread_mutex_destroy(&service->control_lock);
     free(service);
 }

@@ -31,6 +31,10 @@ struct kelp__load {
     struct kelp_service *service;
     const struct kelp_plan *plan;
     pthread_t thread;
+    bool restores;
+    struct kelp_manifest manifest; /* what it restores */
+    bool cancelled;                /* control_lock: another map came, or the process ends */
+    int64_t waiting_since_ms;      /* for storage; 0: it does not */
     uint64_t generation;
     uint32_t count;
     struct kelp_hosting *hosting;
@@ -60,6 +64,7 @@ static void send_report(struct kelp__leader *leader, bool with_hello)
     report.loaded_generation = atomic_load(&service->generation);
     report.status = service->status;
     report.error = service->error;
+    report.waiting = service->waiting;
     for (; end < service->record_count && report.n_records < KELP_PS_REPORT_RECORDS_MAX; end++) {
         kelp_wire_put_record(&service->records[end], &wires[report.n_records]);
         pointers[report.n_records] = &wires[report.n_records].message;
@@ -191,12 +196,82 @@ void kelp__control_record(const struct kelp_record *record, const struct kelp_co
 
 static void loaded(void *user);
 
+static void free_load(struct kelp__load *load)
+{
+    if (load) {
+        kelp_manifest_fini(&load->manifest);
+        free(load);
+    }
+}
+
+/* What was to be loaded is not wanted any more. The lock is held. */
+static void cancel_load(struct kelp_service *service)
+{
+    if (service->loading) {
+        service->loading->cancelled = true;
+        (void)pthread_cond_broadcast(&service->load_changed);
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The lock is held. */
+static void say_what_is_missing(struct kelp__load *load, const char *text)
+{
+    struct kelp_service *service = load->service;
+
+    if (load->waiting_since_ms == 0) {
+        load->waiting_since_ms = now_ms();
+    }
+    if (strncmp(service->waiting, text, sizeof(service->waiting) - 1) != 0) {
+        (void)snprintf(service->waiting, sizeof(service->waiting), "%s", text); /* may be cut */
+        kelp_log_warn("waiting for storage generation=%" PRIu64 " missing=\"%s\"", load->generation,
+                      text);
+        kelp__control_report(service);
+    }
+}
+
+/* On the load's thread: until it is time to look again. */
+static bool wait_for_storage(const char *text, void *user)
+{
+    struct kelp__load *load = user;
+    struct kelp_service *service = load->service;
+    uint32_t limit_ms = service->options.job->failure.storage_wait_ms;
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)KELP_PS_STORAGE_LOOK_MS * 1000 * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&service->control_lock);
+    say_what_is_missing(load, text);
+    bool over = limit_ms > 0 && now_ms() - load->waiting_since_ms >= limit_ms;
+    int waited = 0;
+    while (!over && !load->cancelled && waited == 0) {
+        waited = pthread_cond_timedwait(&service->load_changed, &service->control_lock, &until);
+    }
+    bool again = !over && !load->cancelled;
+    (void)pthread_mutex_unlock(&service->control_lock);
+    return again;
+}
+
 static void *prepare(void *user)
 {
     struct kelp__load *load = user;
+    struct kelp_shard_restore restore = {.manifest = &load->manifest,
+                                         .run = load->service->options.run,
+                                         .wait = wait_for_storage,
+                                         .user = load};
 
     load->status = kelp_hosting_prepare(load->service->options.job, load->plan, load->generation,
-                                        load->places, load->count, &load->hosting, &load->error);
+                                        load->places, load->count, load->restores ? &restore : NULL,
+                                        &load->hosting, &load->error);
     while (kelp_rpc_loop_post(load->service->options.loop, loaded, load) != KELP_OK) {
         struct timespec pause = {.tv_nsec = 10 * 1000 * 1000}; /* out of memory: try again */
         (void)nanosleep(&pause, NULL);
@@ -212,7 +287,7 @@ static void start_load(struct kelp_service *service, struct kelp__load *load)
     if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
         service->loading = NULL;
         fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
-        free(load);
+        free_load(load);
     }
 }
 
@@ -252,9 +327,10 @@ static void loaded(void *user)
         kelp_shard_view(service->shard, view);
     }
     (void)pthread_mutex_lock(&service->control_lock);
+    service->waiting[0] = '\0';
     if (load->status == KELP_OK) {
         begin_generation(service, load, view);
-    } else {
+    } else if (!load->cancelled) {
         fail(service, load->status, load->error.text);
     }
     kelp__control_report(service);
@@ -269,7 +345,7 @@ static void loaded(void *user)
         kelp__turn_finish(service, turn);
     }
     free(view);
-    free(load);
+    free_load(load);
 }
 
 /* ---- maps --------------------------------------------------------------------------------------
@@ -292,11 +368,6 @@ static kelp_status check_map(const struct kelp_service *service, const Kelp__V1_
 
     if (map->generation == 0) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map of generation 0: they count from 1");
-    }
-    if (map->restore_version != 0) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "map restores version %" PRIu64 ": there are no checkpoints",
-                         map->restore_version);
     }
     if (map->n_partitions != count) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map has %zu partitions, the plan %u",
@@ -358,6 +429,28 @@ static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1
     return load;
 }
 
+/* The checkpoint that the map restores: the manifest that came with it must be that one. */
+static kelp_status take_manifest(struct kelp__load *load, uint64_t version, const char *text,
+                                 struct kelp_error *reterr)
+{
+    if (version == 0) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);
+    if (status != KELP_OK) {
+        load->manifest = (struct kelp_manifest){0};
+        kelp_error_prefix(reterr, "map restores version %" PRIu64 ": manifest", version);
+        return status == KELP_ERR_NO_MEMORY ? status : KELP_ERR_FORMAT;
+    }
+    load->restores = true;
+    if (load->manifest.version != version) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map restores version %" PRIu64 ", its manifest is of version %" PRIu64,
+                         version, load->manifest.version);
+    }
+    return KELP_OK;
+}
+
 /* The newest generation that is served, or on its way. */
 static uint64_t newest_generation(const struct kelp_service *service)
 {
@@ -369,7 +462,7 @@ static uint64_t newest_generation(const struct kelp_service *service)
 
 /* The lock is held. */
 static kelp_status take_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                            struct kelp_error *reterr)
+                            const char *manifest, struct kelp_error *reterr)
 {
     if (!service->plan) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
@@ -390,14 +483,20 @@ static kelp_status take_map(struct kelp_service *service, const Kelp__V1__Map *m
     if (!load) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
+    status = take_manifest(load, map->restore_version, manifest, reterr);
+    if (status != KELP_OK) {
+        free_load(load);
+        return status;
+    }
     kelp__snapshots_cancel(service);
     kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
     if (!service->loading) {
         start_load(service, load);
         return KELP_OK;
     }
-    free(service->wanted);
+    free_load(service->wanted);
     service->wanted = load;
+    cancel_load(service);
     return KELP_OK;
 }
 
@@ -464,7 +563,7 @@ static kelp_status take_command(struct kelp__leader *leader, const Kelp__V1__Sha
         status = take_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
-        status = take_map(service, command->map, reterr);
+        status = take_map(service, command->map, command->manifest, reterr);
     }
     if (status == KELP_OK) {
         leader->heartbeat = command->heartbeat;
@@ -566,12 +665,23 @@ const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
+void kelp__control_init(struct kelp_service *service)
+{
+    pthread_condattr_t attributes;
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&service->load_changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
 void kelp__control_stop(struct kelp_service *service)
 {
     for (;;) {
         (void)pthread_mutex_lock(&service->control_lock);
-        free(service->wanted);
+        free_load(service->wanted);
         service->wanted = NULL;
+        cancel_load(service);
         bool loading = service->loading != NULL;
         (void)pthread_mutex_unlock(&service->control_lock);
         if (!loading) {

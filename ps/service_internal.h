@@ -48,9 +48,11 @@ struct kelp_service {
     uint32_t leader_count;
     struct kelp_plan *plan; /* once known, for good */
     char *plan_text;
-    struct kelp__load *loading; /* at most one at a time */
-    struct kelp__load *wanted;  /* the newest map that came meanwhile */
-    kelp_status status;         /* loading or training failed: what the coordinator is told */
+    struct kelp__load *loading;  /* at most one at a time */
+    struct kelp__load *wanted;   /* the newest map that came meanwhile */
+    pthread_cond_t load_changed; /* a load that waits is to look: another map, the end */
+    char waiting[256];           /* what it waits for; "": for nothing */
+    kelp_status status;          /* loading or training failed: what the coordinator is told */
     char error[512];
     struct kelp_record *records; /* of this generation, that are for the files */
     size_t record_count;
@@ -85,6 +87,7 @@ const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream
 void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
                           void *user);
 void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
+void kelp__control_init(struct kelp_service *service);
 /* Tell all leaders at once; control_lock is held. */
 void kelp__control_report(struct kelp_service *service);
 /* Wait for a generation that is being prepared, and free what belongs to the control side. */

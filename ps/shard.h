@@ -13,6 +13,7 @@
 #define KELP_PS_SHARD_H
 
 #include "common/job.h"
+#include "common/manifest.h"
 #include "common/plan.h"
 #include "proto/wire.h"
 #include "ps/capture.h"
@@ -79,15 +80,31 @@ struct kelp_shard_place {
     uint64_t map_epoch;
 };
 
+/* A checkpoint that a generation starts from. Everything is borrowed for the call. */
+struct kelp_shard_restore {
+    const struct kelp_manifest *manifest;
+    const char *run; /* folder of the run */
+    /* Storage is not there (text says which and what is missing), which is no damage: wait a
+     * little; true: look again, false: give up. */
+    bool (*wait)(const char *text, void *user);
+    void *user;
+};
+
 /*
- * Allocate and initialise the partitions of a generation (S_0 by the plan). May take seconds; runs
- * beside all other calls. plan is borrowed as long as the hosting lives. places: ascending, may be
- * none. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those
- * of reading model.init.
+ * Allocate and initialise the partitions of a generation: restore NULL: S_0 by the plan; otherwise
+ * the checkpoint's state, each part's digest checked, whatever the number of shards was that wrote
+ * it. May take seconds; runs beside all other calls. plan is borrowed as long as the hosting lives.
+ * places: ascending, may be none.
+ *
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those of
+ * reading model.init; of a checkpoint, with a text that names it, the storage and the partition:
+ * KELP_ERR_CORRUPT, KELP_ERR_NOT_FOUND (wait() gave up), KELP_ERR_MISMATCH (of another model or
+ * schedule), KELP_ERR_IO.
  */
 kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
                                  uint64_t generation, const struct kelp_shard_place *places,
-                                 uint32_t count, struct kelp_hosting **ret_hosting,
+                                 uint32_t count, const struct kelp_shard_restore *restore,
+                                 struct kelp_hosting **ret_hosting,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* Of one that was never installed. NULL does nothing. */
 void kelp_hosting_destroy(struct kelp_hosting *hosting);
