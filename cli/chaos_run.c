@@ -144,10 +144,6 @@ static void set_paths(struct run *run)
     run->target.coordinators = run->options->coordinators;
     run->target.train = (struct kelp_chaos_train){.bin_folder = run->options->bin_folder,
                                                   .log_path = run->log_path};
-    run->target.etcd_options =
-        (struct kelp_etcd_server_options){.data_folder = run->etcd_folder,
-                                          .log_path = run->etcd_log,
-                                          .program = run->options->etcd_program};
 }
 
 /* The library stands before all processes of `kelp train`; what it may hit lies in checkpoints/,
@@ -186,11 +182,14 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
 {
     set_paths(run);
     kelp_status status = run->options->disk_library ? prepare_disk(run, reterr) : KELP_OK;
+    struct kelp_etcd_server_options etcd = {.data_folder = run->etcd_folder,
+                                            .log_path = run->etcd_log,
+                                            .program = run->options->etcd_program};
     if (status == KELP_OK) {
-        status = kelp_chaos_target_start_etcd(&run->target, reterr);
+        status = kelp_chaos_etcd_open(&etcd, &run->target.etcd, reterr);
     }
     if (status == KELP_OK) {
-        (void)snprintf(run->url, sizeof(run->url), "%s", kelp_etcd_server_url(run->target.etcd));
+        (void)snprintf(run->url, sizeof(run->url), "%s", kelp_chaos_etcd_url(run->target.etcd));
         status = kelp_chaos_watch_start(&run->watch, reterr);
     }
     if (status == KELP_OK) {
@@ -272,7 +271,7 @@ static kelp_status do_everything(struct run *run, bool *ret_done, struct kelp_er
 
 static kelp_status resume_everything(struct run *run, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_chaos_target_start_etcd(&run->target, reterr);
+    kelp_status status = kelp_chaos_etcd_start(run->target.etcd, reterr);
 
     return status == KELP_OK ? start_train(run, true, reterr) : status;
 }

@@ -10,7 +10,6 @@
 #include "cli/chaos_run.h"
 
 #define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
-#define ETCD_GRACE_MS   2000 /* for etcd to end by itself */
 
 /* ---- whom -------------------------------------------------------------------------------------
  */
@@ -180,45 +179,27 @@ static kelp_status do_to_process(struct kelp_chaos_target *target,
     return KELP_OK;
 }
 
-kelp_status kelp_chaos_target_start_etcd(struct kelp_chaos_target *target,
-                                         struct kelp_error *reterr)
-{
-    kelp_status status = kelp_etcd_server_start(&target->etcd_options, &target->etcd, reterr);
-
-    if (status == KELP_OK) {
-        target->etcd_options.client_port = kelp_etcd_server_port(target->etcd);
-    }
-    return status;
-}
-
 static kelp_status do_to_etcd(struct kelp_chaos_target *target,
                               const struct kelp_chaos_fault *fault, uint64_t now_ms, bool *ret_done,
                               struct kelp_error *reterr)
 {
     struct kelp_chaos_process process = {.pidfd = -1};
+    pid_t pid = 0;
 
-    *ret_done = false;
-    if (!target->etcd || target->progress_ms == 0) {
+    kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
+    if (status != KELP_OK || pid == 0 || target->progress_ms == 0 ||
+        (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL)) {
+        return status;
+    }
+    if (fault->kind == KELP_CHAOS_KILL || fault->kind == KELP_CHAOS_RESTART) {
+        kelp_chaos_etcd_take_away(target->etcd, fault->kind == KELP_CHAOS_RESTART, fault->for_ms);
+        *ret_done = true;
         return KELP_OK;
     }
-    pid_t pid = kelp_process_pid(kelp_etcd_server_process(target->etcd));
-    if (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL) {
-        return KELP_OK;
-    }
-    if (fault->kind != KELP_CHAOS_KILL && fault->kind != KELP_CHAOS_RESTART) {
-        kelp_status status = kelp_chaos_process_hold(pid, &process);
-        return status == KELP_OK
-                   ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
-                   : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
-    }
-    *ret_done = true;
-    kelp_etcd_server_stop(target->etcd, fault->kind == KELP_CHAOS_KILL ? 0 : ETCD_GRACE_MS);
-    target->etcd = NULL;
-    if (fault->for_ms > 0) {
-        (void)add_undo(target, KELP_CHAOS_UNDO_ETCD, now_ms + fault->for_ms);
-        return KELP_OK;
-    }
-    return kelp_chaos_target_start_etcd(target, reterr);
+    status = kelp_chaos_process_hold(pid, &process);
+    return status == KELP_OK
+               ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
+               : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
 }
 
 /* One fault of the disk at a time: the control file holds one. */
@@ -301,15 +282,11 @@ static kelp_status undo_one(struct kelp_chaos_target *target, uint32_t index,
                             struct kelp_error *reterr)
 {
     const struct kelp_chaos_undo *undo = &target->undos[index];
-    kelp_status status = KELP_OK;
 
     if (undo->kind == KELP_CHAOS_UNDO_RESUME) {
         (void)kelp_chaos_process_signal(&undo->process, SIGCONT); /* dead by now: as good */
-    } else if (undo->kind == KELP_CHAOS_UNDO_ETCD && !target->etcd) {
-        status = kelp_chaos_target_start_etcd(target, reterr);
     }
-    kelp_status removed = remove_undo(target, index, status == KELP_OK ? reterr : NULL);
-    return status == KELP_OK ? removed : status;
+    return remove_undo(target, index, reterr);
 }
 
 /* Split off: cut what connections were made since. Loss: on and off in turns. */
@@ -337,7 +314,8 @@ static bool is_over(const struct kelp_chaos_target *target, const struct kelp_ch
 kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t now_ms,
                                    struct kelp_error *reterr)
 {
-    kelp_status status = KELP_OK;
+    pid_t pid = 0;
+    kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
 
     for (uint32_t i = 0; status == KELP_OK && i < target->undo_count;) {
         if (is_over(target, &target->undos[i], now_ms)) {
@@ -383,14 +361,10 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
     uint32_t count = 0;
 
     remove_undos(target);
-    if (target->etcd) {
-        kelp_process_signal(kelp_etcd_server_process(target->etcd), SIGKILL);
-    }
+    kelp_chaos_etcd_kill(target->etcd);
     kelp_status status = kelp_chaos_kill_family(kelp_process_pid(target->train.process),
                                                 KELP_CHAOS_KILLED_MS, &count, reterr);
     kelp_chaos_train_kill(&target->train);
-    kelp_etcd_server_stop(target->etcd, 0);
-    target->etcd = NULL;
     return status;
 }
 
@@ -398,7 +372,7 @@ void kelp_chaos_target_fini(struct kelp_chaos_target *target)
 {
     remove_undos(target); /* what is stopped dies of SIGKILL all the same */
     kelp_chaos_train_kill(&target->train);
-    kelp_etcd_server_stop(target->etcd, 0);
+    kelp_chaos_etcd_close(target->etcd);
     target->etcd = NULL;
     kelp_faultdisk_close(target->disk);
     target->disk = NULL;

@@ -7,12 +7,12 @@
 #ifndef KELP_CLI_CHAOS_TARGET_H
 #define KELP_CLI_CHAOS_TARGET_H
 
+#include "cli/chaos_etcd.h"
 #include "cli/chaos_net.h"
 #include "cli/chaos_plan.h"
 #include "cli/chaos_process.h"
 #include "cli/chaos_train.h"
 #include "cli/faultdisk.h"
-#include "common/etcd_server.h"
 #include "proto/kelp.pb-c.h"
 
 #define KELP_CHAOS_UNDO_MAX     64    /* faults that last, at one time */
@@ -22,7 +22,6 @@
 
 enum kelp_chaos_undo_kind {
     KELP_CHAOS_UNDO_RESUME, /* SIGCONT */
-    KELP_CHAOS_UNDO_ETCD,   /* start it again */
     KELP_CHAOS_UNDO_DISK,   /* let it work again */
     KELP_CHAOS_UNDO_SPLIT,  /* let everything through again */
     KELP_CHAOS_UNDO_LOSS    /* the same */
@@ -38,9 +37,8 @@ struct kelp_chaos_undo {
 
 struct kelp_chaos_target {
     struct kelp_chaos_train train;
-    struct kelp_etcd_server_options etcd_options;
-    struct kelp_etcd_server *etcd; /* NULL: away, or not started yet */
-    struct kelp_faultdisk *disk;   /* NULL: the plan has no faults of it; owned */
+    struct kelp_chaos_etcd *etcd; /* owned */
+    struct kelp_faultdisk *disk;  /* NULL: the plan has no faults of it; owned */
     uint32_t coordinators;
     const Kelp__V1__StatusReply *status; /* newest of the coordinator; borrowed, may be NULL */
     uint64_t status_ms;
@@ -64,10 +62,6 @@ kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t no
                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* Milliseconds until something is due; `most` when nothing is before that. */
 int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t now_ms, int most);
-
-/* Start etcd, at the port it had before if it had one. */
-kelp_status kelp_chaos_target_start_etcd(struct kelp_chaos_target *target,
-                                         struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Are coordinator's and processes' lives old enough that killing all of them hits work? */
 bool kelp_chaos_target_works(const struct kelp_chaos_target *target, uint64_t now_ms);
