@@ -401,6 +401,14 @@ static bool judge(struct chaos *chaos)
         report->equal = false;
         return false;
     }
+    const struct kelp_chaos_restore *far = kelp_chaos_report_too_far(report);
+    if (far) {
+        (void)snprintf(report->verdict, sizeof(report->verdict),
+                       "equal, but generation %" PRIu64 " went back to step %" PRIu64
+                       " where the checkpoint of step %" PRIu64 " was committed",
+                       far->generation, far->to_step, report->events[far->event].checkpoint_step);
+        return false;
+    }
     if (report->event_count < report->planned) {
         (void)snprintf(report->verdict, sizeof(report->verdict),
                        "equal, but the run ended before %" PRIu32 " of %" PRIu32

@@ -134,6 +134,9 @@ void kelp_chaos_report_restored(struct kelp_chaos_report *report, uint64_t gener
 {
     for (uint32_t i = 0; i < report->restore_count; i++) {
         struct kelp_chaos_restore *restore = &report->restores[i];
+        if (restore->generation == generation) {
+            restore->exact = true;
+        }
         if (restore->generation != generation || step >= restore->to_step) {
             continue;
         }
@@ -146,6 +149,18 @@ void kelp_chaos_report_restored(struct kelp_chaos_report *report, uint64_t gener
     }
 }
 
+const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_chaos_report *report)
+{
+    for (uint32_t i = 0; i < report->restore_count; i++) {
+        const struct kelp_chaos_restore *restore = &report->restores[i];
+        if (restore->exact && restore->event != UINT32_MAX &&
+            restore->to_step < report->events[restore->event].checkpoint_step) {
+            return restore;
+        }
+    }
+    return NULL;
+}
+
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
                              const char *target, uint64_t now_ms)
 {
@@ -155,7 +170,8 @@ void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp
                                        .at_ms = now_ms - report->start_ms,
                                        .generation = report->newest.generation,
                                        .version = report->newest.version,
-                                       .step = report->newest.step};
+                                       .step = report->newest.step,
+                                       .checkpoint_step = report->checkpoint_step};
     (void)snprintf(event->target, sizeof(event->target), "%s", target);
 }
 
@@ -262,7 +278,8 @@ static void json_event(FILE *out, const struct kelp_chaos_event *event)
     } else {
         (void)fputs("null", out);
     }
-    (void)fprintf(out, ",\"steps_again\":%" PRIu64 "}", event->steps_again);
+    (void)fprintf(out, ",\"checkpoint_step\":%" PRIu64 ",\"steps_again\":%" PRIu64 "}",
+                  event->checkpoint_step, event->steps_again);
 }
 
 void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out)
@@ -273,9 +290,9 @@ void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out)
     json_text(out, "plan", report->plan);
     (void)fprintf(out,
                   ",\"seed\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"planned\":%" PRIu32
-                  ",\"left_out\":%" PRIu32 ",\"equal\":%s,",
+                  ",\"left_out\":%" PRIu32 ",\"steps_recomputed\":%" PRIu64 ",\"equal\":%s,",
                   report->seed, report->total_steps, report->planned, report->left_out,
-                  report->equal ? "true" : "false");
+                  report->steps_recomputed, report->equal ? "true" : "false");
     json_text(out, "quiet_digest", report->quiet_digest);
     (void)fputc(',', out);
     json_text(out, "digest", report->digest);

@@ -24,6 +24,7 @@ struct kelp_chaos_event {
     uint64_t generation; /* where the run stood */
     uint64_t version;
     uint64_t step;
+    uint64_t checkpoint_step; /* of the newest checkpoint that was committed; 0: none */
     bool recovered;
     uint64_t recovery_ms; /* until an entry that began after the fault was complete */
     uint64_t steps_again; /* that restores after this fault went back by */
@@ -35,6 +36,7 @@ struct kelp_chaos_restore {
     uint64_t generation;
     uint64_t from_step; /* highest one seen before */
     uint64_t to_step;
+    bool exact;     /* to_step is what the coordinator says */
     uint32_t event; /* index of the fault it is counted to; UINT32_MAX: none came before */
 };
 
@@ -56,8 +58,10 @@ struct kelp_chaos_report {
     uint32_t event_count;
     struct kelp_chaos_restore restores[KELP_CHAOS_RESTORES_MAX];
     uint32_t restore_count;
-    uint32_t planned;  /* faults of the plan */
-    uint32_t left_out; /* kinds that this machine cannot do */
+    uint64_t checkpoint_step;  /* newest that is known to be committed */
+    uint64_t steps_recomputed; /* by the coordinator's count; 0: it does not say */
+    uint32_t planned;          /* faults of the plan */
+    uint32_t left_out;         /* kinds that this machine cannot do */
     char quiet_digest[33];
     char digest[33];
     double quiet_wall_s;
@@ -78,6 +82,13 @@ unsigned kelp_chaos_report_look(struct kelp_chaos_report *report,
 /* What the coordinator says about the step that a generation began from: more exact than a look. */
 void kelp_chaos_report_restored(struct kelp_chaos_report *report, uint64_t generation,
                                 uint64_t step);
+
+/*
+ * The restore that went back further than the newest checkpoint that was committed before its
+ * fault, or NULL: so no fault costs more than the steps since a checkpoint, which are the interval
+ * between two and those made while one is being written.
+ */
+const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_chaos_report *report);
 
 /* A fault was done at now_ms (CLOCK_MONOTONIC). At most KELP_CHAOS_FAULTS_MAX. */
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,

@@ -219,6 +219,20 @@ static void say_recovered(struct run *run, bool all)
     }
 }
 
+/* Faults that never found anything to hit. */
+static void say_missed(const struct run *run)
+{
+    char text[KELP_CHAOS_TEXT_MAX];
+
+    for (uint32_t i = 0; i < run->options->fault_count; i++) {
+        if (!run->done[i]) {
+            kelp_chaos_fault_print(&run->options->faults[i], text);
+            (void)printf("   not done  step %-8" PRIu32 " %s\n", run->options->faults[i].step,
+                         text);
+        }
+    }
+}
+
 static void take_looks(struct run *run)
 {
     uint32_t count = kelp_chaos_watch_take(run->watch, run->looks);
@@ -247,6 +261,13 @@ static void take_status(struct run *run)
     run->target.status_ms = asked_ms;
     kelp_chaos_watch_aim(run->watch, status);
     kelp_chaos_report_restored(run->report, status->generation, status->restore_step);
+    /* A leader that has just taken over may not have read them yet: 0 says nothing. */
+    if (status->checkpoint && status->checkpoint->step > run->report->checkpoint_step) {
+        run->report->checkpoint_step = status->checkpoint->step;
+    }
+    if (status->steps_recomputed > run->report->steps_recomputed) {
+        run->report->steps_recomputed = status->steps_recomputed;
+    }
     if (status->total_steps > 0) {
         run->report->total_steps = status->total_steps;
     }
@@ -392,6 +413,7 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
         status = follow(run, reterr);
         report->wall_s = (double)(now_ms() - report->start_ms) / 1000;
         say_recovered(run, true);
+        say_missed(run);
     }
     if (status == KELP_OK) {
         status = kelp_run_result_read(run->run_path, ret_result, reterr);

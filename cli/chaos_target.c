@@ -187,7 +187,7 @@ static kelp_status do_to_etcd(struct kelp_chaos_target *target,
     pid_t pid = 0;
 
     kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
-    if (status != KELP_OK || pid == 0 || target->progress_ms == 0 ||
+    if (status != KELP_OK || pid == 0 || !kelp_chaos_target_works(target, now_ms) ||
         (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL)) {
         return status;
     }
@@ -215,7 +215,7 @@ static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos
             return;
         }
     }
-    *ret_done = target->disk && target->progress_ms > 0;
+    *ret_done = target->disk && kelp_chaos_target_works(target, now_ms);
     if (*ret_done) {
         kelp_faultdisk_set(target->disk, &how);
         (void)add_undo(target, KELP_CHAOS_UNDO_DISK, now_ms + fault->for_ms);

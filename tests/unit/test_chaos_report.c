@@ -97,6 +97,22 @@ START_TEST(test_restore)
 }
 END_TEST
 
+/* Going back further than the newest checkpoint is a fault of the run. */
+START_TEST(test_too_far)
+{
+    look(100, 1, 200);
+    report.checkpoint_step = 150;
+    fault(&kill_shard, 110);
+    report.checkpoint_step = 300;
+    look(800, 2, 160);
+    ck_assert_ptr_null(kelp_chaos_report_too_far(&report));
+    kelp_chaos_report_restored(&report, 2, 150);
+    ck_assert_ptr_null(kelp_chaos_report_too_far(&report));
+    kelp_chaos_report_restored(&report, 2, 149);
+    ck_assert_uint_eq(kelp_chaos_report_too_far(&report)->generation, 2);
+}
+END_TEST
+
 /* The first generation that is seen is no roll-back. */
 START_TEST(test_first_generation)
 {
@@ -220,6 +236,7 @@ int main(void)
     tcase_add_test(tcase, test_recovery);
     tcase_add_test(tcase, test_where_it_hit);
     tcase_add_test(tcase, test_restore);
+    tcase_add_test(tcase, test_too_far);
     tcase_add_test(tcase, test_first_generation);
     tcase_add_test(tcase, test_long_run);
     tcase_add_test(tcase, test_json);
