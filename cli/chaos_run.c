@@ -105,7 +105,7 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
         status = kelp_run_result_read(run_path, ret_result, reterr);
     }
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "the quiet run: ");
+        kelp_error_prefix(reterr, "the quiet run");
     }
     return status;
 }

@@ -53,7 +53,7 @@ static kelp_status read_manifest(struct kelp_checkpoint *checkpoint, struct kelp
     status = kelp_manifest_parse(text, text_bytes, &checkpoint->manifest, reterr);
     free(text);
     if (status == KELP_ERR_FORMAT) {
-        kelp_error_prefix(reterr, "%s/manifest.json: ", checkpoint->path);
+        kelp_error_prefix(reterr, "%s/manifest.json", checkpoint->path);
         return KELP_ERR_CORRUPT;
     }
     if (status == KELP_OK && strcmp(checkpoint->manifest.folder, checkpoint->name) != 0) {
@@ -160,7 +160,7 @@ static kelp_status read_plan(const struct kelp_checkpoint *checkpoint, struct ke
     status = kelp_plan_parse(text, text_bytes, ret_plan, reterr);
     free(text);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "%s/plan.json: ", checkpoint->path);
+        kelp_error_prefix(reterr, "%s/plan.json", checkpoint->path);
         return status;
     }
     if (ret_plan->partition_count != checkpoint->manifest.part_count) {

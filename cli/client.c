@@ -125,7 +125,7 @@ static kelp_status parse_address(const char *value, char *address, size_t addres
     }
     cJSON_Delete(json);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "the coordinator's key in etcd: ");
+        kelp_error_prefix(reterr, "the coordinator's key in etcd");
     }
     return status;
 }

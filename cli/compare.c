@@ -262,7 +262,7 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
     for (int i = 0; status == KELP_OK && i < 2; i++) {
         status = kelp_replay_create(kelp_job_file_job(runs[i].file), &runs[i].replay, reterr);
         if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "%s: ", runs[i].path);
+            kelp_error_prefix(reterr, "%s", runs[i].path);
         }
     }
     if (status != KELP_OK) {

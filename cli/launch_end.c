@@ -31,7 +31,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
                               reterr);
     kelp_client_close(client);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "cannot fetch the model: ");
+        kelp_error_prefix(reterr, "cannot fetch the model");
         return status;
     }
     kelp_plan_digest(&plan, flat, digest);

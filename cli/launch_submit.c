@@ -153,7 +153,7 @@ kelp_status kelp_launcher_check_etcd(const char *etcd_url, const char *job, bool
     (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", job);
     status = kelp_etcd_get_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &range, reterr);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "etcd at %s: ", etcd_url);
+        kelp_error_prefix(reterr, "etcd at %s", etcd_url);
     } else if (range.count > 0 && !resume) {
         status = kelp_fail(reterr, KELP_ERR_EXISTS,
                            "etcd at %s has a job '%s' already; go on with it by --resume, or "

@@ -43,7 +43,7 @@ kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster 
     cJSON_Delete(json);
     free(text);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "%s/cluster.json: ", run_path);
+        kelp_error_prefix(reterr, "%s/cluster.json", run_path);
         return status;
     }
     *ret_cluster = cluster;
@@ -99,7 +99,7 @@ kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_r
     status = kelp_result_parse(text, strlen(text), ret_result, reterr);
     free(text);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "%s/result.json: ", run_path);
+        kelp_error_prefix(reterr, "%s/result.json", run_path);
     }
     return status;
 }

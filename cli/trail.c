@@ -109,7 +109,7 @@ static kelp_status read_lines(FILE *in, struct kelp_trail *trail, struct kelp_er
         }
         kelp_status status = parse_line(text, length, &line, reterr);
         if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "line %" PRIu64 ": ", number);
+            kelp_error_prefix(reterr, "line %" PRIu64 "", number);
             return KELP_ERR_CORRUPT;
         }
         status = add_line(trail, &capacity, &line, reterr);
@@ -142,7 +142,7 @@ kelp_status kelp_trail_read(const char *run_path, struct kelp_trail *ret_trail,
     }
     if (status != KELP_OK) {
         kelp_trail_fini(&trail);
-        kelp_error_prefix(reterr, "%s: ", path);
+        kelp_error_prefix(reterr, "%s", path);
         return status;
     }
     *ret_trail = trail;
