@@ -109,7 +109,7 @@ static kelp_status read_lines(FILE *in, struct kelp_trail *trail, struct kelp_er
         }
         kelp_status status = parse_line(text, length, &line, reterr);
         if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "line %" PRIu64 "", number);
+            kelp_error_prefix(reterr, "line %" PRIu64, number);
             return KELP_ERR_CORRUPT;
         }
         status = add_line(trail, &capacity, &line, reterr);

@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/replay.h"
-#include "cli/run_client.h"
 #include "common/files.h"
 #include "common/safetensors.h"
 #include "common/status.h"
@@ -58,12 +56,7 @@ static cJSON *run_json(const char *const *args, int exit_code)
 
 static void check_says(const char *const *args, int exit_code, const char *text)
 {
-    struct kelp_test_command command;
-
-    run(args, exit_code, &command);
-    ck_assert_msg(strstr(command.out, text) != NULL || strstr(command.err, text) != NULL,
-                  "'%s' is not said:\n%s%s", text, command.out, command.err);
-    kelp_test_command_fini(&command);
+    kelp_test_command_says(folder.path, args, exit_code, text);
 }
 
 static const cJSON *member(const cJSON *json, const char *name)
@@ -79,27 +72,9 @@ static void ok(kelp_status status, const struct kelp_error *error)
     ck_assert_msg(status == KELP_OK, "%s", error->text);
 }
 
-/* A checkpoint of the run at a step, as it should be, or with one element of a tensor's weights
- * changed before it was written. */
 static void make_checkpoint(uint64_t step, bool wrong, char *ret_path, size_t path_bytes)
 {
-    struct kelp_test_checkpoint what = {.run_path = run_path, .generation = 1, .storages = 2};
-    struct kelp_job_file *file = NULL;
-    struct kelp_replay *replay = NULL;
-    struct kelp_error error;
-
-    ok(kelp_run_job_read(run_path, &file, &error), &error);
-    ok(kelp_replay_create(kelp_job_file_job(file), &replay, &error), &error);
-    ok(kelp_replay_to_step(replay, step, &error), &error);
-    struct kelp_model_state *state = kelp_replay_state(replay);
-    if (wrong) {
-        state->weights[state->plan->tensors[2].offset] += 1.0f;
-    }
-    what.file = file;
-    what.state = state;
-    kelp_test_checkpoint_make(&what, ret_path, path_bytes);
-    kelp_replay_destroy(replay);
-    kelp_job_file_destroy(file);
+    kelp_test_checkpoint_at(run_path, step, wrong, ret_path, path_bytes);
 }
 
 static void remove_tree(const char *path)

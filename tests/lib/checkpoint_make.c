@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/replay.h"
+#include "cli/run_client.h"
 #include "common/files.h"
 #include "ps/snapshot_store.h"
 
@@ -118,4 +120,26 @@ void kelp_test_checkpoint_make(const struct kelp_test_checkpoint *what, char *re
     write_text(folder, "manifest.json", text);
     kelp_manifest_fini(&manifest);
     (void)snprintf(ret_path, path_bytes, "%s", folder);
+}
+
+void kelp_test_checkpoint_at(const char *run_path, uint64_t step, bool wrong, char *ret_path,
+                             size_t path_bytes)
+{
+    struct kelp_test_checkpoint what = {.run_path = run_path, .generation = 1, .storages = 2};
+    struct kelp_job_file *file = NULL;
+    struct kelp_replay *replay = NULL;
+    struct kelp_error error;
+
+    ok(kelp_run_job_read(run_path, &file, &error), &error);
+    ok(kelp_replay_create(kelp_job_file_job(file), &replay, &error), &error);
+    ok(kelp_replay_to_step(replay, step, &error), &error);
+    struct kelp_model_state *state = kelp_replay_state(replay);
+    if (wrong) {
+        state->weights[state->plan->tensors[2].offset] += 1.0f;
+    }
+    what.file = file;
+    what.state = state;
+    kelp_test_checkpoint_make(&what, ret_path, path_bytes);
+    kelp_replay_destroy(replay);
+    kelp_job_file_destroy(file);
 }

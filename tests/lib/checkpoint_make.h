@@ -21,4 +21,11 @@ struct kelp_test_checkpoint {
 void kelp_test_checkpoint_make(const struct kelp_test_checkpoint *what, char *ret_path,
                                size_t path_bytes);
 
+/*
+ * A checkpoint of a run at a step, two storages, generation 1, as a replay of the run's job gives
+ * it; or, with `wrong`, with one element of its third tensor changed before it was written.
+ */
+void kelp_test_checkpoint_at(const char *run_path, uint64_t step, bool wrong, char *ret_path,
+                             size_t path_bytes);
+
 #endif

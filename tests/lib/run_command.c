@@ -15,10 +15,11 @@
 
 #include "tests/lib/run_train.h"
 
-#define FILE_MAX      (1u << 20)
-#define ARGS_MAX      64
-#define POLL_MS       20
-#define PROCESSES_MAX 64
+#define SAYS_TIMEOUT_MS 60000
+#define FILE_MAX        (1u << 20)
+#define ARGS_MAX        64
+#define POLL_MS         20
+#define PROCESSES_MAX   64
 
 static uint64_t now_ms(void)
 {
@@ -139,6 +140,19 @@ void kelp_test_command_run(struct kelp_test_command *command, const char *folder
 {
     kelp_test_command_start(command, folder, args);
     (void)kelp_test_command_wait(command, timeout_ms);
+}
+
+void kelp_test_command_says(const char *folder, const char *const *args, int exit_code,
+                            const char *text)
+{
+    struct kelp_test_command command;
+
+    kelp_test_command_run(&command, folder, args, SAYS_TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == exit_code, "exit %d, not %d; output:\n%s%s",
+                  command.exit_code, exit_code, command.out, command.err);
+    ck_assert_msg(strstr(command.out, text) != NULL || strstr(command.err, text) != NULL,
+                  "'%s' is not said:\n%s%s", text, command.out, command.err);
+    kelp_test_command_fini(&command);
 }
 
 char *kelp_test_command_peek(const struct kelp_test_command *command)

@@ -35,6 +35,9 @@ uint64_t kelp_test_command_wait(struct kelp_test_command *command, uint32_t time
 /* Both. */
 void kelp_test_command_run(struct kelp_test_command *command, const char *folder,
                            const char *const *args, uint32_t timeout_ms);
+/* Both; fails the test unless it ends with exit_code and prints text somewhere. */
+void kelp_test_command_says(const char *folder, const char *const *args, int exit_code,
+                            const char *text);
 /* What it has written to standard error so far; owned by the caller (free()). */
 char *kelp_test_command_peek(const struct kelp_test_command *command);
 /* Wait until its standard error holds a text; fails the test after timeout_ms. */
