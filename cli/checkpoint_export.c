@@ -19,8 +19,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint export",
-    .summary = "writes a checkpoint's weights as safetensors with PyTorch's names, checked against "
-               "their digests",
+    .summary = "writes a checkpoint's weights as safetensors",
     .positional = "NAME|newest FILE",
     .positional_min = 2,
     .positional_max = 2,

@@ -15,6 +15,8 @@ const struct kelp_verb kelp_checkpoint_verbs[] = {
     {"show", "tell all about one checkpoint", kelp_checkpoint_verb_show},
     {"verify", "check every part against its digest", kelp_checkpoint_verb_verify},
     {"export", "write a checkpoint's weights as safetensors", kelp_checkpoint_verb_export},
+    {"import", "bring in a checkpoint's folder from elsewhere", kelp_checkpoint_verb_import},
+    {"rm", "remove checkpoints of a run that is stopped", kelp_checkpoint_verb_rm},
     {NULL, NULL, NULL},
 };
 

@@ -59,8 +59,10 @@ static kelp_status write_cluster(const struct kelp_launcher *launcher, struct ke
     char text[1024];
 
     /* Neither the job's name nor a URL that etcd's client took holds quotes. */
-    (void)snprintf(text, sizeof(text), "{\"job\":\"%s\",\"etcd\":\"%s\",\"pid\":%ld}\n",
-                   launcher->launch->job->name, kelp__launch_etcd_url(launcher), (long)getpid());
+    (void)snprintf(text, sizeof(text),
+                   "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld}\n",
+                   launcher->launch->job->name, kelp__launch_etcd_url(launcher),
+                   launcher->launch->etcd_url ? "false" : "true", (long)getpid());
     return kelp_run_dir_write(launcher->launch->run, "cluster.json", text, reterr);
 }
 

@@ -22,6 +22,7 @@ static kelp_status parse_cluster(const cJSON *json, struct kelp_run_cluster *clu
         status = kelp_json_u64(json, "pid", PID_MAX, &pid, reterr);
     }
     cluster->pid = (int64_t)pid;
+    cluster->private_etcd = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "private"));
     return status;
 }
 

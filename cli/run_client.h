@@ -15,7 +15,8 @@
 struct kelp_run_cluster {
     char job[64];
     char etcd[1024];
-    int64_t pid; /* of the launcher */
+    bool private_etcd; /* the run's own, in its folder: gone with the run */
+    int64_t pid;       /* of the launcher */
 };
 
 /* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */

@@ -10,7 +10,7 @@
 const struct kelp_verb kelp_verbs[] = {
     {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
     {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
-    {"checkpoint", "ask a running job for one; ls, show, verify, export", kelp_verb_checkpoint},
+    {"checkpoint", "ask for one; ls, show, verify, export, import, rm", kelp_verb_checkpoint},
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
     {"verify", "check a run's checkpoints, and its steps by computing again", kelp_verb_verify},
@@ -46,8 +46,9 @@ static void print_help(FILE *out)
         "\nOptions:\n"
         "  -h, --help     print this help; `kelp VERB --help` tells all about a verb\n"
         "      --version  print the version\n"
-        "\nExit status: 0 done or stopped in order, 1 failed while running, 2 bad option, job\n"
-        "or data, 3 no cluster reached in time, 4 the job has failed, 130 ended by Ctrl-C.\n"
+        "\nExit status: 0 done, stopped in order, or no difference, 1 failed while running,\n"
+        "or a difference, 2 bad option, job or data, 3 no cluster reached in time, 4 the\n"
+        "job has failed, 130 ended by Ctrl-C.\n"
         "\nExamples:\n"
         "  kelp train examples/etth1-dlinear.yaml\n"
         "  kelp status\n",
