@@ -108,6 +108,12 @@ static double y_of(const struct chart *chart, double rate)
     return BOTTOM - (BOTTOM - TOP) * rate / chart->top;
 }
 
+/* In two columns. */
+static uint32_t list_rows(const struct kelp_chaos_report *report)
+{
+    return (report->event_count + 1) / 2;
+}
+
 static void print_escaped(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -183,29 +189,62 @@ static void print_faults(const struct kelp_chaos_report *report, const struct ch
     }
 }
 
+/* "  12.34 s  812     kill shard-1                  0.84 s     112": as in the timeline, closer. */
+static void list_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS_LINE_MAX])
+{
+    char what[KELP_CHAOS_TEXT_MAX];
+    char lasts[16] = "";
+    char recovery[16] = "-";
+    char again[24] = "";
+
+    (void)snprintf(what, sizeof(what), "%s %s", kelp_chaos_kind_name(event->fault.kind),
+                   event->target);
+    if (event->fault.for_ms > 0) {
+        (void)snprintf(lasts, sizeof(lasts), "%.1f s", event->fault.for_ms / 1000.0);
+    }
+    if (event->recovered) {
+        (void)snprintf(recovery, sizeof(recovery), "%.2f s", (double)event->recovery_ms / 1000);
+    }
+    if (event->steps_again > 0) {
+        (void)snprintf(again, sizeof(again), "%" PRIu64, event->steps_again);
+    }
+    (void)snprintf(text, KELP_CHAOS_LINE_MAX, "%7.2f s %-7" PRIu64 " %-22s %6s %9s %6s",
+                   (double)event->at_ms / 1000, event->step, what, lasts, recovery, again);
+}
+
+static void print_row(FILE *out, uint32_t column, uint32_t row, const char *colour,
+                      const char *number, const char *line)
+{
+    (void)fprintf(out,
+                  "<text x=\"%" PRIu32 "\" y=\"%" PRIu32 "\" font-size=\"10\" fill=\"%s\" "
+                  "xml:space=\"preserve\" font-family=\"monospace\">%3s ",
+                  16 + column * LIST_PLACE, LIST_TOP + row * LIST_LINE, colour, number);
+    print_escaped(out, line);
+    (void)fputs("</text>\n", out);
+}
+
 static void print_list(const struct kelp_chaos_report *report, FILE *out)
 {
+    static const char heading[] =
+        "   time  step    fault                    lasts recovered  again";
     char line[KELP_CHAOS_LINE_MAX];
-    uint32_t rows = (report->event_count + 1) / 2;
+    char number[16];
+    uint32_t rows = list_rows(report);
 
     for (uint32_t i = 0; i < report->event_count; i++) {
         const struct kelp_chaos_event *event = &report->events[i];
-        uint32_t column = i / rows;
-        kelp_chaos_event_line(event, line);
-        (void)fprintf(out,
-                      "<text x=\"%" PRIu32 "\" y=\"%" PRIu32 "\" font-size=\"10\" fill=\"%s\" "
-                      "xml:space=\"preserve\" font-family=\"monospace\">%2" PRIu32,
-                      16 + column * LIST_PLACE, LIST_TOP + (i % rows) * LIST_LINE,
-                      kind_colours[event->fault.kind], i + 1);
-        print_escaped(out, line);
-        (void)fputs("</text>\n", out);
+        if (i % rows == 0) {
+            print_row(out, i / rows, 0, "#707b7c", "", heading);
+        }
+        list_line(event, line);
+        (void)snprintf(number, sizeof(number), "%" PRIu32, i + 1);
+        print_row(out, i / rows, i % rows + 1, kind_colours[event->fault.kind], number, line);
     }
 }
 
 void kelp_chaos_report_svg(const struct kelp_chaos_report *report, FILE *out)
 {
     struct chart chart;
-    uint32_t rows = (report->event_count + 1) / 2;
 
     fill_chart(report, &chart);
     (void)fprintf(out,
@@ -213,7 +252,7 @@ void kelp_chaos_report_svg(const struct kelp_chaos_report *report, FILE *out)
                   "font-family=\"sans-serif\" font-size=\"12\" fill=\"#2c3e50\">\n"
                   "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
                   "<text x=\"16\" y=\"24\" font-size=\"15\">",
-                  WIDTH, LIST_TOP + rows * LIST_LINE);
+                  WIDTH, LIST_TOP + (list_rows(report) + 1) * LIST_LINE);
     print_escaped(out, report->job);
     (void)fprintf(out, ": %" PRIu32 " faults, plan ", report->event_count);
     print_escaped(out, report->plan);
