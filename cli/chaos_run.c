@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "cli/chaos_target.h"
+#include "cli/launcher.h"
 #include "cli/monitor.h"
 #include "cli/run_client.h"
 
@@ -290,10 +291,31 @@ static kelp_status do_everything(struct run *run, bool *ret_done, struct kelp_er
     return status;
 }
 
+/* The keys of dead processes, as `kelp train` does with an etcd of its own: their leases would have
+ * to run out otherwise. Processes that die one by one are what waits for leases. */
+static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
+{
+    static const char *const names[] = {"coordinator", "ps/"};
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    struct kelp_client *client = NULL;
+
+    kelp_status status = kelp_client_open(run->url, run->options->job, &client, reterr);
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
+        kelp_client_key(client, names[i], key);
+        status =
+            kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+    }
+    kelp_client_close(client);
+    return status;
+}
+
 static kelp_status resume_everything(struct run *run, struct kelp_error *reterr)
 {
     kelp_status status = kelp_chaos_etcd_start(run->target.etcd, reterr);
 
+    if (status == KELP_OK) {
+        status = forget_dead(run, reterr);
+    }
     return status == KELP_OK ? start_train(run, true, reterr) : status;
 }
 
