@@ -17,8 +17,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint rm",
-    .summary = "removes checkpoints of a run that is stopped; while it goes on it keeps what "
-               "checkpoint.keep_last and keep_best say",
+    .summary = "removes checkpoints of a run that is stopped",
     .positional = "NAME...",
     .positional_min = 1,
     .positional_max = 1000,

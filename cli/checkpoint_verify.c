@@ -11,8 +11,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint verify",
-    .summary = "checks every part of the named checkpoints, or of all, against the digests of "
-               "their manifests; exit status 0 good, 1 damaged",
+    .summary = "checks every part of checkpoints (all, or those named)",
     .positional = "[NAME...]",
     .positional_max = 1000,
     .examples = "  kelp checkpoint verify\n"

@@ -27,9 +27,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp diff",
-    .summary = "says where two runs part: the first difference on record, the job keys that "
-               "differ, and the step and tensors, found by computing both again from the "
-               "checkpoints before it; exit status 0 same, 1 different",
+    .summary = "says where two runs part: record, job keys, step, tensors",
     .positional = "RUN_A RUN_B",
     .positional_min = 2,
     .positional_max = 2,

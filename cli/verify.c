@@ -23,8 +23,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp verify",
-    .summary = "checks every checkpoint of a run against its manifest, and with --replay what the "
-               "run computed; exit status 0 good, 1 damaged or different",
+    .summary = "checks a run's checkpoints and, by --replay, its steps",
     .positional = "[RUN]",
     .positional_max = 1,
     .examples = "  kelp verify\n"
