@@ -73,6 +73,7 @@ void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reas
                    uint32_t *actions)
 {
     assert(checkpoints->state != KELP_CHECKPOINTER_IDLE);
+    checkpoints->given_up = checkpoints->order.serial;
     kelp__close_order(checkpoints, actions);
     *actions |= KELP_CHECKPOINTER_DO_ORDER;
     if (reason != KELP__LATE) {

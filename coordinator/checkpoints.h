@@ -191,7 +191,8 @@ struct kelp_checkpointer {
 
     /* The one under way. */
     struct kelp_checkpointer_order order;
-    bool for_request; /* answers requests up to for_serial */
+    uint64_t given_up; /* serial of the newest order that came to nothing: shards may stop */
+    bool for_request;  /* answers requests up to for_serial */
     bool for_end;
     uint64_t for_serial;
     bool reached; /* training has come to its step */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "coordinator/checkpointing.h"
 #include "coordinator/leading.h"
 #include "coordinator/plan_offer.h"
 #include "coordinator/records.h"
@@ -86,26 +87,52 @@ kelp_status kelp_coordinator_check_hello(const struct kelp_coordinator *coordina
 void kelp_coordinator_report_state(struct kelp_coordinator *coordinator)
 {
     const struct kelp_placement *placement = &coordinator->placement;
-    struct kelp_job_state state = {.version = coordinator->progress.word.version};
+    struct kelp_job_state state = {.version = coordinator->progress.word.version,
+                                   .step = coordinator->progress.word.step,
+                                   .steps_recomputed = coordinator->steps_recomputed};
     const char *name = kelp_placement_state_text(placement->state);
     (void)snprintf(state.state, sizeof(state.state), "%s", name);
     (void)snprintf(state.reason, sizeof(state.reason), "%s", placement->reason);
     kelp_log(placement->state == KELP_PLACEMENT_FAILED ? KELP_LOG_ERROR : KELP_LOG_INFO,
              "job state=%s reason=\"%s\" generation=%" PRIu64, name, state.reason,
              placement->map.generation);
-    bool open =
-        placement->state != KELP_PLACEMENT_DONE && placement->state != KELP_PLACEMENT_FAILED;
-    if (coordinator->found_end.state[0] == '\0' || !open) {
+    if (coordinator->found_end.state[0] == '\0' || kelp_placement_settled(placement)) {
         kelp_leader_write_state(coordinator->leader, &state);
     }
 }
 
 static void write_map(struct kelp_coordinator *coordinator)
 {
-    if (kelp_leader_write_map(coordinator->leader, &coordinator->placement.next) != KELP_OK) {
+    if (kelp_checkpointing_open(coordinator) != KELP_OK) {
         kelp_coordinator_place(coordinator,
                                (struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN,
                                                              .result = KELP_WRITTEN_NOT});
+    }
+}
+
+/* Snapshots are taken while the map is loaded everywhere; the last ones are kept in order after the
+ * end too. */
+static void stop_checkpoints(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    if (coordinator->checkpointer.running && placement->state != KELP_PLACEMENT_RUNNING &&
+        placement->state != KELP_PLACEMENT_DONE) {
+        kelp_checkpointing_apply(coordinator,
+                                 (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_STOPPED,
+                                                                  .text = placement->reason});
+    }
+}
+
+static void leave_damaged(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    uint64_t version = placement->map.restore_version;
+    kelp_log_error("%s", placement->reason);
+    kelp_checkpointing_apply(
+        coordinator,
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_DAMAGED, .version = version});
+    if (kelp_committed_list_newest(&coordinator->checkpointer.list) == NULL) {
+        kelp_log_error("no checkpoint can be restored: starting again from version 0");
     }
 }
 
@@ -120,13 +147,18 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
     if ((actions & KELP_DO_MAP_TO_SHARDS) != 0) {
         kelp_log_info("map taken generation=%" PRIu64 " shards=%u partitions=%u", map->generation,
                       map->shard_count, map->partition_count);
+        kelp_checkpointing_generation(coordinator, coordinator->opened);
+        coordinator->opened = false;
         kelp_progress_restart(&coordinator->progress, map->generation);
         kelp_link_update(coordinator);
     }
     if ((actions & KELP_DO_MAP_TO_WORKERS) != 0) {
         kelp_service_map_changed(coordinator);
         kelp_service_update(coordinator, false);
+        kelp_checkpointing_apply(
+            coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
     }
+    stop_checkpoints(coordinator);
     if ((actions & KELP_DO_STATE) != 0) {
         kelp_coordinator_report_state(coordinator);
     }
@@ -136,6 +168,12 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
     }
     if ((actions & KELP_DO_WRITE_MAP) != 0) {
         write_map(coordinator);
+    }
+    if ((actions & KELP_DO_DAMAGED) != 0) {
+        leave_damaged(coordinator);
+    }
+    if ((actions & KELP_DO_RESIGN) != 0) {
+        coordinator->resigning = true; /* not in the middle of an event */
     }
 }
 
@@ -152,7 +190,13 @@ static void judge_found_end(struct kelp_coordinator *coordinator)
         coordinator->found_end.state[0] = '\0';
         coordinator->ended = true;
         if (strcmp(end.state, "failed") == 0) {
-            kelp_coordinator_fail_job(coordinator, end.reason);
+            kelp_coordinator_place(
+                coordinator,
+                (struct kelp_placement_event){.kind = KELP_PLACEMENT_STOPPED, .text = end.reason});
+        } else if (strcmp(end.state, "paused") == 0) {
+            kelp_coordinator_place(
+                coordinator,
+                (struct kelp_placement_event){.kind = KELP_PLACEMENT_PAUSE, .text = end.reason});
         } else {
             kelp_coordinator_place(coordinator, (struct kelp_placement_event){
                                                     .kind = KELP_PLACEMENT_FINISHED,
@@ -162,11 +206,32 @@ static void judge_found_end(struct kelp_coordinator *coordinator)
     }
 }
 
+/* For the reason of a failure: where the job stood, and how to go on. */
+static const char *resume_hint(struct kelp_coordinator *coordinator, char text[256])
+{
+    const struct kelp_progress *progress = &coordinator->progress;
+    const struct kelp_committed *newest =
+        kelp_committed_list_newest(&coordinator->checkpointer.list);
+    char from[96] = "from the beginning, since there is no checkpoint";
+    if (newest != NULL) {
+        (void)snprintf(from, sizeof(from), "from its checkpoint of step %" PRIu64, newest->step);
+    }
+    (void)snprintf(text, 256,
+                   "it was at step %" PRIu64 " (version %" PRIu64
+                   "); kelp train --resume goes on %s",
+                   progress->word.step, progress->word.version, from);
+    return text;
+}
+
 void kelp_coordinator_place(struct kelp_coordinator *coordinator, struct kelp_placement_event event)
 {
     struct kelp_error error;
+    char hint[256];
     uint32_t actions = 0;
     event.now_ms = coordinator->now_ms;
+    if (coordinator->found_end.state[0] == '\0' && !coordinator->ended) { /* else it says so */
+        event.hint = resume_hint(coordinator, hint);
+    }
     kelp_status status = kelp_placement_apply(&coordinator->placement, &event, &actions, &error);
     if (status != KELP_OK) {
         kelp_log_error("placement refused an event error=\"%s\"", error.text);
@@ -219,7 +284,13 @@ static void on_tick(void *user)
     kelp_leader_tick(coordinator->leader, coordinator->now_ms);
     kelp_service_tick(coordinator);
     kelp_link_tick(coordinator);
+    kelp_leading_stand(coordinator);
     if (!coordinator->leading) {
+        return;
+    }
+    if (coordinator->resigning) {
+        coordinator->resigning = false;
+        kelp_leading_resign(coordinator);
         return;
     }
     kelp_leading_tick(coordinator);
@@ -227,6 +298,8 @@ static void on_tick(void *user)
     lose_silent(coordinator);
     kelp_records_tick(coordinator);
     kelp_coordinator_place(coordinator, (struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
+    kelp_checkpointing_apply(coordinator,
+                             (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_TICK});
     coordinator->heartbeat++;
     kelp_service_update(coordinator, true);
 }
@@ -274,12 +347,17 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
         status = kelp_helper_start(coordinator->loop, &coordinator->helper, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp_helper_start(coordinator->loop, &coordinator->disk, reterr);
+    }
+    if (status == KELP_OK) {
         struct kelp_leader_options leader = {
             .loop = coordinator->loop,
             .helper = coordinator->helper,
             .endpoints = coordinator->options.etcd,
             .job = coordinator->options.job,
             .id = coordinator->options.id,
+            .run_folder = coordinator->options.run_folder,
+            .force = coordinator->options.force,
             .incarnation = coordinator->options.incarnation,
         };
         status = kelp_leader_open(&leader, &kelp_leading_events, coordinator, &coordinator->leader,
@@ -349,6 +427,9 @@ void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
     if (coordinator->helper != NULL) {
         kelp_helper_stop(coordinator->helper);
     }
+    if (coordinator->disk != NULL) {
+        kelp_helper_stop(coordinator->disk);
+    }
     if (coordinator->leader != NULL) {
         kelp_leader_close(coordinator->leader);
     }
@@ -360,6 +441,7 @@ void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
     kelp_rpc_loop_destroy(coordinator->loop);
     kelp_leader_destroy(coordinator->leader);
     kelp_helper_destroy(coordinator->helper);
+    kelp_helper_destroy(coordinator->disk);
     kelp_job_file_destroy(coordinator->job_file);
     free(coordinator->spec);
     free(coordinator);

@@ -10,6 +10,7 @@
 #include "common/job.h"
 #include "common/plan.h"
 #include "common/rpc.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/helper.h"
 #include "coordinator/journal.h"
 #include "coordinator/leader.h"
@@ -48,7 +49,8 @@ struct kelp_coordinator {
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_server *server;
     struct kelp_rpc_timer *timer;
-    struct kelp_helper *helper;
+    struct kelp_helper *helper; /* for etcd */
+    struct kelp_helper *disk;   /* for files: a slow disk holds up nothing else */
     struct kelp_leader *leader;
 
     /* From the spec; set once. */
@@ -60,9 +62,10 @@ struct kelp_coordinator {
     /* While leading. */
     uint64_t terms; /* times that we began to lead */
     bool leading;
-    bool read;    /* what etcd held has been taken over */
-    bool reread;  /* and has to be compared with what we have, after etcd was away */
-    bool reading; /* an answer is on its way */
+    bool read;                /* what etcd held has been taken over */
+    bool reread;              /* and has to be compared with what we have, after etcd was away */
+    bool reading;             /* an answer is on its way */
+    int64_t elected_revision; /* of the election that we lead by */
     bool elected; /* we may write to etcd; a leader may be without that while etcd is away */
     bool ended;   /* done or failed, and that is on record in etcd: workers leave */
     /* An end that a leader before us wrote. It is final once the shards of its generation turn out
@@ -78,6 +81,21 @@ struct kelp_coordinator {
     uint64_t append_at_ms;
     uint64_t heartbeat;
     uint64_t shard_losses;
+    bool resigning;       /* at the next tick */
+    bool opened;          /* the map that the placement takes next was written by us just now */
+    uint64_t stand_at_ms; /* after resigning: stand for election again; 0: not */
+
+    /* Checkpoints. */
+    struct kelp_checkpointer checkpointer;
+    uint64_t last_generation;         /* newest that made any of them */
+    char *manifest;                   /* of the order that is being committed */
+    uint64_t manifest_serial;         /* of that order */
+    struct kelp_committed committing; /* what the manifest says */
+    bool described;                   /* job.yaml and plan.json lie beside the data */
+    uint64_t committed_ms;            /* of the newest commit that we made */
+    uint64_t restore_step;            /* where the current generation began */
+    uint64_t found_step;              /* where training was, as the leader before us left it */
+    uint64_t steps_recomputed;
     enum kelp_plan_state plan_state;
     bool plan_in_flight;
     struct kelp_plan plan;

@@ -17,6 +17,8 @@
 
 #include "common/etcd.h"
 #include "common/rpc.h"
+#include "coordinator/checkpoint_files.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/helper.h"
 #include "coordinator/map_json.h"
 #include "coordinator/placement.h"
@@ -28,6 +30,13 @@ struct kelp_leader_found {
     struct kelp_map map; /* generation 0: none */
     bool has_state;
     struct kelp_job_state state;
+    struct kelp_committed *checkpoints; /* ascending versions; unreadable ones are damaged */
+    uint32_t checkpoint_count;
+    struct kelp_checkpoint_names folders; /* of the run, in the answer to kelp_leader_read() */
+    uint32_t imported;        /* put into an empty etcd from the run's folder just now */
+    uint64_t last_generation; /* newest that made any of them */
+    /* Why the newest one is of another job than this, or "": then nothing is to be restored. */
+    char foreign[KELP_COORDINATOR_REASON_MAX + 1];
 };
 
 /* Arguments are borrowed until the callback returns, unless it says otherwise. */
@@ -36,13 +45,19 @@ struct kelp_leader_events {
     void (*elected)(int64_t revision, void *user);
     void (*deposed)(const char *why, void *user);
     void (*superseded)(const char *by, void *user);
-    /* Answer to kelp_leader_read(). The callback may take plan and map out of found. */
+    /* Answer to kelp_leader_read(). The callback may take plan, map and the checkpoints' texts out
+     * of found. */
     void (*read)(kelp_status status, struct kelp_leader_found *found, const char *text, void *user);
     /* Answer to kelp_leader_write_plan(): plan is what stands in etcd now, on KELP_OK. */
     void (*plan_written)(kelp_status status, const char *plan, const char *text, void *user);
     void (*map_written)(enum kelp_placement_written result, const char *text, void *user);
-    /* Answer to kelp_leader_read_map(). */
-    void (*map_read)(kelp_status status, struct kelp_map *map, const char *text, void *user);
+    /* Answer to kelp_leader_read_map(): map and checkpoints alone. */
+    void (*map_read)(kelp_status status, struct kelp_leader_found *found, const char *text,
+                     void *user);
+    /* Answers to kelp_leader_commit(), kelp_leader_remove(). revision: of the manifest's key. */
+    void (*committed)(enum kelp_checkpointer_result result, int64_t revision, const char *text,
+                      void *user);
+    void (*removed)(enum kelp_checkpointer_result result, const char *text, void *user);
     void (*state_written)(const struct kelp_job_state *state, void *user);
     void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
     void (*shard_gone)(const char *id, void *user);
@@ -55,6 +70,8 @@ struct kelp_leader_options {
     const char *endpoints; /* of etcd */
     const char *job;
     const char *id;
+    const char *run_folder;
+    bool force; /* checkpoints of another job are taken */
     uint64_t incarnation;
 };
 
@@ -68,12 +85,15 @@ void kelp_leader_close(struct kelp_leader *leader);
 /* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
 void kelp_leader_destroy(struct kelp_leader *leader);
 
-/* Stand for election; address is where workers reach us. */
+/* Stand for election; address is where workers reach us. job_file is borrowed. */
 kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
+                              const struct kelp_job_file *job_file,
                               struct kelp_error *reterr) KELP_MUST_USE;
 /* Report registrations from now on, beginning with those that are there. */
 kelp_status kelp_leader_watch_shards(struct kelp_leader *leader,
                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* Give the election up, and stand again only when told to. Waits for etcd, at most 1 s. */
+void kelp_leader_resign(struct kelp_leader *leader);
 /* Leadership ends: results that are under way are not reported any more. */
 void kelp_leader_step_down(struct kelp_leader *leader);
 
@@ -82,10 +102,28 @@ void kelp_leader_step_down(struct kelp_leader *leader);
 kelp_status kelp_leader_read(struct kelp_leader *leader) KELP_MUST_USE;
 kelp_status kelp_leader_read_map(struct kelp_leader *leader) KELP_MUST_USE;
 kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan) KELP_MUST_USE;
+struct kelp_leader_opening {
+    const struct kelp_map *map;
+    int64_t restored_revision; /* of the manifest of map->restore_version */
+    const uint64_t *gone;      /* versions above it, whose manifests go */
+    uint32_t gone_count;       /* at most KELP_LEADER_GONE_MAX */
+};
+#define KELP_LEADER_GONE_MAX 100 /* etcd takes 128 operations in one transaction */
+/* Open a generation, in one transaction: our election key, the map as we know it, and the restored
+ * manifest stand there; then the map is put, the manifests above it go, and the fence is renewed,
+ * so that no commit of a generation before can succeed any more. */
 kelp_status kelp_leader_write_map(struct kelp_leader *leader,
-                                  const struct kelp_map *map) KELP_MUST_USE;
+                                  const struct kelp_leader_opening *opening) KELP_MUST_USE;
+/* Put a manifest, if election key, map and fence stand as we know them and there is none of that
+ * version; one that is there with this very text is success. */
+kelp_status kelp_leader_commit(struct kelp_leader *leader, uint64_t version,
+                               const char *manifest) KELP_MUST_USE;
+/* Take a manifest out, and renew the fence. One that is not there is success. */
+kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version) KELP_MUST_USE;
 /* Tried until it succeeds or a newer one replaces it. */
 void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state);
+/* What a manifest says of its checkpoint; revision and text are left out. */
+void kelp_committed_of(const struct kelp_manifest *manifest, struct kelp_committed *ret_committed);
 /* Now and then: tries the state again. */
 void kelp_leader_tick(struct kelp_leader *leader, uint64_t now_ms);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/checkpointing.h"
 #include "coordinator/plan_offer.h"
 #include "coordinator/records.h"
 #include "coordinator/service.h"
@@ -17,6 +18,7 @@ static kelp_status init_leading(struct kelp_coordinator *coordinator, struct kel
     struct kelp_placement_options options = {.shards = job->cluster.shards,
                                              .workers_min = job->cluster.workers.min,
                                              .shard_wait_ms = job->failure.shard_wait_ms,
+                                             .storage_wait_ms = job->failure.storage_wait_ms,
                                              .writer = coordinator->options.incarnation +
                                                        ++coordinator->terms};
     kelp_status status = kelp_membership_init(&coordinator->membership, job->cluster.lanes,
@@ -25,6 +27,9 @@ static kelp_status init_leading(struct kelp_coordinator *coordinator, struct kel
         return status;
     }
     status = kelp_placement_init(&coordinator->placement, &options, reterr);
+    if (status == KELP_OK) {
+        status = kelp_checkpointing_init(coordinator, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_journal_open(coordinator->options.run_folder, &coordinator->journal, reterr);
     }
@@ -39,6 +44,7 @@ static void fini_leading(struct kelp_coordinator *coordinator)
     kelp_records_close(coordinator);
     kelp_offer_forget(coordinator);
     kelp_progress_fini(&coordinator->progress);
+    kelp_checkpointing_fini(coordinator);
     kelp_placement_fini(&coordinator->placement);
     kelp_membership_fini(&coordinator->membership);
 }
@@ -74,6 +80,12 @@ static void lead(struct kelp_coordinator *coordinator)
     coordinator->finish_on_file = false;
     coordinator->read_at_ms = 0;
     coordinator->shard_losses = 0;
+    coordinator->opened = false;
+    coordinator->resigning = false;
+    coordinator->last_generation = 0;
+    coordinator->restore_step = 0;
+    coordinator->found_step = 0;
+    coordinator->steps_recomputed = 0;
     try_read(coordinator);
 }
 
@@ -90,12 +102,23 @@ void kelp_leading_end(struct kelp_coordinator *coordinator, const char *why)
     fini_leading(coordinator);
 }
 
+void kelp_leading_resign(struct kelp_coordinator *coordinator)
+{
+    kelp_log_error("no shard is heard though all their leases live: this coordinator is cut off "
+                   "and resigns");
+    kelp_leading_end(coordinator, "cut off from all shards");
+    kelp_leader_resign(coordinator->leader);
+    coordinator->elected = false;
+    coordinator->stand_at_ms = coordinator->now_ms + KELP_COORDINATOR_CUT_OFF_MS;
+}
+
 static void on_elected(int64_t revision, void *user)
 {
     struct kelp_coordinator *coordinator = user;
     kelp_coordinator_touch(coordinator);
     coordinator->elected = true;
     if (!coordinator->leading) {
+        coordinator->elected_revision = revision;
         lead(coordinator);
         return;
     }
@@ -130,6 +153,12 @@ static void start_over(struct kelp_coordinator *coordinator, const char *why)
     lead(coordinator);
 }
 
+static bool is_end(const struct kelp_job_state *state)
+{
+    return strcmp(state->state, "done") == 0 || strcmp(state->state, "failed") == 0 ||
+           strcmp(state->state, "paused") == 0;
+}
+
 /* What etcd held at the beginning of our time. */
 static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_found *found)
 {
@@ -152,13 +181,20 @@ static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_f
     kelp_log_info("state read plan=%s generation=%" PRIu64 " state=%s",
                   found->plan == NULL ? "none" : "there", found->map.generation,
                   found->has_state ? found->state.state : "none");
-    if (found->map.generation > 0 &&
-        (strcmp(found->state.state, "done") == 0 || strcmp(found->state.state, "failed") == 0)) {
+    coordinator->found_step = found->state.step;
+    coordinator->steps_recomputed = found->state.steps_recomputed;
+    if (found->map.generation > 0 && is_end(&found->state)) {
         coordinator->found_end = found->state;
         coordinator->found_generation = found->map.generation;
     }
     if (found->plan != NULL) {
         kelp_offer_settled(coordinator);
+    }
+    kelp_checkpointing_found(coordinator, found, true);
+    if (found->foreign[0] != '\0' && coordinator->options.force) {
+        kelp_log_warn("taken because of --force: %s", found->foreign);
+    } else if (found->foreign[0] != '\0') {
+        kelp_coordinator_fail_job(coordinator, found->foreign);
     }
     kelp_coordinator_place(coordinator, (struct kelp_placement_event){
                                             .kind = KELP_PLACEMENT_MAP_READ, .map = &found->map});
@@ -166,8 +202,7 @@ static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_f
 }
 
 /* We led before and were elected again: did somebody else lead in between? */
-static void compare_found(struct kelp_coordinator *coordinator,
-                          const struct kelp_leader_found *found)
+static void compare_found(struct kelp_coordinator *coordinator, struct kelp_leader_found *found)
 {
     const struct kelp_placement *placement = &coordinator->placement;
     bool same = found->map.generation == placement->map.generation &&
@@ -180,6 +215,7 @@ static void compare_found(struct kelp_coordinator *coordinator,
         return;
     }
     kelp_log_info("going on leading generation=%" PRIu64, placement->map.generation);
+    kelp_checkpointing_found(coordinator, found, false);
     kelp_coordinator_report_state(coordinator);
 }
 
@@ -200,7 +236,7 @@ static void on_read(kelp_status status, struct kelp_leader_found *found, const c
     } else if (kelp_status_group(status) == KELP_GROUP_DATA) {
         kelp_coordinator_give_up(coordinator, text);
     } else {
-        kelp_log_warn("etcd cannot be read yet error=\"%s\"", text);
+        kelp_log_warn("the job's state cannot be read yet error=\"%s\"", text);
         coordinator->read_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
     }
 }
@@ -212,11 +248,13 @@ static void on_map_written(enum kelp_placement_written result, const char *text,
     if (result != KELP_WRITTEN_OK) {
         kelp_log_warn("map not written error=\"%s\"", text);
     }
+    coordinator->opened = result == KELP_WRITTEN_OK;
     kelp_coordinator_place(coordinator, (struct kelp_placement_event){
                                             .kind = KELP_PLACEMENT_WRITTEN, .result = result});
 }
 
-static void on_map_read(kelp_status status, struct kelp_map *map, const char *text, void *user)
+static void on_map_read(kelp_status status, struct kelp_leader_found *found, const char *text,
+                        void *user)
 {
     struct kelp_coordinator *coordinator = user;
     kelp_coordinator_touch(coordinator);
@@ -226,8 +264,9 @@ static void on_map_read(kelp_status status, struct kelp_map *map, const char *te
         coordinator->map_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
         return;
     }
-    kelp_coordinator_place(
-        coordinator, (struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = map});
+    kelp_checkpointing_found(coordinator, found, false);
+    kelp_coordinator_place(coordinator, (struct kelp_placement_event){
+                                            .kind = KELP_PLACEMENT_MAP_READ, .map = &found->map});
 }
 
 static void on_state_written(const struct kelp_job_state *state, void *user)
@@ -237,7 +276,7 @@ static void on_state_written(const struct kelp_job_state *state, void *user)
     if (!coordinator->leading || coordinator->ended) {
         return;
     }
-    if (strcmp(state->state, "done") == 0 || strcmp(state->state, "failed") == 0) {
+    if (is_end(state)) {
         coordinator->ended = true;
         kelp_service_update(coordinator, false);
     }
@@ -279,6 +318,20 @@ static void on_trouble(const char *text, void *user)
     if (strcmp(text, coordinator->trouble) != 0) {
         kelp_log_warn("trouble with etcd error=\"%s\"", text);
         (void)snprintf(coordinator->trouble, sizeof(coordinator->trouble), "%s", text);
+    }
+}
+
+void kelp_leading_stand(struct kelp_coordinator *coordinator)
+{
+    struct kelp_error error;
+    if (coordinator->stand_at_ms == 0 || coordinator->now_ms < coordinator->stand_at_ms) {
+        return;
+    }
+    coordinator->stand_at_ms = 0;
+    kelp_log_info("standing for election again");
+    if (kelp_leader_stand(coordinator->leader, coordinator->address, coordinator->job_file,
+                          &error) != KELP_OK) {
+        kelp_coordinator_give_up(coordinator, error.text);
     }
 }
 
@@ -343,7 +396,8 @@ static void on_spec(const char *text, size_t text_bytes, void *user)
     if (status == KELP_OK) {
         kelp_log_info("job read digest=%016" PRIx64 ", standing for election",
                       coordinator->spec_digest);
-        status = kelp_leader_stand(coordinator->leader, coordinator->address, &error);
+        status = kelp_leader_stand(coordinator->leader, coordinator->address, coordinator->job_file,
+                                   &error);
     }
     if (status != KELP_OK) {
         kelp_coordinator_give_up(coordinator, error.text);
@@ -359,6 +413,8 @@ const struct kelp_leader_events kelp_leading_events = {
     .plan_written = kelp_offer_written,
     .map_written = on_map_written,
     .map_read = on_map_read,
+    .committed = kelp_checkpointing_committed,
+    .removed = kelp_checkpointing_removed,
     .state_written = on_state_written,
     .shard_registered = on_shard_registered,
     .shard_gone = on_shard_gone,

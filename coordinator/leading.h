@@ -19,6 +19,11 @@ extern const struct kelp_leader_events kelp_leading_events;
 
 /* Try again what etcd did not answer. */
 void kelp_leading_tick(struct kelp_coordinator *coordinator);
+/* Stop leading, let another one lead, and stand for election again after a while. */
+void kelp_leading_resign(struct kelp_coordinator *coordinator);
+/* Now and then: whoever resigned stands again when it is time. If nobody else leads by then, we are
+ * better than nobody. */
+void kelp_leading_stand(struct kelp_coordinator *coordinator);
 /* Stop leading, if we do. */
 void kelp_leading_end(struct kelp_coordinator *coordinator, const char *why);
 

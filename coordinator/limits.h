@@ -7,6 +7,7 @@
 #define KELP_COORDINATOR_ID_MAX       63   /* bytes of a worker's or shard's id */
 #define KELP_COORDINATOR_ADDRESS_MAX  255  /* bytes, host:port */
 #define KELP_COORDINATOR_REASON_MAX   511  /* bytes of a text for people */
+#define KELP_COORDINATOR_WAITING_MAX  191  /* bytes of what a shard says it waits for */
 #define KELP_COORDINATOR_TROUBLE_MAX  255  /* bytes of a worker's trouble that are kept */
 #define KELP_COORDINATOR_WORKERS_MAX  4096 /* lanes go to 1024; the rest are spares */
 #define KELP_COORDINATOR_SHARDS_MAX   1024 /* a partition each, KELP_PARTITIONS_MAX */
@@ -19,7 +20,9 @@
 #define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
 
 #define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
-#define KELP_COORDINATOR_HELLO_MS    5000  /* a worker's stream says who it is within this */
+#define KELP_COORDINATOR_CUT_OFF_MS                                                                \
+    8000 /* no shard heard though all leases live: longer than those */
+#define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
 
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */
@@ -29,7 +32,7 @@
 #define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
 
 /* Checkpoints. */
-#define KELP_COORDINATOR_LEAD_MS 150 /* from a report of progress to an order's arrival */
+#define KELP_COORDINATOR_LEAD_MS 100 /* from a report of progress to an order's arrival */
 #define KELP_COORDINATOR_MARGIN_MAX                                                                \
     65536                                   /* factor on the margin, doubled each time it was late \
                                              */

@@ -62,7 +62,9 @@ kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_
     kelp_json_print_string(out, state->state);
     (void)fprintf(out, ",\"reason\":");
     kelp_json_print_string(out, state->reason);
-    (void)fprintf(out, ",\"version\":%" PRIu64 "}", state->version);
+    (void)fprintf(out,
+                  ",\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 "}",
+                  state->version, state->step, state->steps_recomputed);
     return finish(out, &text, ret_text, reterr);
 }
 
@@ -217,6 +219,14 @@ kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,
     }
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &state.version, reterr);
+    }
+    /* Older versions wrote neither of these. */
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "step") != NULL) {
+        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &state.step, reterr);
+    }
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "steps_recomputed") != NULL) {
+        status = kelp_json_u64(json, "steps_recomputed", KELP_JSON_INTEGER_MAX,
+                               &state.steps_recomputed, reterr);
     }
     cJSON_Delete(json);
     if (status == KELP_OK) {

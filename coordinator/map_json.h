@@ -20,9 +20,11 @@ kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 struct kelp_job_state {
-    char state[16]; /* starting, running, done, failed */
+    char state[16]; /* starting, running, paused, done, failed */
     char reason[KELP_COORDINATOR_REASON_MAX + 1];
-    uint64_t version;
+    uint64_t version; /* as known when it was written */
+    uint64_t step;
+    uint64_t steps_recomputed; /* over the run */
 };
 kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
                                  struct kelp_error *reterr) KELP_MUST_USE;

@@ -22,8 +22,10 @@ static const struct {
                                                 BIT(KELP_PLACEMENT_RUNNING) |
                                                 BIT(KELP_PLACEMENT_FAILED)},
     [KELP_PLACEMENT_RUNNING] = {"running", BIT(KELP_PLACEMENT_WAITING) | BIT(KELP_PLACEMENT_DONE) |
+                                               BIT(KELP_PLACEMENT_PAUSED) |
                                                BIT(KELP_PLACEMENT_FAILED)},
     [KELP_PLACEMENT_DONE] = {"done", 0},
+    [KELP_PLACEMENT_PAUSED] = {"paused", 0},
     [KELP_PLACEMENT_FAILED] = {"failed", 0},
 };
 
@@ -35,9 +37,10 @@ static void move_to(struct kelp_placement *placement, enum kelp_placement_state 
     *actions |= KELP_DO_STATE;
 }
 
-static bool settled(const struct kelp_placement *placement)
+bool kelp_placement_settled(const struct kelp_placement *placement)
 {
-    return placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_FAILED;
+    return placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_PAUSED ||
+           placement->state == KELP_PLACEMENT_FAILED;
 }
 
 KELP_PRINTF(3, 4)
@@ -88,8 +91,10 @@ const char *kelp_placement_state_text(enum kelp_placement_state state)
 
 const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement)
 {
-    bool loaded = placement->state == KELP_PLACEMENT_RUNNING ||
-                  (placement->state == KELP_PLACEMENT_DONE && placement->map.generation > 0);
+    bool loaded =
+        placement->state == KELP_PLACEMENT_RUNNING ||
+        ((placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_PAUSED) &&
+         placement->map.generation > 0);
     return loaded ? &placement->map : NULL;
 }
 
@@ -154,7 +159,17 @@ static bool lost(const struct kelp_placement *placement, const struct kelp_map_s
     if (shard->registered && shard->at.incarnation != mapped->incarnation) {
         return true;
     }
-    return !shard->registered && !shard->connected && overdue(placement, shard, now_ms);
+    return (!shard->registered || shard->broken) && !shard->connected &&
+           overdue(placement, shard, now_ms);
+}
+
+bool kelp_placement_silent(const struct kelp_placement *placement,
+                           const struct kelp_placement_shard *shard, uint64_t now_ms)
+{
+    int32_t index = kelp_map_find(&placement->map, shard->at.id);
+    bool ours = index >= 0 && shard->at.incarnation == placement->map.shards[index].incarnation;
+    return shard->silent ||
+           (ours && !shard->connected && !shard->broken && overdue(placement, shard, now_ms));
 }
 
 static bool hosts(const struct kelp_placement *placement, const struct kelp_map_shard *mapped)
@@ -261,6 +276,10 @@ static kelp_status open_generation(struct kelp_placement *placement, uint32_t *a
     if (status != KELP_OK) {
         return status;
     }
+    next.restore_version = placement->restore_version;
+    if (next.generation <= placement->restore_generation) {
+        next.generation = placement->restore_generation + 1; /* imported: names must not repeat */
+    }
     assert(next.generation > placement->map.generation);
     (void)snprintf(next.nonce, sizeof(next.nonce), "%016llx-%llu",
                    (unsigned long long)placement->options.writer,
@@ -288,6 +307,8 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
         say(placement, actions, "waiting for the plan to be in etcd");
     } else if (!enough_shards(placement, count, now_ms)) {
         say_missing_shards(placement, count, actions);
+    } else if (placement->undecided) {
+        say(placement, actions, "waiting for etcd to say whether the last checkpoint is committed");
     } else if (now_ms >= placement->not_before_ms) {
         return open_generation(placement, actions, reterr);
     }
@@ -301,15 +322,92 @@ static bool check_loss(struct kelp_placement *placement, uint64_t now_ms, uint32
     if (gone == NULL) {
         return false;
     }
+    struct kelp_placement_shard *shard = find(placement, gone);
+    shard->silent = kelp_placement_silent(placement, shard, now_ms);
     move_to(placement, KELP_PLACEMENT_WAITING, actions);
     say(placement, actions, "%s is lost", gone);
     *actions |= KELP_DO_COUNT_LOSS;
     return true;
 }
 
-static void load(struct kelp_placement *placement, uint32_t *actions)
+/* The job cannot go on; hint says where it stood and how to resume it. */
+static void fail(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                 uint32_t *actions, const char *id, const char *text)
 {
+    move_to(placement, KELP_PLACEMENT_FAILED, actions);
+    say(placement, actions, "%s%s%.250s%s%s", id, id[0] == '\0' ? "" : ": ", text,
+        event->hint == NULL ? "" : "; ", event->hint == NULL ? "" : event->hint);
+}
+
+/* Storage is waited for, by name, but perhaps not for ever. */
+static const char *missing_storage(const struct kelp_placement *placement, uint64_t now_ms,
+                                   const struct kelp_placement_shard **ret_shard)
+{
+    const struct kelp_placement_shard *waits = NULL;
+    for (uint32_t i = 0; i < placement->map.shard_count; i++) {
+        const struct kelp_placement_shard *shard = find(placement, placement->map.shards[i].id);
+        if (shard->waiting[0] == '\0' || shard->loaded_generation == placement->map.generation) {
+            continue;
+        }
+        if (waits == NULL) {
+            waits = shard;
+        }
+        uint32_t limit_ms = placement->options.storage_wait_ms;
+        if (limit_ms > 0 && now_ms >= shard->waiting_ms + limit_ms) {
+            *ret_shard = shard;
+            return shard->waiting;
+        }
+    }
+    *ret_shard = waits;
+    return NULL;
+}
+
+/* In LOADING: has storage been waited for long enough? */
+static bool check_storage(struct kelp_placement *placement,
+                          const struct kelp_placement_event *event, uint32_t *actions)
+{
+    const struct kelp_placement_shard *shard = NULL;
+    char text[2 * KELP_COORDINATOR_WAITING_MAX];
+    if (missing_storage(placement, event->now_ms, &shard) == NULL) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "waited %u s for %s (failure.storage_wait)",
+                   placement->options.storage_wait_ms / 1000, shard->waiting);
+    fail(placement, event, actions, shard->at.id, text);
+    return true;
+}
+
+/* Is it us who are cut off? */
+static bool check_cut_off(struct kelp_placement *placement, uint64_t now_ms, uint32_t *actions)
+{
+    for (uint32_t i = 0; i < placement->map.shard_count; i++) {
+        const struct kelp_placement_shard *shard = find(placement, placement->map.shards[i].id);
+        if (shard->connected || shard->broken || !shard->registered ||
+            shard->at.incarnation != placement->map.shards[i].incarnation) {
+            placement->cut_off_ms = 0;
+            return false;
+        }
+    }
+    if (placement->cut_off_ms == 0) {
+        placement->cut_off_ms = now_ms;
+    }
+    if (now_ms < placement->cut_off_ms + KELP_COORDINATOR_CUT_OFF_MS) {
+        return false;
+    }
+    placement->cut_off_ms = 0;
+    *actions |= KELP_DO_RESIGN;
+    return true;
+}
+
+static void load(struct kelp_placement *placement, uint64_t now_ms, uint32_t *actions)
+{
+    const struct kelp_placement_shard *waits = NULL;
     const char *missing = first_unreached(placement);
+    (void)missing_storage(placement, now_ms, &waits);
+    if (missing == NULL && waits != NULL) {
+        say(placement, actions, "waiting for %s (%s)", waits->waiting, waits->at.id);
+        return;
+    }
     if (missing == NULL) {
         missing = first_unloaded(placement);
     }
@@ -340,24 +438,31 @@ static void run(struct kelp_placement *placement, uint32_t *actions)
 static bool finished(const struct kelp_placement *placement)
 {
     return placement->state == KELP_PLACEMENT_RUNNING &&
-           placement->finished_generation == placement->map.generation;
+           placement->finished_generation == placement->map.generation &&
+           first_unreached(placement) ==
+               NULL; /* perhaps it died, and that is not established yet */
 }
 
 /* Go on as far as what is known allows; from RUNNING to DONE not with the event that led to
  * RUNNING, so that the shell sees each of them. */
-static kelp_status advance(struct kelp_placement *placement, uint64_t now_ms, uint32_t *actions,
+static kelp_status advance(struct kelp_placement *placement,
+                           const struct kelp_placement_event *event, uint32_t *actions,
                            struct kelp_error *reterr)
 {
+    uint64_t now_ms = event->now_ms;
     if ((placement->state == KELP_PLACEMENT_LOADING ||
          placement->state == KELP_PLACEMENT_RUNNING) &&
-        !check_loss(placement, now_ms, actions)) {
+        !check_loss(placement, now_ms, actions) && !check_cut_off(placement, now_ms, actions)) {
         if (finished(placement)) {
             move_to(placement, KELP_PLACEMENT_DONE, actions);
             say(placement, actions, "%s", "");
             return KELP_OK;
         }
         if (placement->state == KELP_PLACEMENT_LOADING) {
-            load(placement, actions);
+            if (check_storage(placement, event, actions)) {
+                return KELP_OK;
+            }
+            load(placement, now_ms, actions);
         }
     }
     if (placement->state == KELP_PLACEMENT_RUNNING) {
@@ -442,14 +547,22 @@ static kelp_status on_written(struct kelp_placement *placement,
     return KELP_OK;
 }
 
-/* A fault of the data or the job stays; anything else may pass, and another generation is tried. */
+/* A damaged checkpoint is left for the one before it. A fault of the job stays; anything else may
+ * pass, and another generation is tried. */
 static void on_load_failed(struct kelp_placement *placement,
                            const struct kelp_placement_event *event, uint32_t *actions)
 {
     enum kelp_status_group group = kelp_status_group(event->status);
-    if (group == KELP_GROUP_DATA || group == KELP_GROUP_CALLER) {
-        move_to(placement, KELP_PLACEMENT_FAILED, actions);
-        say(placement, actions, "%s: %s", event->id, event->text);
+    if (group == KELP_GROUP_DATA && placement->map.restore_version > 0) {
+        if (placement->state == KELP_PLACEMENT_LOADING) { /* else another shard has said so */
+            move_to(placement, KELP_PLACEMENT_WAITING, actions);
+            say(placement, actions, "the checkpoint of version %llu is damaged: %s: %.250s",
+                (unsigned long long)placement->map.restore_version, event->id, event->text);
+            placement->undecided = true; /* until RESTORE says which one is next */
+            *actions |= KELP_DO_DAMAGED;
+        }
+    } else if (group == KELP_GROUP_DATA || group == KELP_GROUP_CALLER) {
+        fail(placement, event, actions, event->id, event->text);
     } else if (placement->state == KELP_PLACEMENT_LOADING) {
         move_to(placement, KELP_PLACEMENT_WAITING, actions);
         say(placement, actions, "%s could not load: %s", event->id, event->text);
@@ -473,6 +586,9 @@ static kelp_status on_shard(struct kelp_placement *placement,
     }
     bool speaks = shard->connected && shard->connected_incarnation == event->incarnation;
     if (event->kind == KELP_PLACEMENT_REGISTERED) {
+        if (shard->at.incarnation != event->shard->incarnation) {
+            shard->silent = false; /* whoever started it has seen to the one before */
+        }
         shard->at = *event->shard;
         shard->registered = true;
     } else if (event->kind == KELP_PLACEMENT_UNREGISTERED) {
@@ -482,15 +598,44 @@ static kelp_status on_shard(struct kelp_placement *placement,
         shard->connected_incarnation = event->incarnation;
         shard->changed_ms = event->now_ms;
         shard->loaded_generation = 0; /* until it says so on this stream */
+        shard->waiting[0] = '\0';
+        shard->broken = false;
+        shard->silent = false;
     } else if (event->kind == KELP_PLACEMENT_DISCONNECTED && shard->connected) {
         shard->connected = false;
+        shard->broken = event->broken;
         shard->changed_ms = event->now_ms;
+    } else if (event->kind == KELP_PLACEMENT_STORAGE && speaks) {
+        if (shard->waiting[0] == '\0') {
+            shard->waiting_ms = event->now_ms;
+        }
+        (void)snprintf(shard->waiting, sizeof(shard->waiting), "%s", event->text);
     } else if (event->kind == KELP_PLACEMENT_LOADED && speaks) {
         shard->loaded_generation = event->generation;
     } else if (event->kind == KELP_PLACEMENT_LOAD_FAILED && speaks) {
         on_load_failed(placement, event, actions);
     }
     return KELP_OK;
+}
+
+/* Shards that left for good need no entry: not registered, not connected, in no map. */
+static void forget(struct kelp_placement *placement)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        const struct kelp_placement_shard *shard = &placement->shards[i];
+        bool wanted = shard->registered || shard->connected || shard->silent ||
+                      kelp_map_find(&placement->map, shard->at.id) >= 0 ||
+                      (placement->state == KELP_PLACEMENT_OPENING &&
+                       kelp_map_find(&placement->next, shard->at.id) >= 0);
+        if (wanted) {
+            if (kept != i) {
+                placement->shards[kept] = *shard;
+            }
+            kept++;
+        }
+    }
+    placement->shard_count = kept;
 }
 
 static kelp_status take(struct kelp_placement *placement, const struct kelp_placement_event *event,
@@ -509,6 +654,7 @@ static kelp_status take(struct kelp_placement *placement, const struct kelp_plac
     case KELP_PLACEMENT_UNREGISTERED:
     case KELP_PLACEMENT_CONNECTED:
     case KELP_PLACEMENT_DISCONNECTED:
+    case KELP_PLACEMENT_STORAGE:
     case KELP_PLACEMENT_LOADED:
     case KELP_PLACEMENT_LOAD_FAILED:
         return on_shard(placement, event, actions, reterr);
@@ -519,9 +665,19 @@ static kelp_status take(struct kelp_placement *placement, const struct kelp_plac
             placement->finished_generation = event->generation;
         }
         return KELP_OK;
+    case KELP_PLACEMENT_RESTORE:
+        placement->restore_version = event->version;
+        placement->restore_generation = event->generation;
+        placement->undecided = event->undecided;
+        return KELP_OK;
+    case KELP_PLACEMENT_PAUSE:
+        if (placement->state == KELP_PLACEMENT_RUNNING) {
+            move_to(placement, KELP_PLACEMENT_PAUSED, actions);
+            say(placement, actions, "%s", event->text);
+        }
+        return KELP_OK;
     case KELP_PLACEMENT_STOPPED:
-        move_to(placement, KELP_PLACEMENT_FAILED, actions);
-        say(placement, actions, "%s", event->text);
+        fail(placement, event, actions, "", event->text);
         return KELP_OK;
     case KELP_PLACEMENT_TICK:
     case KELP_PLACEMENT_EVENT_COUNT:
@@ -537,11 +693,12 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
     uint32_t actions = 0;
     kelp_status status = KELP_OK;
     bool world = event->kind >= KELP_PLACEMENT_WORKERS && event->kind <= KELP_PLACEMENT_LOADED;
-    if (!settled(placement) || world) {
+    if (!kelp_placement_settled(placement) || world) {
         status = take(placement, event, &actions, reterr);
     }
-    if (status == KELP_OK && !settled(placement)) {
-        status = advance(placement, event->now_ms, &actions, reterr);
+    if (status == KELP_OK && !kelp_placement_settled(placement)) {
+        status = advance(placement, event, &actions, reterr);
+        forget(placement);
     }
     if (event->kind == KELP_PLACEMENT_MAP_READ) {
         kelp_map_fini(event->map); /* what was not taken */

@@ -7,7 +7,11 @@
  *        ^ ^      write failed           |                  |                      |
  *        | +-----------------------------+                  |                      |
  *        +-------------------- a shard of the map is lost --+----------------------+
- *     FAILED is entered from everywhere but DONE and left no more.
+ *     FAILED is entered from everywhere but DONE and PAUSED, PAUSED from RUNNING; none is left.
+ *
+ * A generation starts from the newest checkpoint that is not known to be damaged, or from version
+ * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
+ * says so; then it is marked, and another generation starts from the one before it.
  *
  * DONE says that the whole final model is there, so it needs the finish of the generation that
  * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
@@ -19,8 +23,12 @@
  * shards loaded already.
  *
  * A shard of the map is lost when another incarnation of it has registered, or when two witnesses
- * say so: its stream to us has been broken for shard_wait_ms *and* its lease in etcd is gone. A
- * broken stream alone is a reason to reconnect, since workers may still reach the shard.
+ * say so: we have not heard it for shard_wait_ms, *and* either its end of the stream was broken off
+ * (the process ended) or its lease in etcd is gone. Silence alone is a reason to reconnect, since
+ * workers may still reach the shard; its process may still be there (kelp_placement_silent()), and
+ * whoever started it may kill it and start it again.
+ *
+ * When no shard of the map is heard though all their leases live, it is us who are cut off: RESIGN.
  */
 #ifndef KELP_COORDINATOR_PLACEMENT_H
 #define KELP_COORDINATOR_PLACEMENT_H
@@ -33,6 +41,7 @@ enum kelp_placement_state {
     KELP_PLACEMENT_LOADING,
     KELP_PLACEMENT_RUNNING,
     KELP_PLACEMENT_DONE,
+    KELP_PLACEMENT_PAUSED,
     KELP_PLACEMENT_FAILED,
     KELP_PLACEMENT_STATE_COUNT
 };
@@ -44,11 +53,14 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_REGISTERED,   /* shard: as etcd has it */
     KELP_PLACEMENT_UNREGISTERED, /* id: its key is gone from etcd */
     KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered */
-    KELP_PLACEMENT_DISCONNECTED, /* id */
+    KELP_PLACEMENT_DISCONNECTED, /* id, broken: the shard's side ended the stream */
+    KELP_PLACEMENT_STORAGE,      /* id, incarnation, text: loading waits for this; "": no more */
     KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
     KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
+    KELP_PLACEMENT_RESTORE,      /* version, generation, undecided: where the next one starts */
     KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
     KELP_PLACEMENT_FINISHED,     /* generation: it completed the schedule, and that is on record */
+    KELP_PLACEMENT_PAUSE,        /* text: a checkpoint was committed, and the job is to rest */
     KELP_PLACEMENT_STOPPED,      /* text: why the job failed */
     KELP_PLACEMENT_TICK,
     KELP_PLACEMENT_EVENT_COUNT
@@ -71,6 +83,10 @@ struct kelp_placement_event {
     uint64_t generation;
     uint32_t partition_count;
     uint32_t worker_count;
+    uint64_t version; /* RESTORE: 0: none; generation: the newest that made any checkpoint */
+    bool undecided;   /* RESTORE: a commit is under way whose outcome is not known */
+    bool broken;
+    const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
     kelp_status status;
     enum kelp_placement_written result;
 };
@@ -83,6 +99,8 @@ enum kelp_placement_action {
     KELP_DO_MAP_TO_WORKERS = 8, /* map is loaded: to all workers */
     KELP_DO_STATE = 16,         /* state or reason changed */
     KELP_DO_COUNT_LOSS = 32,    /* a shard of the map was lost */
+    KELP_DO_DAMAGED = 64,       /* map.restore_version cannot be restored: RESTORE another */
+    KELP_DO_RESIGN = 128,       /* we are the one that is cut off: let somebody else lead */
 };
 
 struct kelp_placement_shard {
@@ -91,14 +109,19 @@ struct kelp_placement_shard {
     bool connected;
     uint64_t connected_incarnation;
     uint64_t changed_ms; /* when it was connected or disconnected last */
+    bool broken;         /* its side ended the stream */
+    bool silent;         /* lost, and its process may still be there */
     uint64_t loaded_generation;
+    char waiting[KELP_COORDINATOR_WAITING_MAX + 1]; /* what loading waits for */
+    uint64_t waiting_ms;                            /* since when */
 };
 
 struct kelp_placement_options {
     uint32_t shards;      /* wanted */
     uint32_t workers_min; /* before the first generation opens */
     uint32_t shard_wait_ms;
-    uint64_t writer; /* unique to this leadership, for nonces */
+    uint32_t storage_wait_ms; /* 0: without limit */
+    uint64_t writer;          /* unique to this leadership, for nonces */
 };
 
 struct kelp_placement {
@@ -111,6 +134,10 @@ struct kelp_placement {
     uint64_t writes;              /* counts nonces */
     uint64_t not_before_ms;       /* no new generation earlier */
     uint64_t finished_generation; /* newest that completed the schedule; 0: none */
+    uint64_t restore_version;     /* where the next generation starts */
+    uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */
+    bool undecided;               /* a commit's outcome is not known yet */
+    uint64_t cut_off_ms;          /* since when no shard is heard; 0: one is */
     struct kelp_map map;          /* as written; generation 0: none */
     struct kelp_map next;         /* being written */
     uint32_t shard_count;
@@ -128,7 +155,14 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event, uint32_t *ret_actions,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* What people see: starting, running, done, failed. */
+/* Is the job over, for this leader: done, paused or failed? */
+bool kelp_placement_settled(const struct kelp_placement *placement);
+
+/* Is it lost, or about to be, though its process may still be there (stopped, cut off)? */
+bool kelp_placement_silent(const struct kelp_placement *placement,
+                           const struct kelp_placement_shard *shard, uint64_t now_ms);
+
+/* What people see: starting, running, done, paused, failed. */
 const char *kelp_placement_state_text(enum kelp_placement_state state);
 
 /* The map that workers may use now, or NULL. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/checkpointing.h"
 #include "proto/convert.h"
 
 struct sync_task {
@@ -18,16 +19,52 @@ struct sync_task {
     struct kelp_error error;
 };
 
-/* Once the last record is safe, its generation counts as finished. */
+/* Once the last record is safe, its generation counts as finished; a checkpoint of the final state
+ * comes before the end. */
 static void tell_finish(struct kelp_coordinator *coordinator)
 {
-    if (coordinator->finish_on_file &&
-        coordinator->finish_generation > coordinator->placement.finished_generation) {
-        kelp_coordinator_place(coordinator, (struct kelp_placement_event){
-                                                .kind = KELP_PLACEMENT_FINISHED,
-                                                .generation = coordinator->finish_generation,
-                                            });
+    if (coordinator->finish_on_file && !coordinator->checkpointer.finished &&
+        coordinator->checkpointer.map.generation > 0 &&
+        coordinator->finish_generation == coordinator->checkpointer.map.generation) {
+        kelp_checkpointing_apply(
+            coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_FINISHED});
     }
+}
+
+/* Restored from the checkpoint of the final state: nothing is computed any more, and no record
+ * comes. The last one was on file before that checkpoint was made. */
+static void notice_end(struct kelp_coordinator *coordinator, uint64_t generation)
+{
+    const struct kelp_control_word *word = &coordinator->progress.word;
+    const struct kelp_map *map = &coordinator->placement.map;
+    if (word->kind == KELP_STEP_DONE && map->restore_version > 0 &&
+        word->version == map->restore_version && generation == map->generation &&
+        generation > coordinator->finish_generation) {
+        coordinator->finish_generation = generation;
+        coordinator->finish_on_file = true;
+    }
+}
+
+/* What the checkpoints go by: of the current generation alone. */
+static void tell_progress(struct kelp_coordinator *coordinator, uint64_t generation)
+{
+    if (generation == 0 || generation != coordinator->checkpointer.map.generation) {
+        return;
+    }
+    notice_end(coordinator, generation);
+    kelp_checkpointing_apply(coordinator,
+                             (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS,
+                                                              .word = &coordinator->progress.word});
+}
+
+static void tell_evaluated(struct kelp_coordinator *coordinator, const struct kelp_record *record)
+{
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
+                                            .step = record->word.step};
+    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->loss;
+    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->mse;
+    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->mae;
+    kelp_checkpointing_apply(coordinator, event);
 }
 
 static void run_sync(struct kelp_task *base)
@@ -68,7 +105,7 @@ static void sync_journal(struct kelp_coordinator *coordinator, bool finish, bool
     task->journal = coordinator->journal;
     task->finish = finish;
     task->close = close;
-    kelp_status status = kelp_helper_submit(coordinator->helper, &task->task);
+    kelp_status status = kelp_helper_submit(coordinator->disk, &task->task);
     if (status != KELP_OK) {
         kelp_log_error("records not synced error=\"%s\"", kelp_status_text(status));
         task->task.cancelled = true;
@@ -114,6 +151,7 @@ void kelp_records_tick(struct kelp_coordinator *coordinator)
     if (sync) {
         sync_journal(coordinator, finish, false);
     }
+    tell_finish(coordinator);
 }
 
 void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__ShardReport *report,
@@ -123,6 +161,7 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
     struct kelp_record record;
     if (report->word != NULL && kelp_wire_take_word(report->word, &progress->word)) {
         progress->word_known = true;
+        tell_progress(coordinator, generation);
     }
     for (size_t i = 0; i < report->n_records; i++) {
         kelp_status status =
@@ -133,6 +172,9 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
         if (status == KELP_OK && record.word.kind == KELP_STEP_FINISH &&
             generation > coordinator->finish_generation) {
             coordinator->finish_generation = generation;
+        }
+        if (status == KELP_OK && record.word.kind == KELP_STEP_EVALUATE_VAL) {
+            tell_evaluated(coordinator, &record);
         }
         if (status != KELP_OK) {
             char reason[128];
@@ -147,7 +189,6 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
         progress->known[KELP_PART_TRAIN] = true;
     }
     kelp_records_tick(coordinator);
-    tell_finish(coordinator);
 }
 
 void kelp_records_close(struct kelp_coordinator *coordinator)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/checkpointing.h"
 #include "coordinator/plan_offer.h"
 #include "coordinator/status_reply.h"
 #include "coordinator/wire_map.h"
@@ -447,9 +448,60 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     kelp_rpc_request_answer(request, answer);
 }
 
+/* Only taken here: how it ended is seen in Status. */
+static kelp_status take_request(struct kelp_coordinator *coordinator, bool pause,
+                                uint64_t *ret_serial, struct kelp_error *reterr)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    if (!coordinator->read) {
+        return kelp_fail(reterr, KELP_ERR_BUSY, "the leader has not read the job's state yet");
+    }
+    if (placement->state == KELP_PLACEMENT_FAILED || placement->state == KELP_PLACEMENT_PAUSED) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the job is %s: %.300s",
+                         kelp_placement_state_text(placement->state), placement->reason);
+    }
+    kelp_checkpointing_apply(coordinator, (struct kelp_checkpointer_event){
+                                              .kind = KELP_CHECKPOINTER_REQUEST, .pause = pause});
+    *ret_serial = coordinator->checkpointer.requested;
+    return KELP_OK;
+}
+
+static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                          void *server_user)
+{
+    struct kelp_coordinator *coordinator = server_user;
+    Kelp__V1__CheckpointReply reply = KELP__V1__CHECKPOINT_REPLY__INIT;
+    struct kelp_rpc_message *answer = NULL;
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+    struct kelp_error error = {.text = ""};
+    kelp_coordinator_touch(coordinator);
+    if (!coordinator->leading) {
+        kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
+        return;
+    }
+    kelp_status status =
+        kelp_wire_decode(message, &kelp__v1__checkpoint_request__descriptor,
+                         KELP_COORDINATOR_MESSAGE_BYTES, &fields, &payload, &error);
+    if (status == KELP_OK) {
+        const Kelp__V1__CheckpointRequest *asked =
+            (const Kelp__V1__CheckpointRequest *)(void *)fields;
+        reply.status = take_request(coordinator, asked->pause, &reply.serial, &error);
+        reply.error = error.text;
+        protobuf_c_message_free_unpacked(fields, NULL);
+        status = kelp_wire_encode(&reply.base, &answer, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_rpc_request_fail(request, status, error.text);
+        return;
+    }
+    kelp_rpc_request_answer(request, answer);
+}
+
 static const struct kelp_rpc_method methods[] = {
     {.path = "/kelp.v1.Coordinator/Join", .accept = on_accept},
     {.path = "/kelp.v1.Coordinator/Status", .unary = on_status},
+    {.path = "/kelp.v1.Coordinator/Checkpoint", .unary = on_checkpoint},
 };
 
 const struct kelp_rpc_method *kelp_service_methods(size_t *ret_count)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/checkpointing.h"
 #include "coordinator/records.h"
 #include "coordinator/wire_map.h"
 #include "proto/wire.h"
@@ -27,7 +28,9 @@ struct kelp_link {
     uint64_t key;                   /* of the membership, when greeted */
     bool plan_sent;
     uint64_t generation_sent;
-    char failure[160]; /* the latest error reported, so that it is logged once */
+    uint64_t map_heartbeat; /* reports that repeat this one know of that map */
+    uint64_t order_sent;    /* serial */
+    char failure[160];      /* the latest error reported, so that it is logged once */
 };
 
 /* ---- sending ----------------------------------------------------------------------------------
@@ -72,12 +75,35 @@ static void send_hello(struct kelp_link *link)
     link_send(link, &command);
 }
 
+/* The order under way, or that the one before is given up, if the shard has the map that it is for
+ * and does not know it yet. */
+static bool add_order(struct kelp_link *link, Kelp__V1__SnapshotOrder *ret_order)
+{
+    const struct kelp_checkpointer *checkpointer = &link->coordinator->checkpointer;
+    const struct kelp_checkpointer_order *order = &checkpointer->order;
+    bool under_way = checkpointer->state == KELP_CHECKPOINTER_ORDERED;
+    bool news = under_way ? link->order_sent != order->serial
+                          : link->order_sent != 0 && link->order_sent == checkpointer->given_up;
+    if (!news || kelp_map_find(&checkpointer->map, link->shard.id) < 0 ||
+        link->generation_sent != checkpointer->map.generation) {
+        return false;
+    }
+    kelp__v1__snapshot_order__init(ret_order);
+    ret_order->serial = under_way ? order->serial : 0;
+    ret_order->generation = checkpointer->map.generation;
+    ret_order->step = order->step;
+    ret_order->folder = (char *)order->folder; /* only read by the encoder */
+    link->order_sent = ret_order->serial;
+    return true;
+}
+
 /* What the shard does not know yet, and a heartbeat if wanted. */
 static void link_update(struct kelp_link *link, bool beat)
 {
     struct kelp_coordinator *coordinator = link->coordinator;
     const struct kelp_map *map = &coordinator->placement.map;
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__SnapshotOrder order;
     struct kelp_wire_map wire = {.shards = NULL};
     bool news = false;
     if (link->stream == NULL || link->closing || !link->greeted ||
@@ -92,7 +118,13 @@ static void link_update(struct kelp_link *link, bool beat)
     if (map->generation > 0 && link->generation_sent != map->generation && link->plan_sent &&
         kelp_wire_map_init(&wire, map) == KELP_OK) {
         command.map = &wire.message;
+        command.manifest = (char *)kelp_checkpointing_manifest(coordinator); /* only read */
         link->generation_sent = map->generation;
+        link->map_heartbeat = coordinator->heartbeat + 1;
+        news = true;
+    }
+    if (add_order(link, &order)) {
+        command.snapshot = &order;
         news = true;
     }
     if (news || beat) {
@@ -107,6 +139,11 @@ void kelp_link_update(struct kelp_coordinator *coordinator)
     for (struct kelp_link *link = coordinator->links; link != NULL; link = link->next) {
         link_update(link, false);
     }
+}
+
+void kelp_link_order(struct kelp_coordinator *coordinator)
+{
+    kelp_link_update(coordinator);
 }
 
 /* ---- receiving --------------------------------------------------------------------------------
@@ -183,6 +220,34 @@ static void take_failure(struct kelp_link *link, const Kelp__V1__ShardReport *re
                                                          .text = report->error});
 }
 
+/* Does it speak of the map that it was sent last? What it says of a generation before must not be
+ * taken for the one that it is to load. */
+static bool is_current(const struct kelp_link *link, const Kelp__V1__ShardReport *report)
+{
+    const struct kelp_placement *placement = &link->coordinator->placement;
+    if (link->generation_sent == 0) {
+        return placement->map_read && placement->map.generation == 0;
+    }
+    return report->heartbeat >= link->map_heartbeat;
+}
+
+static void take_waiting(struct kelp_link *link, const char *text)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&link->coordinator->placement, link->shard.id);
+    if (placed == NULL || strncmp(placed->waiting, text, sizeof(placed->waiting) - 1) == 0) {
+        return;
+    }
+    if (text[0] != '\0') {
+        kelp_log_warn("shard waits shard=%s for=\"%s\"", link->shard.id, text);
+    }
+    kelp_coordinator_place(link->coordinator,
+                           (struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,
+                                                         .id = link->shard.id,
+                                                         .incarnation = link->shard.incarnation,
+                                                         .text = text});
+}
+
 static void take_report(struct kelp_link *link, const Kelp__V1__ShardReport *report)
 {
     struct kelp_coordinator *coordinator = link->coordinator;
@@ -197,10 +262,17 @@ static void take_report(struct kelp_link *link, const Kelp__V1__ShardReport *rep
                                                        .incarnation = link->shard.incarnation,
                                                        .generation = report->loaded_generation});
     }
-    if (report->status != KELP_OK) {
+    bool current = is_current(link, report);
+    if (report->status != KELP_OK && current) {
         take_failure(link, report);
     } else {
         link->failure[0] = '\0';
+    }
+    if (current) {
+        take_waiting(link, report->waiting);
+    }
+    if (report->snapshot != NULL) {
+        kelp_checkpointing_report(coordinator, &link->shard, report->snapshot);
     }
     placed = kelp_placement_find(&coordinator->placement, link->shard.id);
     /* Not from a generation before. A new leader hears shards before it has read the map, and what
@@ -240,7 +312,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     kelp__v1__shard_report__free_unpacked(report, NULL);
 }
 
-static void disconnected(struct kelp_link *link)
+/* broken: the shard's side ended the stream. */
+static void disconnected(struct kelp_link *link, bool broken)
 {
     struct kelp_coordinator *coordinator = link->coordinator;
     if (!link->greeted) {
@@ -248,9 +321,10 @@ static void disconnected(struct kelp_link *link)
     }
     link->greeted = false;
     kelp_membership_remove(&coordinator->membership, link->key, false);
-    kelp_coordinator_place(
-        coordinator,
-        (struct kelp_placement_event){.kind = KELP_PLACEMENT_DISCONNECTED, .id = link->shard.id});
+    kelp_coordinator_place(coordinator,
+                           (struct kelp_placement_event){.kind = KELP_PLACEMENT_DISCONNECTED,
+                                                         .id = link->shard.id,
+                                                         .broken = broken});
 }
 
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
@@ -265,10 +339,11 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
                  link->shard.id, link->shard.address, kelp_status_name(status), text);
         link->said = true;
     }
+    bool broken = !link->closing;
     link->stream = NULL;
     link->closing = false;
     if (!link->unwanted) {
-        disconnected(link);
+        disconnected(link, broken);
     }
 }
 
@@ -305,6 +380,7 @@ static void link_open(struct kelp_link *link)
     }
     link->plan_sent = false;
     link->generation_sent = 0;
+    link->order_sent = 0;
     send_hello(link);
 }
 
@@ -327,7 +403,7 @@ void kelp_link_set(struct kelp_coordinator *coordinator, const struct kelp_map_s
                strcmp(link->shard.address, shard->address) == 0) {
         return;
     } else {
-        disconnected(link);
+        disconnected(link, false);
         link_close_stream(link, KELP_ERR_CLOSED, "another incarnation has registered");
         link->moved = true;
         link->said = false;
@@ -360,6 +436,12 @@ void kelp_link_tick(struct kelp_coordinator *coordinator)
 {
     sweep(coordinator);
     for (struct kelp_link *link = coordinator->links; link != NULL; link = link->next) {
+        if (!link->unwanted &&
+            kelp_placement_find(&coordinator->placement, link->shard.id) == NULL) {
+            kelp_log_info("shard forgotten: it has left shard=%s", link->shard.id);
+            link->unwanted = true;
+            link_close_stream(link, KELP_OK, "");
+        }
         if (link->unwanted) {
             continue;
         }
@@ -379,7 +461,7 @@ void kelp_link_lose(struct kelp_coordinator *coordinator, uint64_t key)
     }
     assert(link != NULL);
     kelp_log_warn("shard is silent shard=%s address=%s", link->shard.id, link->shard.address);
-    disconnected(link);
+    disconnected(link, false);
     link_close_stream(link, KELP_ERR_TIMEOUT, "silent for too long");
 }
 

@@ -11,6 +11,8 @@
 void kelp_link_set(struct kelp_coordinator *coordinator, const struct kelp_map_shard *shard);
 /* Plan or map changed: to every shard that does not have it. */
 void kelp_link_update(struct kelp_coordinator *coordinator);
+/* The order for a snapshot has changed: to every shard. */
+void kelp_link_order(struct kelp_coordinator *coordinator);
 /* Heartbeats and reconnection. */
 void kelp_link_tick(struct kelp_coordinator *coordinator);
 /* A member that was silent for too long. */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "coordinator/wire_map.h"
 #include "proto/convert.h"
@@ -18,6 +19,8 @@ struct reply {
     Kelp__V1__WorkerStatus **worker_pointers;
     Kelp__V1__ShardInfo *shards;
     Kelp__V1__ShardInfo **shard_pointers;
+    Kelp__V1__ShardInfo **silent_pointers;
+    Kelp__V1__CheckpointStatus checkpoint;
 };
 
 static void reply_fini(struct reply *reply)
@@ -27,6 +30,7 @@ static void reply_fini(struct reply *reply)
     free(reply->worker_pointers);
     free(reply->shards);
     free(reply->shard_pointers);
+    free(reply->silent_pointers);
 }
 
 static uint64_t since(const struct kelp_coordinator *coordinator, uint64_t then_ms)
@@ -89,7 +93,11 @@ static void fill_shards(struct kelp_coordinator *coordinator, struct reply *repl
         shard->connected = from->connected;
         shard->silent_ms = shard_silence(coordinator, from);
         reply->shard_pointers[i] = shard;
+        if (kelp_placement_silent(placement, from, coordinator->now_ms)) {
+            reply->silent_pointers[reply->message.n_silent++] = shard;
+        }
     }
+    reply->message.silent = reply->silent_pointers;
     reply->message.n_shards = placement->shard_count;
     reply->message.shards = reply->shard_pointers;
 }
@@ -98,8 +106,7 @@ static void fill_shards(struct kelp_coordinator *coordinator, struct reply *repl
 static void fill_state(struct kelp_coordinator *coordinator, struct reply *reply)
 {
     const struct kelp_placement *placement = &coordinator->placement;
-    bool over =
-        placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_FAILED;
+    bool over = kelp_placement_settled(placement);
     bool unwritten = over && !coordinator->ended;
     (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s",
                    unwritten ? "the job is over, but etcd has not taken that yet; " : "",
@@ -139,6 +146,33 @@ static void fill_progress(struct kelp_coordinator *coordinator, struct reply *re
     }
 }
 
+static void fill_checkpoint(struct kelp_coordinator *coordinator, struct reply *reply)
+{
+    const struct kelp_checkpointer *from = &coordinator->checkpointer;
+    const struct kelp_committed *newest = kelp_committed_list_newest(&from->list);
+    Kelp__V1__CheckpointStatus *checkpoint = &reply->checkpoint;
+    kelp__v1__checkpoint_status__init(checkpoint);
+    if (newest != NULL) {
+        struct timespec now;
+        (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+        uint64_t unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+        checkpoint->version = newest->version;
+        checkpoint->step = newest->step;
+        checkpoint->generation = newest->generation;
+        checkpoint->age_ms = unix_ms > newest->unix_ms ? unix_ms - newest->unix_ms : 0;
+    }
+    checkpoint->committed = from->committed;
+    checkpoint->failed = from->failed;
+    checkpoint->error = (char *)from->trouble; /* only read by the encoder */
+    checkpoint->under_way_step = from->state == KELP_CHECKPOINTER_IDLE ? 0 : from->order.step;
+    checkpoint->requested = from->requested;
+    checkpoint->answered = from->answered;
+    checkpoint->refused = from->refused;
+    reply->message.checkpoint = checkpoint;
+    reply->message.restore_step = coordinator->restore_step;
+    reply->message.steps_recomputed = coordinator->steps_recomputed;
+}
+
 kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
                               struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
@@ -152,9 +186,10 @@ kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
     reply.worker_pointers = calloc(workers, sizeof(struct Kelp__V1__WorkerStatus *));
     reply.shards = calloc(shards, sizeof(*reply.shards));
     reply.shard_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
+    reply.silent_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     kelp_status status = KELP_OK;
     if (reply.workers == NULL || reply.worker_pointers == NULL || reply.shards == NULL ||
-        reply.shard_pointers == NULL ||
+        reply.shard_pointers == NULL || reply.silent_pointers == NULL ||
         kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
     }
@@ -169,6 +204,7 @@ kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
         fill_progress(coordinator, &reply);
         fill_workers(coordinator, &reply);
         fill_shards(coordinator, &reply);
+        fill_checkpoint(coordinator, &reply);
         status = kelp_wire_encode(&message->base, ret_answer, reterr);
     }
     reply_fini(&reply);

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/control.h"
+#include "common/files.h"
 #include "proto/wire.h"
 
 #define CALL_MS    5000
@@ -78,13 +80,6 @@ void peers_start(struct peers *peers, const char *detect)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-static void remove_file(const struct peers *peers, const char *name)
-{
-    char path[192];
-    (void)snprintf(path, sizeof(path), "%s/%s", peers->folder, name);
-    (void)unlink(path); /* may not be there */
-}
-
 /* One that still runs stops cleanly when told to: sanitizers speak through its exit code. */
 static void stop_coordinator(struct peers *peers, uint32_t index)
 {
@@ -105,19 +100,14 @@ static void stop_coordinator(struct peers *peers, uint32_t index)
 
 void peers_stop(struct peers *peers)
 {
-    char name[64];
     for (uint32_t i = 0; i < PEERS_COORDINATORS; i++) {
         stop_coordinator(peers, i);
         kelp_process_destroy(peers->coordinators[i]);
-        (void)snprintf(name, sizeof(name), "coordinator-%u.log", i);
-        remove_file(peers, name);
     }
     kelp_rpc_loop_destroy(peers->loop);
     kelp_etcd_close(peers->client);
     etcd_fixture_stop(&peers->etcd);
-    remove_file(peers, "metrics.jsonl");
-    remove_file(peers, "digests.jsonl");
-    ck_assert_int_eq(rmdir(peers->folder), 0);
+    ck_assert_int_eq(kelp_files_remove(peers->folder, NULL), KELP_OK);
     free(peers->spec);
 }
 
@@ -435,11 +425,82 @@ void peer_worker_stop(struct peer_worker *worker)
 /* ---- shards -----------------------------------------------------------------------------------
  */
 
+/* The answer to the newest order, with all that it points to. */
+struct snapshot {
+    Kelp__V1__SnapshotReport report;
+    Kelp__V1__SnapshotPart parts[64];
+    Kelp__V1__SnapshotPart *pointers[64];
+    Kelp__V1__ControlWord word;
+    char storage[96];
+    char digest[33];
+};
+
+static void fill_snapshot(const struct peer_shard *shard, struct snapshot *snapshot)
+{
+    Kelp__V1__SnapshotReport *report = &snapshot->report;
+    kelp__v1__snapshot_report__init(report);
+    report->serial = shard->order_serial;
+    report->generation = shard->order_generation;
+    report->step = shard->order_step;
+    report->state = shard->answer == 0 ? KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE
+                                       : (Kelp__V1__SnapshotState)shard->answer;
+    if (shard->hold) {
+        report->state = KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING;
+    }
+    report->current_step = shard->order_step + 5;
+    report->error = (char *)(shard->disk_says == NULL ? "" : shard->disk_says);
+    if (report->state != KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE) {
+        return;
+    }
+    (void)snprintf(snapshot->storage, sizeof(snapshot->storage), "%s.%" PRIx64, shard->id,
+                   shard->incarnation);
+    memset(snapshot->digest, shard->digest_of == 0 ? '5' : shard->digest_of, 32);
+    snapshot->digest[32] = '\0';
+    report->storage = snapshot->storage;
+    for (uint32_t i = 0; i < shard->part_count; i++) {
+        kelp__v1__snapshot_part__init(&snapshot->parts[i]);
+        snapshot->parts[i].partition = shard->parts[i];
+        snapshot->parts[i].bytes = 4096;
+        snapshot->parts[i].digest = snapshot->digest;
+        snapshot->pointers[i] = &snapshot->parts[i];
+    }
+    report->n_part = shard->part_count;
+    report->part = snapshot->pointers;
+    if (shard->part_count > 0 && shard->parts[0] == 0) {
+        kelp__v1__control_word__init(&snapshot->word);
+        snapshot->word.step = shard->order_step;
+        snapshot->word.version =
+            shard->order_step == shard->word_step ? shard->word_version : shard->order_step;
+        snapshot->word.kind = shard->order_step == shard->word_step && shard->word_kind != 0
+                                  ? shard->word_kind
+                                  : KELP_STEP_TRAIN;
+        report->word = &snapshot->word;
+    }
+}
+
+/* As a shard would: its folder with one file. */
+static void write_snapshot(const struct peer_shard *shard)
+{
+    char path[512];
+    struct kelp_error error = {.text = ""};
+    if (shard->hold || shard->answer != 0 || shard->part_count == 0) {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/checkpoints/%s/%s.%" PRIx64, shard->peers->folder,
+                   shard->order_folder, shard->id, shard->incarnation);
+    ck_assert_msg(kelp_files_make_folder(path, &error) == KELP_OK, "%s", error.text);
+    size_t length = strlen(path);
+    (void)snprintf(path + length, sizeof(path) - length, "/data");
+    ck_assert_msg(kelp_files_write(path, "x", 1, &error) == KELP_OK, "%s", error.text);
+}
+
 static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Record **records,
                          size_t count)
 {
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     Kelp__V1__Hello hello;
+    Kelp__V1__ControlWord word = KELP__V1__CONTROL_WORD__INIT;
+    struct snapshot snapshot;
     if (shard->stream == NULL) {
         return;
     }
@@ -451,8 +512,55 @@ static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Re
     report.error = shard->error;
     report.n_records = count;
     report.records = records;
-    report.word = count == 0 ? NULL : records[count - 1]->word;
+    report.waiting = shard->waiting;
+    if (shard->has_word) {
+        word.version = shard->word_version;
+        word.step = shard->word_step;
+        word.kind = shard->word_kind;
+        report.word = &word;
+    }
+    if (count > 0 && !shard->has_word) {
+        report.word = records[count - 1]->word;
+    }
+    if (shard->order_serial != 0) {
+        fill_snapshot(shard, &snapshot);
+        report.snapshot = &snapshot.report;
+    }
     send_message(shard->stream, &report.base);
+}
+
+static void take_order(struct peer_shard *shard, const Kelp__V1__SnapshotOrder *order)
+{
+    if (order->serial == 0) {
+        shard->given_up++;
+        shard->order_serial = 0;
+        return;
+    }
+    if (order->serial == shard->order_serial) {
+        return;
+    }
+    shard->orders++;
+    shard->order_serial = order->serial;
+    shard->order_generation = order->generation;
+    shard->order_step = order->step;
+    (void)snprintf(shard->order_folder, sizeof(shard->order_folder), "%s", order->folder);
+    write_snapshot(shard);
+}
+
+static void take_map(struct peer_shard *shard, const Kelp__V1__ShardCommand *command)
+{
+    const Kelp__V1__Map *map = command->map;
+    shard->generation = map->generation;
+    shard->loaded = shard->slow ? shard->loaded : map->generation;
+    shard->order_serial = 0;
+    shard->part_count = 0;
+    (void)snprintf(shard->manifest, sizeof(shard->manifest), "%s", command->manifest);
+    for (size_t i = 0; i < map->n_partitions; i++) {
+        if (map->shards[map->partitions[i]->primary]->incarnation == shard->incarnation) {
+            ck_assert_uint_lt(shard->part_count, KELP_ARRAY_COUNT(shard->parts));
+            shard->parts[shard->part_count++] = map->partitions[i]->partition;
+        }
+    }
 }
 
 static void shard_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
@@ -470,8 +578,10 @@ static void shard_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messag
     shard->plan = shard->plan || command->plan[0] != '\0';
     if (command->map != NULL) {
         ck_assert(shard->plan); /* never before the plan */
-        shard->generation = command->map->generation;
-        shard->loaded = shard->slow ? shard->loaded : command->map->generation;
+        take_map(shard, command);
+    }
+    if (command->snapshot != NULL) {
+        take_order(shard, command->snapshot);
     }
     shard->heartbeats += command->heartbeat > 0 ? 1 : 0;
     if (stream == shard->stream) {
@@ -527,9 +637,31 @@ void peer_shard_start(struct peers *peers, struct peer_shard *shard)
     ck_assert_int_eq(kelp_etcd_put(peers->client, key, value, 0, CALL_MS, &error), KELP_OK);
 }
 
-void peer_shard_records(struct peer_shard *shard, Kelp__V1__Record **records, size_t count)
+void peer_shard_report(struct peer_shard *shard)
 {
     ck_assert_ptr_nonnull(shard->stream);
+    shard_report(shard, false, NULL, 0);
+}
+
+void peer_shard_word(struct peer_shard *shard, uint64_t version, uint64_t step, uint32_t kind)
+{
+    shard->has_word = true;
+    shard->word_version = version;
+    shard->word_step = step;
+    shard->word_kind = kind;
+    peer_shard_report(shard);
+}
+
+void peer_shard_records(struct peer_shard *shard, Kelp__V1__Record **records, size_t count)
+{
+    const Kelp__V1__ControlWord *last = records[count - 1]->word;
+    ck_assert_ptr_nonnull(shard->stream);
+    if (last->kind == KELP_STEP_FINISH) {
+        shard->has_word = true;
+        shard->word_version = last->version + 1;
+        shard->word_step = last->step;
+        shard->word_kind = KELP_STEP_DONE;
+    }
     shard_report(shard, false, records, count);
 }
 
@@ -540,6 +672,8 @@ void peer_shard_stop(struct peer_shard *shard)
     shard->stream = NULL;
     shard->loaded = 0;
     shard->plan = false;
+    shard->has_word = false;
+    shard->order_serial = 0;
 }
 
 void peer_shard_unregister(struct peer_shard *shard)

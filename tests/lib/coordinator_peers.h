@@ -113,10 +113,34 @@ struct peer_shard {
     uint64_t loaded;
     int status;
     char error[128];
+    char waiting[128];
+    /* Snapshots. An order is answered at once, unless `hold`: DURABLE, with a folder that holds one
+     * file, FAILED or PAST as `answer` says (0: DURABLE). */
+    uint32_t parts[64]; /* partitions that the newest map gives it */
+    uint32_t part_count;
+    bool hold;
+    int answer;            /* SnapshotState, 0: DURABLE */
+    const char *disk_says; /* FAILED: the error */
+    char digest_of;        /* each part's digest is 32 of this; 0: '5' */
+    uint32_t orders;       /* that came, giving up left out */
+    uint32_t given_up;
+    uint64_t order_serial;
+    uint64_t order_generation;
+    uint64_t order_step;
+    char order_folder[128];
+    char manifest[8192]; /* that came with the newest map */
+    bool has_word;       /* partition 0's current word, in each report */
+    uint64_t word_version;
+    uint64_t word_step;
+    uint32_t word_kind;
 };
 /* Fill in id, then start: serves and registers (without lease). */
 void peer_shard_start(struct peers *peers, struct peer_shard *shard);
-/* Send completed entries; the last one's word follows. */
+/* Partition 0 stands there from now on; the leader hears of it at once. */
+void peer_shard_word(struct peer_shard *shard, uint64_t version, uint64_t step, uint32_t kind);
+/* Send a report now, after a change of what it says. */
+void peer_shard_report(struct peer_shard *shard);
+/* Send completed entries; the last one's word follows, or DONE after a FINISH. */
 void peer_shard_records(struct peer_shard *shard, Kelp__V1__Record **records, size_t count);
 /* Dies; its registration stays. */
 void peer_shard_stop(struct peer_shard *shard);
