@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/shard_client.h"
+#include "tests/lib/scripted_worker.h"
 
 #define WORKERS 2
 
@@ -44,110 +44,6 @@ static void read_times(pid_t pid, struct times *ret_times)
     ret_times->kernel = (double)kernel / (double)sysconf(_SC_CLK_TCK);
 }
 
-static void fill_request(const struct shard_fixture *fixture, Kelp__V1__ExchangeRequest *request,
-                         Kelp__V1__PushItem *pushes, Kelp__V1__PullItem *pulls, uint32_t lane)
-{
-    static double sums[KELP_METRIC_COUNT] = {1, 16};
-
-    for (uint32_t p = 0; p < fixture->plan.partition_count; p++) {
-        struct kelp_slice_range range = kelp_plan_partition(&fixture->plan, p);
-        kelp__v1__push_item__init(&pushes[p]);
-        pushes[p].partition = p;
-        pushes[p].map_epoch = 1;
-        pushes[p].lane_first = lane;
-        pushes[p].lane_count = 1;
-        pushes[p].offset = range.first * sizeof(float);
-        pushes[p].length = range.count * sizeof(float);
-        if (p == 0) {
-            pushes[p].n_sums = KELP_METRIC_COUNT;
-            pushes[p].sums = sums;
-        }
-        request->push[p] = &pushes[p];
-        kelp__v1__pull_item__init(&pulls[p]);
-        pulls[p].partition = p;
-        pulls[p].map_epoch = 1;
-        request->pull[p] = &pulls[p];
-    }
-    request->generation = 1;
-    request->n_push = fixture->plan.partition_count;
-    request->n_pull = fixture->plan.partition_count;
-}
-
-/* Send one worker's step; the answer to the step before has been taken. */
-static void send_step(struct shard_stream *worker, Kelp__V1__ExchangeRequest *request,
-                      const struct kelp_control_word *word, const float *gradient)
-{
-    const struct shard_fixture *fixture = worker->fixture;
-    Kelp__V1__ControlWord wire;
-
-    kelp_wire_put_word(word, &wire);
-    request->word = &wire;
-    for (uint32_t p = 0; p < fixture->plan.partition_count; p++) {
-        request->pull[p]->mode = KELP__V1__PULL_MODE__PULL_STEP;
-        request->pull[p]->step = word->step + 1;
-    }
-    shard_stream_send(worker, &request->base, gradient,
-                      (size_t)fixture->plan.flat_count * sizeof(float));
-}
-
-static void take_word(struct shard_stream *worker, struct kelp_control_word *ret_word)
-{
-    uint32_t answers = 0;
-
-    while (answers < worker->fixture->plan.partition_count) {
-        Kelp__V1__ExchangeReply *reply =
-            shard_stream_take(worker, &kelp__v1__exchange_reply__descriptor, NULL, NULL);
-        ck_assert_int_eq(reply->status, KELP_OK);
-        ck_assert_uint_eq(reply->n_refused, 0);
-        for (size_t i = 0; i < reply->n_answer; i++) {
-            ck_assert_int_eq(reply->answer[i]->status, KELP_OK);
-            if (reply->answer[i]->word) {
-                ck_assert(kelp_wire_take_word(reply->answer[i]->word, ret_word));
-            }
-        }
-        answers += (uint32_t)reply->n_answer;
-        kelp__v1__exchange_reply__free_unpacked(reply, NULL);
-    }
-}
-
-struct bench_worker {
-    struct shard_stream stream;
-    Kelp__V1__ExchangeRequest request;
-    Kelp__V1__PushItem *pushes;
-    Kelp__V1__PullItem *pulls;
-};
-
-static void open_worker(struct shard_fixture *fixture, struct bench_worker *worker, uint32_t lane,
-                        struct kelp_control_word *ret_word)
-{
-    size_t count = fixture->plan.partition_count;
-    Kelp__V1__Hello hello;
-
-    kelp__v1__exchange_request__init(&worker->request);
-    worker->pushes = calloc(count, sizeof(*worker->pushes));
-    worker->pulls = calloc(count, sizeof(*worker->pulls));
-    worker->request.push = calloc(count, sizeof(*worker->request.push));
-    worker->request.pull = calloc(count, sizeof(*worker->request.pull));
-    fill_request(fixture, &worker->request, worker->pushes, worker->pulls, lane);
-    shard_stream_open(&worker->stream, fixture, "Exchange");
-    shard_hello(fixture, &hello, "bench");
-    worker->request.hello = &hello;
-    worker->request.n_push = 0;
-    shard_stream_send(&worker->stream, &worker->request.base, NULL, 0);
-    take_word(&worker->stream, ret_word);
-    worker->request.hello = NULL;
-    worker->request.n_push = count;
-}
-
-static void close_worker(struct bench_worker *worker)
-{
-    shard_stream_close(&worker->stream);
-    free(worker->pushes);
-    free(worker->pulls);
-    free(worker->request.push);
-    free(worker->request.pull);
-}
-
 /* The helpers report through Check, so that the whole runs as a test of it. */
 static uint64_t elements = 18624;
 static uint64_t steps = 4000;
@@ -167,7 +63,7 @@ START_TEST(measure)
                                            NULL};
     struct shard_fixture fixture;
     struct shard_stream control;
-    struct bench_worker workers[WORKERS];
+    struct scripted_worker workers[WORKERS];
     struct kelp_control_word word;
     struct times before, after;
 
@@ -180,17 +76,17 @@ START_TEST(measure)
         gradient[i] = (float)(i % 1000) * 1e-5f;
     }
     for (uint32_t i = 0; i < WORKERS; i++) {
-        open_worker(&fixture, &workers[i], i, &word);
+        scripted_worker_open(&workers[i], &fixture, 1, i, &word);
     }
     for (uint64_t step = 0; step < steps + 100; step++) {
         if (step == 100) { /* warm */
             read_times(kelp_process_pid(fixture.process), &before);
         }
         for (uint32_t i = 0; i < WORKERS; i++) {
-            send_step(&workers[i].stream, &workers[i].request, &word, gradient);
+            scripted_worker_send(&workers[i], &word, gradient);
         }
         for (uint32_t i = 0; i < WORKERS; i++) {
-            take_word(&workers[i].stream, &word);
+            scripted_worker_take(&workers[i], &word);
         }
         while (control.message_count > 0) {
             kelp_rpc_message_unref(control.messages[--control.message_count]);
@@ -206,7 +102,7 @@ START_TEST(measure)
                  (after.user - before.user) / count * 1e6,
                  (after.kernel - before.kernel) / count * 1e6);
     for (uint32_t i = 0; i < WORKERS; i++) {
-        close_worker(&workers[i]);
+        scripted_worker_close(&workers[i]);
     }
     free(gradient);
     shard_stream_close(&control);
