@@ -169,8 +169,9 @@ struct kelp_stream {
 
 /*
  * The CPU. Matrix products run on `threads` threads of OpenBLAS; that number belongs to the
- * process, so two CPU devices at once must agree on it. *ret is owned, table->destroy(). Errors:
- * KELP_ERR_INVALID (threads 0 or more than OpenBLAS can), KELP_ERR_NO_MEMORY.
+ * process: devices that compute at once must agree on it, those that take turns need not. *ret is
+ * owned, table->destroy(). Errors: KELP_ERR_INVALID (threads 0 or more than OpenBLAS can),
+ * KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
                                    struct kelp_error *reterr) KELP_MUST_USE;

@@ -132,6 +132,16 @@ static bool fits_blas(uint64_t size)
     return size <= INT_MAX;
 }
 
+/* OpenBLAS has one number of threads in a process; devices that take turns may want two. */
+static void take_threads(const struct kelp_stream *stream)
+{
+    int threads = (int)((const struct cpu_device *)stream->device)->threads;
+
+    if (openblas_get_num_threads() != threads) {
+        openblas_set_num_threads(threads);
+    }
+}
+
 static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
 {
     if (!fits_blas(p->m) || !fits_blas(p->n) || !fits_blas(p->k) || !fits_blas(p->lda) ||
@@ -148,6 +158,7 @@ static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
         }
         return;
     }
+    take_threads(stream);
     cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
                 p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
                 p->a, (int)p->lda, p->b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f,

@@ -1,5 +1,6 @@
 /* The CPU device: every operator against the plainest possible loop, on awkward sizes; every
  * instruction set and alignment to the same bits; the compute kind. */
+#include <cblas.h>
 #include <check.h>
 #include <float.h>
 #include <limits.h>
@@ -433,6 +434,29 @@ START_TEST(test_compute_kind)
 }
 END_TEST
 
+/* A device that was made after ours with more threads does not change those of ours. */
+START_TEST(test_devices_take_turns)
+{
+    struct kelp_device *other = NULL;
+    struct kelp_stream *other_stream = NULL;
+    struct kelp_error error = {KELP_OK, ""};
+    const struct kelp_matmul product = {
+        .m = 2, .n = 2, .k = 2, .a = a, .lda = 2, .b = b, .ldb = 2, .c = c, .ldc = 2};
+    if (kelp_device_cpu_create(2, &other, &error) != KELP_OK) {
+        return; /* this OpenBLAS has one thread */
+    }
+    ck_assert_int_eq(other->table->stream_create(other, &other_stream, &error), KELP_OK);
+    for (int turn = 0; turn < 3; turn++) {
+        stream->table->matmul(stream, &product);
+        ck_assert_int_eq(openblas_get_num_threads(), 1);
+        other->table->matmul(other_stream, &product);
+        ck_assert_int_eq(openblas_get_num_threads(), 2);
+    }
+    other->table->stream_destroy(other_stream);
+    other->table->destroy(other);
+}
+END_TEST
+
 static const struct kelp_device_table *cpu_table;
 static struct kelp_device_table failing_table;
 static uint32_t allocations_left; /* before alloc() fails */
@@ -502,6 +526,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_loss, 0, size_count);
     tcase_add_loop_test(tcase, test_variants_agree, 0, size_count);
     tcase_add_test(tcase, test_compute_kind);
+    tcase_add_test(tcase, test_devices_take_turns);
     tcase_add_test(tcase, test_compute_kind_without_memory);
     tcase_add_test(tcase, test_device_memory);
     suite_add_tcase(suite, tcase);
