@@ -174,25 +174,3 @@ kelp_status kelp_checkpoint_copy(const struct kelp_checkpoint *checkpoint, const
     (void)kelp_files_remove(to, NULL); /* the first error is the one to report */
     return status;
 }
-
-kelp_status kelp_checkpoint_discard(const char *run_path, const char *name,
-                                    struct kelp_error *reterr)
-{
-    char text[KELP_FOLDER_NAME_MAX + 64];
-    char path[PATH_BYTES];
-    char removed[PATH_BYTES];
-
-    (void)snprintf(text, sizeof(text), KELP_CHECKPOINTS_FOLDER "/%s", name);
-    kelp_status status = join(path, run_path, text, reterr);
-    (void)snprintf(text, sizeof(text), KELP_CHECKPOINTS_FOLDER "/.removed-%s", name);
-    if (status == KELP_OK) {
-        status = join(removed, run_path, text, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_files_remove(removed, reterr); /* left by one that was cut short */
-    }
-    if (status == KELP_OK && rename(path, removed) != 0) {
-        status = kelp_files_error(errno, "rename", path, reterr);
-    }
-    return status == KELP_OK ? kelp_files_remove(removed, reterr) : status;
-}

@@ -1,5 +1,5 @@
 /*
- * A checkpoint's folder copied into a run, and taken out of one. Threads: any.
+ * A checkpoint's folder copied into a run. Threads: any.
  */
 #ifndef KELP_CLI_CHECKPOINT_COPY_H
 #define KELP_CLI_CHECKPOINT_COPY_H
@@ -14,10 +14,5 @@
  */
 kelp_status kelp_checkpoint_copy(const struct kelp_checkpoint *checkpoint, const char *run_path,
                                  struct kelp_error *reterr) KELP_MUST_USE;
-
-/* Remove the data of a checkpoint that no manifest in etcd names: renamed first, so that nobody
- * takes half of it for a whole one. Errors: KELP_ERR_IO, KELP_ERR_LIMIT. */
-kelp_status kelp_checkpoint_discard(const char *run_path, const char *name,
-                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -11,6 +11,7 @@
 #include "cli/run_client.h"
 #include "cli/run_etcd.h"
 #include "cli/verbs.h"
+#include "coordinator/checkpoint_files.h"
 
 static const struct kelp_option options[] = {
     {.name = "run",
@@ -167,7 +168,7 @@ static void undo(const struct kelp_checkpoint *checkpoint, const struct kelp_run
     struct kelp_error error;
 
     if ((status == KELP_ERR_EXISTS || status == KELP_ERR_BUSY) &&
-        kelp_checkpoint_discard(run->path, checkpoint->name, &error) != KELP_OK) {
+        kelp_checkpoint_files_remove(run->path, checkpoint->name, &error) != KELP_OK) {
         (void)kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
 }

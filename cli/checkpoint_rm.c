@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/checkpoint_copy.h"
 #include "cli/checkpoint_verbs.h"
 #include "cli/run_client.h"
 #include "cli/run_etcd.h"
 #include "cli/verbs.h"
+#include "coordinator/checkpoint_files.h"
 
 static const struct kelp_option options[] = {
     {.name = "force",
@@ -64,7 +64,7 @@ static kelp_status remove_one(const struct kelp_run_dir *run, struct kelp_run_et
         status = kelp_run_etcd_remove(etcd, checkpoint->manifest.version, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_checkpoint_discard(run->path, checkpoint->name, reterr);
+        status = kelp_checkpoint_files_remove(run->path, checkpoint->name, reterr);
     }
     if (status == KELP_OK) {
         (void)printf("%s: removed\n", checkpoint->name);

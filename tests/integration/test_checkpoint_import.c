@@ -194,11 +194,21 @@ START_TEST(import_makes_a_run)
     static const char *const ls[] = {"checkpoint", "ls", "--run", "fresh", NULL};
     static const char *const resume[] = {"train", "--resume", "--run", "fresh", NULL};
     static const char *const diff[] = {"diff", "run", "fresh", NULL};
+    char path[400];
+    char *text = NULL;
+    size_t count = 0;
+    struct kelp_error error;
 
     says(import, 0, "step-10.g1: imported into fresh");
     says(ls, 0, "step-10.g1");
     says(resume, 0, "done");
     says(diff, 0, "same ");
+    /* Nothing before the checkpoint was computed again. */
+    (void)snprintf(path, sizeof(path), "%s/fresh/digests.jsonl", folder.path);
+    ok(kelp_files_read(path, 1 << 20, &text, &count, &error), &error);
+    ck_assert_ptr_null(strstr(text, "\"step\":5,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"step\":15,"));
+    free(text);
 }
 END_TEST
 

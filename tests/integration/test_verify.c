@@ -146,6 +146,24 @@ START_TEST(ls_and_show)
 }
 END_TEST
 
+static void check_same_files(const char *a, const char *b)
+{
+    const char *const names[2] = {a, b};
+    char path[400];
+    char *texts[2];
+    size_t counts[2];
+    struct kelp_error error;
+
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder.path, names[i]);
+        ok(kelp_files_read(path, 1 << 24, &texts[i], &counts[i], &error), &error);
+    }
+    ck_assert_uint_eq(counts[0], counts[1]);
+    ck_assert_mem_eq(texts[0], texts[1], counts[0]);
+    free(texts[0]);
+    free(texts[1]);
+}
+
 /* The weights that `kelp export` gives at the end are those of a checkpoint of the end, file by
  * file; the optimizer's slots are there when asked for. */
 START_TEST(export_is_the_model)
@@ -157,8 +175,6 @@ START_TEST(export_is_the_model)
         "checkpoint",       "export", "newest", "all.safetensors",
         "--with-optimizer", "--run",  "run",    NULL};
     char path[1300];
-    char *texts[2];
-    size_t counts[2];
     struct kelp_error error;
     struct kelp_safetensors *file = NULL;
 
@@ -166,14 +182,7 @@ START_TEST(export_is_the_model)
     check_says(by_run, 0, "step 36");
     check_says(by_checkpoint, 0, "step 36");
     check_says(with_slots, 0, "step 36");
-    (void)snprintf(path, sizeof(path), "%s/run.safetensors", folder.path);
-    ok(kelp_files_read(path, 1 << 24, &texts[0], &counts[0], &error), &error);
-    (void)snprintf(path, sizeof(path), "%s/checkpoint.safetensors", folder.path);
-    ok(kelp_files_read(path, 1 << 24, &texts[1], &counts[1], &error), &error);
-    ck_assert_uint_eq(counts[0], counts[1]);
-    ck_assert_mem_eq(texts[0], texts[1], counts[0]);
-    free(texts[0]);
-    free(texts[1]);
+    check_same_files("run.safetensors", "checkpoint.safetensors");
     (void)snprintf(path, sizeof(path), "%s/all.safetensors", folder.path);
     ok(kelp_safetensors_open(path, &file, &error), &error);
     ck_assert_ptr_nonnull(kelp_safetensors_find(file, "fc1.weight"));
@@ -370,6 +379,36 @@ START_TEST(diff_from_checkpoints)
 }
 END_TEST
 
+/* What shards and coordinator write is what a replay gives, to the digest of the state, and the
+ * newest is the model that the run ends with. */
+START_TEST(checkpoints_of_a_cluster)
+{
+    static const char *const train[] = {"train", "job.yaml",
+                                        "--run", "cluster",
+                                        "--set", "checkpoint.steps=5",
+                                        "--set", "checkpoint.at_end=true",
+                                        "--set", "checkpoint.keep_last=10",
+                                        NULL};
+    static const char *const verify[] = {"verify", "cluster", "--replay", "-o", "json", NULL};
+    static const char *const export[] = {"checkpoint", "export",  "newest", "cluster.safetensors",
+                                         "--run",      "cluster", NULL};
+    static const char *const by_run[] = {"export", "cluster", "--out", "model.safetensors", NULL};
+
+    check_says(train, 0, "done");
+    cJSON *json = run_json(verify, 0);
+    const cJSON *replay = member(json, "replay");
+    ck_assert_int_ge(member(json, "checked")->valueint, 1);
+    ck_assert(cJSON_IsTrue(member(replay, "equal")));
+    ck_assert(cJSON_IsTrue(member(replay, "whole")));
+    ck_assert_int_eq(member(replay, "step")->valueint, LAST_STEP);
+    printf("%d checkpoints of the cluster\n", member(json, "checked")->valueint);
+    cJSON_Delete(json);
+    check_says(export, 0, "step 36");
+    check_says(by_run, 0, "step 36");
+    check_same_files("cluster.safetensors", "model.safetensors");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("verify");
@@ -387,6 +426,7 @@ int main(void)
     tcase_add_test(tcase, altered_record);
     tcase_add_test(tcase, other_data);
     tcase_add_test(tcase, diff_from_checkpoints);
+    tcase_add_test(tcase, checkpoints_of_a_cluster);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
