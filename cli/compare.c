@@ -174,18 +174,41 @@ static bool states_differ(const struct kelp_compare *compare)
                                        kelp_replay_state(compare->runs[1].replay), &at);
 }
 
-/* States that differ where both begin say nothing of when: both begin at version 0 then. */
-static kelp_status align(struct kelp_compare *compare, struct kelp_error *reterr)
+/* Both from their newest checkpoints at or below the bound, at the later one's step. */
+static kelp_status align(struct kelp_compare *compare, uint64_t bound, struct kelp_error *reterr,
+                         void (*warn)(const char *text))
 {
     struct kelp_compare_run *runs = compare->runs;
-    uint64_t from = runs[0].from_step > runs[1].from_step ? runs[0].from_step : runs[1].from_step;
+    kelp_status status = KELP_OK;
 
-    kelp_status status = both_to(compare, from, reterr);
-    if (status != KELP_OK || !states_differ(compare) || from == 0) {
+    for (int i = 0; status == KELP_OK && i < 2; i++) {
+        status = begin(&runs[i], bound, reterr, warn);
+    }
+    if (status != KELP_OK) {
         return status;
     }
-    status = begin_at_0(&runs[0], reterr);
-    return status != KELP_OK ? status : begin_at_0(&runs[1], reterr);
+    return both_to(compare,
+                   runs[0].from_step > runs[1].from_step ? runs[0].from_step : runs[1].from_step,
+                   reterr);
+}
+
+/* States that differ where both begin say nothing of when: both begin earlier then, where the
+ * records are alike, and at last at version 0. */
+static kelp_status align_alike(struct kelp_compare *compare, struct kelp_error *reterr,
+                               void (*warn)(const char *text))
+{
+    const struct kelp_trail_comparison *trails = &compare->trails;
+    uint64_t last = trails->a->step;
+    uint64_t bounds[2] = {last > 0 ? last - 1 : 0, trails->any_equal ? trails->equal_step : 0};
+
+    for (int i = 0; i < 2; i++) {
+        kelp_status status = align(compare, bounds[i], reterr, warn);
+        if (status != KELP_OK || !states_differ(compare)) {
+            return status;
+        }
+    }
+    kelp_status status = begin_at_0(&compare->runs[0], reterr);
+    return status != KELP_OK ? status : begin_at_0(&compare->runs[1], reterr);
 }
 
 /* Up to `last`, where the records differ. */
@@ -256,7 +279,6 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
                                void (*warn)(const char *text))
 {
     struct kelp_compare_run *runs = compare->runs;
-    uint64_t equal_step = compare->trails.any_equal ? compare->trails.equal_step : 0;
     kelp_status status = KELP_OK;
 
     for (int i = 0; status == KELP_OK && i < 2; i++) {
@@ -273,12 +295,7 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
         compare->outcome = KELP_COMPARE_MODELS;
         return KELP_OK;
     }
-    for (int i = 0; status == KELP_OK && i < 2; i++) {
-        status = begin(&runs[i], equal_step, reterr, warn);
-    }
-    if (status == KELP_OK) {
-        status = align(compare, reterr);
-    }
+    status = align_alike(compare, reterr, warn);
     if (status == KELP_OK) {
         status = search(compare, compare->trails.a->step, reterr);
     }

@@ -132,6 +132,30 @@ START_TEST(other_lr_from_an_epoch_on)
 }
 END_TEST
 
+/* A run that went on from a checkpoint as another job: computed again from that checkpoint, since
+ * from its beginning the new job gives other bits. */
+START_TEST(other_lr_from_a_checkpoint_on)
+{
+    static const char *const import[] = {"checkpoint", "import",  "base/checkpoints/step-24.g1",
+                                         "--run",      "changed", NULL};
+    static const char *const resume[] = {"train",         "--resume", "--run",          "changed",
+                                         "--force",       "--set",    "train.epochs=4", "--set",
+                                         "train.lr=0.02", NULL};
+
+    train("base", "train.epochs=2");
+    kelp_test_command_says(folder.path, import, 0, "imported");
+    kelp_test_command_says(folder.path, resume, 0, "done");
+    cJSON *json = diff("a", "changed", 1);
+    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 25);
+    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 25);
+    ck_assert_str_eq(member(cJSON_GetArrayItem(member(json, "runs"), 1), "from")->valuestring,
+                     "step-24.g1");
+    check_key(json, "train.lr", "0.005", "0.02");
+    check_reproduced(json, true, true);
+    cJSON_Delete(json);
+}
+END_TEST
+
 /* Another seed: the initial states differ already. */
 START_TEST(other_seed)
 {
@@ -213,6 +237,7 @@ int main(void)
     tcase_add_unchecked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, same_job_is_the_same);
     tcase_add_test(tcase, other_lr_from_an_epoch_on);
+    tcase_add_test(tcase, other_lr_from_a_checkpoint_on);
     tcase_add_test(tcase, other_seed);
     tcase_add_test(tcase, other_model);
     tcase_add_test(tcase, altered_record);
