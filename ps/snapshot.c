@@ -190,6 +190,10 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
         kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
         return KELP_OK;
     }
+    if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
+        order->generation == snapshot->order.generation) {
+        return KELP_ERR_OLD_GENERATION; /* late, on a stream from before: leaders' serials grow */
+    }
     if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial == snapshot->order.serial &&
         order->generation == snapshot->order.generation && order->step == snapshot->order.step) {
         return KELP_OK; /* repeated */

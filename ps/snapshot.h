@@ -12,9 +12,10 @@
  *                      | the disk failed, given up, another generation opens
  *                      ---------------------------------------> FAILED
  *
- * A new order takes the place of any: what is not durable yet is discarded. Each order that is
- * taken gets a ticket, which counts up, since serials of two leaders may be equal. Actions and
- * events name the ticket that they belong to; events of another one are late and do nothing.
+ * A newer order takes the place of any: what is not durable yet is discarded. In one generation
+ * serials grow, from leader to leader too, so that an order which comes late, on a stream from
+ * before, is known for what it is. Each order that is taken gets a ticket, which counts up. Actions
+ * and events name the ticket that they belong to; events of another one are late and do nothing.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing after create().
  */
@@ -81,8 +82,8 @@ void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generatio
 /*
  * An order came. The same one again does nothing; serial 0 gives up the one under way. A shard
  * without partitions is durable at once, with nothing on disk. Errors: KELP_ERR_OLD_GENERATION (of
- * a leader that was deposed: ignored); an order of a generation that is not served yet becomes
- * FAILED with KELP_ERR_BUSY.
+ * a leader that was deposed, or of a smaller serial: ignored); an order of a generation that is not
+ * served yet becomes FAILED with KELP_ERR_BUSY.
  */
 kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
                                 const struct kelp_snapshot_order *order,

@@ -150,6 +150,20 @@ START_TEST(repeated_orders)
 }
 END_TEST
 
+/* An order that comes late does not take the place of a newer one, which its leader waits for. */
+START_TEST(late_orders)
+{
+    uint64_t ticket = begin(7, 10);
+
+    actions.count = 0;
+    ck_assert_int_eq(order(6, 4, 8), KELP_ERR_OLD_GENERATION);
+    expect("");
+    ck_assert_uint_eq(view().order.serial, 7);
+    take(ticket, 0);
+    expect("W");
+}
+END_TEST
+
 /* One partition that went past ends it; the furthest one counts. */
 START_TEST(past)
 {
@@ -240,6 +254,7 @@ int main(void)
     tcase_add_test(tests, durable_only_after_the_sync);
     tcase_add_test(tests, late_events_do_nothing);
     tcase_add_test(tests, repeated_orders);
+    tcase_add_test(tests, late_orders);
     tcase_add_test(tests, past);
     tcase_add_test(tests, generations);
     tcase_add_test(tests, giving_up);
