@@ -227,8 +227,10 @@ static void commit(struct kelp_coordinator *coordinator)
         }
         return;
     }
-    if (kelp_leader_commit(coordinator->leader, checkpointer->saved.version,
-                           coordinator->manifest) != KELP_OK) {
+    struct kelp_leader_commit wanted = {.version = checkpointer->saved.version,
+                                        .generation = checkpointer->order.generation,
+                                        .manifest = coordinator->manifest};
+    if (kelp_leader_commit(coordinator->leader, &wanted) != KELP_OK) {
         kelp_checkpointing_apply(
             coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
                                                           .result = KELP_CHECKPOINTER_AWAY});

@@ -114,10 +114,15 @@ struct kelp_leader_opening {
  * so that no commit of a generation before can succeed any more. */
 kelp_status kelp_leader_write_map(struct kelp_leader *leader,
                                   const struct kelp_leader_opening *opening) KELP_MUST_USE;
+struct kelp_leader_commit {
+    uint64_t version;
+    uint64_t generation;  /* that made the checkpoint: refused once another one is open */
+    const char *manifest; /* its text */
+};
 /* Put a manifest, if election key, map and fence stand as we know them and there is none of that
  * version; one that is there with this very text is success. */
-kelp_status kelp_leader_commit(struct kelp_leader *leader, uint64_t version,
-                               const char *manifest) KELP_MUST_USE;
+kelp_status kelp_leader_commit(struct kelp_leader *leader,
+                               const struct kelp_leader_commit *commit) KELP_MUST_USE;
 /* Take a manifest out, and renew the fence. One that is not there is success. */
 kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version) KELP_MUST_USE;
 /* Tried until it succeeds or a newer one replaces it. */

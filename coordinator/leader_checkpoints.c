@@ -332,8 +332,8 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task)
     struct kelp_etcd_operation operation = {.key = task->key, .value = task->text};
     int64_t revision = 0;
     kelp_status status = fill_compares(task, compares);
-    if (status != KELP_OK) {
-        return status;
+    if (status != KELP_OK || task->generation != task->leader->map_generation) {
+        return status; /* a generation that was opened while this waited has decided it */
     }
     status =
         kelp_etcd_transaction(task->leader->etcd, compares, COMPARE_COUNT, &operation, 1, task->key,
@@ -395,6 +395,7 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
         kelp_error_prefix(&task->error, "writing %s", leader->map_key);
     } else if (task->succeeded) {
         leader->map_revision = revision;
+        leader->map_generation = task->generation;
         leader->fence_revision = revision;
     }
     return status;

@@ -24,6 +24,8 @@ struct kelp_leader {
     int64_t last_revision; /* of the one that we held last */
     /* Of map and fence as read or written last; 0: there was none. The helper's thread alone. */
     int64_t map_revision;
+    uint64_t map_generation; /* of that map */
+    int64_t state_revision;
     int64_t fence_revision;
     const struct kelp_job_file *job_file; /* borrowed; NULL until kelp_leader_stand() */
     uint64_t spec_digest;
@@ -66,6 +68,7 @@ struct kelp__leader_task {
     char fence[64];          /* value of the fence, when it is written */
     char key[KELP__KEY_MAX]; /* COMMIT, REMOVE: of the manifest; MAP: of the restored one, or "" */
     int64_t key_revision;    /* MAP: of the restored one. COMMIT, out: of the manifest */
+    uint64_t generation;     /* MAP: that it opens. COMMIT: that made the checkpoint */
     uint64_t *gone;          /* MAP: versions whose manifests go; owned */
     uint32_t gone_count;
     struct kelp_job_state state;

@@ -53,6 +53,7 @@ static kelp_status get_map(struct kelp__leader_task *task)
         return status;
     }
     task->leader->map_revision = 0;
+    task->leader->map_generation = 0;
     if (range.count > 0) {
         task->leader->map_revision = range.pairs[0].mod_revision;
         status = kelp_map_parse(range.pairs[0].value, range.pairs[0].value_bytes, &task->found.map,
@@ -60,6 +61,7 @@ static kelp_status get_map(struct kelp__leader_task *task)
         if (status != KELP_OK) {
             kelp_error_prefix(&task->error, "%s", task->leader->map_key);
         }
+        task->leader->map_generation = task->found.map.generation;
     }
     kelp_etcd_range_fini(&range);
     return status;
@@ -72,6 +74,7 @@ static kelp_status get_state(struct kelp__leader_task *task)
     if (status != KELP_OK) {
         return status;
     }
+    task->leader->state_revision = range.count > 0 ? range.pairs[0].mod_revision : 0;
     if (range.count > 0) {
         task->found.has_state = true;
         status = kelp_job_state_parse(range.pairs[0].value, range.pairs[0].value_bytes,
@@ -84,27 +87,40 @@ static kelp_status get_state(struct kelp__leader_task *task)
     return status;
 }
 
-/* Put key = task->text if our election key still stands and, with `once`, if the key is not there.
- */
-static kelp_status put_if_leading(struct kelp__leader_task *task, const char *key, bool once)
+/* Put key = task->text if our election key still stands, and the key as *revision says (0: not
+ * there), which is that of our put afterwards. */
+static kelp_status put_if_leading(struct kelp__leader_task *task, const char *key,
+                                  int64_t *revision)
 {
     struct kelp_etcd_compare compares[2] = {
         {.key = task->leader->election_key,
          .what = KELP_ETCD_CREATE_REVISION,
          .revision = task->revision},
-        {.key = key, .what = KELP_ETCD_MOD_REVISION, .revision = 0},
+        {.key = key, .what = KELP_ETCD_MOD_REVISION, .revision = *revision},
     };
     struct kelp_etcd_operation operation = {.key = key, .value = task->text};
+    int64_t put = 0;
     if (task->revision == 0) {
         return kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
     }
     kelp_status status =
-        kelp_etcd_transaction(task->leader->etcd, compares, once ? 2 : 1, &operation, 1, NULL,
-                              KELP_COORDINATOR_ETCD_MS, &task->succeeded, NULL, &task->error);
+        kelp_etcd_transaction(task->leader->etcd, compares, 2, &operation, 1, NULL,
+                              KELP_COORDINATOR_ETCD_MS, &task->succeeded, &put, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "writing %s", key);
+    } else if (task->succeeded) {
+        *revision = put;
     }
     return status;
+}
+
+/* A write whose answer was lost may be applied late: not over a newer one, since each compares the
+ * revision. When that has changed, what stands there is read, and the next attempt goes by it. */
+static kelp_status put_state(struct kelp__leader_task *task)
+{
+    struct kelp_leader *leader = task->leader;
+    kelp_status status = put_if_leading(task, leader->state_key, &leader->state_revision);
+    return status == KELP_OK && !task->succeeded ? get_state(task) : status;
 }
 
 static kelp_status read_all(struct kelp__leader_task *task)
@@ -123,6 +139,7 @@ static void run_task(struct kelp_task *base)
 {
     struct kelp__leader_task *task = KELP_CONTAINER_OF(base, struct kelp__leader_task, task);
     struct kelp_leader *leader = task->leader;
+    int64_t absent = 0;
     switch (task->kind) {
     case KELP__TASK_READ:
         task->status = read_all(task);
@@ -134,7 +151,7 @@ static void run_task(struct kelp_task *base)
         }
         break;
     case KELP__TASK_PLAN:
-        task->status = put_if_leading(task, leader->plan_key, true);
+        task->status = put_if_leading(task, leader->plan_key, &absent);
         /* Written, there already, or unknown: what counts is what stands there. */
         if (task->status == KELP_OK || task->status == KELP_ERR_TIMEOUT) {
             task->status = get_plan(task);
@@ -144,7 +161,7 @@ static void run_task(struct kelp_task *base)
         task->status = kelp__leader_open_map(task);
         break;
     case KELP__TASK_STATE:
-        task->status = put_if_leading(task, leader->state_key, false);
+        task->status = put_state(task);
         break;
     case KELP__TASK_COMMIT:
         task->status = kelp__leader_commit(task);
@@ -339,6 +356,7 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader,
     }
     memcpy(task->gone, opening->gone, opening->gone_count * sizeof(*task->gone));
     task->gone_count = opening->gone_count;
+    task->generation = opening->map->generation;
     if (opening->map->restore_version > 0) {
         kelp__manifest_key(leader, opening->map->restore_version, task->key);
         task->key_revision = opening->restored_revision;
@@ -347,14 +365,15 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader,
     return hand_in(task);
 }
 
-kelp_status kelp_leader_commit(struct kelp_leader *leader, uint64_t version, const char *manifest)
+kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_leader_commit *commit)
 {
-    char *text = strdup(manifest);
+    char *text = strdup(commit->manifest);
     struct kelp__leader_task *task = text == NULL ? NULL : make(leader, KELP__TASK_COMMIT, text);
     if (task == NULL) {
         return KELP_ERR_NO_MEMORY;
     }
-    kelp__manifest_key(leader, version, task->key);
+    task->generation = commit->generation;
+    kelp__manifest_key(leader, commit->version, task->key);
     return hand_in(task);
 }
 
