@@ -30,10 +30,21 @@ void sim_coordinator_report_state(struct sim_coordinator *coordinator)
     const struct kelp_placement *placement = &coordinator->placement;
     const char *name = kelp_placement_state_text(placement->state);
     sim_say(coordinator->sim, coordinator->process, "job is %s: %s", name, placement->reason);
-    bool open =
-        placement->state != KELP_PLACEMENT_DONE && placement->state != KELP_PLACEMENT_FAILED;
-    if (coordinator->found_end[0] == '\0' || !open) {
+    if (coordinator->found_end[0] == '\0' || kelp_placement_settled(placement)) {
         sim_leader_write_state(coordinator, name);
+    }
+}
+
+/* Snapshots are taken while the map is loaded everywhere; the last ones are kept in order after the
+ * end too. */
+static void stop_checkpoints(struct sim_coordinator *coordinator)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    if (coordinator->checkpointer.running && placement->state != KELP_PLACEMENT_RUNNING &&
+        placement->state != KELP_PLACEMENT_DONE) {
+        sim_checkpoints_apply(coordinator,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_STOPPED,
+                                                               .text = placement->reason});
     }
 }
 
@@ -42,11 +53,25 @@ static void carry_out(struct sim_coordinator *coordinator, uint32_t actions)
     const struct kelp_map *map = &coordinator->placement.map;
     if ((actions & KELP_DO_MAP_TO_SHARDS) != 0) {
         kelp_progress_restart(&coordinator->progress, map->generation);
+        sim_checkpoints_generation(coordinator, coordinator->opened);
+        coordinator->opened = false;
         sim_links_update(coordinator);
     }
     if ((actions & KELP_DO_MAP_TO_WORKERS) != 0) {
         sim_sessions_map_changed(coordinator);
         sim_sessions_update(coordinator, false);
+        sim_checkpoints_apply(coordinator,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
+    }
+    stop_checkpoints(coordinator);
+    if ((actions & KELP_DO_DAMAGED) != 0) {
+        coordinator->sim->counts[SIM_COUNT_CHECKPOINT_DAMAGED]++;
+        sim_checkpoints_apply(coordinator,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_DAMAGED,
+                                                               .version = map->restore_version});
+    }
+    if ((actions & KELP_DO_RESIGN) != 0) {
+        coordinator->resigning = true; /* not in the middle of an event */
     }
     if ((actions & KELP_DO_STATE) != 0) {
         sim_coordinator_report_state(coordinator);
@@ -56,7 +81,7 @@ static void carry_out(struct sim_coordinator *coordinator, uint32_t actions)
         coordinator->map_at_ms = coordinator->now_ms;
     }
     if ((actions & KELP_DO_WRITE_MAP) != 0) {
-        sim_leader_write_map(coordinator, &coordinator->placement.next);
+        sim_checkpoints_open(coordinator);
     }
 }
 
@@ -113,12 +138,48 @@ void sim_coordinator_fail_job(struct sim_coordinator *coordinator, const char *r
 
 static void tell_finish(struct sim_coordinator *coordinator)
 {
-    if (coordinator->finish_on_file &&
-        coordinator->finish_generation > coordinator->placement.finished_generation) {
-        sim_coordinator_place(coordinator, (struct kelp_placement_event){
-                                               .kind = KELP_PLACEMENT_FINISHED,
-                                               .generation = coordinator->finish_generation});
+    const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
+    if (coordinator->finish_on_file && !checkpointer->finished &&
+        checkpointer->map.generation > 0 &&
+        coordinator->finish_generation == checkpointer->map.generation) {
+        sim_checkpoints_apply(coordinator,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_FINISHED});
     }
+}
+
+/* Restored from the checkpoint of the final state: nothing is computed any more, and no record
+ * comes. The last one was on file before that checkpoint was made. */
+static void notice_end(struct sim_coordinator *coordinator, uint64_t generation)
+{
+    const struct kelp_control_word *word = &coordinator->progress.word;
+    const struct kelp_map *map = &coordinator->placement.map;
+    if (word->kind == KELP_STEP_DONE && map->restore_version > 0 &&
+        word->version == map->restore_version && generation == map->generation &&
+        generation > coordinator->finish_generation) {
+        coordinator->finish_generation = generation;
+        coordinator->finish_on_file = true;
+    }
+}
+
+static void tell_progress(struct sim_coordinator *coordinator, uint64_t generation)
+{
+    if (generation == 0 || generation != coordinator->checkpointer.map.generation) {
+        return;
+    }
+    notice_end(coordinator, generation);
+    sim_checkpoints_apply(coordinator,
+                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS,
+                                                           .word = &coordinator->progress.word});
+}
+
+static void tell_evaluated(struct sim_coordinator *coordinator, const struct kelp_record *record)
+{
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
+                                            .step = record->word.step};
+    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->loss;
+    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->mse;
+    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->mae;
+    sim_checkpoints_apply(coordinator, event);
 }
 
 static void put_records_on_file(struct sim_coordinator *coordinator)
@@ -133,8 +194,9 @@ static void put_records_on_file(struct sim_coordinator *coordinator)
         kelp_progress_pop(&coordinator->progress);
     }
     if (sync) {
-        sim_leader_sync_journal(coordinator, finish);
+        sim_disk_sync_journal(coordinator, finish);
     }
+    tell_finish(coordinator);
 }
 
 void sim_records_take(struct sim_coordinator *coordinator, const struct sim_shard_report *report,
@@ -144,6 +206,7 @@ void sim_records_take(struct sim_coordinator *coordinator, const struct sim_shar
     if (report->has_word) {
         progress->word_known = true;
         progress->word = report->word;
+        tell_progress(coordinator, generation);
     }
     for (size_t i = 0; i < report->record_count; i++) {
         if (kelp_progress_record(progress, &report->records[i]) != KELP_OK) {
@@ -153,9 +216,11 @@ void sim_records_take(struct sim_coordinator *coordinator, const struct sim_shar
             generation > coordinator->finish_generation) {
             coordinator->finish_generation = generation;
         }
+        if (report->records[i].word.kind == KELP_STEP_EVALUATE_VAL) {
+            tell_evaluated(coordinator, &report->records[i]);
+        }
     }
     put_records_on_file(coordinator);
-    tell_finish(coordinator);
 }
 
 /* ---- leading -----------------------------------------------------------------------------------
@@ -183,6 +248,10 @@ static void lead(struct sim_coordinator *coordinator)
         kelp_placement_init(&coordinator->placement, &options, NULL) != KELP_OK) {
         abort();
     }
+    sim_checkpoints_init(coordinator);
+    coordinator->opened = false;
+    coordinator->resigning = false;
+    coordinator->last_generation = 0;
     sim_say(coordinator->sim, coordinator->process, "leads");
     coordinator->sim->counts[SIM_COUNT_LEADER]++;
     coordinator->leading = true;
@@ -211,9 +280,17 @@ void sim_leading_end(struct sim_coordinator *coordinator, const char *why)
     sim_leader_step_down(coordinator);
     sim_sessions_close_all(coordinator);
     sim_links_close_all(coordinator);
+    sim_checkpoints_fini(coordinator);
     kelp_progress_fini(&coordinator->progress);
     kelp_placement_fini(&coordinator->placement);
     kelp_membership_fini(&coordinator->membership);
+}
+
+void sim_leading_resign(struct sim_coordinator *coordinator)
+{
+    sim_leading_end(coordinator, "cut off from all shards");
+    sim_leader_resign(coordinator);
+    coordinator->stand_at_ms = coordinator->now_ms + KELP_COORDINATOR_CUT_OFF_MS;
 }
 
 void sim_leading_elected(struct sim_coordinator *coordinator)
@@ -262,6 +339,7 @@ static void take_over(struct sim_coordinator *coordinator, struct sim_found *fou
         memcpy(coordinator->found_end, found->state, sizeof(coordinator->found_end));
         coordinator->found_generation = found->map.generation;
     }
+    sim_checkpoints_found(coordinator, found, true);
     if (found->plan) {
         plan_settled(coordinator);
     }
@@ -282,6 +360,7 @@ static void compare_found(struct sim_coordinator *coordinator, const struct sim_
         start_over(coordinator, "the map in etcd is not ours");
         return;
     }
+    sim_checkpoints_found(coordinator, found, false);
     sim_coordinator_report_state(coordinator);
 }
 
@@ -292,8 +371,6 @@ static void on_read(struct sim_coordinator *coordinator, struct sim_task *task)
         coordinator->read_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
         return;
     }
-    coordinator->map_revision = task->found.map_revision;
-    coordinator->state_revision = task->found.state_revision;
     if (coordinator->read) {
         coordinator->reread = false;
         compare_found(coordinator, &task->found);
@@ -307,7 +384,6 @@ static void on_map_written(struct sim_coordinator *coordinator, const struct sim
     enum kelp_placement_written result = KELP_WRITTEN_UNKNOWN;
     if (task->status == KELP_OK && task->succeeded) {
         result = KELP_WRITTEN_OK;
-        coordinator->map_revision = task->key_revision;
         coordinator->sim->counts[SIM_COUNT_GENERATION]++;
     } else if (task->status == KELP_ERR_UNREACHABLE || task->status == KELP_ERR_NOT_LEADER) {
         result = KELP_WRITTEN_NOT;
@@ -317,6 +393,7 @@ static void on_map_written(struct sim_coordinator *coordinator, const struct sim
             result == KELP_WRITTEN_OK    ? "written"
             : result == KELP_WRITTEN_NOT ? "not written"
                                          : "perhaps written");
+    coordinator->opened = result == KELP_WRITTEN_OK;
     sim_coordinator_place(coordinator, (struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN,
                                                                      .result = result});
 }
@@ -328,7 +405,7 @@ static void on_map_read(struct sim_coordinator *coordinator, struct sim_task *ta
         coordinator->map_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
         return;
     }
-    coordinator->map_revision = task->found.map_revision;
+    sim_checkpoints_found(coordinator, &task->found, false);
     sim_coordinator_place(
         coordinator,
         (struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = &task->found.map});
@@ -361,6 +438,17 @@ void sim_leading_task_done(struct sim_coordinator *coordinator, struct sim_task 
         break;
     case SIM_TASK_MAP:
         on_map_written(coordinator, task);
+        break;
+    case SIM_TASK_COMMIT:
+        sim_checkpoints_committed(coordinator, task);
+        break;
+    case SIM_TASK_REMOVE:
+        sim_checkpoints_removed(coordinator, task);
+        break;
+    case SIM_TASK_DESCRIBE:
+        sim_checkpoints_described(coordinator, task->serial);
+        break;
+    case SIM_TASK_REMOVE_FOLDER:
         break;
     case SIM_TASK_SYNC:
         coordinator->finish_on_file = coordinator->finish_on_file || task->finish;
@@ -421,6 +509,11 @@ static void on_tick(struct sim *sim, struct sim_process *process, void *data, ui
     if (!coordinator->leading) {
         return;
     }
+    if (coordinator->resigning) {
+        coordinator->resigning = false;
+        sim_leading_resign(coordinator);
+        return;
+    }
     sim_links_tick(coordinator);
     if (!coordinator->read || coordinator->reread) {
         try_read(coordinator);
@@ -433,6 +526,8 @@ static void on_tick(struct sim *sim, struct sim_process *process, void *data, ui
     lose_silent(coordinator);
     put_records_on_file(coordinator);
     sim_coordinator_place(coordinator, (struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
+    sim_checkpoints_apply(coordinator,
+                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_TICK});
     coordinator->heartbeat++;
     sim_sessions_update(coordinator, true);
 }
@@ -457,6 +552,7 @@ void sim_coordinator_forget(struct sim_process *process)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     if (coordinator->leading) {
+        sim_checkpoints_fini(coordinator);
         kelp_progress_fini(&coordinator->progress);
         kelp_placement_fini(&coordinator->placement);
         kelp_membership_fini(&coordinator->membership);

@@ -7,6 +7,7 @@
 #ifndef KELP_TESTS_SIM_COORDINATOR_H
 #define KELP_TESTS_SIM_COORDINATOR_H
 
+#include "coordinator/checkpoints.h"
 #include "coordinator/membership.h"
 #include "coordinator/placement.h"
 #include "coordinator/progress.h"
@@ -14,7 +15,9 @@
 #include "tests/sim/message.h"
 #include "tests/sim/network.h"
 
-#define SIM_SESSIONS_MAX 64
+#define SIM_SESSIONS_MAX  64
+#define SIM_MANIFESTS_MAX 20 /* in etcd at a time */
+#define SIM_FOLDERS_MAX   64
 
 enum sim_session_state { SIM_SESSION_FREE, SIM_SESSION_NEW, SIM_SESSION_HELD, SIM_SESSION_MEMBER };
 
@@ -40,38 +43,53 @@ struct sim_link {
     uint64_t key;
     bool plan_sent;
     uint64_t generation_sent;
+    uint64_t map_heartbeat; /* reports that repeat this one know of that map */
+    uint64_t order_sent;    /* serial */
 };
 
 enum sim_plan_state { SIM_PLAN_NONE, SIM_PLAN_OFFERED, SIM_PLAN_WRITTEN };
 
-/* What the helper thread does, one after the other. */
+/* What the two helper threads do, each one after the other: one asks etcd, one the disk. */
 enum sim_task_kind {
     SIM_TASK_READ,
     SIM_TASK_READ_MAP,
     SIM_TASK_PLAN,
     SIM_TASK_MAP,
     SIM_TASK_STATE,
-    SIM_TASK_SYNC
+    SIM_TASK_COMMIT,
+    SIM_TASK_REMOVE,
+    SIM_TASK_SYNC,     /* the journal; the first of the disk's */
+    SIM_TASK_DESCRIBE, /* job and plan beside the checkpoint, before it is committed */
+    SIM_TASK_REMOVE_FOLDER
 };
 
 /* What etcd held when it was read. */
 struct sim_found {
     bool plan;
-    struct kelp_map map;  /* owned; generation 0: none */
-    int64_t map_revision; /* 0: none */
-    char state[16];       /* empty: none */
-    int64_t state_revision;
+    struct kelp_map map; /* owned; generation 0: none */
+    char state[16];      /* empty: none */
+    uint32_t manifest_count;
+    struct sim_manifest *manifests[SIM_MANIFESTS_MAX]; /* references */
+    int64_t manifest_revisions[SIM_MANIFESTS_MAX];
+    uint32_t folder_count; /* of checkpoints, on disk */
+    char folders[SIM_FOLDERS_MAX][SIM_NAME_MAX + 1];
 };
 
 struct sim_task {
     enum sim_task_kind kind;
     uint64_t term;
     int64_t revision;     /* of the election key, to be compared; 0: not elected */
-    int64_t key_revision; /* of the map or state, to be compared; then as read or written */
     struct kelp_map map;  /* MAP: to write; owned */
+    uint64_t version;     /* COMMIT, REMOVE; MAP: restored, 0: none */
+    int64_t key_revision; /* MAP: of the restored manifest, to be compared; COMMIT: as written */
+    uint64_t gone[SIM_MANIFESTS_MAX]; /* MAP: manifests that go */
+    uint32_t gone_count;
+    struct sim_manifest *manifest; /* COMMIT: to write; a reference */
     uint64_t nonce;
     char state[16];
-    bool finish; /* SYNC: the job's last record is on file with this */
+    bool finish;     /* SYNC: the job's last record is on file with this */
+    uint64_t serial; /* DESCRIBE: of the order */
+    char folder[SIM_NAME_MAX + 1];
     unsigned stage;
     kelp_status status;
     bool succeeded;
@@ -79,6 +97,13 @@ struct sim_task {
 };
 
 enum sim_election { SIM_ELECTION_WAITING, SIM_ELECTION_CAMPAIGNING, SIM_ELECTION_LEADING };
+
+struct sim_helper {
+    struct sim_task *tasks; /* a queue; the first one is being carried out */
+    size_t count;
+    size_t capacity;
+    bool busy;
+};
 
 struct sim_coordinator {
     struct sim *sim;
@@ -98,19 +123,28 @@ struct sim_coordinator {
 
     /* etcd, by way of the helper */
     uint64_t term;
-    struct sim_task *tasks; /* a queue; the first one is being carried out */
-    size_t task_count;
-    size_t task_capacity;
-    bool task_busy;
-    int64_t map_revision;
-    int64_t state_revision;
+    struct sim_helper helper; /* asks etcd */
+    struct sim_helper disk;
+    uint64_t map_generation;
+    int64_t map_revision;   /* as read or written last; 0: there was none */
+    int64_t fence_revision; /* likewise */
+    int64_t state_revision; /* likewise */
     bool state_dirty;
     bool state_in_flight;
     uint64_t state_retry_ms;
     char state[16];
     uint64_t shard_watch;
+    uint64_t election_watch;
+    uint64_t stand_at_ms; /* stand for election again; 0: we do */
 
     /* leading */
+    bool opened;    /* the map that is taken next was written by us */
+    bool resigning; /* at the next tick */
+    uint64_t last_generation;
+    struct kelp_checkpointer checkpointer;
+    struct sim_manifest *manifest; /* of the order under way; a reference */
+    uint64_t manifest_serial;
+    bool described;
     bool leading;
     bool read;
     bool reread;
@@ -149,6 +183,7 @@ void sim_coordinator_report_state(struct sim_coordinator *coordinator);
 void sim_coordinator_fail_job(struct sim_coordinator *coordinator, const char *reason);
 /* What etcd says. */
 void sim_leading_elected(struct sim_coordinator *coordinator);
+void sim_leading_resign(struct sim_coordinator *coordinator);
 void sim_leading_superseded(struct sim_coordinator *coordinator, const char *by);
 void sim_leading_end(struct sim_coordinator *coordinator, const char *why);
 void sim_leading_task_done(struct sim_coordinator *coordinator, struct sim_task *task);
@@ -164,10 +199,34 @@ void sim_leader_watch_shards(struct sim_coordinator *coordinator);
 void sim_leader_step_down(struct sim_coordinator *coordinator);
 void sim_leader_tick(struct sim_coordinator *coordinator);
 void sim_leader_submit(struct sim_coordinator *coordinator, enum sim_task_kind kind);
-void sim_leader_write_map(struct sim_coordinator *coordinator, const struct kelp_map *map);
+void sim_leader_write_map(struct sim_coordinator *coordinator, const struct kelp_map *map,
+                          int64_t restored_revision, const uint64_t *gone, uint32_t gone_count);
+void sim_leader_commit(struct sim_coordinator *coordinator);
+void sim_leader_remove(struct sim_coordinator *coordinator, uint64_t version);
+void sim_leader_resign(struct sim_coordinator *coordinator);
 void sim_leader_write_state(struct sim_coordinator *coordinator, const char *state);
-void sim_leader_sync_journal(struct sim_coordinator *coordinator, bool finish);
+void sim_disk_sync_journal(struct sim_coordinator *coordinator, bool finish);
+void sim_disk_describe(struct sim_coordinator *coordinator);
+void sim_disk_remove(struct sim_coordinator *coordinator, const char *folder);
 void sim_leader_forget_tasks(struct sim_coordinator *coordinator);
+
+/* ---- coordinator_checkpoints.c -----------------------------------------------------------------
+ */
+
+void sim_checkpoints_init(struct sim_coordinator *coordinator);
+void sim_checkpoints_fini(struct sim_coordinator *coordinator);
+void sim_checkpoints_apply(struct sim_coordinator *coordinator,
+                           struct kelp_checkpointer_event event);
+void sim_checkpoints_found(struct sim_coordinator *coordinator, const struct sim_found *found,
+                           bool begin);
+void sim_checkpoints_generation(struct sim_coordinator *coordinator, bool opened);
+struct sim_manifest *sim_checkpoints_manifest(const struct sim_coordinator *coordinator);
+void sim_checkpoints_open(struct sim_coordinator *coordinator);
+void sim_checkpoints_report(struct sim_coordinator *coordinator, const struct kelp_map_shard *shard,
+                            const struct sim_snapshot_report *report);
+void sim_checkpoints_described(struct sim_coordinator *coordinator, uint64_t serial);
+void sim_checkpoints_committed(struct sim_coordinator *coordinator, const struct sim_task *task);
+void sim_checkpoints_removed(struct sim_coordinator *coordinator, const struct sim_task *task);
 
 /* ---- coordinator_peers.c -----------------------------------------------------------------------
  */

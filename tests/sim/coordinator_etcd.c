@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "tests/sim/coordinator.h"
-#include "tests/sim/disk.h"
 
 #define LEASE_US   (KELP_COORDINATOR_LEASE_S * SIM_SECOND)
 #define BACKOFF_US (100 * SIM_MS)
@@ -175,7 +174,24 @@ static const struct sim_watch_events election_events = {
 
 void sim_leader_open(struct sim_coordinator *coordinator)
 {
-    (void)sim_etcd_watch(coordinator->sim, coordinator->process, "coordinator", &election_events);
+    coordinator->stand_at_ms = 0;
+    coordinator->election_watch =
+        sim_etcd_watch(coordinator->sim, coordinator->process, "coordinator", &election_events);
+}
+
+/* Give the key up, and do not stand for election for a while. */
+void sim_leader_resign(struct sim_coordinator *coordinator)
+{
+    struct sim *sim = coordinator->sim;
+    sim_etcd_unwatch(sim, coordinator->election_watch);
+    if (coordinator->lease != 0 && sim_etcd_reachable(sim, coordinator->process)) {
+        sim_etcd_revoke(sim, coordinator->lease);
+    }
+    coordinator->lease = 0;
+    coordinator->revision = 0;
+    coordinator->election = SIM_ELECTION_WAITING;
+    coordinator->synced = false;
+    coordinator->taken = false;
 }
 
 /* ---- shards ------------------------------------------------------------------------------------
@@ -222,260 +238,4 @@ void sim_leader_step_down(struct sim_coordinator *coordinator)
     coordinator->state_in_flight = false;
     sim_etcd_unwatch(coordinator->sim, coordinator->shard_watch);
     coordinator->shard_watch = 0;
-}
-
-/* ---- tasks: one after the other, as the helper thread does them --------------------------------
- */
-
-static void run_first(struct sim_coordinator *coordinator);
-
-static void task_fini(struct sim_task *task)
-{
-    kelp_map_fini(&task->map);
-    kelp_map_fini(&task->found.map);
-}
-
-void sim_leader_forget_tasks(struct sim_coordinator *coordinator)
-{
-    for (size_t i = 0; i < coordinator->task_count; i++) {
-        task_fini(&coordinator->tasks[i]);
-    }
-    free(coordinator->tasks);
-}
-
-static void try_state(struct sim_coordinator *coordinator)
-{
-    if (coordinator->state_dirty && !coordinator->state_in_flight && coordinator->revision != 0 &&
-        coordinator->now_ms >= coordinator->state_retry_ms) {
-        coordinator->state_dirty = false;
-        coordinator->state_in_flight = true;
-        sim_leader_submit(coordinator, SIM_TASK_STATE);
-    }
-}
-
-static void report_state(struct sim_coordinator *coordinator, const struct sim_task *task)
-{
-    coordinator->state_in_flight = false;
-    if (task->status == KELP_OK) {
-        coordinator->state_revision =
-            task->succeeded ? task->key_revision : task->found.state_revision;
-    }
-    if (task->status == KELP_OK && task->succeeded) {
-        sim_leading_state_written(coordinator, task->state);
-        try_state(coordinator);
-        return;
-    }
-    coordinator->state_dirty = true;
-    coordinator->state_retry_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
-}
-
-static void finish_first(struct sim_coordinator *coordinator)
-{
-    struct sim_task task = coordinator->tasks[0];
-    coordinator->task_count--;
-    memmove(&coordinator->tasks[0], &coordinator->tasks[1], coordinator->task_count * sizeof(task));
-    coordinator->task_busy = false;
-    sim_coordinator_touch(coordinator);
-    if (coordinator->leading && task.term == coordinator->term) {
-        if (task.kind == SIM_TASK_STATE) {
-            report_state(coordinator, &task);
-        } else {
-            sim_leading_task_done(coordinator, &task);
-        }
-    }
-    task_fini(&task);
-    run_first(coordinator);
-}
-
-static void read_part(struct sim *sim, struct sim_task *task)
-{
-    struct sim_found *found = &task->found;
-    const struct sim_key *key = NULL;
-    switch (task->stage) {
-    case 0:
-        found->plan = sim_etcd_look(sim, "plan") != NULL;
-        break;
-    case 1:
-        key = sim_etcd_look(sim, "map");
-        found->map_revision = key ? key->mod_revision : 0;
-        if (key && kelp_map_copy(&((const struct sim_map *)key->value->content)->map,
-                                 &found->map) != KELP_OK) {
-            abort();
-        }
-        break;
-    default:
-        key = sim_etcd_look(sim, "state");
-        (void)snprintf(found->state, sizeof(found->state), "%s", key ? key->value->text : "");
-        found->state_revision = key ? key->mod_revision : 0;
-        break;
-    }
-}
-
-static void was_read(struct sim *sim, struct sim_process *process, void *data,
-                     const struct sim_outcome *outcome)
-{
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->tasks[0];
-    (void)data;
-    task->status = outcome->status;
-    if (outcome->status == KELP_OK) {
-        read_part(sim, task);
-        if (task->kind == SIM_TASK_READ && task->stage < 2) {
-            task->stage++;
-            sim_etcd_read(sim, process, was_read, NULL);
-            return;
-        }
-    }
-    finish_first(coordinator);
-}
-
-static void was_put(struct sim *sim, struct sim_process *process, void *data,
-                    const struct sim_outcome *outcome)
-{
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->tasks[0];
-    (void)data;
-    task->status = outcome->status;
-    task->succeeded = outcome->succeeded;
-    if (outcome->succeeded) {
-        task->key_revision = outcome->revision;
-    }
-    bool look_at_it = outcome->status == KELP_OK || outcome->status == KELP_ERR_TIMEOUT;
-    if (task->kind == SIM_TASK_PLAN && look_at_it) { /* what counts is what stands there */
-        task->stage = 0;
-        sim_etcd_read(sim, process, was_read, NULL);
-        return;
-    }
-    if (task->kind == SIM_TASK_STATE && look_at_it && !outcome->succeeded) {
-        task->stage = 2; /* who has changed it? */
-        sim_etcd_read(sim, process, was_read, NULL);
-        return;
-    }
-    finish_first(coordinator);
-}
-
-static void no_election(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
-{
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    (void)sim;
-    (void)data;
-    (void)number;
-    coordinator->tasks[0].status = KELP_ERR_NOT_LEADER;
-    finish_first(coordinator);
-}
-
-static void put_if_leading(struct sim_coordinator *coordinator, const struct sim_task *task,
-                           const char *name, int64_t key_revision)
-{
-    struct sim_transaction transaction = {.compare_count = 2, .operation_count = 1};
-    struct sim_value *value = sim_value_create();
-    if (task->revision == 0) {
-        sim_value_unref(value);
-        sim_after(coordinator->sim, 1,
-                  &(struct sim_call){.process = coordinator->process, .run = no_election});
-        return;
-    }
-    transaction.compares[0] =
-        (struct sim_compare){.key = "coordinator", .create = true, .revision = task->revision};
-    transaction.compares[1].revision = key_revision;
-    (void)snprintf(transaction.compares[1].key, sizeof(transaction.compares[1].key), "%s", name);
-    (void)snprintf(transaction.operations[0].key, sizeof(transaction.operations[0].key), "%s",
-                   name);
-    transaction.operations[0].value = value;
-    value->nonce = task->nonce;
-    (void)snprintf(value->text, sizeof(value->text), "%s", task->state);
-    if (task->kind == SIM_TASK_MAP) {
-        value->content = sim_map_create(&task->map);
-        value->unref = (void (*)(void *))sim_map_unref;
-        (void)snprintf(transaction.nonce_key, sizeof(transaction.nonce_key), "map");
-    }
-    sim_etcd_submit(coordinator->sim, coordinator->process, &transaction, was_put, NULL);
-}
-
-static void was_synced(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
-{
-    (void)data;
-    (void)number;
-    sim_journal_sync(sim);
-    finish_first(sim_coordinator_of(process));
-}
-
-static void run_first(struct sim_coordinator *coordinator)
-{
-    struct sim *sim = coordinator->sim;
-    if (coordinator->task_count == 0 || coordinator->task_busy) {
-        return;
-    }
-    struct sim_task *task = &coordinator->tasks[0];
-    coordinator->task_busy = true;
-    switch (task->kind) {
-    case SIM_TASK_READ:
-        sim_etcd_read(sim, coordinator->process, was_read, NULL);
-        break;
-    case SIM_TASK_READ_MAP:
-        task->stage = 1;
-        sim_etcd_read(sim, coordinator->process, was_read, NULL);
-        break;
-    case SIM_TASK_PLAN:
-        put_if_leading(coordinator, task, "plan", 0);
-        break;
-    case SIM_TASK_MAP:
-        put_if_leading(coordinator, task, "map", task->key_revision);
-        break;
-    case SIM_TASK_STATE:
-        put_if_leading(coordinator, task, "state", task->key_revision);
-        break;
-    case SIM_TASK_SYNC:
-        sim_after(sim, sim_between(sim, SIM_MS, 20 * SIM_MS),
-                  &(struct sim_call){.process = coordinator->process, .run = was_synced});
-        break;
-    }
-}
-
-static struct sim_task *add_task(struct sim_coordinator *coordinator, enum sim_task_kind kind)
-{
-    coordinator->tasks = sim_grow(coordinator->tasks, coordinator->task_count,
-                                  &coordinator->task_capacity, sizeof(*coordinator->tasks));
-    struct sim_task *task = &coordinator->tasks[coordinator->task_count++];
-    *task = (struct sim_task){.kind = kind,
-                              .term = coordinator->term,
-                              .revision = coordinator->revision,
-                              .key_revision = kind == SIM_TASK_STATE ? coordinator->state_revision
-                                                                     : coordinator->map_revision,
-                              .nonce = ++coordinator->sim->incarnations};
-    memcpy(task->state, coordinator->state, sizeof(task->state));
-    return task;
-}
-
-void sim_leader_submit(struct sim_coordinator *coordinator, enum sim_task_kind kind)
-{
-    (void)add_task(coordinator, kind);
-    run_first(coordinator);
-}
-
-void sim_leader_write_map(struct sim_coordinator *coordinator, const struct kelp_map *map)
-{
-    struct sim_task *task = add_task(coordinator, SIM_TASK_MAP);
-    if (kelp_map_copy(map, &task->map) != KELP_OK) {
-        abort();
-    }
-    run_first(coordinator);
-}
-
-void sim_leader_sync_journal(struct sim_coordinator *coordinator, bool finish)
-{
-    add_task(coordinator, SIM_TASK_SYNC)->finish = finish;
-    run_first(coordinator);
-}
-
-void sim_leader_write_state(struct sim_coordinator *coordinator, const char *state)
-{
-    (void)snprintf(coordinator->state, sizeof(coordinator->state), "%s", state);
-    coordinator->state_dirty = true;
-    try_state(coordinator);
-}
-
-void sim_leader_tick(struct sim_coordinator *coordinator)
-{
-    try_state(coordinator);
 }

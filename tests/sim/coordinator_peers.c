@@ -197,11 +197,13 @@ static void on_worker_report(struct sim *sim, struct sim_process *process, uint6
     }
 }
 
-static void on_worker_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_worker_closed(struct sim *sim, struct sim_process *process, uint64_t stream,
+                             bool broken)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     struct sim_session *session = session_on(coordinator, stream);
     (void)sim;
+    (void)broken;
     sim_coordinator_touch(coordinator);
     if (!session) {
         return;
@@ -229,6 +231,29 @@ static struct sim_link *link_on(struct sim_coordinator *coordinator, uint64_t st
     return NULL;
 }
 
+/* The order under way, or that the one before is given up, if the shard has the map that it is for
+ * and does not know it yet. */
+static bool add_order(const struct sim_coordinator *coordinator, struct sim_link *link,
+                      struct sim_shard_command *command)
+{
+    const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
+    const struct kelp_checkpointer_order *order = &checkpointer->order;
+    bool under_way = checkpointer->state == KELP_CHECKPOINTER_ORDERED;
+    bool news = under_way ? link->order_sent != order->serial
+                          : link->order_sent != 0 && link->order_sent == checkpointer->given_up;
+    if (!news || kelp_map_find(&checkpointer->map, link->shard.id) < 0 ||
+        link->generation_sent != checkpointer->map.generation) {
+        return false;
+    }
+    command->has_order = true;
+    command->order.serial = under_way ? order->serial : 0;
+    command->order.generation = checkpointer->map.generation;
+    command->order.step = order->step;
+    (void)snprintf(command->folder, sizeof(command->folder), "%s", order->folder);
+    link->order_sent = command->order.serial;
+    return true;
+}
+
 static void link_update(struct sim_coordinator *coordinator, struct sim_link *link, bool beat)
 {
     const struct kelp_map *map = &coordinator->placement.map;
@@ -243,10 +268,14 @@ static void link_update(struct sim_coordinator *coordinator, struct sim_link *li
         news = true;
     }
     if (map->generation > 0 && link->generation_sent != map->generation && link->plan_sent) {
+        struct sim_manifest *manifest = sim_checkpoints_manifest(coordinator);
         command->map = sim_map_create(map);
+        command->manifest = manifest ? sim_manifest_ref(manifest) : NULL;
         link->generation_sent = map->generation;
+        link->map_heartbeat = coordinator->heartbeat + 1;
         news = true;
     }
+    news = add_order(coordinator, link, command) || news;
     if (!news && !beat) {
         sim_message_unref(&command->base);
         return;
@@ -269,6 +298,7 @@ static void link_open(struct sim_coordinator *coordinator, struct sim_link *link
                                    sim_find_id(coordinator->sim, link->shard.id), SIM_CONTROL,
                                    KELP_COORDINATOR_FIRST_MS);
     link->generation_sent = 0;
+    link->order_sent = 0;
     link->plan_sent = coordinator->plan == SIM_PLAN_WRITTEN;
     hello->hello = true;
     hello->plan = link->plan_sent;
@@ -285,24 +315,27 @@ static void link_close(struct sim_coordinator *coordinator, struct sim_link *lin
     }
 }
 
-static void disconnected(struct sim_coordinator *coordinator, struct sim_link *link)
+/* broken: the shard's side ended the stream. */
+static void disconnected(struct sim_coordinator *coordinator, struct sim_link *link, bool broken)
 {
     if (!link->greeted) {
         return;
     }
     link->greeted = false;
     kelp_membership_remove(&coordinator->membership, link->key, false);
-    sim_coordinator_place(
-        coordinator,
-        (struct kelp_placement_event){.kind = KELP_PLACEMENT_DISCONNECTED, .id = link->shard.id});
+    sim_coordinator_place(coordinator,
+                          (struct kelp_placement_event){.kind = KELP_PLACEMENT_DISCONNECTED,
+                                                        .id = link->shard.id,
+                                                        .broken = broken});
 }
 
 void sim_links_set(struct sim_coordinator *coordinator, const struct kelp_map_shard *shard)
 {
     struct sim_link *link = NULL;
-    for (size_t i = 0; i < SIM_SHARDS_MAX && !link; i++) {
+    for (size_t i = 0; i < SIM_SHARDS_MAX; i++) {
         struct sim_link *at = &coordinator->links[i];
-        if (!at->used || strcmp(at->shard.id, shard->id) == 0) {
+        bool its = at->used && strcmp(at->shard.id, shard->id) == 0;
+        if (its || (!at->used && !link)) {
             link = at;
         }
     }
@@ -313,7 +346,7 @@ void sim_links_set(struct sim_coordinator *coordinator, const struct kelp_map_sh
         return;
     }
     if (link->used) {
-        disconnected(coordinator, link);
+        disconnected(coordinator, link, false);
         link_close(coordinator, link);
     }
     *link = (struct sim_link){.used = true, .shard = *shard};
@@ -324,6 +357,10 @@ void sim_links_tick(struct sim_coordinator *coordinator)
 {
     for (size_t i = 0; i < SIM_SHARDS_MAX; i++) {
         struct sim_link *link = &coordinator->links[i];
+        if (link->used && !kelp_placement_find(&coordinator->placement, link->shard.id)) {
+            link_close(coordinator, link); /* it has left */
+            link->used = false;
+        }
         if (link->used && link->stream == 0) {
             link_open(coordinator, link);
         } else {
@@ -338,7 +375,7 @@ void sim_links_lose(struct sim_coordinator *coordinator, uint64_t key)
         struct sim_link *link = &coordinator->links[i];
         if (link->used && link->greeted && link->key == key) {
             sim_say(coordinator->sim, coordinator->process, "finds %s silent", link->shard.id);
-            disconnected(coordinator, link);
+            disconnected(coordinator, link, false);
             link_close(coordinator, link);
         }
     }
@@ -388,6 +425,31 @@ static void take_failure(struct sim_coordinator *coordinator, const struct sim_l
                                                         .text = report->error});
 }
 
+/* Does it speak of the map that it was sent last? */
+static bool is_current(const struct sim_coordinator *coordinator, const struct sim_link *link,
+                       const struct sim_shard_report *report)
+{
+    const struct kelp_placement *placement = &coordinator->placement;
+    if (link->generation_sent == 0) {
+        return placement->map_read && placement->map.generation == 0;
+    }
+    return report->heartbeat >= link->map_heartbeat;
+}
+
+static void take_waiting(struct sim_coordinator *coordinator, const struct sim_link *link,
+                         const char *text)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&coordinator->placement, link->shard.id);
+    if (placed && strncmp(placed->waiting, text, sizeof(placed->waiting) - 1) != 0) {
+        sim_coordinator_place(coordinator,
+                              (struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,
+                                                            .id = link->shard.id,
+                                                            .incarnation = link->shard.incarnation,
+                                                            .text = text});
+    }
+}
+
 static void take_report(struct sim_coordinator *coordinator, struct sim_link *link,
                         const struct sim_shard_report *report)
 {
@@ -402,9 +464,14 @@ static void take_report(struct sim_coordinator *coordinator, struct sim_link *li
                                                        .incarnation = link->shard.incarnation,
                                                        .generation = report->loaded_generation});
     }
-    if (report->status != KELP_OK) {
+    bool current = is_current(coordinator, link, report);
+    if (report->status != KELP_OK && current) {
         take_failure(coordinator, link, report);
     }
+    if (current) {
+        take_waiting(coordinator, link, report->waiting);
+    }
+    sim_checkpoints_report(coordinator, &link->shard, &report->snapshot);
     placed = kelp_placement_find(placement, link->shard.id);
     if (placed &&
         (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
@@ -432,7 +499,8 @@ static void on_shard_report(struct sim *sim, struct sim_process *process, uint64
     }
 }
 
-static void on_shard_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_shard_closed(struct sim *sim, struct sim_process *process, uint64_t stream,
+                            bool broken)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     struct sim_link *link = link_on(coordinator, stream);
@@ -440,7 +508,7 @@ static void on_shard_closed(struct sim *sim, struct sim_process *process, uint64
     sim_coordinator_touch(coordinator);
     if (link) {
         link->stream = 0;
-        disconnected(coordinator, link);
+        disconnected(coordinator, link, broken);
     }
 }
 

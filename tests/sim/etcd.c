@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/invariants.h"
 #include "tests/sim/network.h"
 
 #define KEYS_MAX    64
@@ -184,6 +185,9 @@ static void put_key(struct sim *sim, const struct sim_operation *operation)
     key->mod_revision = etcd->revision;
     key->lease = operation->lease;
     key->value = sim_value_ref(operation->value);
+    if (strncmp(operation->key, "checkpoint/", strlen("checkpoint/")) == 0) {
+        sim_invariants_committed(sim, operation->value->content);
+    }
     notify(sim, operation->key);
 }
 

@@ -102,9 +102,7 @@ static void power_loss(struct sim *sim, unsigned host, bool all)
             sim_supervisor_kill(sim, process, true, 100 * SIM_MS + some_time(sim, 5 * SIM_SECOND));
         }
     }
-    if (all) {
-        sim_disk_power_loss(sim);
-    }
+    sim_disk_power_loss(sim, host, all);
 }
 
 static void heal(struct sim *sim, struct sim_process *process, void *data, uint64_t number)

@@ -5,6 +5,7 @@
 
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard.h"
+#include "tests/sim/shard_snapshot.h"
 
 /* ---- gradients ---------------------------------------------------------------------------------
  */
@@ -76,6 +77,12 @@ static void drop_work(void *data)
 
 static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted);
 
+/* Before each event: for what it starts or ends. */
+static void tell_time(const struct sim_hosting *hosting, const struct sim_hosted *hosted)
+{
+    kelp_partition_clock(hosted->core, hosting->shard->sim->now + SIM_SECOND);
+}
+
 static void no_memory(kelp_status status)
 {
     if (status != KELP_OK) {
@@ -103,6 +110,7 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
     (void)sim;
     (void)process;
     (void)number;
+    tell_time(hosting, work->hosted);
     if (work->action.kind == KELP_ACTION_MERGE) {
         no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
                                         &hosting->actions));
@@ -194,6 +202,22 @@ static void do_answer(struct sim_hosting *hosting, struct sim_hosted *hosted,
     sim_shard_answer(hosting->shard, &answer);
 }
 
+static void do_snapshot(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                        const struct kelp_action *action)
+{
+    struct sim_part *part = &hosted->capture;
+    *part = (struct sim_part){.there = true,
+                              .has_control = action->snapshot.has_control,
+                              .control = action->snapshot.control};
+    memcpy(part->weights, hosted->weights[hosted->current], hosted->range.count * sizeof(float));
+    memcpy(part->momentum, hosted->momentum, hosted->range.count * sizeof(float));
+    sim_part_digest(part);
+    sim_invariants_captured(hosting->shard->process, hosted, action->snapshot.step);
+    bool wanted = sim_snapshot_taken(hosting->shard, action->snapshot.serial, hosted->index,
+                                     part->has_control ? &action->snapshot.word : NULL);
+    hosted->capture_ticket = wanted ? action->snapshot.serial : 0;
+}
+
 /* The list may grow while it is worked off. */
 static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
 {
@@ -221,9 +245,14 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
             sim_invariants_record(hosting->shard->process, &action.record);
             sim_shard_record(hosting->shard, &action.record, &view.word);
             break;
-        case KELP_ACTION_SNAPSHOT:
-        case KELP_ACTION_PAST:
         case KELP_ACTION_OFFER:
+            sim_shard_offer(hosting->shard, hosted->index, &action.offer);
+            break;
+        case KELP_ACTION_SNAPSHOT:
+            do_snapshot(hosting, hosted, &action);
+            break;
+        case KELP_ACTION_PAST:
+            sim_snapshot_past(hosting->shard, action.past.serial, action.past.step);
             break;
         }
     }
@@ -233,11 +262,30 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-static void host(struct sim_hosting *hosting, uint32_t partition, uint64_t map_epoch)
+/* Where a partition starts: from its part of a checkpoint, or from w_0. */
+static void start_from(struct sim_hosted *hosted, const struct sim *sim,
+                       const struct sim_manifest *manifest, const struct sim_part *part,
+                       struct kelp_partition_start *start)
+{
+    float flat[SIM_FLAT_MAX];
+    if (!part) {
+        sim_model_initialise(sim, flat);
+        memcpy(hosted->weights[0], &flat[hosted->range.first], hosted->range.count * sizeof(float));
+        return;
+    }
+    memcpy(hosted->weights[0], part->weights, sizeof(hosted->weights[0]));
+    memcpy(hosted->momentum, part->momentum, sizeof(hosted->momentum));
+    hosted->step = manifest->step;
+    start->step = manifest->step;
+    start->version = manifest->version;
+    start->control = part->has_control ? &part->control : NULL;
+}
+
+static void host(struct sim_hosting *hosting, uint32_t partition, uint64_t map_epoch,
+                 const struct sim_manifest *manifest, const struct sim_part *part)
 {
     struct sim *sim = hosting->shard->sim;
     struct sim_hosted *hosted = &hosting->hosted[hosting->count++];
-    float flat[SIM_FLAT_MAX];
     hosted->index = partition;
     hosted->map_epoch = map_epoch;
     hosted->range = sim_slice(sim, partition);
@@ -248,12 +296,35 @@ static void host(struct sim_hosting *hosting, uint32_t partition, uint64_t map_e
                                            .plan = &sim->plan};
     no_memory(kelp_partition_create(&config, &hosted->core, NULL));
     struct kelp_partition_start start = {.generation = hosting->generation, .map_epoch = map_epoch};
+    start_from(hosted, sim, manifest, part, &start);
     kelp_partition_load(hosted->core, &start);
-    sim_model_initialise(sim, flat);
-    memcpy(hosted->weights[0], &flat[hosted->range.first], hosted->range.count * sizeof(float));
 }
 
-struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map)
+/* The partition's part of the checkpoint; NULL: *ret_status says why. */
+static const struct sim_part *read_part(const struct sim *sim, const struct sim_manifest *manifest,
+                                        uint32_t partition, kelp_status *ret_status,
+                                        char ret_text[80])
+{
+    const struct sim_manifest_part *wanted = &manifest->parts[partition];
+    const char *name = manifest->storages[wanted->storage];
+    const struct sim_storage *storage = sim_storage_find(sim, manifest->folder, name);
+    (void)snprintf(ret_text, 80, "%s", name);
+    if (!storage) {
+        *ret_status = KELP_ERR_NOT_FOUND;
+        return NULL;
+    }
+    struct sim_part part = storage->parts[partition];
+    sim_part_digest(&part);
+    if (!part.there || strcmp(part.digest, wanted->digest) != 0) {
+        *ret_status = KELP_ERR_CORRUPT;
+        return NULL;
+    }
+    return &storage->parts[partition];
+}
+
+struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map,
+                                       const struct sim_manifest *manifest, kelp_status *ret_status,
+                                       char ret_text[80])
 {
     struct sim_hosting *hosting = sim_alloc(sizeof(*hosting));
     hosting->refs = 1;
@@ -261,11 +332,21 @@ struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kel
     hosting->generation = map->generation;
     for (uint32_t p = 0; p < map->partition_count; p++) {
         const struct kelp_map_shard *at = &map->shards[map->partitions[p].primary];
-        if (strcmp(at->id, shard->process->id) == 0 &&
-            at->incarnation == shard->process->incarnation) {
-            host(hosting, p, map->partitions[p].map_epoch);
+        const struct sim_part *part = NULL;
+        if (strcmp(at->id, shard->process->id) != 0 ||
+            at->incarnation != shard->process->incarnation) {
+            continue;
         }
+        if (manifest) {
+            part = read_part(shard->sim, manifest, p, ret_status, ret_text);
+            if (!part) {
+                sim_hosting_destroy(hosting);
+                return NULL;
+            }
+        }
+        host(hosting, p, map->partitions[p].map_epoch, manifest, part);
     }
+    *ret_status = KELP_OK;
     return hosting;
 }
 
@@ -330,6 +411,7 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
             hosting, &node->values[hosted->range.first], hosted->range.count,
             lanes_with_samples(sim, &request->word, node->lane_first, node->lane_count));
     }
+    tell_time(hosting, hosted);
     no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));
     run_actions(hosting, hosted);
 }
@@ -346,14 +428,43 @@ void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                              .step = pull->pull.step,
                              .version = pull->pull.version,
                              .holds = pull->pull.holds,
-                             .held_step = pull->pull.held_step};
+                             .held_step = pull->pull.held_step,
+                             .rank = request->rank};
+    tell_time(hosting, hosted);
     no_memory(kelp_partition_pull(hosted->core, &core, &hosting->actions));
     run_actions(hosting, hosted);
+}
+
+void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order)
+{
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct sim_hosted *hosted = &hosting->hosted[i];
+        tell_time(hosting, hosted);
+        no_memory(kelp_partition_snapshot(hosted->core, order, &hosting->actions));
+        run_actions(hosting, hosted);
+    }
 }
 
 void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream)
 {
     for (uint32_t i = 0; i < hosting->count; i++) {
+        tell_time(hosting, &hosting->hosted[i]);
         kelp_partition_drop(hosting->hosted[i].core, stream);
     }
+}
+
+void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us)
+{
+    const struct sim_shard *shard = hosting->shard;
+    *ret_next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct sim_hosted *hosted = &hosting->hosted[i];
+        uint64_t next_us;
+        tell_time(hosting, hosted);
+        no_memory(kelp_partition_tick(hosted->core, shard->helpers, shard->helper_count,
+                                      &hosting->actions, &next_us));
+        run_actions(hosting, hosted);
+        *ret_next_us = next_us < *ret_next_us ? next_us : *ret_next_us;
+    }
+    *ret_next_us -= *ret_next_us == UINT64_MAX ? 0 : SIM_SECOND; /* tell_time() */
 }

@@ -7,6 +7,8 @@
  *   each lane once         a step is applied from each lane that has samples, once
  *   tree order             what is added is left + right of the fixed tree
  *   state                  weights and slots of step v, on shards and workers, are the quiet run's
+ *   checkpoints            what a manifest names is whole, durable and the quiet run's when it is
+ *                          committed, and is not removed while the manifest stands
  *   records                what completing an entry tells is what the quiet run tells
  *   the end                the digest on file when the job is done is the quiet run's
  */
@@ -102,6 +104,16 @@ static void check_state(const struct sim_process *process, const struct sim_host
         sim_fail(process->sim, "state", "partition %u of %s at step %llu is not the quiet run's",
                  hosted->index, process->id, (unsigned long long)hosted->step);
     }
+}
+
+static bool same_control(const struct kelp_control_state *a, const struct kelp_control_state *b)
+{
+    return a->version == b->version && a->step == b->step && a->epoch == b->epoch &&
+           a->step_in_epoch == b->step_in_epoch && a->kind == b->kind &&
+           memcmp(&a->epoch_loss, &b->epoch_loss, sizeof(double)) == 0 &&
+           memcmp(&a->epoch_samples, &b->epoch_samples, sizeof(double)) == 0 &&
+           memcmp(a->last, b->last, sizeof(a->last)) == 0 &&
+           memcmp(&a->best_val_mse, &b->best_val_mse, sizeof(double)) == 0;
 }
 
 void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting)
@@ -214,6 +226,96 @@ void sim_invariants_root(const struct sim_process *process, uint32_t partition,
         sim_fail(process->sim, "each lane once",
                  "partition %u of %s applies step %llu from lanes %x, not %x", partition,
                  process->id, (unsigned long long)word->step, lanes, wanted);
+    }
+}
+
+void sim_invariants_captured(const struct sim_process *process, const struct sim_hosted *hosted,
+                             uint64_t step)
+{
+    struct sim *sim = process->sim;
+    const struct sim_part *part = &hosted->capture;
+    if (hosted->step != step) {
+        sim_fail(sim, "a snapshot is of its step", "partition %u of %s is at step %llu, not %llu",
+                 hosted->index, process->id, (unsigned long long)hosted->step,
+                 (unsigned long long)step);
+    }
+    check_state(process, hosted);
+    if (part->has_control != (hosted->index == 0) ||
+        (part->has_control &&
+         (part->control.step != step ||
+          !same_control(&part->control, &sim->reference->controls[part->control.version])))) {
+        sim_fail(sim, "state", "the control state in a snapshot of %s is not the quiet run's",
+                 process->id);
+    }
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------
+ */
+
+/* The storage that holds the part, whole and durable? NULL: it does; else what is wrong. */
+static const char *part_wrong(struct sim *sim, const struct sim_manifest *manifest,
+                              uint32_t partition)
+{
+    const struct sim_manifest_part *wanted = &manifest->parts[partition];
+    const struct sim_storage *storage =
+        wanted->storage < manifest->storage_count
+            ? sim_storage_find(sim, manifest->folder, manifest->storages[wanted->storage])
+            : NULL;
+    if (!storage) {
+        return "is in no storage";
+    }
+    if (storage->state != SIM_STORAGE_DURABLE) {
+        return "is not durable";
+    }
+    struct sim_part part = storage->parts[partition];
+    struct kelp_slice_range range = sim_slice(sim, partition);
+    part.garbled = false; /* a fault of ours: restoring finds it */
+    sim_part_digest(&part);
+    if (!part.there || strcmp(part.digest, wanted->digest) != 0) {
+        return "is not what was reported";
+    }
+    if (memcmp(part.weights, &sim->reference->weights[manifest->step][range.first],
+               range.count * sizeof(float)) != 0 ||
+        memcmp(part.momentum, &sim->reference->momentum[manifest->step][range.first],
+               range.count * sizeof(float)) != 0) {
+        return "is not the quiet run's";
+    }
+    if (partition == 0 && (!part.has_control || part.control.version != manifest->version ||
+                           part.control.step != manifest->step)) {
+        return "has another control state";
+    }
+    return NULL;
+}
+
+void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest)
+{
+    sim_say(sim, NULL, "etcd has the checkpoint of version %llu, step %llu, in %s",
+            (unsigned long long)manifest->version, (unsigned long long)manifest->step,
+            manifest->folder);
+    for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
+        const char *wrong = part_wrong(sim, manifest, p);
+        if (wrong) {
+            sim_fail(sim, "a committed checkpoint is whole and durable",
+                     "version %llu: partition %u %s", (unsigned long long)manifest->version, p,
+                     wrong);
+        }
+    }
+}
+
+void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage)
+{
+    const struct sim_key *key;
+    for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
+        const struct sim_manifest *manifest = key->value->content;
+        for (uint32_t s = 0; s < manifest->storage_count; s++) {
+            if (strcmp(manifest->folder, storage->folder) == 0 &&
+                strcmp(manifest->storages[s], storage->name) == 0 &&
+                storage->state == SIM_STORAGE_DURABLE) {
+                sim_fail(sim, "a committed checkpoint is not removed",
+                         "%s/%s goes while the manifest of version %llu names it", storage->folder,
+                         storage->name, (unsigned long long)manifest->version);
+            }
+        }
     }
 }
 

@@ -26,6 +26,18 @@ void sim_invariants_merged(const struct sim_process *process, uint32_t partition
 void sim_invariants_root(const struct sim_process *process, uint32_t partition,
                          const struct kelp_control_word *word, uint32_t lanes, uint32_t wanted);
 
+/* hosted->capture is what a snapshot of this step keeps. */
+void sim_invariants_captured(const struct sim_process *process, const struct sim_hosted *hosted,
+                             uint64_t step);
+
+/* ---- checkpoints -------------------------------------------------------------------------------
+ */
+
+/* etcd has the manifest now. */
+void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest);
+/* Somebody removes what is left of this storage. */
+void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage);
+
 /* ---- workers -----------------------------------------------------------------------------------
  */
 

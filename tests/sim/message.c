@@ -19,11 +19,14 @@ static void destroy_reply(struct sim_message *message)
     struct sim_reply *reply = (struct sim_reply *)message;
     free(reply->answers);
     free(reply->refusals);
+    free(reply->offers);
 }
 
 static void destroy_shard_command(struct sim_message *message)
 {
-    sim_map_unref(((struct sim_shard_command *)message)->map);
+    struct sim_shard_command *command = (struct sim_shard_command *)message;
+    sim_map_unref(command->map);
+    sim_manifest_unref(command->manifest);
 }
 
 static void destroy_shard_report(struct sim_message *message)
@@ -66,6 +69,42 @@ void sim_message_unref(void *data)
             message->destroy(message);
         }
         free(message);
+    }
+}
+
+struct sim_manifest *sim_manifest_create(struct sim *sim)
+{
+    struct sim_manifest *manifest = sim_alloc(sizeof(*manifest));
+    sim->manifests = sim_grow(sim->manifests, sim->manifest_count, &sim->manifest_capacity,
+                              sizeof(struct sim_manifest *));
+    manifest->refs = 2;
+    manifest->number = (uint32_t)sim->manifest_count;
+    sim->manifests[sim->manifest_count++] = manifest;
+    return manifest;
+}
+
+/* Of the state, not of who wrote it where: version and parts. */
+uint64_t sim_manifest_digest(const struct sim *sim, const struct sim_manifest *manifest)
+{
+    uint64_t digest = sim_mix(manifest->version + 1);
+    for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
+        for (const char *at = manifest->parts[p].digest; *at; at++) {
+            digest = sim_mix(digest * 257 + (unsigned char)*at);
+        }
+    }
+    return digest;
+}
+
+struct sim_manifest *sim_manifest_ref(struct sim_manifest *manifest)
+{
+    manifest->refs++;
+    return manifest;
+}
+
+void sim_manifest_unref(struct sim_manifest *manifest)
+{
+    if (manifest && --manifest->refs == 0) {
+        free(manifest);
     }
 }
 

@@ -7,6 +7,8 @@
 
 #include "coordinator/map.h"
 #include "ps/partition.h"
+#include "ps/snapshot.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/model.h"
 #include "worker/sync.h"
 
@@ -39,6 +41,41 @@ struct sim_map *sim_map_create(const struct kelp_map *map); /* a copy */
 struct sim_map *sim_map_ref(struct sim_map *map);
 void sim_map_unref(struct sim_map *map);
 
+/* common/manifest.h, with what the simulation needs of it. */
+struct sim_manifest_part {
+    uint32_t storage; /* index into storages */
+    char digest[33];
+};
+struct sim_manifest {
+    uint32_t refs;
+    uint32_t number; /* in sim->manifests */
+    uint64_t version;
+    uint64_t step;
+    uint64_t generation;
+    char folder[SIM_NAME_MAX + 1];
+    uint32_t storage_count;
+    char storages[SIM_SHARDS_MAX][SIM_NAME_MAX + 1];
+    struct sim_manifest_part parts[SIM_PARTITIONS_MAX];
+};
+/* Empty, and in the world's register, which holds a reference until the end. */
+struct sim_manifest *sim_manifest_create(struct sim *sim);
+uint64_t sim_manifest_digest(const struct sim *sim, const struct sim_manifest *manifest);
+struct sim_manifest *sim_manifest_ref(struct sim_manifest *manifest);
+void sim_manifest_unref(struct sim_manifest *manifest); /* NULL does nothing */
+
+struct sim_snapshot_report {
+    uint64_t serial;
+    enum kelp_snapshot_state state;
+    uint64_t step;
+    uint64_t current_step;
+    char error[160];
+    char storage[SIM_NAME_MAX + 1];
+    uint32_t part_count;
+    struct kelp_snapshot_part parts[SIM_PARTITIONS_MAX];
+    bool has_word;
+    struct kelp_control_word word;
+};
+
 struct sim_push {
     uint32_t partition;
     uint64_t map_epoch;
@@ -59,6 +96,8 @@ struct sim_request {
     struct sim_push *pushes; /* owned */
     size_t pull_count;
     struct sim_pull *pulls; /* owned */
+    bool helps;
+    uint64_t rank; /* of the worker: the program's shards hash its name */
 };
 
 struct sim_answer {
@@ -74,6 +113,11 @@ struct sim_refusal {
     struct kelp_refusal core;
 };
 
+struct sim_offer {
+    uint32_t partition;
+    struct kelp_offer core;
+};
+
 struct sim_reply {
     struct sim_message base;
     uint64_t generation;
@@ -83,13 +127,20 @@ struct sim_reply {
     size_t refusal_count;
     size_t refusal_capacity;
     struct sim_refusal *refusals; /* owned */
+    size_t offer_count;
+    size_t offer_capacity;
+    struct sim_offer *offers; /* owned */
 };
 
 struct sim_shard_command {
     struct sim_message base;
     bool hello;
     bool plan;
-    struct sim_map *map; /* a reference, or NULL */
+    struct sim_map *map;           /* a reference, or NULL */
+    struct sim_manifest *manifest; /* a reference, or NULL; goes with the map */
+    bool has_order;
+    struct kelp_snapshot_order order;
+    char folder[SIM_NAME_MAX + 1];
     uint64_t records_after;
     uint64_t heartbeat;
 };
@@ -105,6 +156,8 @@ struct sim_shard_report {
     struct kelp_control_word word;
     size_t record_count;
     struct kelp_record *records; /* owned */
+    char waiting[80];            /* what loading waits for */
+    struct sim_snapshot_report snapshot;
 };
 
 struct sim_worker_command {

@@ -13,6 +13,7 @@ struct end {
     uint64_t incarnation;
     bool closed;       /* closed() was called or is not wanted: nothing more happens here */
     bool closing;      /* closed() is on its way */
+    bool broken;       /* said by closed() */
     bool deaf;         /* a message to this end was lost: no later one arrives */
     uint64_t ready_us; /* messages to this end arrive in order: not before this */
 };
@@ -103,12 +104,13 @@ static void tell_closed(struct sim *sim, struct sim_process *process, void *data
     (void)data;
     if (!end->closed) {
         end->closed = true;
-        events[stream->kind][side]->closed(sim, process, number / 2);
+        events[stream->kind][side]->closed(sim, process, number / 2, end->broken);
     }
 }
 
 /* In order behind what is on its way to this end. */
-static void close_later(struct sim *sim, uint64_t id, enum sim_side side, uint64_t delay_us)
+static void close_later(struct sim *sim, uint64_t id, enum sim_side side, uint64_t delay_us,
+                        bool broken)
 {
     struct end *end = &find(sim, id)->ends[side];
     if (end->closed || end->closing || !sim_lives(end->process, end->incarnation)) {
@@ -116,6 +118,7 @@ static void close_later(struct sim *sim, uint64_t id, enum sim_side side, uint64
     }
     uint64_t at = sim->now + delay_us;
     end->closing = true;
+    end->broken = broken;
     at = at < end->ready_us ? end->ready_us : at;
     end->ready_us = at;
     sim_after(sim, at - sim->now,
@@ -126,9 +129,9 @@ static void close_later(struct sim *sim, uint64_t id, enum sim_side side, uint64
 /* Nobody answers the pings: each side finds out by itself. */
 static void close_by_ping(struct sim *sim, uint64_t id)
 {
-    close_later(sim, id, SIM_CLIENT, sim_between(sim, PING_MIN_US, PING_MAX_US));
+    close_later(sim, id, SIM_CLIENT, sim_between(sim, PING_MIN_US, PING_MAX_US), false);
     if (find(sim, id)->accepted) {
-        close_later(sim, id, SIM_SERVER, sim_between(sim, PING_MIN_US, PING_MAX_US));
+        close_later(sim, id, SIM_SERVER, sim_between(sim, PING_MIN_US, PING_MAX_US), false);
     }
 }
 
@@ -145,11 +148,11 @@ void sim_stream_close(struct sim *sim, uint64_t id, enum sim_side side)
 {
     struct stream *stream = find(sim, id);
     stream->ends[side].deaf = true; /* it does not read any more */
-    close_later(sim, id, side, 1);
+    close_later(sim, id, side, 1, false);
     if (!reaches(sim, stream)) {
-        close_later(sim, id, other(side), sim_between(sim, PING_MIN_US, PING_MAX_US));
+        close_later(sim, id, other(side), sim_between(sim, PING_MIN_US, PING_MAX_US), false);
     } else if (stream->accepted || side == SIM_SERVER) {
-        close_later(sim, id, other(side), latency(sim));
+        close_later(sim, id, other(side), latency(sim), true);
     }
 }
 
@@ -281,7 +284,7 @@ static void arrive(struct sim *sim, struct sim_process *process, void *data, uin
         return;
     }
     if (server->incarnation == 0) {
-        close_later(sim, number, SIM_CLIENT, latency(sim));
+        close_later(sim, number, SIM_CLIENT, latency(sim), true);
         return;
     }
     stream->ends[SIM_SERVER].incarnation = server->incarnation;
@@ -333,11 +336,11 @@ void sim_network_process_ended(struct sim *sim, struct sim_process *process, boo
             end->closed = true;
             if (silent || !reaches(sim, stream)) {
                 close_later(sim, id, (enum sim_side)(1 - side),
-                            sim_between(sim, PING_MIN_US, PING_MAX_US));
+                            sim_between(sim, PING_MIN_US, PING_MAX_US), false);
             } else {
                 /* What it had sent may have left its host, or not. */
                 peer->deaf = peer->deaf || sim_draw(sim, 2) == 0;
-                close_later(sim, id, (enum sim_side)(1 - side), latency(sim));
+                close_later(sim, id, (enum sim_side)(1 - side), latency(sim), true);
             }
         }
     }
@@ -357,8 +360,8 @@ bool sim_network_break_one(struct sim *sim)
                 stream->ends[1].process->id);
         stream->ends[0].deaf = stream->ends[0].deaf || sim_draw(sim, 2) == 0;
         stream->ends[1].deaf = stream->ends[1].deaf || sim_draw(sim, 2) == 0;
-        close_later(sim, id, SIM_CLIENT, sim_draw(sim, 50 * SIM_MS));
-        close_later(sim, id, SIM_SERVER, sim_draw(sim, 50 * SIM_MS));
+        close_later(sim, id, SIM_CLIENT, sim_draw(sim, 50 * SIM_MS), true);
+        close_later(sim, id, SIM_SERVER, sim_draw(sim, 50 * SIM_MS), true);
         return true;
     }
     return false;

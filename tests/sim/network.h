@@ -27,7 +27,8 @@ struct sim_stream_events {
     void (*accept)(struct sim *sim, struct sim_process *process, uint64_t stream);
     void (*message)(struct sim *sim, struct sim_process *process, uint64_t stream,
                     struct sim_message *message, bool stray);
-    void (*closed)(struct sim *sim, struct sim_process *process, uint64_t stream);
+    /* broken: the other side has ended it; else it went silent, or this side closed it. */
+    void (*closed)(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken);
 };
 /* In shard.c, coordinator.c, worker.c; accept is the server's alone. */
 extern const struct sim_stream_events sim_exchange_server, sim_exchange_client;

@@ -20,6 +20,12 @@ static void draw_job(struct sim *sim)
     job->failure.detect_ms = 1000;
     job->failure.shard_wait_ms = (uint32_t)sim_between(sim, 200, 2000);
     job->checkpoint.digest_steps = (uint32_t)sim_draw(sim, 6);
+    job->checkpoint.steps = (uint32_t)sim_draw(sim, 8);
+    job->checkpoint.interval_ms = sim_draw(sim, 3) == 0 ? 1000 : 0;
+    job->checkpoint.epochs = (uint32_t)sim_draw(sim, 2);
+    job->checkpoint.at_end = sim_draw(sim, 3) > 0;
+    job->checkpoint.keep_last = (uint32_t)sim_between(sim, 1, 3);
+    job->checkpoint.keep_best = (uint32_t)sim_draw(sim, 3);
 }
 
 static void draw_plan(struct sim *sim)
@@ -42,6 +48,7 @@ static void draw_cluster(struct sim *sim)
     profile->shards = sim->job.cluster.shards;
     profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
     profile->hosts = (unsigned)sim_between(sim, 1, 4);
+    profile->turning = sim_draw(sim, 2) == 0;
     profile->deferred = sim_draw(sim, 2) == 0;
     profile->latency_us = sim_draw(sim, 4) == 0 ? 20 * SIM_MS : SIM_MS;
     sim->job.cluster.workers.min = (uint32_t)sim_between(sim, 1, profile->workers);

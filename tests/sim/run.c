@@ -61,6 +61,10 @@ static void destroy(struct sim *sim)
         sim_supervisor_forget(sim, &sim->processes[i]);
     }
     sim_world_fini(sim);
+    for (size_t i = 0; i < sim->manifest_count; i++) {
+        sim_manifest_unref(sim->manifests[i]);
+    }
+    free(sim->manifests);
     sim_network_destroy(sim->network);
     sim_etcd_destroy(sim->etcd);
     sim_disk_destroy(sim->disk);

@@ -3,13 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ps/limits.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_control.h"
+#include "tests/sim/shard_snapshot.h"
 #include "tests/sim/supervisor.h"
 
 #define LEASE_US  (5 * SIM_SECOND) /* ps/etcd_registration.c */
 #define RETRY_US  (500 * SIM_MS)
 #define PLACE_MAX SIM_ETCD_KEY_MAX
+
+#define TICK_US      (KELP_PS_TICK_MIN_MS * SIM_MS) /* ps/service_exchange.c */
+#define TICK_SOON_US (KELP_PS_TICK_SOON_MS * SIM_MS)
+#define TICK_MAX_US  (KELP_PS_TICK_MAX_MS * SIM_MS)
 
 struct sim_shard *sim_shard_of(const struct sim_process *process)
 {
@@ -56,6 +62,20 @@ void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
                                sizeof(*reply->refusals));
     reply->refusals[reply->refusal_count++] =
         (struct sim_refusal){.partition = partition, .core = *refusal};
+}
+
+void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer)
+{
+    struct sim_reply *reply = reply_to(shard, offer->requester);
+    shard->sim->counts[SIM_COUNT_OFFER] += offer->lane_count;
+    sim_say(shard->sim, shard->process,
+            "offers lanes [%u, +%u) of version %llu, which partition %u lacks, to %s",
+            offer->lane_first, offer->lane_count, (unsigned long long)offer->word.version,
+            partition, sim_stream_peer(shard->sim, offer->requester, SIM_SERVER)->id);
+    reply->offers =
+        sim_grow(reply->offers, reply->offer_count, &reply->offer_capacity, sizeof(*reply->offers));
+    reply->offers[reply->offer_count++] =
+        (struct sim_offer){.partition = partition, .core = *offer};
 }
 
 void sim_shard_end_turn(struct sim_shard *shard)
@@ -105,6 +125,71 @@ static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim
     sim_shard_answer(shard, &answer);
 }
 
+/* ---- what is late ------------------------------------------------------------------------------
+ */
+
+static void look_at(struct sim_shard *shard, uint64_t at_us);
+
+/* number: when it was due; another time has taken its place when it is not that any more. */
+static void on_tick(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    uint64_t next_us = UINT64_MAX;
+    (void)data;
+    if (shard->tick_at != number) {
+        return;
+    }
+    shard->tick_at = 0;
+    if (shard->hosting) {
+        sim_hosting_tick(shard->hosting, &next_us);
+        sim_shard_end_turn(shard);
+    }
+    if (next_us != UINT64_MAX) {
+        uint64_t most = sim->now + TICK_MAX_US;
+        look_at(shard, next_us < most ? next_us : most);
+    }
+}
+
+/* Not sooner than TICK_US from now. */
+static void look_at(struct sim_shard *shard, uint64_t at_us)
+{
+    uint64_t least = shard->sim->now + TICK_US;
+    shard->tick_at = at_us > least ? at_us : least;
+    sim_after(
+        shard->sim, shard->tick_at - shard->sim->now,
+        &(struct sim_call){.process = shard->process, .run = on_tick, .number = shard->tick_at});
+}
+
+/* A message came: perhaps its sender waits now, or what it waits for begins. */
+static void keep_ticking(struct sim_shard *shard)
+{
+    if (shard->tick_at == 0 || shard->tick_at > shard->sim->now + TICK_SOON_US) {
+        look_at(shard, 0);
+    }
+}
+
+static void take_helps(struct sim_shard *shard, uint64_t stream, const struct sim_request *request)
+{
+    size_t at = 0;
+    while (at < shard->helper_count && shard->helpers[at].requester != stream) {
+        at++;
+    }
+    bool there = at < shard->helper_count;
+    if (request && request->helps && !there) {
+        shard->helpers = sim_grow(shard->helpers, shard->helper_count, &shard->helper_capacity,
+                                  sizeof(*shard->helpers));
+        shard->helpers[shard->helper_count++] =
+            (struct kelp_cover_candidate){.requester = stream, .rank = request->rank};
+    } else if ((!request || !request->helps) && there) {
+        shard->helper_count--;
+        memmove(&shard->helpers[at], &shard->helpers[at + 1],
+                (shard->helper_count - at) * sizeof(*shard->helpers));
+    }
+}
+
+/* ---- streams of workers ------------------------------------------------------------------------
+ */
+
 static void on_accept(struct sim *sim, struct sim_process *process, uint64_t stream)
 {
     struct sim_shard *shard = sim_shard_of(process);
@@ -119,6 +204,10 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     struct sim_shard *shard = sim_shard_of(process);
     const struct sim_request *request = (const struct sim_request *)message;
     (void)sim;
+    if (!stray) {
+        take_helps(shard, stream, request);
+        keep_ticking(shard);
+    }
     for (size_t i = 0; i < request->push_count; i++) {
         take_push(shard, stream, request, &request->pushes[i]);
     }
@@ -128,10 +217,12 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     sim_shard_end_turn(shard);
 }
 
-static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
 {
     struct sim_shard *shard = sim_shard_of(process);
     (void)sim;
+    (void)broken;
+    take_helps(shard, stream, NULL);
     if (shard->hosting) {
         sim_hosting_drop(shard->hosting, stream);
     }
@@ -277,6 +368,7 @@ void sim_shard_start(struct sim *sim, struct sim_process *process)
     shard->sim = sim;
     shard->process = process;
     process->state = shard;
+    sim_snapshot_open(shard);
     register_soon(shard, sim_draw(sim, 20 * SIM_MS));
 }
 
@@ -290,9 +382,13 @@ void sim_shard_forget(struct sim_process *process)
         sim_etcd_unwatch(shard->sim, shard->watch);
     }
     sim_hosting_destroy(shard->hosting);
+    sim_snapshot_close(shard);
     sim_map_unref(shard->loading);
     sim_map_unref(shard->wanted);
+    sim_manifest_unref(shard->loading_manifest);
+    sim_manifest_unref(shard->wanted_manifest);
     free(shard->outboxes);
+    free(shard->helpers);
     free(shard->records);
     free(shard);
     process->state = NULL;

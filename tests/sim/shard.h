@@ -32,6 +32,8 @@ struct sim_hosted {
     float momentum[SIM_SLICE_MAX];
     float momentum_next[SIM_SLICE_MAX]; /* of the apply under way */
     uint64_t step;
+    uint64_t capture_ticket; /* 0: none */
+    struct sim_part capture; /* for a snapshot, until it is written */
 };
 
 struct sim_hosting {
@@ -48,8 +50,12 @@ struct sim_hosting {
     struct kelp_actions actions;
 };
 
-/* The partitions that the map puts on this process. */
-struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map);
+/* The partitions that the map puts on this process, restored from the manifest (NULL: w_0). NULL,
+ * with a status and what it is about: a storage is not there (KELP_ERR_NOT_FOUND), or damaged
+ * (KELP_ERR_CORRUPT). */
+struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map,
+                                       const struct sim_manifest *manifest, kelp_status *ret_status,
+                                       char ret_text[80]);
 /* End the generation: answers those who wait. The reference is given up. */
 void sim_hosting_retire(struct sim_hosting *hosting);
 /* Without a word: the process is dead. */
@@ -59,7 +65,10 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_push *push);
 void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_pull *pull);
+void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order);
 void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream);
+/* Offer what is late. *ret_next_us: when to ask again; UINT64_MAX: not before something happens. */
+void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);
 
 /* ---- the process -------------------------------------------------------------------------------
  */
@@ -77,6 +86,22 @@ struct sim_leader_stream {
     size_t cursor; /* records before it have been sent */
 };
 
+/* The thread that writes snapshots. */
+enum sim_writer_job { SIM_JOB_NONE, SIM_JOB_WRITE, SIM_JOB_SYNC };
+
+struct sim_writer {
+    uint64_t ticket;
+    uint64_t discarded; /* this one and those before it are not wanted */
+    enum sim_writer_job job;
+    uint32_t partition;
+    char folder[SIM_NAME_MAX + 1];
+    bool busy;
+    enum sim_writer_job doing;
+    uint32_t doing_partition;
+    uint32_t storage; /* being written; 0: none */
+    uint64_t storage_ticket;
+};
+
 struct sim_shard {
     struct sim *sim;
     struct sim_process *process;
@@ -86,14 +111,25 @@ struct sim_shard {
     size_t outbox_count;
     size_t outbox_capacity;
 
+    struct kelp_cover_candidate *helpers;
+    size_t helper_count;
+    size_t helper_capacity;
+    uint64_t tick_at; /* when the next look at what is late is due; 0: none is */
+
     uint64_t lease; /* 0: not registered */
     uint64_t kept_us;
     bool registered_before;
     uint64_t watch;
 
+    struct kelp_snapshot *snapshot;
+    struct sim_writer writer;
+
     bool plan;
     struct sim_map *loading; /* a reference */
     struct sim_map *wanted;  /* likewise */
+    struct sim_manifest *loading_manifest;
+    struct sim_manifest *wanted_manifest;
+    char waiting[80]; /* what loading waits for */
     struct sim_leader_stream leaders[SIM_LEADERS_MAX];
     kelp_status status;
     char error[160];
@@ -118,6 +154,7 @@ uint64_t sim_shard_generation(const struct sim_shard *shard); /* 0: none */
 void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer);
 void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
                       const struct kelp_refusal *refusal);
+void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer);
 /* Everything that was answered since leaves. */
 void sim_shard_end_turn(struct sim_shard *shard);
 void sim_shard_record(struct sim_shard *shard, const struct kelp_record *record,

@@ -5,6 +5,7 @@
 
 #include "ps/limits.h"
 #include "tests/sim/invariants.h"
+#include "tests/sim/shard_snapshot.h"
 
 #define REPORT_RECORDS_MAX 16 /* few, so that records need more than one report */
 
@@ -21,6 +22,8 @@ static void send_report(struct sim_shard *shard, struct sim_leader_stream *leade
     report->loaded_generation = sim_shard_generation(shard);
     report->status = shard->status;
     memcpy(report->error, shard->error, sizeof(report->error));
+    memcpy(report->waiting, shard->waiting, sizeof(report->waiting));
+    sim_snapshot_report(shard, &report->snapshot);
     report->has_word = shard->has_word;
     report->word = shard->word;
     if (count > 0) {
@@ -32,6 +35,15 @@ static void send_report(struct sim_shard *shard, struct sim_leader_stream *leade
         leader->cursor += count;
     }
     sim_stream_send(shard->sim, leader->stream, SIM_SERVER, report);
+}
+
+void sim_shard_report_all(struct sim_shard *shard)
+{
+    for (size_t i = 0; i < SIM_LEADERS_MAX; i++) {
+        if (shard->leaders[i].stream != 0 && shard->leaders[i].greeted) {
+            send_report(shard, &shard->leaders[i], false);
+        }
+    }
 }
 
 static void report_due(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
@@ -95,8 +107,6 @@ void sim_shard_record(struct sim_shard *shard, const struct kelp_record *record,
 /* ---- generations -------------------------------------------------------------------------------
  */
 
-static void start_load(struct sim_shard *shard, struct sim_map *map);
-
 static void begin_generation(struct sim_shard *shard, struct sim_hosting *hosting)
 {
     struct kelp_partition_view view;
@@ -117,38 +127,70 @@ static void begin_generation(struct sim_shard *shard, struct sim_hosting *hostin
         shard->leaders[i].cursor = 0;
     }
     sim_invariants_loaded(shard->process, hosting);
+    sim_snapshot_generation(shard);
+    sim_say(shard->sim, shard->process, "has loaded generation %llu: %u partitions",
+            (unsigned long long)hosting->generation, hosting->count);
 }
 
-static void loaded(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+static void load_now(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
+
+static void load_later(struct sim_shard *shard, uint64_t delay_us)
+{
+    sim_after(shard->sim, delay_us, &(struct sim_call){.process = shard->process, .run = load_now});
+}
+
+/* A newer map takes the place of the one that is being loaded. */
+static void load_wanted(struct sim_shard *shard)
+{
+    sim_map_unref(shard->loading);
+    sim_manifest_unref(shard->loading_manifest);
+    shard->loading = shard->wanted;
+    shard->loading_manifest = shard->wanted_manifest;
+    shard->wanted = NULL;
+    shard->wanted_manifest = NULL;
+    shard->waiting[0] = '\0';
+    if (shard->loading) {
+        load_later(shard, sim_between(shard->sim, SIM_MS, 60 * SIM_MS));
+    }
+}
+
+static void fail(struct sim_shard *shard, kelp_status status, const char *text)
+{
+    if (shard->status == KELP_OK) { /* the first one is the cause */
+        shard->status = status;
+        (void)snprintf(shard->error, sizeof(shard->error), "%s: %s", text,
+                       kelp_status_text(status));
+    }
+}
+
+static void load_now(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_shard *shard = sim_shard_of(process);
-    struct sim_map *map = shard->loading;
+    kelp_status status = KELP_OK;
+    char text[80] = "";
+    (void)sim;
     (void)data;
     (void)number;
-    begin_generation(shard, sim_hosting_create(shard, &map->map));
-    sim_say(sim, process, "has loaded generation %llu: %u partitions",
-            (unsigned long long)map->map.generation, shard->hosting->count);
-    for (size_t i = 0; i < SIM_LEADERS_MAX; i++) {
-        if (shard->leaders[i].stream != 0 && shard->leaders[i].greeted) {
-            send_report(shard, &shard->leaders[i], false);
+    struct sim_hosting *hosting =
+        sim_hosting_create(shard, &shard->loading->map, shard->loading_manifest, &status, text);
+    if (status == KELP_ERR_NOT_FOUND && !shard->wanted) {
+        if (shard->waiting[0] == '\0') {
+            sim_say(sim, process, "waits for %s", text);
         }
+        memcpy(shard->waiting, text, sizeof(text));
+        sim_shard_mark_dirty(shard);
+        load_later(shard, KELP_PS_STORAGE_LOOK_MS * SIM_MS);
+        return;
     }
-    shard->loading = NULL;
-    sim_map_unref(map);
-    if (shard->wanted) {
-        map = shard->wanted;
-        shard->wanted = NULL;
-        start_load(shard, map);
+    if (hosting) {
+        begin_generation(shard, hosting);
+    } else if (status != KELP_ERR_NOT_FOUND) {
+        sim_say(sim, process, "cannot load %s: %s", text, kelp_status_text(status));
+        fail(shard, status, text);
     }
+    load_wanted(shard);
+    sim_shard_report_all(shard);
     sim_shard_end_turn(shard);
-}
-
-/* The reference is transferred. */
-static void start_load(struct sim_shard *shard, struct sim_map *map)
-{
-    shard->loading = map;
-    sim_after(shard->sim, sim_between(shard->sim, SIM_MS, 60 * SIM_MS),
-              &(struct sim_call){.process = shard->process, .run = loaded});
 }
 
 static bool names_another_of_us(const struct sim_shard *shard, const struct kelp_map *map)
@@ -165,7 +207,7 @@ static uint64_t newest_generation(const struct sim_shard *shard)
     return shard->loading ? shard->loading->map.generation : sim_shard_generation(shard);
 }
 
-static void take_map(struct sim_shard *shard, struct sim_map *map)
+static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_manifest *manifest)
 {
     if (names_another_of_us(shard, &map->map) ||
         kelp_fence_generation(newest_generation(shard), map->map.generation) != KELP_ERR_BUSY) {
@@ -173,12 +215,14 @@ static void take_map(struct sim_shard *shard, struct sim_map *map)
     }
     sim_say(shard->sim, shard->process, "takes the map of generation %llu",
             (unsigned long long)map->map.generation);
-    if (!shard->loading) {
-        start_load(shard, sim_map_ref(map));
-        return;
-    }
     sim_map_unref(shard->wanted);
+    sim_manifest_unref(shard->wanted_manifest);
     shard->wanted = sim_map_ref(map);
+    shard->wanted_manifest = manifest ? sim_manifest_ref(manifest) : NULL;
+    sim_snapshot_cancel(shard);
+    if (!shard->loading) {
+        load_wanted(shard);
+    }
 }
 
 /* ---- streams -----------------------------------------------------------------------------------
@@ -231,16 +275,21 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
     shard->plan = shard->plan || command->plan;
     if (command->map && shard->plan) {
-        take_map(shard, command->map);
+        take_map(shard, command->map, command->manifest);
     }
     leader->heartbeat = command->heartbeat;
     send_report(shard, leader, first);
+    if (command->has_order) {
+        sim_snapshot_order(shard, &command->order, command->folder);
+        sim_shard_end_turn(shard);
+    }
 }
 
-static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
 {
     struct sim_leader_stream *leader = find(sim_shard_of(process), stream);
     (void)sim;
+    (void)broken;
     if (leader) {
         leader->stream = 0;
     }

@@ -7,4 +7,7 @@
 /* Leaders are to hear of it soon. */
 void sim_shard_mark_dirty(struct sim_shard *shard);
 
+/* Leaders hear of it now. */
+void sim_shard_report_all(struct sim_shard *shard);
+
 #endif

@@ -36,6 +36,7 @@ static void begin_version(struct sim_worker *worker, const struct kelp_control_w
     }
     worker->word = *word;
     worker->working = true;
+    worker->fetching = false;
     sim_invariants_held(worker->process, word, worker->weights[worker->current]);
 }
 
@@ -90,11 +91,17 @@ static void send_to(struct sim_worker *worker, struct sim_worker_link *link, boo
     request->generation = worker->map->map.generation;
     request->has_word = worker->working;
     request->word = worker->word;
+    request->helps = worker->spare;
+    request->rank = sim_mix(worker->process->place + 1);
     if (worker->working) {
         collect_pushes(worker, link, resend, request);
     }
-    collect_pulls(worker, link, request);
-    if (request->push_count == 0 && request->pull_count == 0) {
+    if (!worker->spare) {
+        collect_pulls(worker, link, request);
+    }
+    bool news = worker->spare != link->helps;
+    link->helps = worker->spare;
+    if (request->push_count == 0 && request->pull_count == 0 && !news) {
         sim_message_unref(&request->base);
         return;
     }
@@ -138,6 +145,7 @@ static void connect_now(struct sim_worker *worker, struct sim_worker_link *link)
 {
     link->stream = sim_stream_open(worker->sim, worker->process, link->shard, SIM_EXCHANGE,
                                    worker->sim->job.transport.connect_timeout_ms);
+    link->helps = false;
     reask(worker, link);
     send_to(worker, link, true);
 }
@@ -220,6 +228,19 @@ static void take_answer(struct sim_worker *worker, const struct sim_answer *answ
     }
 }
 
+static void take_offer(struct sim_worker *worker, const struct kelp_offer *offer)
+{
+    if (!kelp_offers_add(&worker->offers, &offer->word, offer->lane_first, offer->lane_count)) {
+        return;
+    }
+    bool held = worker->working && worker->word.version == offer->word.version;
+    if (worker->spare && !held) {
+        worker->fetching = true;
+    } else if (!worker->working) {
+        (void)kelp_sync_offered(worker->sync, offer->word.step);
+    }
+}
+
 static void take_reply(struct sim_worker *worker, const struct sim_reply *reply)
 {
     if (!worker->map || reply->generation != worker->map->map.generation) {
@@ -227,6 +248,9 @@ static void take_reply(struct sim_worker *worker, const struct sim_reply *reply)
     }
     for (size_t i = 0; i < reply->answer_count; i++) {
         take_answer(worker, &reply->answers[i]);
+    }
+    for (size_t i = 0; i < reply->offer_count; i++) {
+        take_offer(worker, &reply->offers[i].core);
     }
 }
 
@@ -260,7 +284,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     struct sim_worker *worker = sim_worker_of(process);
     (void)sim;
     (void)stray; /* sync ignores what it did not ask for */
-    if (worker->computing) {
+    if (worker->computing && !worker->sim->profile.turning) {
         keep_for_later(worker, stream, message);
     } else if (link_of(worker, stream)) {
         take_reply(worker, (const struct sim_reply *)message);
@@ -268,11 +292,12 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
 }
 
-static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
 {
     struct sim_worker *worker = sim_worker_of(process);
     (void)sim;
-    if (worker->computing) {
+    (void)broken;
+    if (worker->computing && !worker->sim->profile.turning) {
         keep_for_later(worker, stream, NULL);
     } else {
         take_closed(worker, stream);
@@ -298,6 +323,8 @@ static void take_map(struct sim_worker *worker, struct sim_map *map)
     drop_pushed(worker);
     worker->working = false;
     worker->spare = false;
+    worker->fetching = false;
+    kelp_offers_clear(&worker->offers);
     kelp_sync_restart(worker->sync);
     sim_map_unref(worker->map);
     worker->map = map;
@@ -334,7 +361,7 @@ static bool take_news(struct sim_worker *worker)
 /* ---- working -----------------------------------------------------------------------------------
  */
 
-static bool find_work(struct sim_worker *worker)
+static bool find_assigned(struct sim_worker *worker)
 {
     if (!worker->working || worker->spare || !worker->assigned ||
         worker->word.kind == KELP_STEP_DONE) {
@@ -351,13 +378,26 @@ static bool find_work(struct sim_worker *worker)
     }
     worker->work_first = first;
     worker->work_count = last - first;
+    worker->covering = false;
     return last > first;
+}
+
+static bool find_offered(struct sim_worker *worker)
+{
+    if (!worker->working || worker->word.kind == KELP_STEP_DONE ||
+        !kelp_offers_find(&worker->offers, &worker->word, worker->computed, &worker->work_first,
+                          &worker->work_count)) {
+        return false;
+    }
+    worker->sim->counts[SIM_COUNT_COVERED] += worker->work_count;
+    worker->covering = true;
+    return true;
 }
 
 static void follow(struct sim_worker *worker)
 {
     bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
-    if (worker->lane_count == 0 && (holding || !worker->working)) {
+    if (worker->lane_count == 0 && !worker->fetching && (holding || !worker->working)) {
         worker->spare = true;
     } else if (worker->spare) {
         worker->spare = false;
@@ -367,9 +407,7 @@ static void follow(struct sim_worker *worker)
     } else if (holding && worker->word.kind != KELP_STEP_DONE) {
         kelp_sync_next(worker->sync);
     }
-    if (!worker->spare) {
-        send_all(worker);
-    }
+    send_all(worker);
 }
 
 static void push_computed(struct sim_worker *worker)
@@ -399,8 +437,9 @@ static void start_computing(struct sim_worker *worker)
 {
     memset(&worker->computed[worker->work_first], 1, worker->work_count);
     worker->computing = true;
-    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %llu",
-            worker->work_first, worker->work_count, (unsigned long long)worker->word.version);
+    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %llu%s",
+            worker->work_first, worker->work_count, (unsigned long long)worker->word.version,
+            worker->covering ? ", which it was offered" : "");
     uint64_t lane_us = worker->sim->profile.lane_us;
     sim_after(worker->sim,
               worker->work_count * sim_between(worker->sim, lane_us / 2, 3 * lane_us / 2) + 1,
@@ -436,12 +475,16 @@ void sim_worker_turn(struct sim_worker *worker)
         if (worker->map && kelp_sync_complete(worker->sync, &word, &swap)) {
             begin_version(worker, &word, swap);
         }
-        if (find_work(worker)) {
+        if (find_assigned(worker)) {
             start_computing(worker);
             return;
         }
         if (worker->map && worker->assigned) {
             follow(worker);
+        }
+        if (find_offered(worker)) { /* behind what was sent just now */
+            start_computing(worker);
+            return;
         }
         take_inbox(worker);
     }

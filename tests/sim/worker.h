@@ -10,6 +10,7 @@
 
 #include "tests/sim/etcd.h"
 #include "tests/sim/network.h"
+#include "worker/offers.h"
 
 /* What a shard sent while lanes were computed. */
 struct sim_inbox {
@@ -21,6 +22,7 @@ struct sim_worker_link {
     struct sim_process *shard;
     uint64_t stream; /* 0: none */
     bool waiting;    /* to open another */
+    bool helps;      /* what the shard was told on this stream */
 };
 
 /* What the membership has for the data loop. */
@@ -54,16 +56,19 @@ struct sim_worker {
     uint32_t lane_first;
     uint32_t lane_count;
     bool spare;
+    bool fetching; /* no lanes, but an offer: gets the weights of now */
+    struct kelp_offers offers;
     struct kelp_sync *sync;
     float weights[2][SIM_FLAT_MAX];
     unsigned current;
     bool working;
     struct kelp_control_word word;
-    bool computed[SIM_LANES_MAX];
+    uint8_t computed[KELP_JOB_LANES_MAX];
     struct sim_node *pushed[SIM_LANES_MAX]; /* references */
     size_t pushed_count;
     bool asking_again;
     bool computing;
+    bool covering; /* what is computed was offered */
     uint32_t work_first;
     uint32_t work_count;
     struct sim_inbox *inbox;

@@ -85,10 +85,11 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
 }
 
-static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream)
+static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
 {
     struct sim_worker *worker = process->state;
     (void)sim;
+    (void)broken;
     if (stream == worker->join) {
         worker->join = 0;
         start_retrying(worker);

@@ -105,6 +105,7 @@ struct sim_profile {
     unsigned shards;
     unsigned workers;
     unsigned hosts;
+    bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
     uint64_t lane_us;     /* to compute a lane */
     uint64_t latency_us;  /* of a message, at most, when nothing is wrong */
@@ -144,6 +145,9 @@ struct sim {
     struct sim_faults *faults;
     bool job_over; /* done is written, and everybody has heard of it */
     uint64_t counts[SIM_COUNT_COUNT];
+    struct sim_manifest **manifests; /* all that were ever made; owned */
+    size_t manifest_count;
+    size_t manifest_capacity;
     struct sim_story *story;
     sigjmp_buf failed; /* where sim_fail() goes */
     char failure[512];
