@@ -155,6 +155,9 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
         return stopped(launcher);
     }
     if (status == KELP_OK && launcher->pausing && state_is(launcher, "paused")) {
+        if (launcher->status->checkpoint) { /* training may have been further: that is lost */
+            result->step = launcher->status->checkpoint->step;
+        }
         return set_outcome(result, KELP_EXIT_OK, "paused", "");
     }
     if (status == KELP_OK && state_is(launcher, "failed")) {

@@ -5,7 +5,6 @@
 #include "cli/launcher_parts.h"
 #include "cli/train_job.h"
 #include "common/json.h"
-#include "common/text.h"
 
 /* What stands in etcd must be this job, whoever put it there, or one that this one may go on from;
  * it is replaced then: nothing of the run is up that could have read it. */
@@ -62,6 +61,54 @@ static kelp_status forget(struct kelp_client *client, const char *name, struct k
     return kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
 }
 
+static kelp_status print_state(const char *before, const char *state, const char *reason,
+                               char **ret_text, struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+
+    kelp_status status = kelp_json_parse(before, strlen(before), &json, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "the job's state in etcd");
+        return status;
+    }
+    cJSON *values[] = {cJSON_CreateString(state), cJSON_CreateString(reason)};
+    bool made = values[0] && values[1] &&
+                cJSON_ReplaceItemInObjectCaseSensitive(json, "state", values[0]) &&
+                cJSON_ReplaceItemInObjectCaseSensitive(json, "reason", values[1]);
+    char *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    if (!text) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_text = text;
+    return KELP_OK;
+}
+
+/* Change the job's state, and nothing else of what stands beside it: how far the job was, what its
+ * restores cost. None there is left so. */
+static kelp_status put_state(struct kelp_client *client, const char *state, const char *reason,
+                             uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    char *before = NULL;
+    char *text = NULL;
+
+    kelp_status status = kelp_client_get(client, "state", deadline_ms, &before, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    if (status == KELP_OK) {
+        status = print_state(before, state, reason, &text, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_client_key(client, "state", key);
+        status = kelp_etcd_put(kelp_client_etcd(client), key, text, 0, deadline_ms, reterr);
+    }
+    free(text);
+    free(before);
+    return status;
+}
+
 /* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
  * a job that was done may have more epochs now. */
 static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_client *client,
@@ -71,7 +118,7 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
      * run out otherwise: seconds in which nobody can lead. */
     static const char *const left_behind[] = {"coordinator", "ps/"};
 
-    kelp_status status = forget(client, "state", reterr);
+    kelp_status status = put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
     for (size_t i = 0; !launcher->launch->etcd_url && i < KELP_ARRAY_COUNT(left_behind); i++) {
         if (status == KELP_OK) {
             status = forget(client, left_behind[i], reterr);
@@ -96,44 +143,17 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_erro
     return status;
 }
 
-/* As kelp-coordinator writes it. */
-static kelp_status print_failure(const struct kelp_launcher *launcher, const char *reason,
-                                 char **ret_text, struct kelp_error *reterr)
-{
-    const Kelp__V1__StatusReply *newest = launcher->status;
-    struct kelp_text text;
-    size_t count;
-
-    kelp_status status = kelp_text_open(&text, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    (void)fputs("{\"state\":\"failed\",\"reason\":", text.out);
-    kelp_json_print_string(text.out, reason);
-    (void)fprintf(text.out, ",\"version\":%llu}",
-                  newest && newest->word ? (unsigned long long)newest->word->version : 0);
-    return kelp_text_close(&text, ret_text, &count, reterr);
-}
-
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason)
 {
     struct kelp_client *client = NULL;
     struct kelp_error error;
-    char key[KELP_CLIENT_KEY_MAX + 1];
-    char *text = NULL;
 
     kelp_status status = kelp_client_open(kelp__launch_etcd_url(launcher),
                                           launcher->launch->job->name, &client, &error);
     if (status == KELP_OK) {
-        status = print_failure(launcher, reason, &text, &error);
+        status = put_state(client, "failed", reason, KELP_LAUNCH_FAILURE_MS, &error);
+        kelp_client_close(client);
     }
-    if (status == KELP_OK) {
-        kelp_client_key(client, "state", key);
-        status =
-            kelp_etcd_put(kelp_client_etcd(client), key, text, 0, KELP_LAUNCH_FAILURE_MS, &error);
-    }
-    free(text);
-    kelp_client_close(client);
     if (status != KELP_OK) {
         kelp_display_say(launcher->display, "etcd does not know of the failure: %s", error.text);
     }

@@ -472,16 +472,29 @@ static struct kelp_checkpointer_schedule schedule_of(const struct kelp_coordinat
     };
 }
 
-/* Steps that are computed a second time, as far as we know how far training was. */
+/* Steps that are computed a second time, as far as we know how far training was: from the shards,
+ * or from what was on file when nobody was left to say. */
 static void count_recomputed(struct kelp_coordinator *coordinator)
 {
     const struct kelp_progress *progress = &coordinator->progress;
-    uint64_t known = progress->word_known ? progress->word.step : coordinator->found_step;
+    uint64_t recorded = kelp_journal_step(coordinator->journal);
+    uint64_t known = coordinator->found_step > recorded ? coordinator->found_step : recorded;
+    known = progress->word_known ? progress->word.step : known;
     coordinator->found_step = 0;
     if (known > coordinator->restore_step) {
         coordinator->steps_recomputed += known - coordinator->restore_step;
         kelp_log_warn("going back from_step=%" PRIu64 " to_step=%" PRIu64, known,
                       coordinator->restore_step);
+    }
+}
+
+/* A job that was forced on another one's checkpoints need not come to what that one recorded. */
+static void forget_records(struct kelp_coordinator *coordinator, uint64_t version)
+{
+    struct kelp_error error;
+    if (coordinator->options.force &&
+        kelp_journal_truncate(coordinator->journal, version, &error) != KELP_OK) {
+        kelp_log_error("records of the job before stay on file error=\"%s\"", error.text);
     }
 }
 
@@ -499,6 +512,7 @@ void kelp_checkpointing_generation(struct kelp_coordinator *coordinator, bool op
     if (opened) {
         remove_above(coordinator, map->restore_version);
         count_recomputed(coordinator);
+        forget_records(coordinator, map->restore_version);
     }
     kelp_checkpointing_apply(
         coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GENERATION,

@@ -29,6 +29,7 @@ struct lines {
     uint64_t count; /* lines taken */
     bool any;
     uint64_t newest; /* version, when any */
+    uint64_t step;   /* of that line */
 };
 
 struct kelp_journal {
@@ -112,16 +113,28 @@ static kelp_status take_digest(struct kelp_journal *journal, uint64_t version, c
     return status;
 }
 
+/* *ret_json is the caller's, in every case. */
+static kelp_status parse_line(const char *text, size_t text_bytes, cJSON **ret_json,
+                              uint64_t *ret_version, uint64_t *ret_step, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_json_parse(text, text_bytes, ret_json, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_u64(*ret_json, "version", KELP_JSON_INTEGER_MAX, ret_version, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(*ret_json, "step", KELP_JSON_INTEGER_MAX, ret_step, reterr);
+    }
+    return status;
+}
+
 /* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
 static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, const char *text,
                              size_t text_bytes, struct kelp_error *reterr)
 {
     uint64_t version = 0;
+    uint64_t step = 0;
     cJSON *json = NULL;
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &version, reterr);
-    }
+    kelp_status status = parse_line(text, text_bytes, &json, &version, &step, reterr);
     if (status == KELP_OK && lines == &journal->digests) {
         status = take_digest(journal, version, json, reterr);
     }
@@ -129,6 +142,7 @@ static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, 
     if (status == KELP_OK && (!lines->any || version > lines->newest)) {
         lines->any = true;
         lines->newest = version;
+        lines->step = step;
     }
     return status;
 }
@@ -360,6 +374,7 @@ static kelp_status append_line(struct lines *lines, const struct kelp_record *re
     if (status == KELP_OK) {
         lines->any = true;
         lines->newest = record->word.version;
+        lines->step = record->word.step;
     }
     return status;
 }
@@ -434,16 +449,17 @@ static kelp_status find_line(const struct lines *lines, uint64_t version, FILE *
     while (status == KELP_OK && rest.bytes < lines->bytes &&
            (got = getline(&text, &capacity, in)) > 0) {
         uint64_t its = 0;
+        uint64_t step = 0;
         cJSON *json = NULL;
-        status = kelp_json_parse(text, (size_t)got - 1, &json, reterr);
-        if (status == KELP_OK) {
-            status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &its, reterr);
-        }
+        status = parse_line(text, (size_t)got - 1, &json, &its, &step, reterr);
         cJSON_Delete(json);
         if (status != KELP_OK || its >= version) {
             break;
         }
-        rest.newest = !rest.any || its > rest.newest ? its : rest.newest;
+        if (!rest.any || its > rest.newest) {
+            rest.newest = its;
+            rest.step = step;
+        }
         rest.any = true;
         rest.count++;
         rest.bytes += (uint64_t)got;
@@ -473,6 +489,7 @@ static kelp_status cut_lines(struct lines *lines, uint64_t version, struct kelp_
         lines->count = rest.count;
         lines->any = rest.any;
         lines->newest = rest.newest;
+        lines->step = rest.step;
     }
     return status;
 }
@@ -507,6 +524,13 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
     bool end_of_shorter =
         newest > 0 && newest % entries == 0 && newest / entries < job->train.epochs;
     return end_of_shorter ? kelp_journal_truncate(journal, newest, reterr) : KELP_OK;
+}
+
+uint64_t kelp_journal_step(const struct kelp_journal *journal)
+{
+    uint64_t metrics = journal->metrics.any ? journal->metrics.step : 0;
+    uint64_t digests = journal->digests.any ? journal->digests.step : 0;
+    return metrics > digests ? metrics : digests;
 }
 
 kelp_status kelp_journal_sync(struct kelp_journal *journal, struct kelp_error *reterr)

@@ -52,6 +52,9 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
                                   const struct kelp_plan *plan,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
+/* How far training is known to have been: completed training steps of the newest lines. */
+uint64_t kelp_journal_step(const struct kelp_journal *journal);
+
 /* Make what was appended last. Errors: KELP_ERR_IO. */
 kelp_status kelp_journal_sync(struct kelp_journal *journal,
                               struct kelp_error *reterr) KELP_MUST_USE;
