@@ -142,7 +142,12 @@ void kelp__control_failed(uint32_t partition, kelp_status status, const char *te
 
     (void)partition; /* the text names it */
     (void)pthread_mutex_lock(&service->control_lock);
-    fail(service, status, text);
+    if (service->loading) {
+        /* Reports speak of the generation that is being loaded; this one is about to end. */
+        kelp_log_warn("failure of a generation that ends error=\"%s\"", text);
+    } else {
+        fail(service, status, text);
+    }
     (void)pthread_mutex_unlock(&service->control_lock);
 }
 
@@ -489,6 +494,10 @@ static kelp_status take_map(struct kelp_service *service, const Kelp__V1__Map *m
         return status;
     }
     kelp__snapshots_cancel(service);
+    /* From here on the status is that of the new generation: what became of the one before must not
+     * be taken for it. */
+    service->status = KELP_OK;
+    service->error[0] = '\0';
     kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
     if (!service->loading) {
         start_load(service, load);

@@ -84,8 +84,8 @@ struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture)
     struct kelp_error error = {.text = ""};
 
     (void)snprintf(path, sizeof(path), "%s/kelp-ps", folder ? folder : "build/release/bin");
-    const char *const argv[] = {path,   "--etcd",  fixture->etcd.url, "--job", "shards",
-                                "--id", "shard-0", "--log-level",     "debug", NULL};
+    const char *const argv[] = {path,   "--etcd",    fixture->etcd.url, "--job", "shards",
+                                "--id", fixture->id, "--log-level",     "debug", NULL};
     struct kelp_process_options options = {
         .argv = argv, .stdout_fd = KELP_PROCESS_INHERIT, .stderr_fd = KELP_PROCESS_NULL};
     if (getenv("KELP_TEST_VERBOSE")) {
@@ -102,9 +102,10 @@ static bool read_entry(struct shard_fixture *fixture, uint64_t not_this)
     struct kelp_etcd_range range;
     struct kelp_error error = {.text = ""};
     bool found = false;
+    char key[64];
 
-    if (kelp_etcd_get(fixture->client, "/kelp/shards/ps/shard-0", 2000, &range, &error) !=
-        KELP_OK) {
+    (void)snprintf(key, sizeof(key), "/kelp/shards/ps/%s", fixture->id);
+    if (kelp_etcd_get(fixture->client, key, 2000, &range, &error) != KELP_OK) {
         return false;
     }
     if (range.count == 1) {
@@ -139,6 +140,15 @@ void shard_fixture_await_entry(struct shard_fixture *fixture, uint64_t not_this)
     }
 }
 
+static void open_channel(struct shard_fixture *fixture)
+{
+    struct kelp_error error = {.text = ""};
+    kelp_status status = kelp_rpc_channel_open(fixture->loop, fixture->address, 64u << 20,
+                                               &fixture->channel, &error);
+
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
 void shard_fixture_start(struct shard_fixture *fixture, const char *const *settings,
                          uint64_t elements, uint64_t samples)
 {
@@ -146,6 +156,7 @@ void shard_fixture_start(struct shard_fixture *fixture, const char *const *setti
     char *spec = NULL;
 
     memset(fixture, 0, sizeof(*fixture));
+    (void)snprintf(fixture->id, sizeof(fixture->id), "shard-0");
     make_job(fixture, settings);
     make_plan(fixture, elements, samples);
     etcd_fixture_start(&fixture->etcd);
@@ -158,9 +169,17 @@ void shard_fixture_start(struct shard_fixture *fixture, const char *const *setti
     shard_fixture_await_entry(fixture, 0);
     kelp_rpc_global_init();
     ck_assert_int_eq(kelp_rpc_loop_create(&fixture->loop, &error), KELP_OK);
-    ck_assert_int_eq(kelp_rpc_channel_open(fixture->loop, fixture->address, 64u << 20,
-                                           &fixture->channel, &error),
-                     KELP_OK);
+    open_channel(fixture);
+}
+
+void shard_fixture_join(struct shard_fixture *fixture, const struct shard_fixture *first,
+                        const char *id)
+{
+    *fixture = *first;
+    (void)snprintf(fixture->id, sizeof(fixture->id), "%s", id);
+    fixture->process = shard_fixture_spawn(fixture);
+    shard_fixture_await_entry(fixture, 0);
+    open_channel(fixture);
 }
 
 /* The process is asked to end when it still runs, and says by its status that nothing was wrong: a
@@ -176,6 +195,16 @@ static void stop_process(struct shard_fixture *fixture)
         ck_assert_int_eq(WEXITSTATUS(status), 0);
     }
     kelp_process_destroy(fixture->process);
+}
+
+void shard_fixture_leave(struct shard_fixture *fixture, bool kill)
+{
+    kelp_rpc_channel_close(fixture->channel);
+    if (kill) {
+        kelp_process_destroy(fixture->process);
+    } else {
+        stop_process(fixture);
+    }
 }
 
 void shard_fixture_stop(struct shard_fixture *fixture)

@@ -16,6 +16,7 @@
 #define SHARD_WAIT_MS      20000 /* far more than anything takes; a hang fails the test */
 
 struct shard_fixture {
+    char id[16]; /* "shard-0" */
     struct etcd_fixture etcd;
     struct kelp_etcd *client;
     struct kelp_job_file *job_file;
@@ -37,6 +38,11 @@ struct shard_fixture {
 void shard_fixture_start(struct shard_fixture *fixture, const char *const *settings,
                          uint64_t elements, uint64_t samples);
 void shard_fixture_stop(struct shard_fixture *fixture);
+/* One more shard of that job beside `first`, which owns everything but the process. */
+void shard_fixture_join(struct shard_fixture *fixture, const struct shard_fixture *first,
+                        const char *id);
+/* The end of one that joined: asked to stop, or killed with SIGKILL. */
+void shard_fixture_leave(struct shard_fixture *fixture, bool kill);
 /* Another kelp-ps of that name; not waited for. */
 struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture);
 /* Until the entry in etcd names another incarnation than `not_this`. */
