@@ -20,7 +20,7 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp checkpoint export",
     .summary = "writes a checkpoint's weights as safetensors",
-    .positional = "NAME|newest FILE",
+    .positional = "NAME|FOLDER|newest FILE",
     .positional_min = 2,
     .positional_max = 2,
     .examples = "  kelp checkpoint export newest model.safetensors\n"
@@ -121,16 +121,12 @@ static kelp_status export(const struct kelp_checkpoint *checkpoint, const char *
 
 static int export_named(const struct kelp_options *given)
 {
-    struct kelp_checkpoints list;
+    struct kelp_checkpoint_source source = {.listed = false};
     struct kelp_error error;
-    char run_path[KELP_RUN_PATH_MAX + 1];
     int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_checkpoint_choose(given, run_path, &list, &exit_status)) {
-        return exit_status;
-    }
     const struct kelp_checkpoint *checkpoint =
-        kelp_checkpoint_named(&list, kelp_options_positional(given, 0), &exit_status);
+        kelp_checkpoint_find(&source, given, kelp_options_positional(given, 0), &exit_status);
     if (checkpoint && checkpoint->fault.status != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
     } else if (checkpoint &&
@@ -138,7 +134,7 @@ static int export_named(const struct kelp_options *given)
                       kelp_options_flag(given, "with-optimizer"), &error) != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    kelp_checkpoints_fini(&list);
+    kelp_checkpoint_source_fini(&source);
     return exit_status;
 }
 

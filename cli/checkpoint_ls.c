@@ -23,8 +23,10 @@ static const struct kelp_option options[] = {
 static const struct kelp_program ls_program = {
     .name = "kelp checkpoint ls",
     .summary = "lists the checkpoints that a run has, oldest first",
+    .positional = "[RUN]",
+    .positional_max = 1,
     .examples = "  kelp checkpoint ls\n"
-                "  kelp checkpoint ls --run runs/etth1-dlinear-20260131-120000 -o json\n",
+                "  kelp checkpoint ls runs/etth1-dlinear-20260131-120000 -o json\n",
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
 };
@@ -32,7 +34,7 @@ static const struct kelp_program ls_program = {
 static const struct kelp_program show_program = {
     .name = "kelp checkpoint show",
     .summary = "tells all about one checkpoint, the newest without a name",
-    .positional = "[NAME]",
+    .positional = "[NAME|FOLDER]",
     .positional_max = 1,
     .examples = "  kelp checkpoint show\n"
                 "  kelp checkpoint show step-1500.g2 --run runs/etth1 -o json\n",
@@ -157,7 +159,9 @@ int kelp_checkpoint_verb_ls(int argc, char **argv)
     if (!kelp_options_read(&ls_program, argc, argv, &given, &exit_status)) {
         return exit_status;
     }
-    if (kelp_checkpoint_choose(given, run_path, &list, &exit_status)) {
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    if (kelp_checkpoint_choose(given, typed, run_path, &list, &exit_status)) {
         if (kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
             list_json(&list, run_path);
         } else {
@@ -255,16 +259,13 @@ static int show_json(const struct kelp_checkpoint *checkpoint)
 
 static int show(const struct kelp_options *given)
 {
-    struct kelp_checkpoints list;
-    char run_path[KELP_RUN_PATH_MAX + 1];
+    struct kelp_checkpoint_source source = {.listed = false};
     int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_checkpoint_choose(given, run_path, &list, &exit_status)) {
-        return exit_status;
-    }
     const char *name =
         kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    const struct kelp_checkpoint *checkpoint = kelp_checkpoint_named(&list, name, &exit_status);
+    const struct kelp_checkpoint *checkpoint =
+        kelp_checkpoint_find(&source, given, name, &exit_status);
     if (checkpoint && checkpoint->fault.status != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
     } else if (checkpoint && kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
@@ -272,7 +273,7 @@ static int show(const struct kelp_options *given)
     } else if (checkpoint) {
         show_text(checkpoint);
     }
-    kelp_checkpoints_fini(&list);
+    kelp_checkpoint_source_fini(&source);
     return exit_status;
 }
 

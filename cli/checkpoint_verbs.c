@@ -20,12 +20,14 @@ const struct kelp_verb kelp_checkpoint_verbs[] = {
     {NULL, NULL, NULL},
 };
 
-bool kelp_checkpoint_choose(const struct kelp_options *given, char run_path[KELP_RUN_PATH_MAX + 1],
-                            struct kelp_checkpoints *ret_list, int *ret_exit_status)
+bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
+                            char run_path[KELP_RUN_PATH_MAX + 1], struct kelp_checkpoints *ret_list,
+                            int *ret_exit_status)
 {
     struct kelp_error error;
 
-    if (kelp_run_choose(kelp_options_text(given, "run"), run_path, &error) != KELP_OK) {
+    if (kelp_run_choose(typed ? typed : kelp_options_text(given, "run"), run_path, &error) !=
+        KELP_OK) {
         *ret_exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
         return false;
     }
@@ -51,6 +53,47 @@ const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoint
         *ret_exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     return found;
+}
+
+bool kelp_checkpoint_source_list(struct kelp_checkpoint_source *source,
+                                 const struct kelp_options *given, int *ret_exit_status)
+{
+    char run_path[KELP_RUN_PATH_MAX + 1];
+
+    if (!source->listed) {
+        source->listed =
+            kelp_checkpoint_choose(given, NULL, run_path, &source->list, ret_exit_status);
+    }
+    return source->listed;
+}
+
+const struct kelp_checkpoint *kelp_checkpoint_find(struct kelp_checkpoint_source *source,
+                                                   const struct kelp_options *given,
+                                                   const char *name, int *ret_exit_status)
+{
+    struct kelp_error error;
+
+    if (!name || !strchr(name, '/')) {
+        return kelp_checkpoint_source_list(source, given, ret_exit_status)
+                   ? kelp_checkpoint_named(&source->list, name, ret_exit_status)
+                   : NULL;
+    }
+    kelp_checkpoint_fini(&source->elsewhere);
+    kelp_status status = kelp_checkpoint_open(name, &source->elsewhere, &error);
+    if (status != KELP_OK) {
+        *ret_exit_status = kelp_complain(
+            status == KELP_ERR_CORRUPT ? KELP_EXIT_FAILED : KELP_EXIT_USAGE, "%s", error.text);
+        return NULL;
+    }
+    return &source->elsewhere;
+}
+
+void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source)
+{
+    kelp_checkpoint_fini(&source->elsewhere);
+    if (source->listed) {
+        kelp_checkpoints_fini(&source->list);
+    }
 }
 
 void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes)

@@ -29,15 +29,33 @@ int kelp_checkpoint_verb_export(int argc, char **argv);
 int kelp_checkpoint_verb_import(int argc, char **argv);
 int kelp_checkpoint_verb_rm(int argc, char **argv);
 
-/* The run that --run names and what it has; false with *ret_exit_status set, and said, when there
- * is none. *ret_list is owned (kelp_checkpoints_fini()). */
-bool kelp_checkpoint_choose(const struct kelp_options *given, char run_path[KELP_RUN_PATH_MAX + 1],
-                            struct kelp_checkpoints *ret_list, int *ret_exit_status);
+/* The run that was typed, or that --run names, and what it has; false with *ret_exit_status set,
+ * and said, when there is none. *ret_list is owned (kelp_checkpoints_fini()). */
+bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
+                            char run_path[KELP_RUN_PATH_MAX + 1], struct kelp_checkpoints *ret_list,
+                            int *ret_exit_status);
 
 /* The one that a command line names; "newest", and NULL, stand for the newest good one. The same
  * when there is none. */
 const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoints *list,
                                                     const char *name, int *ret_exit_status);
+
+/*
+ * Where a verb finds what it is told to look at: in the run, or, for a name with a '/', a folder
+ * anywhere, such as a backup. All zero at first; kelp_checkpoint_source_fini().
+ */
+struct kelp_checkpoint_source {
+    bool listed;
+    struct kelp_checkpoints list;
+    struct kelp_checkpoint elsewhere; /* the folder looked at last */
+};
+const struct kelp_checkpoint *kelp_checkpoint_find(struct kelp_checkpoint_source *source,
+                                                   const struct kelp_options *given,
+                                                   const char *name, int *ret_exit_status);
+/* source->list is there; as kelp_checkpoint_choose(). */
+bool kelp_checkpoint_source_list(struct kelp_checkpoint_source *source,
+                                 const struct kelp_options *given, int *ret_exit_status);
+void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source);
 
 /* "1.2 MiB". */
 void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes);

@@ -12,10 +12,11 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp checkpoint verify",
     .summary = "checks every part of checkpoints (all, or those named)",
-    .positional = "[NAME...]",
+    .positional = "[NAME|FOLDER]...",
     .positional_max = 1000,
     .examples = "  kelp checkpoint verify\n"
-                "  kelp checkpoint verify step-1500.g2 --run runs/etth1 -o json\n",
+                "  kelp checkpoint verify step-1500.g2 --run runs/etth1 -o json\n"
+                "  kelp checkpoint verify backup/step-1500.g2\n",
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
 };
@@ -30,21 +31,35 @@ static int verify_one(struct kelp_checkpoint_check *check, const struct kelp_che
     return KELP_EXIT_OK;
 }
 
-static int verify_all(struct kelp_checkpoint_check *check, const struct kelp_options *given,
-                      const struct kelp_checkpoints *list)
+static int verify_named(struct kelp_checkpoint_check *check, const struct kelp_options *given,
+                        struct kelp_checkpoint_source *source)
 {
-    size_t named = kelp_options_positional_count(given);
     int exit_status = KELP_EXIT_OK;
 
-    for (size_t i = 0; exit_status == KELP_EXIT_OK && i < (named > 0 ? named : list->count); i++) {
-        const struct kelp_checkpoint *checkpoint = &list->items[i];
-        if (named > 0) {
-            checkpoint =
-                kelp_checkpoint_named(list, kelp_options_positional(given, i), &exit_status);
-        }
-        if (exit_status == KELP_EXIT_OK) {
+    for (size_t i = 0; exit_status == KELP_EXIT_OK && i < kelp_options_positional_count(given);
+         i++) {
+        const struct kelp_checkpoint *checkpoint =
+            kelp_checkpoint_find(source, given, kelp_options_positional(given, i), &exit_status);
+        if (checkpoint) {
             exit_status = verify_one(check, checkpoint);
         }
+    }
+    return exit_status;
+}
+
+static int verify_all(struct kelp_checkpoint_check *check, const struct kelp_options *given,
+                      struct kelp_checkpoint_source *source)
+{
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_checkpoint_source_list(source, given, &exit_status)) {
+        return exit_status;
+    }
+    if (check->output == KELP_CHECKPOINT_TEXT && source->list.count == 0) {
+        (void)printf("the run has no checkpoint\n");
+    }
+    for (size_t i = 0; exit_status == KELP_EXIT_OK && i < source->list.count; i++) {
+        exit_status = verify_one(check, &source->list.items[i]);
     }
     return exit_status;
 }
@@ -52,23 +67,18 @@ static int verify_all(struct kelp_checkpoint_check *check, const struct kelp_opt
 static int verify(const struct kelp_options *given)
 {
     struct kelp_checkpoint_check check = {.output = kelp_options_choice(given, "output")};
-    struct kelp_checkpoints list;
-    char run_path[KELP_RUN_PATH_MAX + 1];
-    int exit_status = KELP_EXIT_OK;
+    struct kelp_checkpoint_source source = {.listed = false};
+    bool named = kelp_options_positional_count(given) > 0;
 
-    if (!kelp_checkpoint_choose(given, run_path, &list, &exit_status)) {
-        return exit_status;
-    }
     if (check.output == KELP_CHECKPOINT_JSON) {
         (void)printf("{\"faults\":[");
-    } else if (list.count == 0) {
-        (void)printf("the run has no checkpoint\n");
     }
-    exit_status = verify_all(&check, given, &list);
+    int exit_status =
+        named ? verify_named(&check, given, &source) : verify_all(&check, given, &source);
     if (check.output == KELP_CHECKPOINT_JSON) {
         (void)printf("],\"checked\":%u,\"damaged\":%u}\n", check.checked, check.damaged);
     }
-    kelp_checkpoints_fini(&list);
+    kelp_checkpoint_source_fini(&source);
     return exit_status == KELP_EXIT_OK && check.damaged > 0 ? KELP_EXIT_FAILED : exit_status;
 }
 

@@ -191,7 +191,7 @@ START_TEST(import_makes_a_run)
 {
     static const char *const import[] = {"checkpoint", "import", "backup/step-10.g1",
                                          "--run",      "fresh",  NULL};
-    static const char *const ls[] = {"checkpoint", "ls", "--run", "fresh", NULL};
+    static const char *const ls[] = {"checkpoint", "ls", "fresh", NULL};
     static const char *const resume[] = {"train", "--resume", "--run", "fresh", NULL};
     static const char *const diff[] = {"diff", "run", "fresh", NULL};
     char path[400];
@@ -215,6 +215,7 @@ END_TEST
 /* What cannot be imported is refused in one line, and leaves nothing behind. */
 START_TEST(import_refuses)
 {
+    static const char *const elsewhere[] = {"checkpoint", "verify", "backup/step-10.g1", NULL};
     static const char *const weights[] = {"checkpoint", "import", "run/model.safetensors",
                                           "--run",      "run",    NULL};
     static const char *const other_folder[] = {"checkpoint", "import", "backup",
@@ -231,6 +232,7 @@ START_TEST(import_refuses)
     char made[1300];
     struct kelp_error error;
 
+    says(elsewhere, 0, "step-10.g1: good");
     says(weights, 2, "weights alone are for a job's model.init");
     says(other_folder, 2, "is no checkpoint");
 
