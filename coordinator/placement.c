@@ -575,14 +575,15 @@ static kelp_status on_shard(struct kelp_placement *placement,
                             struct kelp_error *reterr)
 {
     const char *id = event->kind == KELP_PLACEMENT_REGISTERED ? event->shard->id : event->id;
-    struct kelp_placement_shard *shard = event->kind == KELP_PLACEMENT_REGISTERED
-                                             ? shard_of(placement, id, event->now_ms)
-                                             : find(placement, id);
+    /* A stream may come up between the end of a lease and the next registration. */
+    bool comes =
+        event->kind == KELP_PLACEMENT_REGISTERED || event->kind == KELP_PLACEMENT_CONNECTED;
+    struct kelp_placement_shard *shard =
+        comes ? shard_of(placement, id, event->now_ms) : find(placement, id);
     if (shard == NULL) {
-        return event->kind == KELP_PLACEMENT_REGISTERED
-                   ? kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d shards registered",
-                               KELP_COORDINATOR_SHARDS_MAX)
-                   : KELP_OK;
+        return comes ? kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d shards registered",
+                                 KELP_COORDINATOR_SHARDS_MAX)
+                     : KELP_OK;
     }
     bool speaks = shard->connected && shard->connected_incarnation == event->incarnation;
     if (event->kind == KELP_PLACEMENT_REGISTERED) {

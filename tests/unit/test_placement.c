@@ -129,6 +129,25 @@ START_TEST(says_what_it_waits_for)
 }
 END_TEST
 
+/* A shard that was stopped loses its lease, goes on, and is connected to before it has registered
+ * again: then it is there. */
+START_TEST(connected_before_registered)
+{
+    (void)none_read();
+    (void)plan(5);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    (void)written(KELP_WRITTEN_NOT);
+    (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 0);
+    (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 0);
+    (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 11);
+    (void)registered("shard-1", 11);
+    ck_assert_uint_ne(tick(1000) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_str_eq(placement.reason, "opening generation 1");
+}
+END_TEST
+
 START_TEST(spreads_contiguously)
 {
     start();
@@ -409,6 +428,7 @@ int main(void)
     TCase *tcase = tcase_create("machine");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, says_what_it_waits_for);
+    tcase_add_test(tcase, connected_before_registered);
     tcase_add_test(tcase, spreads_contiguously);
     tcase_add_test(tcase, broken_stream_is_no_loss);
     tcase_add_test(tcase, lost_shard_is_replaced_after_the_wait);
