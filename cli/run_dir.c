@@ -45,9 +45,13 @@ kelp_status kelp_run_dir_path(const char *run_path, const char *name, char *ret_
     return KELP_OK;
 }
 
+/* A new folder is there after a loss of power too: what lies in it is worth nothing otherwise. */
 static kelp_status make_folder(const char *path, struct kelp_error *reterr)
 {
-    if (mkdir(path, 0777) < 0 && errno != EEXIST) {
+    if (mkdir(path, 0777) == 0) {
+        return kelp_files_sync_above(path, 1, reterr);
+    }
+    if (errno != EEXIST) {
         return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
                          "cannot make folder '%s': %s", path, strerror(errno));
     }
@@ -148,7 +152,7 @@ static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
     struct stat info;
 
     if (mkdir(path, 0777) == 0) {
-        return KELP_OK;
+        return kelp_files_sync_above(path, 1, reterr);
     }
     if (errno != EEXIST) {
         return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
