@@ -261,7 +261,11 @@ static void take_status(struct run *run)
     run->target.status = status;
     run->target.status_ms = asked_ms;
     kelp_chaos_watch_aim(run->watch, status);
-    kelp_chaos_report_restored(run->report, status->generation, status->restore_step);
+    /* A leader that took over does not know the step when that checkpoint is removed by now. */
+    if (status->restore_step > 0 || (status->map && status->map->generation == status->generation &&
+                                     status->map->restore_version == 0)) {
+        kelp_chaos_report_restored(run->report, status->generation, status->restore_step);
+    }
     /* A leader that has just taken over may not have read them yet: 0 says nothing. */
     if (status->checkpoint && status->checkpoint->step > run->report->checkpoint_step) {
         run->report->checkpoint_step = status->checkpoint->step;
