@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/replay.h"
@@ -16,6 +17,8 @@ struct work {
     struct kelp_replay *replay;
     uint64_t end_version;
     uint64_t first_step;
+    uint64_t failed_steps; /* of a run that failed: steps up to the one that it failed at; else 0 */
+    bool failing;          /* what is computed now is not on record */
     struct kelp_recomputed *result;
 };
 
@@ -57,6 +60,20 @@ static kelp_status check_plan(struct work *work, struct kelp_error *reterr)
     return KELP_OK;
 }
 
+/* The run's result may not be there, or be of another attempt: then it is taken as not failed. */
+static uint64_t failed_steps(const struct kelp_recompute *what)
+{
+    struct kelp_result *result = calloc(1, sizeof(*result));
+    uint64_t steps = 0;
+
+    if (result && !what->to && kelp_run_result_read(what->run_path, result, NULL) == KELP_OK &&
+        strcmp(result->status, "failed") == 0) {
+        steps = result->step + 1;
+    }
+    free(result);
+    return steps;
+}
+
 static kelp_status begin(struct work *work, struct kelp_error *reterr)
 {
     const struct kelp_recompute *what = work->what;
@@ -79,6 +96,7 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         const struct kelp_trail *trail = &work->trail;
+        work->failed_steps = failed_steps(what);
         work->first_step = kelp_replay_state(work->replay)->control.step;
         /* The digest of a version is told by the entry that begins at it. */
         work->end_version = what->to           ? what->to->manifest.version
@@ -109,23 +127,43 @@ static bool record_equal(struct work *work, const struct kelp_record *record)
     return false;
 }
 
+/* One entry. A gradient that is not finite, where the run has gone further, is a difference. */
+static kelp_status compute_entry(struct work *work, bool *ret_go_on, struct kelp_error *reterr)
+{
+    struct kelp_record record;
+
+    kelp_status status = kelp_replay_entry(work->replay, &record, reterr);
+    if (status == KELP_OK) {
+        *ret_go_on = record_equal(work, &record);
+    } else if (status == KELP_ERR_INVALID && reterr) {
+        work->result->equal = work->failing;
+        (void)snprintf(work->result->text, sizeof(work->result->text), "%s", reterr->text);
+        *ret_go_on = false;
+        status = KELP_OK;
+    }
+    return status;
+}
+
+/* Up to the end, and beyond it as far as a run came that failed: the step at which it failed is not
+ * on record. */
 static kelp_status compute(struct work *work, struct kelp_error *reterr)
 {
     const struct kelp_control_state *control = &kelp_replay_state(work->replay)->control;
     kelp_status status = KELP_OK;
-    bool equal = true;
+    bool go_on = true;
 
-    while (status == KELP_OK && equal && control->version < work->end_version &&
-           control->kind != KELP_STEP_DONE) {
-        struct kelp_record record;
+    while (status == KELP_OK && go_on && control->kind != KELP_STEP_DONE) {
+        work->failing = control->version >= work->end_version;
+        if (work->failing && control->step >= work->failed_steps) {
+            break;
+        }
         if (control->kind == KELP_STEP_TRAIN &&
             control->step - work->first_step >= work->what->steps_max) {
             return KELP_OK;
         }
-        status = kelp_replay_entry(work->replay, &record, reterr);
-        equal = status != KELP_OK || record_equal(work, &record);
+        status = compute_entry(work, &go_on, reterr);
     }
-    work->result->whole = status == KELP_OK && equal;
+    work->result->whole = status == KELP_OK && work->result->equal;
     return status;
 }
 

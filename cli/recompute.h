@@ -13,8 +13,10 @@
 struct kelp_recompute {
     const char *run_path;
     const struct kelp_checkpoint *from; /* NULL: version 0 */
-    const struct kelp_checkpoint *to;   /* NULL: as far as digests are on record */
-    uint64_t steps_max;                 /* training steps, at most */
+    /* NULL: as far as digests are on record; of a run that failed, to the step at which it did. The
+     * job is the one that made this checkpoint, or the run's. */
+    const struct kelp_checkpoint *to;
+    uint64_t steps_max; /* training steps, at most */
 };
 
 struct kelp_recomputed {
@@ -23,7 +25,7 @@ struct kelp_recomputed {
     uint64_t steps;    /* training steps computed again */
     uint64_t step;     /* where it stands */
     uint32_t digests;  /* on record, compared */
-    char text[640];    /* what differs, when not equal */
+    char text[640];    /* what differs, when not equal; how a run fails, when it is */
     char compute[320]; /* how the compute kinds differ; "" when they do not, or are not known */
 };
 

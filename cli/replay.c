@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,57 @@ static struct kelp_gradient *gradient_buffer(void *user)
     return kelp_gradient_get(user);
 }
 
+static bool all_finite(const float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first tensor with an element that is not finite; NULL: none. */
+static const char *tensor_not_finite(const struct kelp_plan *plan, const float *gradient)
+{
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        if (!all_finite(gradient + tensor->offset, tensor->elem_count)) {
+            return tensor->name;
+        }
+    }
+    return NULL;
+}
+
+/* Say where it comes from: lane by lane, since a sum keeps no trace of that. */
+static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_control_word *word,
+                              const struct kelp_gradient *sum, struct kelp_error *reterr)
+{
+    const char *name = tensor_not_finite(replay->plan, sum->values);
+
+    for (uint32_t lane = 0; lane < replay->job->cluster.lanes; lane++) {
+        struct kelp_gradient *gradient = NULL;
+        kelp_status status = kelp_lanes_node(replay->lanes, lane, 1, &gradient, reterr,
+                                             gradient_buffer, replay->pool);
+        if (status != KELP_OK) {
+            return status;
+        }
+        const char *tensor =
+            gradient->present ? tensor_not_finite(replay->plan, gradient->values) : NULL;
+        kelp_gradient_unref(gradient);
+        if (tensor) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "the gradient of step %" PRIu64
+                             " is not finite: first in lane %u, tensor %s",
+                             word->step, lane, tensor);
+        }
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "the gradient of step %" PRIu64
+                     " is not finite: the sum over the lanes is too large in tensor %s",
+                     word->step, name ? name : "?");
+}
+
 /* As the shards do with each of their slices: the update is element by element. */
 static kelp_status apply(struct kelp_replay *replay, const struct kelp_control_word *word,
                          const struct kelp_gradient *gradient, struct kelp_error *reterr)
@@ -97,12 +149,13 @@ static kelp_status apply(struct kelp_replay *replay, const struct kelp_control_w
                                              .weights_next = replay->weights_next};
 
     assert(gradient->present); /* a training step has samples */
+    if (!all_finite(gradient->values, replay->plan->flat_count)) {
+        return not_finite(replay, word, gradient, reterr);
+    }
     memcpy(buffers.slots, state->slots, sizeof(buffers.slots));
     kelp_optimizer_prepare(&step, replay->job, word->lr, word->step + 1);
-    if (!kelp_optimizer_apply(&step, &buffers, replay->plan->flat_count)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "the gradient of step %" PRIu64 " is not finite",
-                         word->step);
-    }
+    bool applied = kelp_optimizer_apply(&step, &buffers, replay->plan->flat_count);
+    assert(applied);
     replay->weights_next = state->weights;
     state->weights = buffers.weights_next;
     return KELP_OK;

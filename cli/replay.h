@@ -31,7 +31,8 @@ struct kelp_model_state *kelp_replay_state(struct kelp_replay *replay);
 /*
  * Compute one entry. ret_record is what a run has on record for it, with the digest of the weights
  * before it when that is due. Must not be called at the end (control.kind KELP_STEP_DONE).
- * Errors: KELP_ERR_INVALID (the gradient is not finite: nothing was applied), KELP_ERR_NO_MEMORY,
+ * Errors: KELP_ERR_INVALID (the gradient is not finite; the text names the first lane
+ *         and tensor; nothing was applied), KELP_ERR_NO_MEMORY,
  *         KELP_ERR_DEVICE, those of reading samples.
  */
 kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *ret_record,

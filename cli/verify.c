@@ -12,8 +12,9 @@
 static const struct kelp_option options[] = {
     {.name = "replay",
      .type = KELP_OPTION_FLAG,
-     .help = "compute the steps before the newest checkpoint again, from the one before it or "
-             "from version 0, and compare digests and state"},
+     .help = "compute again from the checkpoint before the newest one (or version 0) to the end of "
+             "the record, and compare digests and state; of a failed run, find the lane and the "
+             "tensor"},
     {.name = "steps",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
@@ -38,6 +39,7 @@ struct verify {
     struct kelp_checkpoint_check check;
     const struct kelp_checkpoint *newest; /* good ones; NULL: none */
     const struct kelp_checkpoint *before;
+    uint32_t stretches; /* told of */
 };
 
 /* Check them all; those that are good are what a replay goes by. */
@@ -66,15 +68,15 @@ static const char *name_of(const struct kelp_checkpoint *checkpoint, const char 
     return checkpoint ? checkpoint->name : otherwise;
 }
 
-static void replay_text(const struct verify *verify, const struct kelp_recomputed *result)
+/* What came of one stretch: up to the newest checkpoint, or behind it. */
+static void stretch_text(const struct kelp_recompute *what, const struct kelp_recomputed *result)
 {
-    const char *from = name_of(verify->before, "version 0");
-
-    (void)printf(
-        "replay: %s from %s: %" PRIu64 " steps to step %" PRIu64 ", %u digests on record%s\n",
-        result->equal ? "the same" : "DIFFERENT", from, result->steps, result->step,
-        result->digests, result->whole && verify->newest ? ", state of the newest checkpoint" : "");
-    if (!result->equal) {
+    (void)printf("replay: %s from %s: %" PRIu64 " steps to step %" PRIu64
+                 ", %u digests on record%s\n",
+                 result->equal ? "the same" : "DIFFERENT", name_of(what->from, "version 0"),
+                 result->steps, result->step, result->digests,
+                 result->whole && what->to ? ", state of the newest checkpoint" : "");
+    if (result->text[0]) {
         (void)printf("replay: %s\n", result->text);
     } else if (!result->whole) {
         (void)printf("replay: stopped there by --steps\n");
@@ -84,13 +86,13 @@ static void replay_text(const struct verify *verify, const struct kelp_recompute
     }
 }
 
-static void replay_json(const struct verify *verify, const struct kelp_recomputed *result)
+static void stretch_json(const struct kelp_recompute *what, const struct kelp_recomputed *result)
 {
-    (void)printf(",\"replay\":{\"equal\":%s,\"whole\":%s,\"from\":",
-                 result->equal ? "true" : "false", result->whole ? "true" : "false");
-    kelp_json_print_string(stdout, name_of(verify->before, ""));
+    (void)printf("{\"equal\":%s,\"whole\":%s,\"from\":", result->equal ? "true" : "false",
+                 result->whole ? "true" : "false");
+    kelp_json_print_string(stdout, name_of(what->from, ""));
     (void)printf(",\"to\":");
-    kelp_json_print_string(stdout, name_of(verify->newest, ""));
+    kelp_json_print_string(stdout, name_of(what->to, ""));
     (void)printf(",\"steps\":%" PRIu64 ",\"step\":%" PRIu64 ",\"digests\":%u,\"text\":",
                  result->steps, result->step, result->digests);
     kelp_json_print_string(stdout, result->text);
@@ -100,27 +102,49 @@ static void replay_json(const struct verify *verify, const struct kelp_recompute
 }
 
 /* A judging command: what could not be judged is an error of its input. */
-static int replay(struct verify *verify, const struct kelp_options *given)
+static int replay_stretch(struct verify *verify, const struct kelp_recompute *what,
+                          struct kelp_recomputed *ret_result)
 {
-    uint64_t steps = kelp_options_integer(given, "steps");
-    const struct kelp_recompute what = {.run_path = verify->run_path,
-                                        .from = verify->before,
-                                        .to = verify->newest,
-                                        .steps_max = steps > 0 ? steps : UINT64_MAX};
-    struct kelp_recomputed result;
     struct kelp_error error;
 
-    kelp_status status = kelp_recompute(&what, &result, &error);
+    kelp_status status = kelp_recompute(what, ret_result, &error);
     if (status != KELP_OK) {
         return kelp_complain(status == KELP_ERR_NO_MEMORY ? KELP_EXIT_FAILED : KELP_EXIT_USAGE,
                              "%s", error.text);
     }
-    if (verify->check.output == KELP_CHECKPOINT_JSON) {
-        replay_json(verify, &result);
-    } else {
-        replay_text(verify, &result);
+    if (verify->stretches > 0 && ret_result->steps == 0 && !ret_result->text[0]) {
+        return KELP_EXIT_OK; /* nothing behind the newest checkpoint */
     }
-    return result.equal ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+    if (verify->check.output == KELP_CHECKPOINT_JSON) {
+        (void)printf("%s", verify->stretches > 0 ? "," : "");
+        stretch_json(what, ret_result);
+    } else {
+        stretch_text(what, ret_result);
+    }
+    verify->stretches++;
+    return ret_result->equal ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+}
+
+/* Up to the newest checkpoint, then what is on record behind it. */
+static int replay(struct verify *verify, const struct kelp_options *given)
+{
+    uint64_t steps = kelp_options_integer(given, "steps");
+    struct kelp_recompute what = {.run_path = verify->run_path,
+                                  .from = verify->before,
+                                  .to = verify->newest,
+                                  .steps_max = steps > 0 ? steps : UINT64_MAX};
+    struct kelp_recomputed result;
+
+    if (verify->newest) {
+        int exit_status = replay_stretch(verify, &what, &result);
+        if (exit_status != KELP_EXIT_OK || !result.whole) {
+            return exit_status;
+        }
+        what.from = verify->newest;
+        what.to = NULL;
+        what.steps_max -= result.steps;
+    }
+    return replay_stretch(verify, &what, &result);
 }
 
 static int verify_run(struct verify *verify, const struct kelp_options *given)
@@ -144,7 +168,9 @@ static int verify_run(struct verify *verify, const struct kelp_options *given)
                      verify->check.damaged);
     }
     if (exit_status == KELP_EXIT_OK && kelp_options_flag(given, "replay")) {
+        (void)printf("%s", json ? ",\"replay\":[" : "");
         exit_status = replay(verify, given);
+        (void)printf("%s", json ? "]" : "");
     }
     if (json) {
         (void)printf("}\n");

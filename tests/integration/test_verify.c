@@ -67,6 +67,15 @@ static const cJSON *member(const cJSON *json, const char *name)
     return found;
 }
 
+/* One of the stretches that were computed again. */
+static const cJSON *stretch(const cJSON *json, int index)
+{
+    const cJSON *found = cJSON_GetArrayItem(member(json, "replay"), index);
+
+    ck_assert_msg(found != NULL, "no stretch %d in %s", index, cJSON_PrintUnformatted(json));
+    return found;
+}
+
 static void ok(kelp_status status, const struct kelp_error *error)
 {
     ck_assert_msg(status == KELP_OK, "%s", error->text);
@@ -277,15 +286,18 @@ START_TEST(replay_is_the_same)
 
     check_says(bounded, 0, "the same from version 0: 7 steps to step 7, 1 digests on record");
     cJSON *json = run_json(verify, 0);
-    ck_assert_int_eq(member(member(json, "replay"), "step")->valueint, LAST_STEP);
+    ck_assert_int_eq(member(stretch(json, 0), "step")->valueint, LAST_STEP);
     cJSON_Delete(json);
     make_checkpoint(20, false, path, sizeof(path));
     json = run_json(verify, 0);
-    ck_assert_int_eq(member(member(json, "replay"), "steps")->valueint, 20);
+    ck_assert_int_eq(member(stretch(json, 0), "steps")->valueint, 20);
+    /* What is on record behind it, too. */
+    ck_assert_str_eq(member(stretch(json, 1), "from")->valuestring, "step-20.g1");
+    ck_assert_int_eq(member(stretch(json, 1), "step")->valueint, LAST_STEP);
     cJSON_Delete(json);
     make_checkpoint(LAST_STEP, false, path, sizeof(path));
     json = run_json(verify, 0);
-    const cJSON *replay = member(json, "replay");
+    const cJSON *replay = stretch(json, 0);
     ck_assert(cJSON_IsTrue(member(replay, "equal")));
     ck_assert(cJSON_IsTrue(member(replay, "whole")));
     ck_assert_str_eq(member(replay, "from")->valuestring, "step-20.g1");
@@ -331,6 +343,19 @@ START_TEST(altered_record)
     *digit = right;
     ok(kelp_files_write(path, text, count, &error), &error);
     free(text);
+}
+END_TEST
+
+/* A run that failed since a gradient was not finite: computed to that step, lane and tensor. */
+START_TEST(not_finite)
+{
+    static const char *const train[] = {"train",  "job.yaml",      "--run",
+                                        "failed", "--set",         "train.optimizer=sgd",
+                                        "--set",  "train.lr=1000", NULL};
+    static const char *const replay[] = {"verify", "failed", "--replay", NULL};
+
+    check_says(train, 4, "is not finite in partition");
+    check_says(replay, 0, "is not finite: first in lane 0, tensor fc");
 }
 END_TEST
 
@@ -396,7 +421,7 @@ START_TEST(checkpoints_of_a_cluster)
 
     check_says(train, 0, "done");
     cJSON *json = run_json(verify, 0);
-    const cJSON *replay = member(json, "replay");
+    const cJSON *replay = stretch(json, 0);
     ck_assert_int_ge(member(json, "checked")->valueint, 1);
     ck_assert(cJSON_IsTrue(member(replay, "equal")));
     ck_assert(cJSON_IsTrue(member(replay, "whole")));
@@ -424,6 +449,7 @@ int main(void)
     tcase_add_test(tcase, replay_is_the_same);
     tcase_add_test(tcase, wrong_state);
     tcase_add_test(tcase, altered_record);
+    tcase_add_test(tcase, not_finite);
     tcase_add_test(tcase, other_data);
     tcase_add_test(tcase, diff_from_checkpoints);
     tcase_add_test(tcase, checkpoints_of_a_cluster);
