@@ -1,25 +1,67 @@
 #include "common/text.h"
 
-#include <stdbool.h>
+#include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define CAPACITY_FIRST 256
+
+/* Room for `more` bytes and the NUL behind them. */
+static bool make_room(struct kelp_text *text, size_t more)
+{
+    size_t needed;
+
+    if (__builtin_add_overflow(text->count, more, &needed) || needed == SIZE_MAX) {
+        return false;
+    }
+    if (needed < text->capacity) {
+        return true;
+    }
+    size_t capacity = text->capacity * 2 > needed + 1 ? text->capacity * 2 : needed + 1;
+    capacity = capacity > CAPACITY_FIRST ? capacity : CAPACITY_FIRST;
+    char *bytes = realloc(text->bytes, capacity);
+    if (!bytes) {
+        return false;
+    }
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return true;
+}
+
+static ssize_t append(void *cookie, const char *bytes, size_t count)
+{
+    struct kelp_text *text = cookie;
+
+    if (text->failed || !make_room(text, count)) {
+        text->failed = true;
+        errno = ENOMEM;
+        return 0;
+    }
+    memcpy(text->bytes + text->count, bytes, count);
+    text->count += count;
+    return (ssize_t)count;
+}
 
 kelp_status kelp_text_open(struct kelp_text *text, struct kelp_error *reterr)
 {
+    const cookie_io_functions_t functions = {.write = append};
+
     *text = (struct kelp_text){0};
-    text->out = open_memstream(&text->bytes, &text->count);
+    text->out = fopencookie(text, "w", functions);
     return text->out ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
 }
 
 kelp_status kelp_text_close(struct kelp_text *text, char **ret_bytes, size_t *ret_count,
                             struct kelp_error *reterr)
 {
-    /* A write that failed, a flush that fails now, and the last reallocation, which leaves NULL. */
     bool failed = ferror(text->out) != 0;
-    failed = fclose(text->out) != 0 || failed || !text->bytes;
+    failed = fclose(text->out) != 0 || failed || text->failed || !make_room(text, 0);
     if (failed) {
         free(text->bytes);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
+    text->bytes[text->count] = '\0';
     *ret_bytes = text->bytes;
     *ret_count = text->count;
     return KELP_OK;

@@ -1,6 +1,7 @@
 /*
- * A text that is printed piece by piece into memory. open_memstream() with its failures seen: a
- * stream that ran out of memory reports it in three different places, and none of them is enough.
+ * A text that is printed piece by piece into memory, with all failures seen: of open_memstream()
+ * some are not, since a stream of it that could not grow in the middle of a print goes on as if
+ * nothing had happened.
  */
 #ifndef KELP_COMMON_TEXT_H
 #define KELP_COMMON_TEXT_H
@@ -13,9 +14,11 @@ struct kelp_text {
     FILE *out; /* print here */
     char *bytes;
     size_t count;
+    size_t capacity;
+    bool failed;
 };
 
-/* Errors: KELP_ERR_NO_MEMORY. */
+/* text stays where it is until it is closed. Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_text_open(struct kelp_text *text, struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
