@@ -147,6 +147,7 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     word.step = state->step;
     word.kind = state->kind;
     word.epoch = state->epoch;
+    word.skipped = state->skipped;
     word.digest_due = digest_due(state, job, plan);
     switch (state->kind) {
     case KELP_STEP_TRAIN: {
@@ -181,8 +182,11 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
                         struct kelp_record *record)
 {
-    state->epoch_loss += sums[KELP_METRIC_LOSS];
-    state->epoch_samples += sums[KELP_METRIC_SAMPLES];
+    state->skipped = record->skipped;
+    if (!record->skipped) {
+        state->epoch_loss += sums[KELP_METRIC_LOSS];
+        state->epoch_samples += sums[KELP_METRIC_SAMPLES];
+    }
     state->step++;
     state->step_in_epoch++;
     if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan)) {
@@ -208,14 +212,15 @@ static void apply_evaluation(struct kelp_control_state *state, enum kelp_part pa
     }
 }
 
-void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
-                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
-                        const char *digest, struct kelp_record *ret_record)
+static void complete(struct kelp_control_state *state, const struct kelp_job *job,
+                     const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                     const char *digest, bool skipped, struct kelp_record *ret_record)
 {
     assert(state->kind != KELP_STEP_DONE);
     struct kelp_record record;
 
     memset(&record, 0, sizeof(record));
+    record.skipped = skipped;
     kelp_control_word(state, job, plan, &record.word);
     record.loss = mean(sums[KELP_METRIC_LOSS], sums[KELP_METRIC_SAMPLES]);
     memcpy(record.digest, digest, strnlen(digest, sizeof(record.digest) - 1));
@@ -242,6 +247,26 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
     *ret_record = record;
 }
 
+void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
+                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const char *digest, struct kelp_record *ret_record)
+{
+    complete(state, job, plan, sums, digest, false, ret_record);
+}
+
+void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                       const char *digest, struct kelp_record *ret_record)
+{
+    assert(state->kind == KELP_STEP_TRAIN);
+    complete(state, job, plan, sums, digest, true, ret_record);
+}
+
+bool kelp_control_decides(const struct kelp_job *job)
+{
+    return job->failure.on_nan == KELP_NAN_SKIP;
+}
+
 /* Equal bits: a word that went over the wire must come back as the same double. */
 static bool same_bits(double a, double b)
 {
@@ -257,7 +282,7 @@ bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kel
     return a->version == b->version && a->step == b->step && a->kind == b->kind &&
            a->epoch == b->epoch && a->step_in_epoch == b->step_in_epoch &&
            a->sample_first == b->sample_first && a->sample_count == b->sample_count &&
-           same_bits(a->lr, b->lr) && a->digest_due == b->digest_due;
+           same_bits(a->lr, b->lr) && a->skipped == b->skipped && a->digest_due == b->digest_due;
 }
 
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word)

@@ -43,6 +43,8 @@ struct kelp_control_word {
     uint64_t sample_first;  /* TRAIN: position of the batch in the epoch's order; evaluation: 0 */
     uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
     double lr;              /* TRAIN alone */
+    bool skipped;    /* the training step before this entry was left out: its gradient was not
+                        finite, and w_step is w_{step-1} (failure.on_nan: skip) */
     bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0: at the
                         first entry after an epoch's last training step, at training steps that are
                         a multiple of checkpoint.digest_steps, and at FINISH */
@@ -59,6 +61,7 @@ struct kelp_control_state {
     /* Per part: loss, mse, mae of the latest evaluation (train: loss over the latest epoch). */
     double last[KELP_PART_COUNT][3];
     bool last_set[KELP_PART_COUNT];
+    bool skipped;        /* the newest training step was left out */
     double best_val_mse; /* infinity until the validation part was evaluated */
     uint32_t best_epoch; /* 0-based */
 };
@@ -69,6 +72,7 @@ struct kelp_record {
     double loss; /* TRAIN: mean over this step's samples; evaluation: over the part */
     double mse;  /* evaluation, over all elements */
     double mae;
+    bool skipped;      /* TRAIN: left out; its loss is not part of the epoch's */
     bool epoch_end;    /* the epoch's last training step: epoch_loss is set */
     double epoch_loss; /* mean over the epoch's samples */
     char digest[33];   /* of the weights *before* the entry (w_v), or "" when not due */
@@ -89,6 +93,25 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
 void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
                         const char *digest, struct kelp_record *ret_record);
+
+/* The same for a training step that is left out: it counts as a step, and nothing else. Its sums
+ * are for the record alone, since they may not be finite. */
+void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                       const char *digest, struct kelp_record *ret_record);
+
+/*
+ * What one partition knows of a step that needs a decision over all partitions: numbers that follow
+ * from its gradient alone.
+ */
+#define KELP_STEP_PART_VALUES_MAX 4
+#define KELP_STEP_PART_FINITE     0 /* 1: its gradient is finite, 0: it is not */
+struct kelp_step_part {
+    uint32_t count;
+    double values[KELP_STEP_PART_VALUES_MAX];
+};
+/* Does a training step of this job need one? */
+bool kelp_control_decides(const struct kelp_job *job);
 
 /*
  * The state as bytes, for checkpoints: fixed width, little-endian, with a number for the layout.

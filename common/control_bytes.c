@@ -3,7 +3,8 @@
  *
  *     u32 layout | u32 kind | u64 version | u64 step | u64 step_in_epoch | u32 epoch |
  *     u32 parts whose last values are set, a bit each | double epoch_loss | double epoch_samples |
- *     double last[3 parts][3] | double best_val_mse | u32 best_epoch | zeros to the end
+ *     double last[3 parts][3] | double best_val_mse | u32 best_epoch | u32 skipped | zeros to the
+ * end
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #include "common/control.h"
 
 #define LAYOUT 1
-#define USED   (4 + 4 + 8 + 8 + 8 + 4 + 4 + 8 + 8 + KELP_PART_COUNT * 3 * 8 + 8 + 4)
+#define USED   (4 + 4 + 8 + 8 + 8 + 4 + 4 + 8 + 8 + KELP_PART_COUNT * 3 * 8 + 8 + 4 + 4)
 
 _Static_assert(USED <= KELP_CONTROL_BYTES, "the state fits");
 _Static_assert(KELP_PART_COUNT == 3, "another number of parts is another layout");
@@ -66,6 +67,7 @@ void kelp_control_pack(const struct kelp_control_state *state, unsigned char *re
     }
     put_double(&at, state->best_val_mse);
     put_u32(&at, state->best_epoch);
+    put_u32(&at, state->skipped ? 1 : 0);
     assert(at == ret_bytes + USED);
 }
 
@@ -124,12 +126,15 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     }
     state->best_val_mse = get_double(&at);
     state->best_epoch = get_u32(&at);
+    uint32_t skipped = get_u32(&at);
+    state->skipped = skipped != 0;
     bool zeros = true;
     while (at < bytes + KELP_CONTROL_BYTES) {
         zeros = *at++ == 0 && zeros;
     }
     /* A loss may be anything, also infinite; counts and the best of comparisons may not. */
     if (kind < KELP_STEP_TRAIN || kind > KELP_STEP_DONE || set >> KELP_PART_COUNT != 0 || !zeros ||
+        skipped > 1 || (skipped && state->step == 0) ||
         !(state->epoch_samples >= 0 && isfinite(state->epoch_samples)) ||
         !(state->best_val_mse >= 0) || state->best_epoch > state->epoch) {
         return kelp_fail(reterr, KELP_ERR_CORRUPT, "control state with impossible values");

@@ -7,6 +7,7 @@
 static const char *const model_kinds[] = {"mlp", "dlinear", NULL};
 static const char *const data_kinds[] = {"csv", "synthetic", "tensors", NULL};
 static const char *const feature_kinds[] = {"S", "M", NULL};
+static const char *const nan_policies[] = {"stop", "skip", NULL};
 static const char *const loss_kinds[] = {"mse", "mae", NULL};
 static const char *const optimizer_kinds[] = {"sgd", "adam", "adamw", NULL};
 static const char *const schedule_kinds[] = {"constant", "type1", NULL};
@@ -399,6 +400,15 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "0s",
      .help = "how long a restore waits for storage that is not there yet before the job fails; 0s: "
              "without limit"},
+    {.name = "failure.on_nan",
+     .type = KELP_JOB_CHOICE,
+     FIELD(failure.on_nan),
+     .choices = nan_policies,
+     .change = KELP_JOB_CHANGES,
+     .default_text = "stop",
+     .help =
+         "a gradient that is not finite fails the job (stop), or its step is left out: it counts, "
+         "and the weights stay as they are (skip)"},
 
     {.name = "checkpoint.digest_steps",
      .type = KELP_JOB_U32,

@@ -49,6 +49,9 @@ struct kelp_optimizer_buffers {
 bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
                           const struct kelp_optimizer_buffers *buffers, uint64_t count);
 
+/* False when an element is infinite or not a number. */
+bool kelp_vector_finite(const float *values, uint64_t count);
+
 /* sum[i] = sum[i] + other[i]; `other` may be unaligned bytes of received floats. */
 void kelp_vector_add(float *sum, const void *other, uint64_t count);
 

@@ -15,6 +15,7 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
     ret_message->sample_count = word->sample_count;
     ret_message->lr = word->lr;
     ret_message->digest_due = word->digest_due;
+    ret_message->skipped = word->skipped;
 }
 
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
@@ -33,6 +34,7 @@ bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_contr
         .sample_count = message->sample_count,
         .lr = message->lr,
         .digest_due = message->digest_due,
+        .skipped = message->skipped,
     };
     return true;
 }
@@ -47,6 +49,7 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     message->loss = record->loss;
     message->mse = record->mse;
     message->mae = record->mae;
+    message->skipped = record->skipped;
     message->epoch_end = record->epoch_end;
     message->epoch_loss = record->epoch_loss;
     message->digest = (char *)(uintptr_t)record->digest; /* only read */
@@ -57,6 +60,7 @@ bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *
     struct kelp_record record = {.loss = message->loss,
                                  .mse = message->mse,
                                  .mae = message->mae,
+                                 .skipped = message->skipped,
                                  .epoch_end = message->epoch_end,
                                  .epoch_loss = message->epoch_loss};
     size_t digest_length = message->digest ? strlen(message->digest) : 0;

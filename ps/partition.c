@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ps/cover.h"
+#include "ps/decision.h"
 #include "ps/limits.h"
 #include "ps/reduction.h"
 
@@ -44,7 +45,12 @@ struct kelp_partition {
     char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
 
     struct kelp_reduction *reduction;
-    uint64_t apply_serial; /* counts applies; the token of the one under way */
+    uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
+
+    struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
+    bool has_part;
+    uint64_t part_step; /* that `part` is about: the current one, or the one before */
+    struct kelp_step_part part;
 
     struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
 
@@ -72,7 +78,13 @@ struct phase_rule {
 static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
     [KELP_PARTITION_ABSENT] = {"absent", PHASE_BIT(KELP_PARTITION_COLLECTING)},
     [KELP_PARTITION_COLLECTING] = {"collecting", PHASE_BIT(KELP_PARTITION_APPLYING) |
+                                                     PHASE_BIT(KELP_PARTITION_MEASURING) |
                                                      PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_MEASURING] = {"measuring", PHASE_BIT(KELP_PARTITION_DECIDING) |
+                                                   PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_DECIDING] = {"deciding", PHASE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 PHASE_BIT(KELP_PARTITION_APPLYING) |
+                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_APPLYING] = {"applying", PHASE_BIT(KELP_PARTITION_COLLECTING) |
                                                  PHASE_BIT(KELP_PARTITION_FAILED) |
                                                  PHASE_BIT(KELP_PARTITION_ABSENT)},
@@ -151,7 +163,11 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
     partition->lanes = config->job->cluster.lanes;
     partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
     partition->cover = kelp_cover_create(partition->lanes);
-    if (!partition->reduction || !partition->cover) {
+    bool decides = config->index == 0 && kelp_control_decides(config->job);
+    if (decides) {
+        partition->decision = kelp_decision_create(config->plan->partition_count);
+    }
+    if (!partition->reduction || !partition->cover || (decides && !partition->decision)) {
         kelp_partition_destroy(partition);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
                          config->job->cluster.lanes);
@@ -165,6 +181,7 @@ void kelp_partition_destroy(struct kelp_partition *partition)
     if (partition) {
         kelp_reduction_destroy(partition->reduction);
         kelp_cover_destroy(partition->cover);
+        kelp_decision_destroy(partition->decision);
         free(partition->candidates);
         free(partition->waiting);
         free(partition);
@@ -202,6 +219,10 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     partition->digest[0] = '\0';
     partition->snapshot.serial = 0;
     kelp_cover_restart(partition->cover);
+    partition->has_part = false;
+    if (partition->decision) {
+        kelp_decision_begin(partition->decision);
+    }
     if (holds_control(partition)) {
         if (start->control) {
             partition->control = *start->control;
@@ -225,6 +246,14 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
 
     *answer = (struct kelp_answer){
         .requester = pull->requester, .status = status, .current_step = partition->step};
+    if (pull->mode == KELP_PULL_PART) {
+        answer->step = pull->target;
+        answer->is_part = true;
+        if (status == KELP_OK && partition->has_part && partition->part_step == pull->target) {
+            answer->part = partition->part;
+        }
+        return;
+    }
     if (status != KELP_OK) {
         answer->step = pull->mode == KELP_PULL_STEP ? pull->target : partition->step;
         return;
@@ -263,6 +292,10 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
         *ret_status = KELP_ERR_NOT_FOUND;
         *ret_label = KELP_WEIGHTS_NONE;
         return true;
+    case KELP_PULL_PART: /* of a step long gone: without a part, which nobody needs any more */
+        *ret_label = KELP_WEIGHTS_NONE;
+        return pull->target < partition->step ||
+               (partition->has_part && partition->part_step == pull->target);
     }
     assert(false); /* modes are checked when a pull comes in */
     return false;
@@ -536,6 +569,9 @@ static enum verdict judge_push(struct kelp_partition *partition, const struct ke
 static void begin_step(struct kelp_partition *partition)
 {
     partition->digest[0] = '\0';
+    if (partition->decision) {
+        kelp_decision_begin(partition->decision);
+    }
     if (holds_control(partition)) {
         derive_word(partition);
     } else {
@@ -545,7 +581,7 @@ static void begin_step(struct kelp_partition *partition)
 }
 
 /* The entry is complete: partition 0 moves its control state on, everyone answers who waited. */
-static void complete_entry(struct kelp_partition *partition, const double *sums,
+static void complete_entry(struct kelp_partition *partition, const double *sums, bool skipped,
                            struct kelp_actions *actions)
 {
     assert(partition->has_word);
@@ -560,14 +596,37 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
     }
     if (holds_control(partition)) {
         struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
-        kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
-                           partition->digest, &action->record);
+        if (skipped) {
+            kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
+                              partition->digest, &action->record);
+        } else {
+            kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
+                               partition->digest, &action->record);
+        }
         assert(partition->control.version == completed.version + 1);
         assert(partition->control.step == partition->step);
     }
     begin_step(partition);
     settle_snapshot(partition, actions);
     answer_waiting(partition, actions);
+}
+
+static void add_apply(struct kelp_partition *partition, enum kelp_action_kind kind, uint64_t root,
+                      struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, kind);
+
+    action->apply.root = root;
+    action->apply.token = ++partition->apply_serial;
+    action->apply.word = partition->word;
+}
+
+static void begin_apply(struct kelp_partition *partition, uint64_t root,
+                        struct kelp_actions *actions)
+{
+    move_to(partition, KELP_PARTITION_APPLYING);
+    partition->has_older = false; /* its buffer takes the next weights */
+    add_apply(partition, KELP_ACTION_APPLY, root, actions);
 }
 
 static void after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
@@ -582,17 +641,136 @@ static void after_reduction(struct kelp_partition *partition, struct kelp_action
     if (partition->word.kind != KELP_STEP_TRAIN) {
         assert(holds_control(partition));
         assert(root == KELP_HANDLE_NONE);
-        complete_entry(partition, sums, actions);
+        complete_entry(partition, sums, false, actions);
         return;
     }
     /* A step has at least one sample: judge_content(). */
     assert(root != KELP_HANDLE_NONE || partition->hollow);
-    move_to(partition, KELP_PARTITION_APPLYING);
-    partition->has_older = false; /* its buffer takes the next weights */
-    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_APPLY);
-    action->apply.root = root;
-    action->apply.token = ++partition->apply_serial;
-    action->apply.word = partition->word;
+    if (kelp_control_decides(partition->job)) {
+        move_to(partition, KELP_PARTITION_MEASURING);
+        add_apply(partition, KELP_ACTION_MEASURE, root, actions);
+    } else {
+        begin_apply(partition, root, actions);
+    }
+}
+
+/* ---- decisions ---------------------------------------------------------------------------------
+ */
+
+/* The decision about the current step is known. */
+static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
+{
+    uint64_t root;
+    double sums[KELP_METRIC_COUNT] = {0};
+    bool complete = kelp_reduction_root(partition->reduction, &root, sums);
+
+    assert(partition->phase == KELP_PARTITION_DECIDING);
+    assert(complete);
+    if (!skip && complete) {
+        begin_apply(partition, root, actions);
+        return;
+    }
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    (void)kelp__actions_add(actions, KELP_ACTION_REPEAT);
+    complete_entry(partition, sums, true, actions);
+}
+
+static void decide_if_known(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    bool skip;
+
+    if (partition->phase == KELP_PARTITION_DECIDING && partition->decision &&
+        kelp_decision_made(partition->decision, &skip)) {
+        decide(partition, skip, actions);
+    }
+}
+
+kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_step_part *part, struct kelp_actions *actions)
+{
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
+        return KELP_OK; /* unloaded meanwhile */
+    }
+    move_to(partition, KELP_PARTITION_DECIDING);
+    partition->has_part = true;
+    partition->part_step = partition->step;
+    partition->part = *part;
+    if (partition->decision) {
+        kelp_status status = kelp_decision_add(partition->decision, partition->index, part);
+        assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
+        (void)status;
+    }
+    answer_waiting(partition, actions);
+    decide_if_known(partition, actions);
+    return KELP_OK;
+}
+
+/* A partition other than 0 hears the word of a later version: the decision is part of it. */
+static void hear_decision(struct kelp_partition *partition, const struct kelp_control_word *word,
+                          struct kelp_actions *actions)
+{
+    if (!holds_control(partition) && partition->phase == KELP_PARTITION_DECIDING &&
+        word->step == partition->step + 1 && word->version > partition->word.version) {
+        decide(partition, word->skipped, actions);
+    }
+}
+
+static enum verdict judge_part(struct kelp_partition *partition, const struct kelp_part_push *push,
+                               kelp_status *ret_status, const char **ret_why)
+{
+    *ret_status = check_fences(partition, push->generation, push->map_epoch, ret_why);
+    if (*ret_status != KELP_OK) {
+        return REFUSE;
+    }
+    if (!partition->decision || push->word->kind != KELP_STEP_TRAIN ||
+        push->partition == partition->index) {
+        return refuse(KELP_ERR_INVALID, "no such part is needed here", ret_status, ret_why);
+    }
+    if (push->word->version != partition->version) {
+        return push->word->version < partition->version
+                   ? DROP
+                   : refuse(KELP_ERR_INVALID, "an entry that is not there yet", ret_status,
+                            ret_why);
+    }
+    if (!kelp_control_word_equal(push->word, &partition->word)) {
+        return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
+    }
+    if (kelp_decision_add(partition->decision, push->partition, &push->part) != KELP_OK) {
+        return refuse(KELP_ERR_INVALID, "not a part, or another one than before", ret_status,
+                      ret_why);
+    }
+    return TAKE;
+}
+
+kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
+                                struct kelp_actions *actions)
+{
+    kelp_status status = KELP_OK;
+    const char *why = "";
+
+    if (reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    switch (judge_part(partition, push, &status, &why)) {
+    case TAKE:
+        decide_if_known(partition, actions);
+        break;
+    case DROP:
+        break;
+    case REFUSE:
+        partition->refusals++;
+        kelp__actions_add(actions, KELP_ACTION_REFUSE)->refuse =
+            (struct kelp_refusal){.requester = push->requester,
+                                  .status = status,
+                                  .map_epoch = partition->map_epoch,
+                                  .version = push->word->version,
+                                  .why = why};
+        break;
+    }
+    return KELP_OK;
 }
 
 kelp_status kelp_partition_push(struct kelp_partition *partition, const struct kelp_push *push,
@@ -673,7 +851,7 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
         return KELP_OK;
     }
     move_to(partition, KELP_PARTITION_COLLECTING);
-    complete_entry(partition, sums, actions);
+    complete_entry(partition, sums, false, actions);
     return KELP_OK;
 }
 
@@ -688,7 +866,8 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     if (status != KELP_OK) {
         return status;
     }
-    if ((unsigned)pull->mode > KELP_PULL_VERSION ||
+    if ((unsigned)pull->mode > KELP_PULL_PART ||
+        (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
         (pull->mode == KELP_PULL_VERSION && !holds_control(partition))) {
         return KELP_ERR_INVALID;
     }
@@ -755,6 +934,9 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
     kelp_status status = judge_pull(partition, pull);
     if (status == KELP_OK) {
         kelp_cover_begin(partition->cover, partition->now_us);
+        if (pull->word) {
+            hear_decision(partition, pull->word, actions);
+        }
     }
     if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
         status = place_waiting(partition, &waiting);
@@ -818,7 +1000,8 @@ static size_t collect_candidates(struct kelp_partition *partition,
     size_t count = 0;
 
     for (size_t i = 0; i < partition->waiting_count; i++) {
-        if (waits_for_next(partition, &partition->waiting[i])) {
+        if (partition->phase == KELP_PARTITION_COLLECTING &&
+            waits_for_next(partition, &partition->waiting[i])) {
             partition->candidates[count++] = (struct kelp_cover_candidate){
                 .requester = partition->waiting[i].requester, .rank = partition->waiting[i].rank};
         }
@@ -832,11 +1015,26 @@ static size_t collect_candidates(struct kelp_partition *partition,
 /* An entry that this partition may offer: it knows the word, and takes part in it. */
 static bool may_offer(const struct kelp_partition *partition)
 {
-    if (partition->phase != KELP_PARTITION_COLLECTING || !partition->has_word ||
-        partition->word.kind == KELP_STEP_DONE) {
+    if ((partition->phase != KELP_PARTITION_COLLECTING &&
+         partition->phase != KELP_PARTITION_DECIDING) ||
+        !partition->has_word || partition->word.kind == KELP_STEP_DONE) {
         return false;
     }
     return holds_control(partition) || partition->word.kind == KELP_STEP_TRAIN;
+}
+
+/*
+ * While a decision is late, all who wait carry parts and words already; or would, if they were not
+ * all gone. A helper does it as well once it takes part, and a lane is the way to ask for that.
+ */
+static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *ret_missing)
+{
+    if (partition->phase == KELP_PARTITION_COLLECTING) {
+        return kelp_reduction_missing(partition->reduction, ret_missing);
+    }
+    memset(ret_missing, 0, partition->lanes);
+    ret_missing[0] = 1;
+    return 1;
 }
 
 static kelp_status offer_missing(struct kelp_partition *partition,
@@ -856,7 +1054,7 @@ static kelp_status offer_missing(struct kelp_partition *partition,
                                    .candidates = partition->candidates,
                                    .count = collect_candidates(partition, helpers, helper_count)};
     *ret_next_us = UINT64_MAX;
-    if (need.count == 0 || kelp_reduction_missing(partition->reduction, missing) == 0) {
+    if (need.count == 0 || find_missing(partition, missing) == 0) {
         return KELP_OK;
     }
     uint32_t count = kelp_cover_choose(partition->cover, &need, offers, ret_next_us);

@@ -13,6 +13,12 @@
  *       | | |               ----  (partition 0 alone)              v
  *       | | ---------------------- unload ------------------------ FAILED
  *
+ * A job whose steps need a decision over all partitions (kelp_control_decides()) has two phases
+ * more between the complete root and the apply: MEASURING, until the shell has told the partition's
+ * part, and DECIDING, until partition 0 has all parts, or another partition hears the decision with
+ * the word of the next version. A step that is left out goes from DECIDING to COLLECTING. Parts and
+ * words travel with the workers, which ask for the one and carry the other anyway.
+ *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
  *          error of the call: it is a REFUSE action or the status of an ANSWER.
@@ -28,6 +34,8 @@
 enum kelp_partition_phase {
     KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
     KELP_PARTITION_COLLECTING, /* nodes of the current entry come in */
+    KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the part */
+    KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
     KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
     KELP_PARTITION_FAILED,     /* the gradient was not finite: stays at this step until unloaded */
     KELP_PARTITION_PHASE_COUNT
@@ -54,6 +62,7 @@ enum kelp_pull_mode {
     KELP_PULL_CURRENT = 0, /* what there is, at once */
     KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
     KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
+    KELP_PULL_PART = 3,    /* the partition's part in the decision about `step` */
 };
 
 struct kelp_pull {
@@ -67,6 +76,16 @@ struct kelp_pull {
     bool holds;         /* held_step is valid */
     uint64_t held_step; /* weights that need not be sent again */
     uint64_t rank;      /* of the requester among those who are offered lanes: ps/cover.h */
+};
+
+/* The part of another partition, brought to partition 0. */
+struct kelp_part_push {
+    uint64_t requester;
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* of the step that it is about */
+    uint32_t partition;                   /* whose part it is */
+    struct kelp_step_part part;
 };
 
 /* Where a generation starts from. */
@@ -91,6 +110,8 @@ struct kelp_snapshot_order {
 
 enum kelp_action_kind {
     KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
+    KELP_ACTION_MEASURE, /* compute the partition's part from root; then measured() */
+    KELP_ACTION_REPEAT,  /* the step is left out: the current weights are those before it too */
     KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
     KELP_ACTION_ANSWER,  /* a pull */
     KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
@@ -111,6 +132,8 @@ struct kelp_answer {
     uint64_t current_step;
     bool has_word; /* partition 0: word goes with the weights of `step` */
     struct kelp_control_word word;
+    bool is_part; /* to KELP_PULL_PART */
+    struct kelp_step_part part;
 };
 
 struct kelp_refusal {
@@ -140,7 +163,7 @@ struct kelp_action {
             uint64_t root;  /* stays valid until its RELEASE */
             uint64_t token; /* for kelp_partition_applied() */
             struct kelp_control_word word;
-        } apply;
+        } apply; /* and MEASURE, with a token for kelp_partition_measured() */
         struct kelp_answer answer;
         struct kelp_refusal refuse;
         uint64_t release;
@@ -241,6 +264,16 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
 kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The MEASURE of `token` gave `part`. */
+kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_step_part *part,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+
+/* Partition 0: take another partition's part of the current step. Refused with the errors of a
+ * push, and with KELP_ERR_INVALID when it is another one than before. */
+kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
+                                struct kelp_actions *actions) KELP_MUST_USE;
 
 /* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);

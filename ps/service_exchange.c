@@ -360,6 +360,11 @@ static void put_answer(struct kelp__turn *turn, size_t index, const struct outgo
         kelp_wire_put_word(&outgoing->core.word, &turn->words[index]);
         answer->word = &turn->words[index];
     }
+    if (outgoing->core.is_part) {
+        answer->is_part = true;
+        answer->n_part = outgoing->core.part.count;
+        answer->part = (double *)(uintptr_t)outgoing->core.part.values; /* only read */
+    }
     if (outgoing->bytes > 0) {
         answer->offset = offset;
         answer->length = outgoing->bytes;
@@ -608,6 +613,28 @@ static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
     return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
 }
 
+static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
+                             struct kelp_error *reterr)
+{
+    if (!word) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "a part of a decision without a control word");
+    }
+    if (item->n_values > KELP_STEP_PART_VALUES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's part has %zu values, at most %d",
+                         item->partition, item->n_values, KELP_STEP_PART_VALUES_MAX);
+    }
+    struct kelp_part_push push = {.requester = (uint64_t)(uintptr_t)peer,
+                                  .generation = request->generation,
+                                  .map_epoch = item->map_epoch,
+                                  .word = word,
+                                  .partition = item->partition,
+                                  .part = {.count = (uint32_t)item->n_values}};
+    memcpy(push.part.values, item->values, item->n_values * sizeof(item->values[0]));
+    return kelp_shard_part(peer->service->shard, &push, &turn->shard, reterr);
+}
+
 static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
@@ -679,6 +706,9 @@ static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn
     const struct kelp_control_word *known = request->word ? &word : NULL;
     for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {
         status = take_push(peer, turn, request, known, request->push[i], payload, reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < request->n_part; i++) {
+        status = take_part(peer, turn, request, known, request->part[i], reterr);
     }
     for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
         status = take_pull(peer, turn, request, known, request->pull[i], reterr);

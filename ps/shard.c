@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "ps/hosting.h"
 
 struct kelp_shard {
@@ -122,6 +123,30 @@ static void do_snapshot(const struct scene *scene, const struct kelp_action *act
     }
 }
 
+/* Whether this partition's gradient is finite. */
+static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action)
+{
+    const struct hosted *hosted = scene->hosted;
+    struct kelp_step_part part = {.count = 1};
+    bool finite = true;
+
+    if (hosted->range.count > 0) {
+        const float *gradient =
+            kelp_gradients_values(scene->hosting->gradients, action->apply.root);
+        if (!gradient) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        finite = kelp_vector_finite(gradient, hosted->range.count);
+    }
+    if (!finite) {
+        kelp_log_warn(
+            "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
+            hosted->index, action->apply.word.step);
+    }
+    part.values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
+    return kelp_partition_measured(hosted->core, action->apply.token, &part, &scene->turn->actions);
+}
+
 static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
 {
     struct kelp_hosting *hosting = scene->hosting;
@@ -194,6 +219,12 @@ static void run_actions(const struct scene *scene)
         switch (action.kind) {
         case KELP_ACTION_MERGE:
             status = do_merge(scene, &action);
+            break;
+        case KELP_ACTION_MEASURE:
+            status = do_measure(scene, &action);
+            break;
+        case KELP_ACTION_REPEAT:
+            kelp_weights_repeat(scene->hosting->weights, scene->hosted->place);
             break;
         case KELP_ACTION_APPLY:
             status = do_apply(scene, &action);
@@ -400,6 +431,36 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
             run_actions(&scene);
         } else {
             status = kelp_fail(reterr, status, "no memory for a waiting pull");
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (!hosting || !hosting->by_index[0]) {
+        struct kelp_refusal refusal = {.requester = push->requester,
+                                       .status = not_hosted(hosting, push->generation),
+                                       .version = push->word->version,
+                                       .why = "not hosted here"};
+        shard->events->refused(0, &refusal, turn->user, shard->user);
+    } else {
+        struct hosted *hosted = hosting->by_index[0];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_clock(hosted->core, turn->now_us);
+        status = kelp_partition_part(hosted->core, push, &turn->actions);
+        if (status == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            status = kelp_fail(reterr, status, "no memory for a part of a decision");
         }
         (void)pthread_mutex_unlock(&hosted->lock);
     }

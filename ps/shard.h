@@ -132,6 +132,9 @@ kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_pu
 kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
                             const struct kelp_pull *pull, struct kelp_shard_turn *turn,
                             struct kelp_error *reterr) KELP_MUST_USE;
+/* Another partition's part, brought to partition 0. Refusals are events. */
+kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
 /* Forget the requester everywhere; afterwards no event names it. */
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
 

@@ -176,6 +176,13 @@ void kelp_weights_commit(struct kelp_weights *weights, uint32_t place)
     slice->next = NO_SLOT;
 }
 
+void kelp_weights_repeat(struct kelp_weights *weights, uint32_t place)
+{
+    struct slice *slice = slice_at(weights, place);
+
+    slice->older = slice->current;
+}
+
 bool kelp_weights_lend(struct kelp_weights *weights, uint32_t place, enum kelp_weights_label label,
                        const float **ret_values, struct kelp_weights_loan *ret_loan)
 {

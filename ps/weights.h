@@ -34,6 +34,9 @@ float *kelp_weights_next(struct kelp_weights *weights, uint32_t place, uint64_t 
 /* What kelp_weights_next() gave last becomes current, the current one older. */
 void kelp_weights_commit(struct kelp_weights *weights, uint32_t place);
 
+/* The current weights become older ones too, without a copy: a step that changes nothing. */
+void kelp_weights_repeat(struct kelp_weights *weights, uint32_t place);
+
 /* Slices [first, last] of one block, lent for sending. */
 struct kelp_weights_loan {
     struct kelp_weights *weights;

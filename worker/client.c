@@ -259,7 +259,12 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .has_weights =
             payload != NULL || kelp_plan_partition(worker->plan, answer->partition).count == 0,
         .word = has_word ? &word : NULL,
+        .is_part = answer->is_part,
+        .part = {.count = (uint32_t)answer->n_part},
     };
+    if (answer->n_part > 0) { /* at most as many as there is room for: shard_link.c */
+        memcpy(taken.part.values, answer->part, answer->n_part * sizeof(answer->part[0]));
+    }
     if (kelp_sync_take(worker->sync, &taken) && payload) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
@@ -419,6 +424,9 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
                          "worker: no memory for two copies of %zu weights", flat_count);
     }
     memset(worker->memory, 0, bytes);
+    if (kelp_control_decides(worker->job)) {
+        kelp_sync_decide(worker->sync);
+    }
     worker->weights[0] = worker->memory;
     worker->weights[1] = worker->memory + flat_count + STAGGER_FLOATS;
     return KELP_OK;
@@ -510,15 +518,20 @@ static bool find_offered(struct kelp_worker *worker, struct kelp_work *ret_work)
 static void follow(struct kelp_worker *worker)
 {
     bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
+    bool settled = holding || !worker->working;
+    /* A spare that has helped with a step sees it through where steps need decisions: perhaps
+     * nobody else is there to carry them. */
+    bool carries = worker->pushed_count > 0 && holding && kelp_control_decides(worker->job);
 
-    if (worker->lane_count == 0 && !worker->fetching && (holding || !worker->working)) {
+    if (worker->lane_count == 0 && settled && !worker->fetching && !carries) {
         worker->spare = true;
-    } else if (worker->spare) {
+    } else if (worker->spare && !carries) {
         worker->spare = false; /* lanes again, or an offer: find out where the job stands */
         worker->working = false;
         drop_pushed(worker);
         kelp_sync_restart(worker->sync);
     } else if (holding && worker->word.kind != KELP_STEP_DONE) {
+        worker->spare = false;
         kelp_sync_next(worker->sync);
     }
     send_all(worker);

@@ -30,6 +30,9 @@ struct kelp_shard_link {
         *push_nodes; /* whose gradient item i carries; its partition is in the item */
     Kelp__V1__PullItem *pull_items;
     Kelp__V1__PullItem **pull_pointers;
+    Kelp__V1__StepPart *part_items; /* partition_count; when first needed */
+    Kelp__V1__StepPart **part_pointers;
+    size_t part_count;
     size_t push_count;
     size_t pull_count;
     size_t payload_bytes;
@@ -43,6 +46,8 @@ static void link_free(struct kelp_shard_link *link)
     free(link->push_nodes);
     free(link->pull_items);
     free(link->pull_pointers);
+    free(link->part_items);
+    free(link->part_pointers);
     free(link);
 }
 
@@ -66,6 +71,10 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
     }
     if (!kelp_status_known(answer->status)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "answer with unknown status %d", answer->status);
+    }
+    if (answer->n_part > KELP_STEP_PART_VALUES_MAX || (answer->is_part && answer->length > 0)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "part of partition %u has %zu values, at most %d",
+                         answer->partition, answer->n_part, KELP_STEP_PART_VALUES_MAX);
     }
     if (answer->length == 0) {
         return KELP_OK;
@@ -272,8 +281,8 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
     link->push_items = calloc(ITEMS_MAX, sizeof(*link->push_items));
     link->push_pointers = calloc(ITEMS_MAX, sizeof(*link->push_pointers));
     link->push_nodes = calloc(ITEMS_MAX, sizeof(*link->push_nodes));
-    link->pull_items = calloc(KELP_PARTITIONS_MAX, sizeof(*link->pull_items));
-    link->pull_pointers = calloc(KELP_PARTITIONS_MAX, sizeof(*link->pull_pointers));
+    link->pull_items = calloc(ITEMS_MAX, sizeof(*link->pull_items));
+    link->pull_pointers = calloc(ITEMS_MAX, sizeof(*link->pull_pointers));
     kelp_status status = KELP_OK;
     if (!link->push_items || !link->push_pointers || !link->push_nodes || !link->pull_items ||
         !link->pull_pointers) {
@@ -381,6 +390,8 @@ static kelp_status send_collected(struct kelp_shard_link *link,
     request.push = link->push_pointers;
     request.n_pull = link->pull_count;
     request.pull = link->pull_pointers;
+    request.n_part = link->part_count;
+    request.part = link->part_pointers;
     request.helps = link->helps;
     if (word) {
         kelp_wire_put_word(word, &wire_word);
@@ -399,6 +410,7 @@ static kelp_status send_collected(struct kelp_shard_link *link,
     }
     link->push_count = 0;
     link->pull_count = 0;
+    link->part_count = 0;
     link->payload_bytes = 0;
     if (status == KELP_ERR_CLOSED) {
         return KELP_OK; /* closed() follows, and everything is sent again on the next stream */
@@ -490,26 +502,66 @@ static kelp_status collect_pushes(struct kelp_shard_link *link,
     return KELP_OK;
 }
 
+static void collect_pull(struct kelp_shard_link *link, const struct kelp_sync_pull *pull)
+{
+    static const Kelp__V1__PullMode modes[] = {
+        [KELP_SYNC_PULL_CURRENT] = KELP__V1__PULL_MODE__PULL_CURRENT,
+        [KELP_SYNC_PULL_STEP] = KELP__V1__PULL_MODE__PULL_STEP,
+        [KELP_SYNC_PULL_VERSION] = KELP__V1__PULL_MODE__PULL_VERSION,
+        [KELP_SYNC_PULL_PART] = KELP__V1__PULL_MODE__PULL_PART,
+    };
+    Kelp__V1__PullItem *item = &link->pull_items[link->pull_count];
+
+    kelp__v1__pull_item__init(item);
+    item->partition = pull->partition;
+    item->map_epoch = link->options.map->map_epoch[pull->partition];
+    item->mode = modes[pull->mode];
+    item->step = pull->step;
+    item->version = pull->version;
+    item->holds = pull->holds;
+    item->held_step = pull->held_step;
+    link->pull_pointers[link->pull_count++] = item;
+}
+
 static void collect_pulls(struct kelp_shard_link *link, struct kelp_sync *sync)
 {
     struct kelp_sync_pull pull;
+
     for (uint32_t p = link->partition_first; p < link->partition_end; p++) {
-        if (!kelp_sync_pull(sync, p, &pull)) {
-            continue;
+        while (kelp_sync_pull(sync, p, &pull)) {
+            assert(link->pull_count < ITEMS_MAX);
+            collect_pull(link, &pull);
         }
-        Kelp__V1__PullItem *item = &link->pull_items[link->pull_count];
-        kelp__v1__pull_item__init(item);
-        item->partition = p;
-        item->map_epoch = link->options.map->map_epoch[p];
-        item->mode = pull.mode == KELP_SYNC_PULL_CURRENT ? KELP__V1__PULL_MODE__PULL_CURRENT
-                     : pull.mode == KELP_SYNC_PULL_STEP  ? KELP__V1__PULL_MODE__PULL_STEP
-                                                         : KELP__V1__PULL_MODE__PULL_VERSION;
-        item->step = pull.step;
-        item->version = pull.version;
-        item->holds = pull.holds;
-        item->held_step = pull.held_step;
-        link->pull_pointers[link->pull_count++] = item;
     }
+}
+
+/* To the host of partition 0: all the others' parts, once they are there. */
+static kelp_status collect_parts(struct kelp_shard_link *link, struct kelp_sync *sync,
+                                 struct kelp_error *reterr)
+{
+    uint32_t count = link->options.map->partition_count;
+
+    if (link->partition_first != 0 || !kelp_sync_parts_due(sync)) {
+        return KELP_OK;
+    }
+    if (!link->part_items) {
+        link->part_items = calloc(count, sizeof(*link->part_items));
+        link->part_pointers = calloc(count, sizeof(*link->part_pointers));
+        if (!link->part_items || !link->part_pointers) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for parts of a decision");
+        }
+    }
+    for (uint32_t p = 1; p < count; p++) {
+        const struct kelp_step_part *part = kelp_sync_part(sync, p);
+        Kelp__V1__StepPart *item = &link->part_items[link->part_count];
+        kelp__v1__step_part__init(item);
+        item->partition = p;
+        item->map_epoch = link->options.map->map_epoch[0];
+        item->n_values = part->count;
+        item->values = (double *)(uintptr_t)part->values; /* only read */
+        link->part_pointers[link->part_count++] = item;
+    }
+    return KELP_OK;
 }
 
 kelp_status kelp_shard_link_send(struct kelp_shard_link *link,
@@ -525,11 +577,19 @@ kelp_status kelp_shard_link_send(struct kelp_shard_link *link,
     if (batch->word) {
         status = collect_pushes(link, batch, reterr);
     }
+    if (status == KELP_OK && batch->sync && batch->word) {
+        status = collect_parts(link, batch->sync, reterr);
+    }
+    const struct kelp_control_word *word = batch->sync ? kelp_sync_news(batch->sync) : NULL;
+    if (status == KELP_OK && word && (link->push_count > 0 || link->part_count > 0)) {
+        status = send_collected(link, batch->word, reterr); /* pulls go with another word */
+    }
     if (status == KELP_OK && batch->sync) {
         collect_pulls(link, batch->sync);
     }
-    if (status == KELP_OK && (link->push_count > 0 || link->pull_count > 0 || news)) {
-        status = send_collected(link, batch->word, reterr);
+    if (status == KELP_OK &&
+        (link->push_count > 0 || link->part_count > 0 || link->pull_count > 0 || news)) {
+        status = send_collected(link, word ? word : batch->word, reterr);
     }
     return status;
 }

@@ -6,9 +6,12 @@
 #define NO_STEP UINT64_MAX
 
 struct part {
-    bool ask;          /* a pull must be sent */
-    bool answered;     /* SCANNING: has told what it has */
-    uint64_t latest;   /* newest step it told of */
+    bool ask;        /* a pull must be sent */
+    bool answered;   /* SCANNING: has told what it has */
+    uint64_t latest; /* newest step it told of */
+    bool ask_part;   /* the part of the decision must be asked for */
+    bool has_part;   /* it is here */
+    struct kelp_step_part part;
     uint64_t gathered; /* step of the weights in the "next" vector; NO_STEP: none */
 };
 
@@ -21,6 +24,8 @@ struct kelp_sync {
     struct kelp_control_word held;
     bool have_word; /* `word` is valid: it came with partition 0's newest answer */
     struct kelp_control_word word;
+    bool decides;     /* the job's training steps need decisions */
+    bool parts_due;   /* all parts are here and not sent yet */
     uint32_t missing; /* partitions without weights of `target` */
     uint32_t partition_count;
     struct part parts[];
@@ -43,8 +48,14 @@ void kelp_sync_destroy(struct kelp_sync *sync)
     free(sync);
 }
 
+void kelp_sync_decide(struct kelp_sync *sync)
+{
+    sync->decides = true;
+}
+
 static void scan(struct kelp_sync *sync)
 {
+    sync->parts_due = false;
     sync->state = KELP_SYNC_SCANNING;
     sync->following = false;
     sync->asked_next = false;
@@ -110,6 +121,73 @@ static bool take_scanned(struct kelp_sync *sync, struct part *part,
     return keep;
 }
 
+/* ---- decisions ---------------------------------------------------------------------------------
+ */
+
+static bool deciding(const struct kelp_sync *sync)
+{
+    return sync->decides && sync->state == KELP_SYNC_GATHERING && sync->following &&
+           sync->held.kind == KELP_STEP_TRAIN && !sync->have_word;
+}
+
+static bool all_parts(const struct kelp_sync *sync)
+{
+    for (uint32_t p = 1; p < sync->partition_count; p++) {
+        if (!sync->parts[p].has_part) {
+            return false;
+        }
+    }
+    return sync->partition_count > 1;
+}
+
+static void take_part(struct kelp_sync *sync, struct part *part,
+                      const struct kelp_sync_answer *answer)
+{
+    if (!deciding(sync) || answer->status != KELP_OK || answer->partition == 0 ||
+        answer->step != sync->held.step || answer->part.count == 0 || part->has_part) {
+        return;
+    }
+    part->part = answer->part;
+    part->has_part = true;
+    sync->parts_due = all_parts(sync);
+}
+
+/* The word that follows is known, and the decision with it: the others wait to hear of it. */
+static void spread_decision(struct kelp_sync *sync)
+{
+    sync->parts_due = false;
+    for (uint32_t p = 1; sync->decides && p < sync->partition_count; p++) {
+        struct part *part = &sync->parts[p];
+        part->ask_part = false;
+        part->ask =
+            part->ask || (sync->held.kind == KELP_STEP_TRAIN && part->gathered != sync->target);
+    }
+}
+
+const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync)
+{
+    bool known =
+        sync->decides && sync->state == KELP_SYNC_GATHERING && sync->following && sync->have_word;
+    return known ? &sync->word : NULL;
+}
+
+bool kelp_sync_parts_due(struct kelp_sync *sync)
+{
+    bool due = sync->parts_due;
+
+    sync->parts_due = false;
+    return due;
+}
+
+const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
+{
+    assert(partition < sync->partition_count);
+    return &sync->parts[partition].part;
+}
+
+/* ---- answers -----------------------------------------------------------------------------------
+ */
+
 /* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
 static bool take_word(struct kelp_sync *sync, const struct kelp_control_word *word)
 {
@@ -128,6 +206,7 @@ static bool take_word(struct kelp_sync *sync, const struct kelp_control_word *wo
     }
     sync->word = *word;
     sync->have_word = true;
+    spread_decision(sync);
     if (sync->target != word->step) {
         sync->target = word->step; /* an evaluation was held, and a training step went by */
         count_missing(sync);
@@ -163,6 +242,10 @@ bool kelp_sync_take(struct kelp_sync *sync, const struct kelp_sync_answer *answe
     assert(answer->partition < sync->partition_count);
     struct part *part = &sync->parts[answer->partition];
 
+    if (answer->is_part) {
+        take_part(sync, part, answer);
+        return false;
+    }
     switch (sync->state) {
     case KELP_SYNC_SCANNING:
         return !part->answered && take_scanned(sync, part, answer);
@@ -190,6 +273,7 @@ bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_wo
     sync->have_word = false;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
         sync->parts[p].ask = false;
+        sync->parts[p].ask_part = false;
     }
     *ret_word = sync->held;
     *ret_swap = !same_weights;
@@ -209,7 +293,10 @@ void kelp_sync_next(struct kelp_sync *sync)
     for (uint32_t p = 0; p < sync->partition_count; p++) {
         sync->parts[p].gathered = NO_STEP;
         sync->parts[p].ask = p == 0 || train;
+        sync->parts[p].ask_part = sync->decides && train && p > 0;
+        sync->parts[p].has_part = false;
     }
+    sync->parts_due = false;
     count_missing(sync);
 }
 
@@ -235,6 +322,8 @@ void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition)
         bool same_weights = sync->following && sync->target == sync->held.step;
         part->ask = (!same_weights && part->gathered != sync->target) ||
                     (partition == 0 && !sync->have_word);
+        part->ask_part = deciding(sync) && partition > 0 && !part->has_part;
+        sync->parts_due = sync->parts_due || (partition == 0 && deciding(sync) && all_parts(sync));
         break;
     }
     case KELP_SYNC_HOLDING:
@@ -247,11 +336,17 @@ bool kelp_sync_pull(struct kelp_sync *sync, uint32_t partition, struct kelp_sync
     assert(partition < sync->partition_count);
     struct part *part = &sync->parts[partition];
 
+    *ret_pull = (struct kelp_sync_pull){.partition = partition};
+    if (!part->ask && part->ask_part) {
+        part->ask_part = false;
+        ret_pull->mode = KELP_SYNC_PULL_PART;
+        ret_pull->step = sync->held.step;
+        return true;
+    }
     if (!part->ask) {
         return false;
     }
     part->ask = false;
-    *ret_pull = (struct kelp_sync_pull){.partition = partition};
     if (sync->state == KELP_SYNC_SCANNING) {
         ret_pull->mode = KELP_SYNC_PULL_CURRENT;
     } else if (partition == 0 && sync->following) {

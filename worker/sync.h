@@ -11,6 +11,10 @@
  *     SCANNING --all answered--> GATHERING --all of one step--> HOLDING --next()--> GATHERING ...
  *         ^------------------------- "no longer readable", restart ------------------|
  *
+ * In a job whose steps need a decision over all partitions (kelp_sync_decide()) it carries what
+ * they need from one to the other while it waits: their parts to partition 0, and the word that
+ * follows, which tells the decision, to the others, by asking them again.
+ *
  * Weights arrive in a buffer of their own (the caller's "next" vector), so that w_v stays whole
  * until w_{v+1} is.
  */
@@ -31,7 +35,12 @@ enum kelp_sync_state {
 /* What to ask one partition for; the fields of PullItem in kelp.proto. */
 struct kelp_sync_pull {
     uint32_t partition;
-    enum { KELP_SYNC_PULL_CURRENT, KELP_SYNC_PULL_STEP, KELP_SYNC_PULL_VERSION } mode;
+    enum {
+        KELP_SYNC_PULL_CURRENT,
+        KELP_SYNC_PULL_STEP,
+        KELP_SYNC_PULL_VERSION,
+        KELP_SYNC_PULL_PART
+    } mode;
     uint64_t step;
     uint64_t version;
     bool holds;
@@ -46,6 +55,8 @@ struct kelp_sync_answer {
     uint64_t current_step; /* newest that the partition has */
     bool has_weights;
     const struct kelp_control_word *word;
+    bool is_part; /* to KELP_SYNC_PULL_PART, about the decision on `step` */
+    struct kelp_step_part part;
 };
 
 struct kelp_sync;
@@ -53,6 +64,15 @@ struct kelp_sync;
 /* NULL: out of memory. The state is SCANNING, with pulls for every partition. */
 struct kelp_sync *kelp_sync_create(uint32_t partition_count);
 void kelp_sync_destroy(struct kelp_sync *sync);
+
+/* The job's training steps need decisions. Once, at the beginning. */
+void kelp_sync_decide(struct kelp_sync *sync);
+/* The word to send with pulls, when it is another one than that of the weights held; or NULL. */
+const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync);
+/* True once, when the parts of all partitions but 0 are there (and after kelp_sync_reask() of 0):
+ * to be sent to partition 0, with the word of the weights held. */
+bool kelp_sync_parts_due(struct kelp_sync *sync);
+const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition);
 
 /* Forget everything, also what is held: a new generation, or lost track. */
 void kelp_sync_restart(struct kelp_sync *sync);
@@ -87,7 +107,8 @@ bool kelp_sync_offered(struct kelp_sync *sync, uint64_t step);
 /* The stream to a partition's shard is new: ask again for what is still missing from it. */
 void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition);
 
-/* Take the next pull that must be sent for this partition; false if there is none. */
+/* Take the next pull that must be sent for this partition; false if there is no more: at most two.
+ */
 bool kelp_sync_pull(struct kelp_sync *sync, uint32_t partition, struct kelp_sync_pull *ret_pull);
 
 #endif

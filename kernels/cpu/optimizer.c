@@ -76,6 +76,19 @@ bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
                                             : loops->adam(step, buffers, count);
 }
 
+bool kelp_vector_finite(const float *values, uint64_t count)
+{
+    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
+    uint32_t bad = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        bad |= (bits & exponent) == exponent;
+    }
+    return bad == 0;
+}
+
 void kelp_vector_add(float *sum, const void *other, uint64_t count)
 {
     kelp__loops()->optimizer->vector_add(sum, other, count);

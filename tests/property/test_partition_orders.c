@@ -1,7 +1,9 @@
 /*
  * Three partitions under random orders: nodes of any size, lost, doubled and late, merges and
  * applies that finish when they like, pulls and requesters that come and go. Whatever happens, each
- * lane counts once, sums associate as in the tree, and steps and versions go up one by one.
+ * lane counts once, sums associate as in the tree, and steps and versions go up one by one. Steps
+ * whose gradient is not finite somewhere are left out everywhere, in the worlds that decide; lanes
+ * that are late are offered, and nothing else is.
  *
  * A failure prints its seed; KELP_SEED runs that one alone.
  */
@@ -23,6 +25,7 @@
 #define HISTORY_MAX 64
 #define GENERATION  5
 #define MAP_EPOCH   2
+#define HELPERS     2 /* the last requesters of all take offers without waiting */
 #define ROUNDS_MAX  200000
 
 /* A merge or an apply that the shell has not finished yet. */
@@ -56,6 +59,12 @@ struct world {
     uint64_t serial;
     uint64_t snapshots;
     uint64_t pasts;
+    uint64_t now_us;
+    bool offered; /* `offer` is new */
+    uint32_t offer_partition;
+    struct kelp_offer offer;
+    uint64_t offers;
+    uint64_t skips;
 };
 
 static struct world world;
@@ -140,9 +149,26 @@ static struct kelp_partition_view view(uint32_t partition)
     return result;
 }
 
+/* By nature, so to speak: the same whenever it is computed. */
+static bool finite_at(uint32_t partition, uint64_t step)
+{
+    return (step * 2654435761u + partition * 40503u + world.seed) % 5 != 0;
+}
+
+static bool skipped_at(uint64_t step)
+{
+    bool finite = true;
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        finite = finite && finite_at(p, step);
+    }
+    return !finite && kelp_control_decides(&world.job);
+}
+
 static void check_apply(const struct kelp_action *action)
 {
     char text[TEXT_MAX];
+
+    must(action->kind == KELP_ACTION_MEASURE || !skipped_at(action->apply.word.step));
 
     expression(&action->apply.word, 0, world.lanes, text);
     must(world.texts[action->apply.root]);
@@ -157,6 +183,12 @@ static void check_answer(uint32_t partition, const struct kelp_answer *answer)
     struct expectation *expected = &world.expected[partition][answer->requester];
     struct kelp_partition_view now = view(partition);
 
+    if (answer->is_part) {
+        must(answer->status == KELP_OK && answer->step <= now.step);
+        must(answer->part.count == 0 ||
+             answer->part.values[0] == (finite_at(partition, answer->step) ? 1 : 0));
+        return;
+    }
     must(expected->waiting); /* one answer for each pull */
     expected->waiting = false;
     if (answer->status == KELP_ERR_NOT_FOUND) {
@@ -175,6 +207,9 @@ static void check_record(const struct kelp_record *record)
     double lanes_once = (double)((UINT64_C(1) << world.lanes) - 1);
 
     must(record->word.version == world.records); /* versions go up one by one */
+    must(record->skipped ==
+         (record->word.kind == KELP_STEP_TRAIN && skipped_at(record->word.step)));
+    world.skips += record->skipped;
     world.records++;
     if (record->word.sample_count > 0) { /* each lane's bit was added once */
         must(record->loss == lanes_once / (double)record->word.sample_count);
@@ -213,6 +248,14 @@ static void take_offer(uint32_t partition, const struct kelp_offer *offer)
     must(offer->lane_first + offer->lane_count <= world.lanes);
     must(offer->word.step == view(partition).step);
     must(partition == 0 || offer->word.kind == KELP_STEP_TRAIN);
+    bool helper = offer->requester >= REQUESTERS && offer->requester < REQUESTERS + HELPERS;
+    must(helper || (world.expected[partition][offer->requester].waiting &&
+                    world.expected[partition][offer->requester].step == offer->word.step + 1));
+    must(helper || view(partition).phase == KELP_PARTITION_COLLECTING);
+    world.offers++;
+    world.offered = true;
+    world.offer_partition = partition;
+    world.offer = *offer;
 }
 
 static void take_actions(uint32_t partition)
@@ -220,6 +263,10 @@ static void take_actions(uint32_t partition)
     for (size_t i = 0; i < world.actions.count; i++) {
         const struct kelp_action *action = &world.actions.items[i];
         switch (action->kind) {
+        case KELP_ACTION_REPEAT:
+            must(skipped_at(world.steps[partition]));
+            break;
+        case KELP_ACTION_MEASURE:
         case KELP_ACTION_APPLY:
             check_apply(action);
             /* fall through */
@@ -274,6 +321,11 @@ static void finish_work(size_t which)
     world.works[which] = world.works[--world.work_count];
     if (work.action.kind == KELP_ACTION_APPLY) {
         must(kelp_partition_applied(partition, work.action.apply.token, true, &world.actions) ==
+             KELP_OK);
+    } else if (work.action.kind == KELP_ACTION_MEASURE) {
+        bool finite = finite_at(work.partition, work.action.apply.word.step);
+        struct kelp_step_part part = {.count = 1, .values = {finite ? 1 : 0}};
+        must(kelp_partition_measured(partition, work.action.apply.token, &part, &world.actions) ==
              KELP_OK);
     } else {
         uint64_t left = work.action.merge.left;
@@ -372,6 +424,64 @@ static void random_drop(void)
     }
 }
 
+/* Somebody asks for a part, or carries one that it got, late or not, to partition 0. */
+static void random_part(void)
+{
+    uint32_t partition = 1 + (uint32_t)pick(PARTITIONS - 1);
+    struct kelp_partition_view there = view(partition);
+    struct kelp_control_word word = view(0).word;
+    bool known = there.step > word.step || there.phase == KELP_PARTITION_DECIDING;
+
+    if (!kelp_control_decides(&world.job) || word.kind != KELP_STEP_TRAIN) {
+        return;
+    }
+    if (!known || pick(2) == 0) {
+        struct kelp_pull pull = {.requester = pick(REQUESTERS),
+                                 .generation = GENERATION,
+                                 .map_epoch = MAP_EPOCH,
+                                 .mode = KELP_PULL_PART,
+                                 .step = word.step};
+        must(kelp_partition_pull(world.partitions[partition], &pull, &world.actions) == KELP_OK);
+        take_actions(partition);
+        return;
+    }
+    struct kelp_part_push push = {
+        .generation = GENERATION,
+        .map_epoch = MAP_EPOCH,
+        .word = &word,
+        .partition = partition,
+        .part = {.count = 1, .values = {finite_at(partition, word.step) ? 1 : 0}}};
+    must(kelp_partition_part(world.partitions[0], &push, &world.actions) == KELP_OK);
+    take_actions(0);
+}
+
+/* Time goes on, and what is late is offered. What is offered while nodes come in is missing. */
+static void random_tick(void)
+{
+    static const struct kelp_cover_candidate helpers[HELPERS] = {{.requester = REQUESTERS},
+                                                                 {.requester = REQUESTERS + 1}};
+    uint32_t partition = (uint32_t)pick(PARTITIONS);
+    uint64_t next_us;
+
+    world.now_us += pick(40000);
+    world.offered = false;
+    kelp_partition_clock(world.partitions[partition], world.now_us);
+    must(kelp_partition_tick(world.partitions[partition], helpers, pick(HELPERS + 1),
+                             &world.actions, &next_us) == KELP_OK);
+    take_actions(partition);
+    must(next_us >= world.now_us);
+    if (world.offered && view(partition).phase == KELP_PARTITION_COLLECTING && pick(2) == 0) {
+        for (uint32_t p = 0; p < PARTITIONS; p++) {
+            if (view(p).step < world.offer.word.step) {
+                return; /* it cannot have the weights yet */
+            }
+        }
+        uint64_t duplicates = view(partition).duplicates;
+        push(partition, &world.offer.word, world.offer.lane_first, world.offer.lane_count);
+        must(view(partition).duplicates == duplicates);
+    }
+}
+
 /* Around the step that the partition is at: behind it, there, or ahead. */
 static void random_snapshot(void)
 {
@@ -403,7 +513,9 @@ static void open_world(uint64_t seed)
     world.job.train.evaluate = pick(2) == 0;
     world.job.train.lr = 0.5;
     world.job.checkpoint.digest_steps = (uint32_t)pick(3);
+    world.job.failure.on_nan = pick(2) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;
     world.plan.samples[KELP_PART_TRAIN] = 1 + pick(5 * world.job.train.batch_size);
+    world.plan.partition_count = PARTITIONS;
     world.plan.samples[KELP_PART_VAL] = pick(3);
     world.plan.samples[KELP_PART_TEST] = pick(3);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
@@ -464,7 +576,7 @@ static void run_seed(uint64_t seed)
 
     open_world(seed);
     for (; rounds < ROUNDS_MAX && !done(); rounds++) {
-        uint64_t what = pick(21);
+        uint64_t what = pick(26);
         if (what < 12) {
             random_push();
         } else if (what < 15) {
@@ -473,6 +585,10 @@ static void run_seed(uint64_t seed)
             random_drop();
         } else if (what < 17) {
             random_snapshot();
+        } else if (what < 20) {
+            random_part();
+        } else if (what < 22) {
+            random_tick();
         } else if (world.work_count > 0) {
             finish_work(pick(world.work_count));
         }
@@ -486,9 +602,15 @@ static void run_seed(uint64_t seed)
 /* Many seeds in one test: a process for each would take longer than the runs. */
 START_TEST(random_orders)
 {
+    uint64_t offers = 0, skips = 0;
+
     for (uint64_t i = 0; i < SEEDS_EACH; i++) {
         run_seed((uint64_t)_i * SEEDS_EACH + i + 1);
+        offers += world.offers;
+        skips += world.skips;
     }
+    ck_assert_uint_gt(offers, 200); /* else these worlds are too quiet to show anything */
+    ck_assert_uint_gt(skips, 50);
 }
 END_TEST
 

@@ -254,6 +254,9 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_PAST:
             sim_snapshot_past(hosting->shard, action.past.serial, action.past.step);
             break;
+        case KELP_ACTION_MEASURE:
+        case KELP_ACTION_REPEAT:
+            abort(); /* failure.on_nan is stop */
         }
     }
     hosting->actions.count = 0;

@@ -27,6 +27,9 @@ struct bench {
     size_t merge_count;
     struct kelp_action apply; /* the latest */
     size_t apply_count;
+    struct kelp_action measure; /* the latest */
+    size_t measure_count;
+    size_t repeat_count;
     struct kelp_answer answers[32];
     size_t answer_count;
     struct kelp_refusal refusal; /* the latest */
@@ -85,6 +88,13 @@ static void take_actions(void)
         switch (action->kind) {
         case KELP_ACTION_MERGE:
             bench.merges[bench.merge_count++] = *action;
+            break;
+        case KELP_ACTION_MEASURE:
+            bench.measure = *action;
+            bench.measure_count++;
+            break;
+        case KELP_ACTION_REPEAT:
+            bench.repeat_count++;
             break;
         case KELP_ACTION_APPLY:
             bench.apply = *action;
