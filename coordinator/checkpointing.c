@@ -15,6 +15,12 @@
 /* ---- life -------------------------------------------------------------------------------------
  */
 
+/* Revisions of etcd only grow, and an order takes longer than a write. */
+static uint64_t first_serial(const struct kelp_coordinator *coordinator)
+{
+    return (uint64_t)coordinator->elected_revision << 16;
+}
+
 kelp_status kelp_checkpointing_init(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     const struct kelp_job *job = coordinator->job;
@@ -27,8 +33,7 @@ kelp_status kelp_checkpointing_init(struct kelp_coordinator *coordinator, struct
                    .keep_best = job->checkpoint.keep_best,
                    .metric = job->checkpoint.metric,
                    .order = job->checkpoint.order},
-        /* Revisions of etcd only grow, and an order takes longer than a write. */
-        .first_serial = (uint64_t)coordinator->elected_revision << 16,
+        .first_serial = first_serial(coordinator),
     };
     return kelp_checkpointer_init(&coordinator->checkpointer, &options, reterr);
 }
@@ -229,6 +234,7 @@ static void commit(struct kelp_coordinator *coordinator)
     }
     struct kelp_leader_commit wanted = {.version = checkpointer->saved.version,
                                         .generation = checkpointer->order.generation,
+                                        .election = coordinator->order_election,
                                         .manifest = coordinator->manifest};
     if (kelp_leader_commit(coordinator->leader, &wanted) != KELP_OK) {
         kelp_checkpointing_apply(
@@ -374,6 +380,7 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
         remove_folder(coordinator, checkpointer->discarded);
     }
     if ((actions & KELP_CHECKPOINTER_DO_ORDER) != 0) {
+        coordinator->order_election = coordinator->elected_revision;
         log_order(checkpointer);
         kelp_link_order(coordinator);
     }
@@ -441,7 +448,8 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
     kelp_checkpointing_apply(
         coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
                                                       .list = found->checkpoints,
-                                                      .list_count = found->checkpoint_count});
+                                                      .list_count = found->checkpoint_count,
+                                                      .first_serial = first_serial(coordinator)});
     for (size_t i = 0; begin && i < found->folders.count; i++) {
         if (!named(&coordinator->checkpointer, found->folders.names[i])) {
             kelp_log_info("removing a folder that no checkpoint has folder=%s",

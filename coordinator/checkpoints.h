@@ -31,7 +31,7 @@ enum kelp_checkpointer_state {
 };
 
 enum kelp_checkpointer_event_kind {
-    KELP_CHECKPOINTER_LISTED,     /* list, list_count: all that etcd has */
+    KELP_CHECKPOINTER_LISTED,     /* list, list_count: all that etcd has; first_serial */
     KELP_CHECKPOINTER_GENERATION, /* map, opened, schedule: this map stands in etcd */
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
     KELP_CHECKPOINTER_STOPPED,    /* text: why it runs no more (a shard is lost, the job failed) */
@@ -96,6 +96,7 @@ struct kelp_checkpointer_event {
     uint64_t now_ms;
     struct kelp_committed *list; /* borrowed; texts that were taken are NULL afterwards */
     uint32_t list_count;
+    uint64_t first_serial;      /* somebody else may have led meanwhile: orders go on above it */
     const struct kelp_map *map; /* borrowed */
     bool opened;                /* by us, just now: no leader before us ordered anything in it */
     struct kelp_checkpointer_schedule schedule;

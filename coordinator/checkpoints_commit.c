@@ -309,6 +309,9 @@ kelp_status kelp__take_list(struct kelp_checkpointer *checkpoints,
         }
     }
     checkpoints->listed = true;
+    if (event->first_serial > checkpoints->serial) {
+        checkpoints->serial = event->first_serial;
+    }
     *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     return KELP_OK;
 }

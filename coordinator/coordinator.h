@@ -65,7 +65,7 @@ struct kelp_coordinator {
     bool read;                /* what etcd held has been taken over */
     bool reread;              /* and has to be compared with what we have, after etcd was away */
     bool reading;             /* an answer is on its way */
-    int64_t elected_revision; /* of the election that we lead by */
+    int64_t elected_revision; /* of the newest election that we won */
     bool elected; /* we may write to etcd; a leader may be without that while etcd is away */
     bool ended;   /* done or failed, and that is on record in etcd: workers leave */
     /* An end that a leader before us wrote. It is final once the shards of its generation turn out
@@ -89,6 +89,7 @@ struct kelp_coordinator {
     struct kelp_checkpointer checkpointer;
     uint64_t last_generation;         /* newest that made any of them */
     char *manifest;                   /* of the order that is being committed */
+    int64_t order_election;           /* by which the order under way was placed */
     uint64_t manifest_serial;         /* of that order */
     struct kelp_committed committing; /* what the manifest says */
     bool described;                   /* job.yaml and plan.json lie beside the data */

@@ -117,6 +117,8 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader,
 struct kelp_leader_commit {
     uint64_t version;
     uint64_t generation;  /* that made the checkpoint: refused once another one is open */
+    int64_t election;     /* by which it was ordered: refused after another one, since whoever led
+                             in between has removed what no manifest named */
     const char *manifest; /* its text */
 };
 /* Put a manifest, if election key, map and fence stand as we know them and there is none of that

@@ -335,6 +335,9 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task)
     if (status != KELP_OK || task->generation != task->leader->map_generation) {
         return status; /* a generation that was opened while this waited has decided it */
     }
+    if (task->election != task->revision) {
+        return look_for_ours(task);
+    }
     status =
         kelp_etcd_transaction(task->leader->etcd, compares, COMPARE_COUNT, &operation, 1, task->key,
                               KELP_COORDINATOR_ETCD_MS, &task->succeeded, &revision, &task->error);

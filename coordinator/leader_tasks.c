@@ -373,6 +373,7 @@ kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_lea
         return KELP_ERR_NO_MEMORY;
     }
     task->generation = commit->generation;
+    task->election = commit->election;
     kelp__manifest_key(leader, commit->version, task->key);
     return hand_in(task);
 }

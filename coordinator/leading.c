@@ -117,8 +117,8 @@ static void on_elected(int64_t revision, void *user)
     struct kelp_coordinator *coordinator = user;
     kelp_coordinator_touch(coordinator);
     coordinator->elected = true;
+    coordinator->elected_revision = revision;
     if (!coordinator->leading) {
-        coordinator->elected_revision = revision;
         lead(coordinator);
         return;
     }

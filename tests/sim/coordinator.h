@@ -87,8 +87,9 @@ struct sim_task {
     struct sim_manifest *manifest; /* COMMIT: to write; a reference */
     uint64_t nonce;
     char state[16];
-    bool finish;     /* SYNC: the job's last record is on file with this */
-    uint64_t serial; /* DESCRIBE: of the order */
+    bool finish;      /* SYNC: the job's last record is on file with this */
+    int64_t election; /* COMMIT: by which it was ordered */
+    uint64_t serial;  /* DESCRIBE: of the order */
     char folder[SIM_NAME_MAX + 1];
     unsigned stage;
     kelp_status status;
@@ -144,6 +145,7 @@ struct sim_coordinator {
     struct kelp_checkpointer checkpointer;
     struct sim_manifest *manifest; /* of the order under way; a reference */
     uint64_t manifest_serial;
+    int64_t order_election;
     bool described;
     bool leading;
     bool read;

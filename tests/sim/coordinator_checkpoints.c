@@ -9,6 +9,11 @@
 /* ---- life --------------------------------------------------------------------------------------
  */
 
+static uint64_t first_serial(const struct sim_coordinator *coordinator)
+{
+    return (uint64_t)coordinator->last_revision << 16;
+}
+
 void sim_checkpoints_init(struct sim_coordinator *coordinator)
 {
     const struct kelp_job *job = &coordinator->sim->job;
@@ -21,7 +26,7 @@ void sim_checkpoints_init(struct sim_coordinator *coordinator)
                    .keep_best = job->checkpoint.keep_best,
                    .metric = job->checkpoint.metric,
                    .order = job->checkpoint.order},
-        .first_serial = (uint64_t)coordinator->last_revision << 16,
+        .first_serial = first_serial(coordinator),
     };
     if (kelp_checkpointer_init(&coordinator->checkpointer, &options, NULL) != KELP_OK) {
         abort();
@@ -195,6 +200,7 @@ static void carry_out(struct sim_coordinator *coordinator, uint32_t actions)
         sim_disk_remove(coordinator, checkpointer->discarded);
     }
     if ((actions & KELP_CHECKPOINTER_DO_ORDER) != 0) {
+        coordinator->order_election = coordinator->last_revision;
         if (checkpointer->order.serial != 0) {
             sim_say(coordinator->sim, coordinator->process,
                     "orders a checkpoint of step %llu in %s",
@@ -256,10 +262,11 @@ void sim_checkpoints_found(struct sim_coordinator *coordinator, const struct sim
             coordinator->last_generation = list[i].generation;
         }
     }
-    sim_checkpoints_apply(coordinator,
-                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
-                                                           .list = list,
-                                                           .list_count = found->manifest_count});
+    sim_checkpoints_apply(
+        coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                      .list = list,
+                                                      .list_count = found->manifest_count,
+                                                      .first_serial = first_serial(coordinator)});
     for (uint32_t i = 0; i < found->manifest_count; i++) {
         free(list[i].manifest);
     }

@@ -398,6 +398,10 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
                   &(struct sim_call){.process = coordinator->process, .run = no_election});
         return;
     }
+    if (task->kind == SIM_TASK_COMMIT && task->election != task->revision) {
+        sim_etcd_read(coordinator->sim, coordinator->process, looked_for_ours, NULL);
+        return;
+    }
     add_compare(&transaction, "coordinator", true, task->revision);
     if (task->kind == SIM_TASK_PLAN) {
         add_compare(&transaction, "plan", false, 0);
@@ -489,7 +493,9 @@ void sim_leader_write_map(struct sim_coordinator *coordinator, const struct kelp
 
 void sim_leader_commit(struct sim_coordinator *coordinator)
 {
-    add_task(coordinator, SIM_TASK_COMMIT)->manifest = sim_manifest_ref(coordinator->manifest);
+    struct sim_task *task = add_task(coordinator, SIM_TASK_COMMIT);
+    task->manifest = sim_manifest_ref(coordinator->manifest);
+    task->election = coordinator->order_election;
     run_first(coordinator, &coordinator->helper);
 }
 

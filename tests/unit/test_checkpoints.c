@@ -155,6 +155,14 @@ static void make(void)
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
 
+/* Training goes on until one is ordered. */
+static void make_due(void)
+{
+    while (checkpoints.state == KELP_CHECKPOINTER_IDLE) {
+        (void)run_to(word.step + 1, 10);
+    }
+}
+
 static uint32_t request(bool pause)
 {
     return apply(
@@ -462,6 +470,26 @@ START_TEST(lost_answers)
 }
 END_TEST
 
+/* Elected again, perhaps with another leader in between: serials go on above all of its orders. */
+START_TEST(elected_again)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    make_due();
+    uint64_t serial = checkpoints.order.serial;
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .first_serial = serial + 500});
+    ck_assert_uint_eq(checkpoints.order.serial, serial);
+    make();
+    make_due();
+    ck_assert_uint_gt(checkpoints.order.serial, serial + 500);
+    make();
+    (void)apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED, .first_serial = SERIAL});
+    make_due();
+    ck_assert_uint_gt(checkpoints.order.serial, serial + 501);
+}
+END_TEST
+
 /* Never reached etcd: it is not undecided. Refused: abandoned. A new generation decides. */
 START_TEST(not_committed)
 {
@@ -626,6 +654,7 @@ int main(void)
     tcase_add_loop_test(tcase, no_answer, 0, 2);
     tcase_add_test(tcase, interrupted);
     tcase_add_test(tcase, lost_answers);
+    tcase_add_test(tcase, elected_again);
     tcase_add_loop_test(tcase, not_committed, 0, 3);
     tcase_add_loop_test(tcase, digests_agree, 0, 2);
     tcase_add_test(tcase, final_checkpoint);
