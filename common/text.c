@@ -43,13 +43,30 @@ static ssize_t append(void *cookie, const char *bytes, size_t count)
     return (ssize_t)count;
 }
 
+/* For ftell(): where the text stands. */
+static int tell(void *cookie, off64_t *position, int whence)
+{
+    const struct kelp_text *text = cookie;
+
+    if (*position != 0 || whence == SEEK_SET) {
+        errno = EINVAL;
+        return -1;
+    }
+    *position = (off64_t)text->count;
+    return 0;
+}
+
 kelp_status kelp_text_open(struct kelp_text *text, struct kelp_error *reterr)
 {
-    const cookie_io_functions_t functions = {.write = append};
+    const cookie_io_functions_t functions = {.write = append, .seek = tell};
 
     *text = (struct kelp_text){0};
     text->out = fopencookie(text, "w", functions);
-    return text->out ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (!text->out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    (void)setvbuf(text->out, NULL, _IONBF, 0); /* the text itself is the buffer */
+    return KELP_OK;
 }
 
 kelp_status kelp_text_close(struct kelp_text *text, char **ret_bytes, size_t *ret_count,
