@@ -320,6 +320,7 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .log_level = kelp_log_level_names[kelp_options_choice(given, "log-level")],
         .disk_library = chaos->disk_library[0] != '\0' ? chaos->disk_library : NULL,
         .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
+        .shards = kelp_job_file_job(chaos->file)->cluster.shards,
         .faults = chaos->faults,
         .fault_count = chaos->fault_count,
         .stall_ms = (uint32_t)kelp_options_duration_ms(given, "stall"),

@@ -237,6 +237,7 @@ static kelp_status draw_target(const struct kelp_chaos_plan *plan,
                          "%s:%" PRIu32 ": there is no %s-%" PRIu32 ", the run has %" PRIu32,
                          plan->name, entry->line, role_names[entry->role], entry->index, count);
     }
+    fault->drawn = !entry->numbered;
     fault->index = entry->numbered ? entry->index : below(draw, DRAW_INDEX, count);
     return KELP_OK;
 }

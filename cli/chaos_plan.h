@@ -63,7 +63,8 @@ struct kelp_chaos_fault {
     enum kelp_chaos_kind kind;
     enum kelp_chaos_role role;
     uint32_t index; /* WORKER, SHARD, COORDINATOR: which one */
-    uint32_t step;  /* training steps completed */
+    bool drawn; /* index is by the seed: a shard that has lost its partitions stands for the next */
+    uint32_t step; /* training steps completed */
     uint32_t for_ms;
 };
 

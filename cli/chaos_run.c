@@ -143,6 +143,7 @@ static void set_paths(struct run *run)
     (void)snprintf(run->coordinators, sizeof(run->coordinators), "%" PRIu32,
                    run->options->coordinators);
     run->target.coordinators = run->options->coordinators;
+    run->target.shards = run->options->shards;
     run->target.train = (struct kelp_chaos_train){.bin_folder = run->options->bin_folder,
                                                   .log_path = run->log_path};
 }

@@ -27,6 +27,7 @@ struct kelp_chaos_options {
     const char *log_level;
     const char *disk_library; /* kelp-faultdisk.so; NULL: the disk has no faults */
     uint32_t coordinators;
+    uint32_t shards;
     const struct kelp_chaos_fault *faults; /* by ascending step */
     uint32_t fault_count;
     uint32_t stall_ms; /* without a step until the run counts as hanging */

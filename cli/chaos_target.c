@@ -91,20 +91,46 @@ static bool find_standby(const struct kelp_chaos_target *target,
     return false;
 }
 
+/* Its partitions went to others when it was away for too long, and stay there. */
+static bool has_no_partitions(const Kelp__V1__StatusReply *status, const char *id)
+{
+    for (size_t i = 0; status && i < status->n_shards; i++) {
+        if (strcmp(status->shards[i]->shard, id) == 0) {
+            return status->shards[i]->connected && status->shards[i]->partitions == 0;
+        }
+    }
+    return false;
+}
+
+/* "worker-1"; of a drawn shard that has nothing to lose, the next one that has. */
+static void name_target(const struct kelp_chaos_target *target,
+                        const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32])
+{
+    struct kelp_chaos_fault wanted = *fault;
+    char name[KELP_CHAOS_TEXT_MAX];
+
+    kelp_chaos_target_print(&wanted, name);
+    for (uint32_t i = 1; fault->role == KELP_CHAOS_SHARD && fault->drawn && i < target->shards &&
+                         has_no_partitions(fresh_status(target, now_ms), name);
+         i++) {
+        wanted.index = (fault->index + i) % target->shards;
+        kelp_chaos_target_print(&wanted, name);
+    }
+    (void)snprintf(ret_name, 32, "%.31s", name);
+}
+
 /* The process that the fault is for, held; false when it is not there, or not at work. */
 static bool find_process(const struct kelp_chaos_target *target,
                          const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32],
                          struct kelp_chaos_process *ret_process)
 {
-    char name[KELP_CHAOS_TEXT_MAX];
     const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
 
     switch (fault->role) {
     case KELP_CHAOS_WORKER:
     case KELP_CHAOS_SHARD:
     case KELP_CHAOS_COORDINATOR:
-        kelp_chaos_target_print(fault, name);
-        (void)snprintf(ret_name, 32, "%.31s", name);
+        name_target(target, fault, now_ms, ret_name);
         return find_one(target, fault, ret_name, now_ms, ret_process);
     case KELP_CHAOS_LEADER:
         if (!status || status->leader[0] == '\0') {

@@ -40,6 +40,7 @@ struct kelp_chaos_target {
     struct kelp_chaos_etcd *etcd; /* owned */
     struct kelp_faultdisk *disk;  /* NULL: the plan has no faults of it; owned */
     uint32_t coordinators;
+    uint32_t shards;
     const Kelp__V1__StatusReply *status; /* newest of the coordinator; borrowed, may be NULL */
     uint64_t status_ms;
     uint64_t progress_ms; /* CLOCK_MONOTONIC of the last step seen */
