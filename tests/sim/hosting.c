@@ -63,7 +63,7 @@ struct work {
     struct sim_hosting *hosting; /* a reference */
     struct sim_hosted *hosted;
     struct kelp_action action;
-    uint64_t handle; /* MERGE: the sum */
+    uint64_t handle; /* MERGE: the sum; MEASURE: 1 if it is finite */
 };
 
 static void unref(struct sim_hosting *hosting);
@@ -103,6 +103,9 @@ static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
     no_memory(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
 }
 
+static void measure(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t token,
+                    bool finite);
+
 static void work_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct work *work = data;
@@ -114,6 +117,8 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
     if (work->action.kind == KELP_ACTION_MERGE) {
         no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
                                         &hosting->actions));
+    } else if (work->action.kind == KELP_ACTION_MEASURE) {
+        measure(hosting, work->hosted, work->action.apply.token, work->handle == 1);
     } else {
         commit_apply(hosting, work->hosted, &work->action);
     }
@@ -160,6 +165,38 @@ static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
         return;
     }
     no_memory(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
+}
+
+/* The partition's part in the decision about the step. */
+static void measure(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t token,
+                    bool finite)
+{
+    struct kelp_step_part part = {.count = 1};
+    part.values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
+    no_memory(kelp_partition_measured(hosted->core, token, &part, &hosting->actions));
+}
+
+static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                       const struct kelp_action *action)
+{
+    bool finite =
+        hosted->range.count == 0 ||
+        sim_model_finite(gradient_of(hosting, action->apply.root)->values, hosted->range.count);
+    if (hosting->shard->sim->profile.deferred) {
+        defer(hosting, hosted, action, finite ? 1 : 0);
+        return;
+    }
+    measure(hosting, hosted, action->apply.token, finite);
+}
+
+/* The step is left out: the current weights are those before it too. */
+static void do_repeat(struct sim_hosting *hosting, struct sim_hosted *hosted)
+{
+    memcpy(hosted->weights[1 - hosted->current], hosted->weights[hosted->current],
+           sizeof(hosted->weights[0]));
+    hosted->step++;
+    hosting->shard->sim->counts[SIM_COUNT_SKIPPED] += hosted->index == 0 ? 1 : 0;
+    sim_invariants_applied(hosting->shard->process, hosting, hosted);
 }
 
 static void do_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
@@ -228,6 +265,12 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_MERGE:
             do_merge(hosting, hosted, &action);
             break;
+        case KELP_ACTION_MEASURE:
+            do_measure(hosting, hosted, &action);
+            break;
+        case KELP_ACTION_REPEAT:
+            do_repeat(hosting, hosted);
+            break;
         case KELP_ACTION_APPLY:
             do_apply(hosting, hosted, &action);
             break;
@@ -254,9 +297,6 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_PAST:
             sim_snapshot_past(hosting->shard, action.past.serial, action.past.step);
             break;
-        case KELP_ACTION_MEASURE:
-        case KELP_ACTION_REPEAT:
-            abort(); /* failure.on_nan is stop */
         }
     }
     hosting->actions.count = 0;
@@ -416,6 +456,21 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     }
     tell_time(hosting, hosted);
     no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));
+    run_actions(hosting, hosted);
+}
+
+void sim_hosting_part(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_part_push *part)
+{
+    struct sim_hosted *hosted = hosting->by_index[0];
+    struct kelp_part_push core = {.requester = stream,
+                                  .generation = request->generation,
+                                  .map_epoch = part->map_epoch,
+                                  .word = &request->word,
+                                  .partition = part->partition,
+                                  .part = part->part};
+    tell_time(hosting, hosted);
+    no_memory(kelp_partition_part(hosted->core, &core, &hosting->actions));
     run_actions(hosting, hosted);
 }
 

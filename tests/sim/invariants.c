@@ -109,7 +109,7 @@ static void check_state(const struct sim_process *process, const struct sim_host
 static bool same_control(const struct kelp_control_state *a, const struct kelp_control_state *b)
 {
     return a->version == b->version && a->step == b->step && a->epoch == b->epoch &&
-           a->step_in_epoch == b->step_in_epoch && a->kind == b->kind &&
+           a->step_in_epoch == b->step_in_epoch && a->kind == b->kind && a->skipped == b->skipped &&
            memcmp(&a->epoch_loss, &b->epoch_loss, sizeof(double)) == 0 &&
            memcmp(&a->epoch_samples, &b->epoch_samples, sizeof(double)) == 0 &&
            memcmp(a->last, b->last, sizeof(a->last)) == 0 &&
@@ -184,7 +184,7 @@ static void check_record(struct sim *sim, const char *id, const struct kelp_reco
     if (memcmp(&record->loss, &wanted->loss, sizeof(double)) != 0 ||
         memcmp(&record->mse, &wanted->mse, sizeof(double)) != 0 ||
         memcmp(&record->mae, &wanted->mae, sizeof(double)) != 0 ||
-        record->epoch_end != wanted->epoch_end ||
+        record->epoch_end != wanted->epoch_end || record->skipped != wanted->skipped ||
         memcmp(&record->epoch_loss, &wanted->epoch_loss, sizeof(double)) != 0) {
         sim_fail(sim, "records", "%s: sums of version %llu are not the quiet run's", id,
                  (unsigned long long)record->word.version);

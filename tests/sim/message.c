@@ -11,6 +11,7 @@ static void destroy_request(struct sim_message *message)
         sim_node_unref(request->pushes[i].node);
     }
     free(request->pushes);
+    free(request->parts);
     free(request->pulls);
 }
 

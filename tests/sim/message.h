@@ -87,6 +87,13 @@ struct sim_pull {
     struct kelp_sync_pull pull;
 };
 
+/* The part of another partition, for partition 0's decision. */
+struct sim_part_push {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_step_part part;
+};
+
 struct sim_request {
     struct sim_message base;
     uint64_t generation;
@@ -94,6 +101,8 @@ struct sim_request {
     struct kelp_control_word word;
     size_t push_count;
     struct sim_push *pushes; /* owned */
+    size_t part_count;
+    struct sim_part_push *parts; /* owned */
     size_t pull_count;
     struct sim_pull *pulls; /* owned */
     bool helps;

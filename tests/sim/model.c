@@ -1,5 +1,6 @@
 #include "tests/sim/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,21 @@ void sim_model_digest(const struct sim *sim, const float flat[SIM_FLAT_MAX], cha
     (void)snprintf(ret_hex, 33, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b);
 }
 
+bool sim_model_is_bad(const struct sim *sim, uint64_t step)
+{
+    return kelp_control_decides(&sim->job) && sim_mix(sim->job.seed + step * 977) % 4 == 0;
+}
+
+bool sim_model_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- a lane ------------------------------------------------------------------------------------
  */
 
@@ -61,6 +77,9 @@ static void add_sample(const struct sim *sim, const struct kelp_control_word *wo
             node->values[i] += error * x / (float)word->sample_count;
         }
         loss += (double)error * (double)error;
+    }
+    if (node->present && sim_model_is_bad(sim, word->step)) {
+        node->values[sim_mix(word->step) % count] = word->step % 2 == 0 ? NAN : INFINITY;
     }
     node->sums[KELP_METRIC_LOSS] += loss / (double)count;
     node->sums[KELP_METRIC_SAMPLES] += 1;
@@ -156,14 +175,21 @@ static void run_entry(const struct sim *sim, struct sim_reference *reference,
     kelp_control_word(control, &sim->job, &sim->plan, &word);
     struct sim_node *root =
         sim_model_node(sim, &word, reference->weights[word.step], 0, sim->job.cluster.lanes);
-    if (word.kind == KELP_STEP_TRAIN) {
+    bool skip = word.kind == KELP_STEP_TRAIN && !sim_model_finite(root->values, SIM_FLAT_MAX);
+    if (skip) {
+        memcpy(reference->weights[word.step + 1], reference->weights[word.step],
+               sizeof(reference->weights[0]));
+        memcpy(reference->momentum[word.step + 1], reference->momentum[word.step],
+               sizeof(reference->momentum[0]));
+    } else if (word.kind == KELP_STEP_TRAIN) {
         memcpy(reference->momentum[word.step + 1], reference->momentum[word.step],
                sizeof(reference->momentum[0]));
         sim_model_apply(&word, root->values, sim->plan.flat_count, reference->weights[word.step],
                         reference->weights[word.step + 1], reference->momentum[word.step + 1]);
     }
-    kelp_control_apply(control, &sim->job, &sim->plan, root->sums, root->digest,
-                       &reference->records[word.version]);
+    (skip ? kelp_control_skip : kelp_control_apply)(control, &sim->job, &sim->plan, root->sums,
+                                                    root->digest,
+                                                    &reference->records[word.version]);
     sim_node_unref(root);
 }
 

@@ -34,6 +34,10 @@ struct sim_node *sim_model_node(const struct sim *sim, const struct kelp_control
                                 const float flat[SIM_FLAT_MAX], uint32_t lane_first,
                                 uint32_t lane_count);
 
+/* Is there a gradient of this step that is not finite? Only in jobs that leave such steps out. */
+bool sim_model_is_bad(const struct sim *sim, uint64_t step);
+bool sim_model_finite(const float *values, size_t count);
+
 /* weights_next and momentum of one slice from its gradient (NULL: no elements). */
 void sim_model_apply(const struct kelp_control_word *word, const float *gradient, size_t count,
                      const float *weights, float *weights_next, float *momentum);

@@ -111,6 +111,20 @@ static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim
     sim_shard_refuse(shard, push->partition, &refusal);
 }
 
+static void take_part(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
+                      const struct sim_part_push *part)
+{
+    if (shard->hosting && shard->hosting->by_index[0]) {
+        sim_hosting_part(shard->hosting, stream, request, part);
+        return;
+    }
+    struct kelp_refusal refusal = {.requester = stream,
+                                   .status = not_hosted(shard, request->generation),
+                                   .version = request->word.version,
+                                   .why = "not hosted here"};
+    sim_shard_refuse(shard, 0, &refusal);
+}
+
 static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
                       const struct sim_pull *pull)
 {
@@ -210,6 +224,9 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
     for (size_t i = 0; i < request->push_count; i++) {
         take_push(shard, stream, request, &request->pushes[i]);
+    }
+    for (size_t i = 0; i < request->part_count; i++) {
+        take_part(shard, stream, request, &request->parts[i]);
     }
     for (size_t i = 0; i < request->pull_count && !stray; i++) {
         take_pull(shard, stream, request, &request->pulls[i]);

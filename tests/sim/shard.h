@@ -63,6 +63,8 @@ void sim_hosting_destroy(struct sim_hosting *hosting);
 
 void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_push *push);
+void sim_hosting_part(struct sim_hosting *hosting, uint64_t stream,
+                      const struct sim_request *request, const struct sim_part_push *part);
 void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_pull *pull);
 void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order);

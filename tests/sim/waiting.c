@@ -7,8 +7,8 @@
 static void say_shard(struct sim *sim, const struct sim_process *process)
 {
     const struct sim_shard *shard = sim_shard_of(process);
-    static const char *const phases[KELP_PARTITION_PHASE_COUNT] = {"absent", "collecting",
-                                                                   "applying", "failed"};
+    static const char *const phases[KELP_PARTITION_PHASE_COUNT] = {
+        "absent", "collecting", "applying", "measuring", "deciding", "failed"};
     for (uint32_t i = 0; shard->hosting && i < shard->hosting->count; i++) {
         struct kelp_partition_view view;
         kelp_partition_view(shard->hosting->hosted[i].core, &view);

@@ -67,19 +67,56 @@ static void collect_pushes(struct sim_worker *worker, const struct sim_worker_li
     }
 }
 
+static bool hosts(const struct sim_worker *worker, const struct sim_worker_link *link,
+                  uint32_t partition)
+{
+    const struct kelp_map *map = &worker->map->map;
+    return strcmp(map->shards[map->partitions[partition].primary].id, link->shard->id) == 0;
+}
+
+/* To the host of partition 0: all the others' parts, once they are there. */
+static void collect_parts(struct sim_worker *worker, const struct sim_worker_link *link,
+                          struct sim_request *request)
+{
+    const struct kelp_map *map = &worker->map->map;
+    if (!hosts(worker, link, 0) || !kelp_sync_parts_due(worker->sync)) {
+        return;
+    }
+    request->parts = sim_alloc(map->partition_count * sizeof(*request->parts));
+    for (uint32_t p = 1; p < map->partition_count; p++) {
+        request->parts[request->part_count++] =
+            (struct sim_part_push){.partition = p,
+                                   .map_epoch = map->partitions[0].map_epoch,
+                                   .part = *kelp_sync_part(worker->sync, p)};
+    }
+}
+
 static void collect_pulls(struct sim_worker *worker, const struct sim_worker_link *link,
                           struct sim_request *request)
 {
     const struct kelp_map *map = &worker->map->map;
-    request->pulls = sim_alloc(map->partition_count * sizeof(*request->pulls));
+    struct kelp_sync_pull pull;
+    request->pulls = sim_alloc(2 * (size_t)map->partition_count * sizeof(*request->pulls));
     for (uint32_t p = 0; p < map->partition_count; p++) {
-        struct sim_pull *pull = &request->pulls[request->pull_count];
-        if (strcmp(map->shards[map->partitions[p].primary].id, link->shard->id) == 0 &&
-            kelp_sync_pull(worker->sync, p, &pull->pull)) {
-            pull->map_epoch = map->partitions[p].map_epoch;
-            request->pull_count++;
+        while (hosts(worker, link, p) && kelp_sync_pull(worker->sync, p, &pull)) {
+            request->pulls[request->pull_count++] =
+                (struct sim_pull){.map_epoch = map->partitions[p].map_epoch, .pull = pull};
         }
     }
+}
+
+static struct sim_request *new_request(struct sim_worker *worker,
+                                       const struct kelp_control_word *word)
+{
+    struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
+    request->generation = worker->map->map.generation;
+    request->has_word = word != NULL;
+    if (word) {
+        request->word = *word;
+    }
+    request->helps = worker->spare;
+    request->rank = sim_mix(worker->process->place + 1);
+    return request;
 }
 
 static void send_to(struct sim_worker *worker, struct sim_worker_link *link, bool resend)
@@ -87,21 +124,27 @@ static void send_to(struct sim_worker *worker, struct sim_worker_link *link, boo
     if (link->stream == 0) {
         return;
     }
-    struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
-    request->generation = worker->map->map.generation;
-    request->has_word = worker->working;
-    request->word = worker->word;
-    request->helps = worker->spare;
-    request->rank = sim_mix(worker->process->place + 1);
+    bool news = worker->spare != link->helps;
+    link->helps = worker->spare;
+    struct sim_request *request = new_request(worker, worker->working ? &worker->word : NULL);
     if (worker->working) {
         collect_pushes(worker, link, resend, request);
+    }
+    if (worker->working && !worker->spare) {
+        collect_parts(worker, link, request);
+    }
+    const struct kelp_control_word *word = worker->spare ? NULL : kelp_sync_news(worker->sync);
+    if (word && (request->push_count > 0 || request->part_count > 0)) {
+        sim_stream_send(worker->sim, link->stream, SIM_CLIENT, request);
+        request = new_request(worker, word); /* pulls go with another word */
+    } else if (word) {
+        request->has_word = true;
+        request->word = *word;
     }
     if (!worker->spare) {
         collect_pulls(worker, link, request);
     }
-    bool news = worker->spare != link->helps;
-    link->helps = worker->spare;
-    if (request->push_count == 0 && request->pull_count == 0 && !news) {
+    if (request->push_count == 0 && request->part_count == 0 && request->pull_count == 0 && !news) {
         sim_message_unref(&request->base);
         return;
     }
@@ -221,6 +264,8 @@ static void take_answer(struct sim_worker *worker, const struct sim_answer *answ
         .current_step = answer->core.current_step,
         .has_weights = answer->has_weights || range.count == 0,
         .word = answer->partition == 0 && answer->core.has_word ? &answer->core.word : NULL,
+        .is_part = answer->core.is_part,
+        .part = answer->core.part,
     };
     if (kelp_sync_take(worker->sync, &taken) && answer->has_weights) {
         memcpy(&worker->weights[1 - worker->current][range.first], answer->weights,
@@ -397,14 +442,19 @@ static bool find_offered(struct sim_worker *worker)
 static void follow(struct sim_worker *worker)
 {
     bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
-    if (worker->lane_count == 0 && !worker->fetching && (holding || !worker->working)) {
+    bool settled = holding || !worker->working;
+    /* A spare that has helped with a step sees it through where steps need decisions. */
+    bool carries = worker->pushed_count > 0 && holding && kelp_control_decides(&worker->sim->job);
+
+    if (worker->lane_count == 0 && settled && !worker->fetching && !carries) {
         worker->spare = true;
-    } else if (worker->spare) {
+    } else if (worker->spare && !carries) {
         worker->spare = false;
         worker->working = false;
         drop_pushed(worker);
         kelp_sync_restart(worker->sync);
     } else if (holding && worker->word.kind != KELP_STEP_DONE) {
+        worker->spare = false;
         kelp_sync_next(worker->sync);
     }
     send_all(worker);
@@ -503,6 +553,9 @@ void sim_worker_start(struct sim *sim, struct sim_process *process)
     worker->sync = kelp_sync_create(sim->plan.partition_count);
     if (!worker->sync) {
         abort();
+    }
+    if (kelp_control_decides(&sim->job)) {
+        kelp_sync_decide(worker->sync);
     }
     process->state = worker;
     sim_worker_join_cluster(worker);

@@ -27,6 +27,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_LEADER] = "coordinators elected",
     [SIM_COUNT_STEP] = "training steps",
     [SIM_COUNT_STEP_AGAIN] = "of these computed again",
+    [SIM_COUNT_SKIPPED] = "of these left out",
     [SIM_COUNT_CHECKPOINT] = "checkpoints committed",
     [SIM_COUNT_CHECKPOINT_ABANDONED] = "checkpoints abandoned",
     [SIM_COUNT_CHECKPOINT_REMOVED] = "checkpoints removed",
