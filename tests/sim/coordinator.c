@@ -17,6 +17,18 @@ const char *sim_coordinator_reason(const struct sim_process *process)
     return coordinator->leading ? coordinator->placement.reason : "stands by";
 }
 
+void sim_coordinator_request(const struct sim_process *process)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    if (!coordinator->leading || !coordinator->read) {
+        return;
+    }
+    sim_coordinator_touch(coordinator);
+    sim_say(coordinator->sim, process, "is asked for a checkpoint");
+    sim_checkpoints_apply(coordinator,
+                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST});
+}
+
 void sim_coordinator_touch(struct sim_coordinator *coordinator)
 {
     coordinator->now_ms = sim_ms(coordinator->sim);

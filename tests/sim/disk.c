@@ -253,11 +253,11 @@ const char *sim_checkpoint_folder(const struct sim *sim, size_t index)
     return NULL;
 }
 
-const struct sim_storage *sim_storage_find(const struct sim *sim, const char *folder,
+const struct sim_storage *sim_storage_look(const struct sim *sim, const char *folder,
                                            const char *name)
 {
     const struct sim_disk *disk = sim->disk;
-    for (uint32_t i = 0; i < disk->storage_count && sim->now >= disk->away_until_us; i++) {
+    for (uint32_t i = 0; i < disk->storage_count; i++) {
         const struct sim_storage *storage = disk->storages[i];
         if (storage->state >= SIM_STORAGE_RENAMED && strcmp(storage->folder, folder) == 0 &&
             strcmp(storage->name, name) == 0) {
@@ -265,6 +265,12 @@ const struct sim_storage *sim_storage_find(const struct sim *sim, const char *fo
         }
     }
     return NULL;
+}
+
+const struct sim_storage *sim_storage_find(const struct sim *sim, const char *folder,
+                                           const char *name)
+{
+    return sim->now < sim->disk->away_until_us ? NULL : sim_storage_look(sim, folder, name);
 }
 
 /* ---- faults ------------------------------------------------------------------------------------

@@ -74,7 +74,10 @@ void sim_checkpoint_remove(struct sim *sim, const char *folder);
 /* Folders of checkpoints, without repetition, by index; NULL: no more. */
 const char *sim_checkpoint_folder(const struct sim *sim, size_t index);
 
-/* Under its own name; NULL: there is none, or the file system is not there yet. */
+/* Under its own name; NULL: there is none. */
+const struct sim_storage *sim_storage_look(const struct sim *sim, const char *folder,
+                                           const char *name);
+/* The same, or NULL while the file system is not there yet. */
 const struct sim_storage *sim_storage_find(const struct sim *sim, const char *folder,
                                            const char *name);
 

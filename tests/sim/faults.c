@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 
+#include "tests/sim/coordinator.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/etcd.h"
+#include "tests/sim/invariants.h"
 #include "tests/sim/network.h"
 #include "tests/sim/supervisor.h"
 
@@ -103,6 +105,11 @@ static void power_loss(struct sim *sim, unsigned host, bool all)
         }
     }
     sim_disk_power_loss(sim, host, all);
+    sim_invariants_power_lost(sim);
+    if (all && sim_draw(sim, 2) == 0) {
+        sim->counts[SIM_COUNT_STORAGE_AWAY]++;
+        sim_disk_away(sim, sim->now + some_time(sim, 8 * SIM_SECOND));
+    }
 }
 
 static void heal(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -156,6 +163,17 @@ static void etcd_away(struct sim *sim)
     sim_after(sim, some_time(sim, 10 * SIM_SECOND), &(struct sim_call){.run = etcd_back});
 }
 
+/* kelp checkpoint. */
+static void request(struct sim *sim)
+{
+    for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
+        struct sim_process *process = sim_find(sim, SIM_COORDINATOR, i);
+        if (process->incarnation != 0 && !process->paused) {
+            sim_coordinator_request(process);
+        }
+    }
+}
+
 static void cause(struct sim *sim, enum sim_fault fault)
 {
     switch (fault) {
@@ -191,6 +209,12 @@ static void cause(struct sim *sim, enum sim_fault fault)
     case SIM_FAULT_STREAM:
         sim->counts[SIM_COUNT_STREAM_BROKEN] += sim_network_break_one(sim) ? 1 : 0;
         break;
+    case SIM_FAULT_DAMAGE:
+        sim->counts[SIM_COUNT_BIT_FLIPPED] += sim_disk_damage(sim) ? 1 : 0;
+        break;
+    case SIM_FAULT_REQUEST:
+        request(sim);
+        break;
     case SIM_FAULT_COUNT:
         break;
     }
@@ -216,6 +240,7 @@ static void end_faults(struct sim *sim)
     sim_say(sim, NULL, "nothing goes wrong any more");
     profile->late_rate = profile->lost_rate = profile->double_rate = 0;
     profile->etcd_rate = profile->disk_rate = 0;
+    sim_disk_away(sim, 0);
     heal(sim, NULL, NULL, 0);
     etcd_back(sim, NULL, NULL, 0);
     for (unsigned i = 0; i < sim->process_count; i++) {

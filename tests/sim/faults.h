@@ -15,6 +15,8 @@ enum sim_fault {
     SIM_FAULT_SPLIT,
     SIM_FAULT_ETCD,
     SIM_FAULT_STREAM,
+    SIM_FAULT_DAMAGE,
+    SIM_FAULT_REQUEST, /* no fault: somebody asks for a checkpoint */
     SIM_FAULT_COUNT
 };
 _Static_assert(SIM_FAULT_COUNT <= KELP_ARRAY_COUNT(((struct sim_profile *)0)->weights),

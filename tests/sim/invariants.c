@@ -259,7 +259,7 @@ static const char *part_wrong(struct sim *sim, const struct sim_manifest *manife
     const struct sim_manifest_part *wanted = &manifest->parts[partition];
     const struct sim_storage *storage =
         wanted->storage < manifest->storage_count
-            ? sim_storage_find(sim, manifest->folder, manifest->storages[wanted->storage])
+            ? sim_storage_look(sim, manifest->folder, manifest->storages[wanted->storage])
             : NULL;
     if (!storage) {
         return "is in no storage";
@@ -287,11 +287,8 @@ static const char *part_wrong(struct sim *sim, const struct sim_manifest *manife
     return NULL;
 }
 
-void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest)
+static void check_whole(struct sim *sim, const struct sim_manifest *manifest)
 {
-    sim_say(sim, NULL, "etcd has the checkpoint of version %llu, step %llu, in %s",
-            (unsigned long long)manifest->version, (unsigned long long)manifest->step,
-            manifest->folder);
     for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
         const char *wrong = part_wrong(sim, manifest, p);
         if (wrong) {
@@ -299,6 +296,22 @@ void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manife
                      "version %llu: partition %u %s", (unsigned long long)manifest->version, p,
                      wrong);
         }
+    }
+}
+
+void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest)
+{
+    sim_say(sim, NULL, "etcd has the checkpoint of version %llu, step %llu, in %s",
+            (unsigned long long)manifest->version, (unsigned long long)manifest->step,
+            manifest->folder);
+    check_whole(sim, manifest);
+}
+
+void sim_invariants_power_lost(struct sim *sim)
+{
+    const struct sim_key *key;
+    for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
+        check_whole(sim, key->value->content);
     }
 }
 

@@ -35,6 +35,8 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
 
 /* etcd has the manifest now. */
 void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest);
+/* What is committed must have survived. */
+void sim_invariants_power_lost(struct sim *sim);
 /* Somebody removes what is left of this storage. */
 void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage);
 

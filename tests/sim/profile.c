@@ -50,6 +50,7 @@ static void draw_cluster(struct sim *sim)
     profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
     profile->hosts = (unsigned)sim_between(sim, 1, 4);
     profile->turning = sim_draw(sim, 2) == 0;
+    profile->disk_us = SIM_MS << (2 * sim_draw(sim, 5)); /* 1 to 256 ms */
     profile->deferred = sim_draw(sim, 2) == 0;
     profile->latency_us = sim_draw(sim, 4) == 0 ? 20 * SIM_MS : SIM_MS;
     sim->job.cluster.workers.min = (uint32_t)sim_between(sim, 1, profile->workers);
@@ -78,8 +79,8 @@ static void draw_faults(struct sim *sim)
     static const uint32_t usual[SIM_FAULT_COUNT] = {
         [SIM_FAULT_KILL_WORKER] = 10,     [SIM_FAULT_KILL_WORKERS] = 4, [SIM_FAULT_KILL_SHARD] = 6,
         [SIM_FAULT_KILL_COORDINATOR] = 6, [SIM_FAULT_PAUSE] = 8,        [SIM_FAULT_POWER_HOST] = 2,
-        [SIM_FAULT_POWER_ALL] = 1,        [SIM_FAULT_SPLIT] = 5,        [SIM_FAULT_ETCD] = 4,
-        [SIM_FAULT_STREAM] = 12,
+        [SIM_FAULT_POWER_ALL] = 1,        [SIM_FAULT_SPLIT] = 5,        [SIM_FAULT_DAMAGE] = 2,
+        [SIM_FAULT_REQUEST] = 4,          [SIM_FAULT_ETCD] = 4,         [SIM_FAULT_STREAM] = 12,
     };
     for (int i = 0; i < SIM_FAULT_COUNT; i++) {
         profile->weights[i] = sim_draw(sim, 4) == 0 ? 0 : usual[i];

@@ -8,8 +8,6 @@
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_control.h"
 
-#define PART_US_MAX (20 * SIM_MS) /* to write one partition, or to sync */
-
 static void pump(struct sim_shard *shard);
 
 /* ---- what follows ------------------------------------------------------------------------------
@@ -217,7 +215,7 @@ static void job_done(struct sim *sim, struct sim_process *process, void *data, u
         again = true;
     }
     if (again) {
-        sim_after(sim, sim_draw(sim, PART_US_MAX),
+        sim_after(sim, sim_draw(sim, sim->profile.disk_us),
                   &(struct sim_call){.process = process, .run = job_done, .number = number});
         return;
     }
@@ -243,7 +241,7 @@ static void pump(struct sim_shard *shard)
     writer->doing_partition = writer->partition;
     writer->job = SIM_JOB_NONE;
     sim_after(
-        shard->sim, sim_draw(shard->sim, PART_US_MAX),
+        shard->sim, sim_draw(shard->sim, shard->sim->profile.disk_us),
         &(struct sim_call){.process = shard->process, .run = job_done, .number = writer->ticket});
 }
 

@@ -48,6 +48,8 @@ enum sim_count {
     SIM_COUNT_ETCD_REQUEST_LATE,
     SIM_COUNT_DISK_FAILED,
     SIM_COUNT_FILE_TORN,
+    SIM_COUNT_BIT_FLIPPED,
+    SIM_COUNT_STORAGE_AWAY,
     SIM_COUNT_FAULTS, /* what is above is a fault */
     SIM_COUNT_GENERATION = SIM_COUNT_FAULTS,
     SIM_COUNT_RESTORE,
@@ -109,6 +111,7 @@ struct sim_profile {
     bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
     uint64_t lane_us;     /* to compute a lane */
+    uint64_t disk_us;     /* of one operation of the disk, at most */
     uint64_t latency_us;  /* of a message, at most, when nothing is wrong */
     uint64_t faults_end;  /* virtual time */
     uint64_t fault_gap;   /* between two faults, on average */
