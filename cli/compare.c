@@ -10,6 +10,20 @@
 /* ---- what is on record -------------------------------------------------------------------------
  */
 
+/* A run's checkpoints say on what it was computed; without any that can be read nothing does. */
+static void read_compute_kind(struct kelp_compare_run *run)
+{
+    const struct kelp_checkpoint *newest = kelp_checkpoints_before(&run->checkpoints, UINT64_MAX);
+    struct kelp_job_file *file = NULL;
+    struct kelp_plan plan;
+
+    if (newest && kelp_checkpoint_job(newest, &file, &plan, NULL) == KELP_OK) {
+        (void)snprintf(run->compute_kind, sizeof(run->compute_kind), "%s", plan.compute_kind);
+        kelp_plan_fini(&plan);
+        kelp_job_file_destroy(file);
+    }
+}
+
 static kelp_status open_run(struct kelp_compare_run *run, struct kelp_error *reterr)
 {
     kelp_status status = kelp_run_job_read(run->path, &run->file, reterr);
@@ -19,6 +33,9 @@ static kelp_status open_run(struct kelp_compare_run *run, struct kelp_error *ret
     }
     if (status == KELP_OK) {
         status = kelp_checkpoints_list(run->path, &run->checkpoints, reterr);
+    }
+    if (status == KELP_OK) {
+        read_compute_kind(run);
     }
     return status;
 }
@@ -80,9 +97,6 @@ static kelp_status load(struct kelp_compare_run *run, const struct kelp_checkpoi
     kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
     if (status != KELP_OK) {
         return status;
-    }
-    if (run->compute_kind[0] == '\0') {
-        (void)snprintf(run->compute_kind, sizeof(run->compute_kind), "%s", plan.compute_kind);
     }
     if (kelp_plan_difference(kelp_replay_plan(run->replay), &plan, true, text, sizeof(text))) {
         status = kelp_fail(reterr, KELP_ERR_MISMATCH,

@@ -101,6 +101,16 @@ static void print_keys(const struct kelp_compare *compare)
     }
 }
 
+/* On different kinds of machines one job may give different bits. */
+static void print_compute_kinds(const struct kelp_compare_run runs[2])
+{
+    if (runs[0].compute_kind[0] && runs[1].compute_kind[0] &&
+        strcmp(runs[0].compute_kind, runs[1].compute_kind) != 0) {
+        (void)printf("compute    %s: %s\n           %s: %s\n", runs[0].path, runs[0].compute_kind,
+                     runs[1].path, runs[1].compute_kind);
+    }
+}
+
 static void print_from(const struct kelp_compare_run *run, const char *label)
 {
     (void)printf("%-10s %s computed again from %s%s\n", label, run->path,
@@ -123,15 +133,15 @@ static void print_tensors(const struct kelp_compare *compare)
     }
 }
 
-static void print_kinds(const struct kelp_compare *compare)
+static void print_kinds_here(const struct kelp_compare *compare)
 {
     const char *here = kelp_replay_plan(compare->runs[0].replay)->compute_kind;
 
     for (int i = 0; i < 2; i++) {
         const struct kelp_compare_run *run = &compare->runs[i];
         if (run->compute_kind[0] && strcmp(run->compute_kind, here) != 0) {
-            (void)printf("           %s was computed on \"%s\", this is \"%s\"\n", run->path,
-                         run->compute_kind, here);
+            (void)printf("           %s was computed on another kind of machine: %s, not %s\n",
+                         run->path, run->compute_kind, here);
         }
     }
 }
@@ -153,13 +163,14 @@ static void print_verdict(const struct kelp_compare *compare)
             (void)printf("           %s its job, computed again\n", runs[i].digest);
         }
     }
-    print_kinds(compare);
+    print_kinds_here(compare);
 }
 
 static void print_text(const struct kelp_compare *compare)
 {
     print_records(compare);
     print_keys(compare);
+    print_compute_kinds(compare->runs);
     switch (compare->outcome) {
     case KELP_COMPARE_SAME:
         return;
