@@ -146,9 +146,8 @@ static void await_order(void)
         ck_assert_msg(now_s() < end, "training does not go on; kelp train said:\n%s",
                       kelp_test_command_peek(&train));
         if (kelp_client_status(client, 1000, &reply, NULL) == KELP_OK) {
-            good =
-                strcmp(reply->state, "running") == 0 && reply->n_workers == WORKERS &&
-                (reply->checkpoint == NULL || reply->checkpoint->generation == reply->generation);
+            good = strcmp(reply->state, "running") == 0 && reply->n_workers == WORKERS &&
+                   reply->checkpoint != NULL && reply->checkpoint->generation == reply->generation;
             kelp_client_status_free(reply);
         }
         (void)usleep(20000);

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "coordinator/checkpoint_files.h"
+#include "coordinator/service.h"
 #include "coordinator/shard_link.h"
 #include "proto/convert.h"
 
@@ -408,6 +409,7 @@ void kelp_checkpointing_apply(struct kelp_coordinator *coordinator,
 {
     struct kelp_error error = {.text = ""};
     uint32_t actions = 0;
+    bool held = kelp_checkpointer_holds(&coordinator->checkpointer);
     event.now_ms = coordinator->now_ms;
     kelp_status status =
         kelp_checkpointer_apply(&coordinator->checkpointer, &event, &actions, &error);
@@ -415,6 +417,9 @@ void kelp_checkpointing_apply(struct kelp_coordinator *coordinator,
         kelp_log_error("checkpoints refused an event error=\"%s\"", error.text);
     }
     carry_out(coordinator, actions);
+    if (!held && kelp_checkpointer_holds(&coordinator->checkpointer)) {
+        kelp_service_update(coordinator, false);
+    }
 }
 
 /* ---- events -----------------------------------------------------------------------------------

@@ -29,6 +29,16 @@ void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints)
     *checkpoints = (struct kelp_checkpointer){.state = KELP_CHECKPOINTER_IDLE};
 }
 
+bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints)
+{
+    bool for_pause = checkpoints->for_request && checkpoints->pause_serial != 0 &&
+                     checkpoints->pause_serial <= checkpoints->for_serial;
+    /* Partitions are never more than one step apart: past the step in one, it is complete in all.
+     */
+    return checkpoints->state != KELP_CHECKPOINTER_IDLE && for_pause && checkpoints->word_known &&
+           checkpoints->word.step > checkpoints->order.step;
+}
+
 bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints)
 {
     return checkpoints->undecided;

@@ -249,6 +249,12 @@ kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
                                     const struct kelp_checkpointer_event *event,
                                     uint32_t *ret_actions, struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * What a pause asked for is in the shards' memory and being written: steps that are made now would
+ * be made again, so workers may leave. They are needed again when the checkpoint fails.
+ */
+bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
+
 /* A commit was sent whose outcome is not known: wait with opening a generation. */
 bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints);
 

@@ -97,7 +97,8 @@ static bool add_news(struct kelp_session *session, const struct kelp_wire_map *m
         session->lanes_sent = true;
         news = true;
     }
-    if (coordinator->ended && !session->leave_sent) {
+    bool leave = coordinator->ended || kelp_checkpointer_holds(&coordinator->checkpointer);
+    if (leave && !session->leave_sent) {
         command->leave = 1;
         session->leave_sent = true;
         news = true;

@@ -316,6 +316,36 @@ START_TEST(request_at_a_standstill)
 }
 END_TEST
 
+/* Steps that would be made again are not made: workers may leave once all partitions have stood at
+ * the step of a pause, not earlier, not for other checkpoints, and not when it has failed. */
+START_TEST(pause_holds)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)run_to(52, 10);
+    (void)request(true); /* the one under way is of an earlier step */
+    (void)run_to(55, 10);
+    ck_assert(!kelp_checkpointer_holds(&checkpoints));
+    (void)all_durable();
+    (void)committed(KELP_CHECKPOINTER_OK);
+    ck_assert(!kelp_checkpointer_holds(&checkpoints));
+    while (word.step < checkpoints.order.step) { /* which may come to be an earlier one */
+        (void)run_to(word.step + 1, 1);
+    }
+    ck_assert(!kelp_checkpointer_holds(&checkpoints));
+    (void)run_to(word.step + 1, 1);
+    ck_assert(kelp_checkpointer_holds(&checkpoints));
+    (void)report(1, KELP_CHECKPOINTER_ANSWER_FAILED);
+    ck_assert(!kelp_checkpointer_holds(&checkpoints));
+    (void)request(true);
+    while (checkpoints.order.serial == 0 || word.step <= checkpoints.order.step) {
+        (void)run_to(word.step + 1, 1);
+    }
+    (void)all_durable();
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_WRITING);
+    ck_assert(kelp_checkpointer_holds(&checkpoints));
+}
+END_TEST
+
 /* The disk is full: the request is refused, with the reason; the next one is tried. */
 START_TEST(failure)
 {
@@ -648,6 +678,7 @@ int main(void)
     tcase_add_test(tcase, requests);
     tcase_add_test(tcase, request_found);
     tcase_add_test(tcase, request_at_a_standstill);
+    tcase_add_test(tcase, pause_holds);
     tcase_add_test(tcase, failure);
     tcase_add_test(tcase, needs_all_shards);
     tcase_add_loop_test(tcase, wrong_reports, 0, 6);
