@@ -174,15 +174,22 @@ kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *re
     if (word.digest_due) {
         kelp_replay_digest(replay, digest);
     }
+    bool skip = false;
     kelp_status status = kelp_lanes_begin(replay->lanes, &word, state->weights, reterr);
     if (status == KELP_OK) {
         status = kelp_lanes_node(replay->lanes, 0, replay->job->cluster.lanes, &gradient, reterr,
                                  gradient_buffer, replay->pool);
     }
     if (status == KELP_OK && word.kind == KELP_STEP_TRAIN) {
-        status = apply(replay, &word, gradient, reterr);
+        /* What partition 0 decides once it knows that of all slices. */
+        skip = kelp_control_decides(replay->job) &&
+               !all_finite(gradient->values, replay->plan->flat_count);
+        status = skip ? KELP_OK : apply(replay, &word, gradient, reterr);
     }
-    if (status == KELP_OK) {
+    if (status == KELP_OK && skip) {
+        kelp_control_skip(&state->control, replay->job, replay->plan, gradient->sums, digest,
+                          ret_record);
+    } else if (status == KELP_OK) {
         kelp_control_apply(&state->control, replay->job, replay->plan, gradient->sums, digest,
                            ret_record);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/safetensors.h"
+#include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
 #define BATCH    32
@@ -126,6 +127,32 @@ START_TEST(left_out_under_kills)
 }
 END_TEST
 
+/* What a restore, and whoever computes steps again, makes of such a step. */
+START_TEST(replayed)
+{
+    static const char *const args[] = {"--workers", "2",
+                                       "--shards",  "2",
+                                       "--set",     "failure.on_nan=skip",
+                                       "--set",     "train.epochs=3",
+                                       "--set",     "checkpoint.steps=4",
+                                       "--set",     "checkpoint.keep_last=100",
+                                       "--set",     "checkpoint.digest_steps=1",
+                                       NULL};
+    struct kelp_run run;
+    struct kelp_test_command verify = {.process = NULL};
+
+    train(&run, true, args);
+    ck_assert_msg(run.exit_code == 0, "exit %d; it said:\n%s", run.exit_code, run.output);
+    const char *verify_args[] = {"verify", run.run_folder, "--replay", NULL};
+    kelp_test_command_run(&verify, run.folder, verify_args, RUN_S * 1000);
+    ck_assert_msg(verify.exit_code == 0, "exit %d; it said:\n%s%s", verify.exit_code, verify.out,
+                  verify.err);
+    printf("%s", verify.out);
+    kelp_test_command_fini(&verify);
+    kelp_run_fini(&run);
+}
+END_TEST
+
 START_TEST(stops)
 {
     static const char *const args[] = {"--workers", "2", "--shards", "2", NULL};
@@ -146,6 +173,7 @@ int main(void)
     tcase_set_timeout(tcase, 200);
     tcase_add_test(tcase, left_out);
     tcase_add_test(tcase, left_out_under_kills);
+    tcase_add_test(tcase, replayed);
     tcase_add_test(tcase, stops);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
