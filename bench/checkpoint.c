@@ -1,13 +1,13 @@
 /*
  * What checkpoints cost.
  *
- *     bench/checkpoint [MEGABYTES [ROUNDS [COMPUTE_MS]]]    default: 256, 6, 100
+ *     bench/checkpoint [MEGABYTES [ROUNDS [COMPUTE_MS [THREADS]]]]    default: 256, 6, 100 and 1
  *
  * The store alone first: written durable and read back, by one thread and by two. Then a real
  * kelp-ps with so many megabytes of state (weights and the two slots of Adam, values that do not
- * compress) and one scripted worker, which computes on one processor for COMPUTE_MS before each
- * push: rounds of 50 steps, in turn without and with a checkpoint. A step belongs to a checkpoint
- * when it overlaps the time from the order to the report that everything is durable.
+ * compress) and one scripted worker, which computes on THREADS processors for COMPUTE_MS before
+ * each push: rounds of 50 steps, in turn without and with a checkpoint. A step belongs to a
+ * checkpoint when it overlaps the time from the order to the report that everything is durable.
  */
 #include <check.h>
 #include <pthread.h>
@@ -30,9 +30,12 @@
 #define ORDER_AT     10 /* step of a round at which its checkpoint is ordered */
 #define WARM_STEPS   10
 
+#define COMPUTE_THREADS_MAX 64
+
 static uint64_t megabytes = 256;
 static uint64_t rounds = 6;
 static double compute_s = 0.1;
+static unsigned compute_threads = 1;
 static char folder[64] = "/tmp/kelp-checkpoint-XXXXXX";
 static struct kelp_error error;
 
@@ -222,12 +225,11 @@ struct bench {
     struct kelp_manifest manifest; /* of the last one */
 };
 
-static float sink; /* what is computed is not left out */
-
-static void compute(void)
+/* What a worker's threads do: their processors are busy until the lane is computed. */
+static void *compute_thread(void *until)
 {
     float values[256];
-    double end = now_s() + compute_s;
+    double end = *(const double *)until;
     for (size_t i = 0; i < 256; i++) {
         values[i] = (float)i;
     }
@@ -238,7 +240,20 @@ static void compute(void)
             }
         }
     } while (now_s() < end);
-    sink = values[7];
+    return values[7] < 0 ? until : NULL; /* what is computed is not left out */
+}
+
+static void compute(void)
+{
+    pthread_t threads[COMPUTE_THREADS_MAX];
+    double end = now_s() + compute_s;
+    for (unsigned i = 1; i < compute_threads; i++) {
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, compute_thread, &end), 0);
+    }
+    (void)compute_thread(&end);
+    for (unsigned i = 1; i < compute_threads; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
 }
 
 static void order_checkpoint(struct bench *bench)
@@ -485,8 +500,11 @@ int main(int argc, char **argv)
     megabytes = argc > 1 ? strtoull(argv[1], NULL, 10) : megabytes;
     rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : rounds;
     compute_s = argc > 3 ? strtod(argv[3], NULL) * 1e-3 : compute_s;
-    if (megabytes == 0 || rounds > 64 || mkdtemp(folder) == NULL) {
-        (void)fprintf(stderr, "usage: checkpoint [MEGABYTES [ROUNDS (0 to 64) [COMPUTE_MS]]]\n");
+    compute_threads = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : compute_threads;
+    if (megabytes == 0 || rounds > 64 || compute_threads > COMPUTE_THREADS_MAX ||
+        mkdtemp(folder) == NULL) {
+        (void)fprintf(stderr,
+                      "usage: checkpoint [MEGABYTES [ROUNDS (0 to 64) [COMPUTE_MS [THREADS]]]]\n");
         return 2;
     }
     etcd_fixture_require();
