@@ -23,8 +23,21 @@ void sim_supervisor_start(struct sim *sim, struct sim_process *process)
     start[process->role](sim, process);
 }
 
+/* The state of a process that ended by itself: not while it is in the middle of something. */
+static void free_ended(struct sim_process *process)
+{
+    void *now = process->state;
+    if (process->ended_state) {
+        process->state = process->ended_state;
+        process->ended_state = NULL;
+        forget[process->role](process);
+        process->state = now;
+    }
+}
+
 void sim_supervisor_forget(struct sim *sim, struct sim_process *process)
 {
+    free_ended(process);
     if (process->incarnation != 0) {
         sim_process_end(sim, process);
         forget[process->role](process);
@@ -41,25 +54,21 @@ static void start_again(struct sim *sim, struct sim_process *nobody, void *data,
     }
 }
 
-/* The state is freed by an event of its own: the caller is still in the middle of it. */
 static void free_state(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
 {
-    struct sim_process *process = &sim->processes[number];
-    void *now = process->state;
     (void)nobody;
-    process->state = data;
-    forget[process->role](process);
-    process->state = now;
+    (void)data;
+    free_ended(&sim->processes[number]);
 }
 
 void sim_supervisor_ended(struct sim *sim, struct sim_process *process)
 {
     sim_network_process_ended(sim, process, false);
     sim_process_end(sim, process);
-    sim_after(
-        sim, 0,
-        &(struct sim_call){.run = free_state, .data = process->state, .number = process->place});
+    free_ended(process);
+    process->ended_state = process->state;
     process->state = NULL;
+    sim_after(sim, 0, &(struct sim_call){.run = free_state, .number = process->place});
     sim_after(sim, sim_between(sim, 50 * SIM_MS, SIM_SECOND),
               &(struct sim_call){.run = start_again, .number = process->place});
 }

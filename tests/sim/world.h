@@ -97,6 +97,7 @@ struct sim_process {
     bool paused;
     bool over; /* ended in order: nobody starts it again */
     void *state;
+    void *ended_state;      /* of a life that ended by itself, until it is freed (supervisor.c) */
     struct sim_event *held; /* while paused, in order; owned */
     size_t held_count;
     size_t held_capacity;
