@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,22 +86,12 @@ static struct kelp_gradient *gradient_buffer(void *user)
     return kelp_gradient_get(user);
 }
 
-static bool all_finite(const float *values, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The first tensor with an element that is not finite; NULL: none. */
 static const char *tensor_not_finite(const struct kelp_plan *plan, const float *gradient)
 {
     for (uint32_t i = 0; i < plan->tensor_count; i++) {
         const struct kelp_tensor *tensor = &plan->tensors[i];
-        if (!all_finite(gradient + tensor->offset, tensor->elem_count)) {
+        if (!kelp_vector_finite(gradient + tensor->offset, tensor->elem_count)) {
             return tensor->name;
         }
     }
@@ -139,8 +128,8 @@ static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_cont
 }
 
 /* As the shards do with each of their slices: the update is element by element. */
-static kelp_status apply(struct kelp_replay *replay, const struct kelp_control_word *word,
-                         const struct kelp_gradient *gradient, struct kelp_error *reterr)
+static void apply(struct kelp_replay *replay, const struct kelp_control_word *word,
+                  const struct kelp_gradient *gradient)
 {
     struct kelp_model_state *state = &replay->state;
     struct kelp_optimizer_step step;
@@ -148,16 +137,37 @@ static kelp_status apply(struct kelp_replay *replay, const struct kelp_control_w
                                              .gradient = gradient->values,
                                              .weights_next = replay->weights_next};
 
-    assert(gradient->present); /* a training step has samples */
-    if (!all_finite(gradient->values, replay->plan->flat_count)) {
-        return not_finite(replay, word, gradient, reterr);
-    }
     memcpy(buffers.slots, state->slots, sizeof(buffers.slots));
     kelp_optimizer_prepare(&step, replay->job, word->lr, word->step + 1);
     bool applied = kelp_optimizer_apply(&step, &buffers, replay->plan->flat_count);
     assert(applied);
     replay->weights_next = state->weights;
     state->weights = buffers.weights_next;
+}
+
+/* Complete the entry: c_{v+1}, after a training step w_{v+1}. */
+static kelp_status complete(struct kelp_replay *replay, const struct kelp_control_word *word,
+                            const struct kelp_gradient *gradient, const char *digest,
+                            struct kelp_record *ret_record, struct kelp_error *reterr)
+{
+    struct kelp_control_state *control = &replay->state.control;
+    bool finite = true;
+
+    if (word->kind == KELP_STEP_TRAIN) {
+        assert(gradient->present); /* a training step has samples */
+        finite = kelp_vector_finite(gradient->values, replay->plan->flat_count);
+    }
+    if (!finite && !kelp_control_decides(replay->job)) {
+        return not_finite(replay, word, gradient, reterr);
+    }
+    if (!finite) {
+        kelp_control_skip(control, replay->job, replay->plan, gradient->sums, digest, ret_record);
+        return KELP_OK;
+    }
+    if (word->kind == KELP_STEP_TRAIN) {
+        apply(replay, word, gradient);
+    }
+    kelp_control_apply(control, replay->job, replay->plan, gradient->sums, digest, ret_record);
     return KELP_OK;
 }
 
@@ -174,24 +184,13 @@ kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *re
     if (word.digest_due) {
         kelp_replay_digest(replay, digest);
     }
-    bool skip = false;
     kelp_status status = kelp_lanes_begin(replay->lanes, &word, state->weights, reterr);
     if (status == KELP_OK) {
         status = kelp_lanes_node(replay->lanes, 0, replay->job->cluster.lanes, &gradient, reterr,
                                  gradient_buffer, replay->pool);
     }
-    if (status == KELP_OK && word.kind == KELP_STEP_TRAIN) {
-        /* What partition 0 decides once it knows that of all slices. */
-        skip = kelp_control_decides(replay->job) &&
-               !all_finite(gradient->values, replay->plan->flat_count);
-        status = skip ? KELP_OK : apply(replay, &word, gradient, reterr);
-    }
-    if (status == KELP_OK && skip) {
-        kelp_control_skip(&state->control, replay->job, replay->plan, gradient->sums, digest,
-                          ret_record);
-    } else if (status == KELP_OK) {
-        kelp_control_apply(&state->control, replay->job, replay->plan, gradient->sums, digest,
-                           ret_record);
+    if (status == KELP_OK) {
+        status = complete(replay, &word, gradient, digest, ret_record, reterr);
     }
     kelp_gradient_unref(gradient);
     return status;
