@@ -184,7 +184,7 @@ static void load_now(struct sim *sim, struct sim_process *process, void *data, u
     }
     if (hosting) {
         begin_generation(shard, hosting);
-    } else if (status != KELP_ERR_NOT_FOUND) {
+    } else if (!shard->wanted) {
         sim_say(sim, process, "cannot load %s: %s", text, kelp_status_text(status));
         fail(shard, status, text);
     }
@@ -220,6 +220,8 @@ static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_ma
     shard->wanted = sim_map_ref(map);
     shard->wanted_manifest = manifest ? sim_manifest_ref(manifest) : NULL;
     sim_snapshot_cancel(shard);
+    shard->status = KELP_OK; /* what became of the generation before is not said of the new one */
+    shard->error[0] = '\0';
     if (!shard->loading) {
         load_wanted(shard);
     }
