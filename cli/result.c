@@ -135,6 +135,9 @@ static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
     kelp_status status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
 
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(counts); i++) {
+        if (!cJSON_GetObjectItemCaseSensitive(json, counts[i].name)) {
+            continue; /* a run that was made before these were counted */
+        }
         status =
             kelp_json_u64(json, counts[i].name, KELP_JSON_INTEGER_MAX, counts[i].value, reterr);
     }

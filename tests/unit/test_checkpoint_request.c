@@ -7,13 +7,14 @@
 static struct kelp_request request;
 static Kelp__V1__StatusReply status;
 static Kelp__V1__CheckpointStatus checkpoint;
+static char leaders[2][16] = {"coordinator-0", "coordinator-1"};
 
 static void setup(void)
 {
     request = (struct kelp_request){.serial = 0};
     status = (Kelp__V1__StatusReply)KELP__V1__STATUS_REPLY__INIT;
     checkpoint = (Kelp__V1__CheckpointStatus)KELP__V1__CHECKPOINT_STATUS__INIT;
-    status.leader = (char[]){"coordinator-0"};
+    status.leader = leaders[0];
     status.checkpoint = &checkpoint;
 }
 
@@ -49,7 +50,7 @@ START_TEST(test_other_leader)
 {
     kelp_request_made(&request, 5);
     ck_assert_int_eq(take(5, 0, 0), KELP_REQUEST_WAITS);
-    status.leader = (char[]){"coordinator-1"};
+    status.leader = leaders[1];
     ck_assert_int_eq(take(7, 7, 0), KELP_REQUEST_ASK);
     kelp_request_made(&request, 8);
     ck_assert_int_eq(take(8, 7, 0), KELP_REQUEST_WAITS);

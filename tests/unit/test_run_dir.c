@@ -199,7 +199,8 @@ START_TEST(test_result)
     char *at = strstr(text, added);
     ck_assert_ptr_nonnull(at);
     memset(at, ' ', sizeof(added) - 1); /* as an older kelp wrote it */
-    ck_assert_int_eq(kelp_result_parse(text, strlen(text), &again, &error), KELP_OK);
+    ck_assert_msg(kelp_result_parse(text, strlen(text), &again, &error) == KELP_OK, "%s",
+                  error.text);
     ck_assert_uint_eq(again.restores, 0);
     for (size_t cut = 0; cut + 2 < strlen(text); cut++) {
         ck_assert_int_ne(kelp_result_parse(text, cut, &again, &error), KELP_OK);
