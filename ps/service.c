@@ -99,7 +99,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
-    kelp__control_init(service);
+    kelp__load_init(service);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
     service->hello.spec_digest = options->spec_digest;
@@ -137,7 +137,7 @@ void kelp_service_close(struct kelp_service *service)
     if (!service) {
         return;
     }
-    kelp__control_stop(service);
+    kelp__load_stop(service);
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }

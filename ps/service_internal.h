@@ -87,12 +87,23 @@ const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream
 void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
                           void *user);
 void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
-void kelp__control_init(struct kelp_service *service);
-/* Tell all leaders at once; control_lock is held. */
+/* With control_lock held: tell all leaders at once; it cannot go on; a generation is served. */
 void kelp__control_report(struct kelp_service *service);
-/* Wait for a generation that is being prepared, and free what belongs to the control side. */
-void kelp__control_stop(struct kelp_service *service);
+void kelp__control_fail(struct kelp_service *service, kelp_status status, const char *text);
+void kelp__control_generation(struct kelp_service *service, const struct kelp_shard_view *view);
+/* Free what belongs to the control side. */
 void kelp__control_free(struct kelp_service *service);
+
+/* service_load.c; control_lock is held for plan and map */
+void kelp__load_init(struct kelp_service *service);
+kelp_status kelp__load_plan(struct kelp_service *service, const char *text,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+/* manifest: of the checkpoint that the map restores, or "". A known or older generation is ignored.
+ */
+kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *map,
+                           const char *manifest, struct kelp_error *reterr) KELP_MUST_USE;
+/* Wait for a generation that is being prepared; none is any more. */
+void kelp__load_stop(struct kelp_service *service);
 
 /* service_snapshot.c */
 kelp_status kelp__snapshots_open(struct kelp_service *service,
