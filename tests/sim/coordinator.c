@@ -17,16 +17,19 @@ const char *sim_coordinator_reason(const struct sim_process *process)
     return coordinator->leading ? coordinator->placement.reason : "stands by";
 }
 
-void sim_coordinator_request(const struct sim_process *process)
+void sim_coordinator_request(const struct sim_process *process, bool pause)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    if (!coordinator->leading || !coordinator->read) {
+    if (!coordinator->leading || !coordinator->read ||
+        coordinator->placement.state == KELP_PLACEMENT_PAUSED) {
         return;
     }
     sim_coordinator_touch(coordinator);
-    sim_say(coordinator->sim, process, "is asked for a checkpoint");
-    sim_checkpoints_apply(coordinator,
-                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST});
+    coordinator->sim->counts[SIM_COUNT_PAUSED] += pause ? 1 : 0;
+    sim_say(coordinator->sim, process, "is asked for a checkpoint%s",
+            pause ? " and to let the job rest then" : "");
+    sim_checkpoints_apply(coordinator, (struct kelp_checkpointer_event){
+                                           .kind = KELP_CHECKPOINTER_REQUEST, .pause = pause});
 }
 
 void sim_coordinator_touch(struct sim_coordinator *coordinator)
@@ -101,6 +104,7 @@ static void judge_found_end(struct sim_coordinator *coordinator)
 {
     const struct kelp_placement *placement = &coordinator->placement;
     bool failed = strcmp(coordinator->found_end, "failed") == 0;
+    bool paused = strcmp(coordinator->found_end, "paused") == 0;
     if (placement->map.generation > coordinator->found_generation) {
         coordinator->found_end[0] = '\0';
         sim_coordinator_report_state(coordinator);
@@ -109,6 +113,12 @@ static void judge_found_end(struct sim_coordinator *coordinator)
         coordinator->ended = true;
         if (failed) {
             sim_coordinator_fail_job(coordinator, "as etcd says");
+            return;
+        }
+        if (paused) {
+            sim_coordinator_place(coordinator,
+                                  (struct kelp_placement_event){.kind = KELP_PLACEMENT_PAUSE,
+                                                                .text = "as etcd says"});
             return;
         }
         sim_coordinator_place(
@@ -341,13 +351,18 @@ static void plan_settled(struct sim_coordinator *coordinator)
     sim_links_update(coordinator);
 }
 
+static bool is_end(const char *state)
+{
+    return strcmp(state, "done") == 0 || strcmp(state, "failed") == 0 ||
+           strcmp(state, "paused") == 0;
+}
+
 static void take_over(struct sim_coordinator *coordinator, struct sim_found *found)
 {
     coordinator->read = true;
     sim_say(coordinator->sim, coordinator->process, "has read etcd: generation %llu, state %s",
             (unsigned long long)found->map.generation, found->state);
-    if (found->map.generation > 0 &&
-        (strcmp(found->state, "done") == 0 || strcmp(found->state, "failed") == 0)) {
+    if (found->map.generation > 0 && is_end(found->state)) {
         memcpy(coordinator->found_end, found->state, sizeof(coordinator->found_end));
         coordinator->found_generation = found->map.generation;
     }
@@ -474,7 +489,7 @@ void sim_leading_task_done(struct sim_coordinator *coordinator, struct sim_task 
 void sim_leading_state_written(struct sim_coordinator *coordinator, const char *state)
 {
     sim_coordinator_touch(coordinator);
-    if (!coordinator->ended && (strcmp(state, "done") == 0 || strcmp(state, "failed") == 0)) {
+    if (!coordinator->ended && is_end(state)) {
         coordinator->ended = true;
         sim_sessions_update(coordinator, false);
     }

@@ -173,7 +173,7 @@ void sim_coordinator_start(struct sim *sim, struct sim_process *process);
 void sim_coordinator_forget(struct sim_process *process);
 struct sim_coordinator *sim_coordinator_of(const struct sim_process *process);
 /* Somebody asks for a checkpoint; nothing happens when it does not lead. */
-void sim_coordinator_request(const struct sim_process *process);
+void sim_coordinator_request(const struct sim_process *process, bool pause);
 /* Why it waits, for people: its placement's reason. */
 const char *sim_coordinator_reason(const struct sim_process *process);
 

@@ -220,6 +220,9 @@ static void carry_out(struct sim_coordinator *coordinator, uint32_t actions)
         sim_coordinator_place(
             coordinator, (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED,
                                                        .generation = checkpointer->map.generation});
+    } else if ((actions & KELP_CHECKPOINTER_DO_PAUSE) != 0) {
+        sim_coordinator_place(coordinator, (struct kelp_placement_event){
+                                               .kind = KELP_PLACEMENT_PAUSE, .text = "paused"});
     }
     if ((actions & KELP_CHECKPOINTER_DO_COMMIT) != 0) {
         commit(coordinator);
@@ -231,11 +234,15 @@ void sim_checkpoints_apply(struct sim_coordinator *coordinator,
 {
     uint32_t actions = 0;
     struct kelp_error error;
+    bool held = kelp_checkpointer_holds(&coordinator->checkpointer);
     event.now_ms = coordinator->now_ms;
     if (kelp_checkpointer_apply(&coordinator->checkpointer, &event, &actions, &error) != KELP_OK) {
         sim_fail(coordinator->sim, "the checkpointer takes every event", "%s", error.text);
     }
     carry_out(coordinator, actions);
+    if (!held && kelp_checkpointer_holds(&coordinator->checkpointer)) {
+        sim_sessions_update(coordinator, false);
+    }
 }
 
 /* ---- events ------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ static bool add_news(struct sim_coordinator *coordinator, struct sim_session *se
         session->lanes_sent = true;
         news = true;
     }
-    if (coordinator->ended && !session->leave_sent) {
+    bool leave = coordinator->ended || kelp_checkpointer_holds(&coordinator->checkpointer);
+    if (leave && !session->leave_sent) {
         command->leave = true;
         session->leave_sent = true;
         news = true;

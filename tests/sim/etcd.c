@@ -144,6 +144,12 @@ const struct sim_key *sim_etcd_list(const struct sim *sim, const char *prefix, s
     return NULL;
 }
 
+bool sim_job_state(const struct sim *sim, const char *state)
+{
+    const struct sim_key *key = sim_etcd_look(sim, "state");
+    return key && strcmp(key->value->text, state) == 0;
+}
+
 int64_t sim_etcd_revision(const struct sim *sim)
 {
     return sim->etcd->revision;
@@ -241,6 +247,7 @@ struct request {
     struct sim_transaction transaction;
     bool read;
     bool answer_lost;
+    bool unknown; /* an attempt may have been applied, or will be: it is never "certainly not" */
     uint64_t deadline_us;
     struct sim_process *process;
     uint64_t incarnation;
@@ -263,6 +270,9 @@ static void finish(struct sim *sim, struct sim_process *process, void *data, uin
 {
     struct request *request = data;
     (void)number;
+    if (request->unknown && request->outcome.status == KELP_ERR_UNREACHABLE) {
+        request->outcome.status = KELP_ERR_TIMEOUT;
+    }
     request->done(sim, process, request->data, &request->outcome);
     free_request(request);
 }
@@ -379,9 +389,11 @@ static void send_request(struct sim *sim, struct request *request)
         case 2:
             sim->counts[SIM_COUNT_ETCD_ANSWER_LOST]++;
             request->answer_lost = true;
+            request->unknown = true;
             break;
         case 3: /* the answer is lost, and the request comes through only later, or twice */
             send_late_copy(sim, request);
+            request->unknown = true;
             request->answer_lost = sim_draw(sim, 2) == 0;
             break;
         }

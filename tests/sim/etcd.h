@@ -65,6 +65,8 @@ bool sim_etcd_reachable(const struct sim *sim, const struct sim_process *process
 const struct sim_key *sim_etcd_look(const struct sim *sim, const char *key);
 /* Keys that begin with prefix, in order, one for each call: index 0, 1, ... NULL: no more. */
 const struct sim_key *sim_etcd_list(const struct sim *sim, const char *prefix, size_t index);
+/* Is this the job's state there? */
+bool sim_job_state(const struct sim *sim, const char *state);
 int64_t sim_etcd_revision(const struct sim *sim);
 
 /* ---- requests ----------------------------------------------------------------------------------

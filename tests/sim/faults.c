@@ -163,13 +163,13 @@ static void etcd_away(struct sim *sim)
     sim_after(sim, some_time(sim, 10 * SIM_SECOND), &(struct sim_call){.run = etcd_back});
 }
 
-/* kelp checkpoint. */
-static void request(struct sim *sim)
+/* kelp checkpoint; or SIGTERM of kelp train. */
+static void request(struct sim *sim, bool pause)
 {
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
         struct sim_process *process = sim_find(sim, SIM_COORDINATOR, i);
         if (process->incarnation != 0 && !process->paused) {
-            sim_coordinator_request(process);
+            sim_coordinator_request(process, pause);
         }
     }
 }
@@ -213,7 +213,10 @@ static void cause(struct sim *sim, enum sim_fault fault)
         sim->counts[SIM_COUNT_BIT_FLIPPED] += sim_disk_damage(sim) ? 1 : 0;
         break;
     case SIM_FAULT_REQUEST:
-        request(sim);
+        request(sim, false);
+        break;
+    case SIM_FAULT_PAUSE_JOB:
+        request(sim, true);
         break;
     case SIM_FAULT_COUNT:
         break;

@@ -80,7 +80,8 @@ static void draw_faults(struct sim *sim)
         [SIM_FAULT_KILL_WORKER] = 10,     [SIM_FAULT_KILL_WORKERS] = 4, [SIM_FAULT_KILL_SHARD] = 6,
         [SIM_FAULT_KILL_COORDINATOR] = 6, [SIM_FAULT_PAUSE] = 8,        [SIM_FAULT_POWER_HOST] = 2,
         [SIM_FAULT_POWER_ALL] = 1,        [SIM_FAULT_SPLIT] = 5,        [SIM_FAULT_DAMAGE] = 2,
-        [SIM_FAULT_REQUEST] = 4,          [SIM_FAULT_ETCD] = 4,         [SIM_FAULT_STREAM] = 12,
+        [SIM_FAULT_REQUEST] = 4,          [SIM_FAULT_PAUSE_JOB] = 1,    [SIM_FAULT_ETCD] = 4,
+        [SIM_FAULT_STREAM] = 12,
     };
     for (int i = 0; i < SIM_FAULT_COUNT; i++) {
         profile->weights[i] = sim_draw(sim, 4) == 0 ? 0 : usual[i];

@@ -74,14 +74,34 @@ static void destroy(struct sim *sim)
     free(sim);
 }
 
+/* Somebody stops what is left of a job that rests, and starts everything again. */
+static void resume(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    (void)nobody;
+    (void)data;
+    (void)number;
+    sim_say(sim, NULL, "resumes the job");
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        struct sim_process *process = &sim->processes[i];
+        if (process->incarnation != 0) {
+            sim_supervisor_kill(sim, process, false, sim_draw(sim, SIM_SECOND));
+        }
+    }
+    sim->resuming = false;
+}
+
 /* Done is written, and every worker has heard of it. */
 static bool is_over(struct sim *sim)
 {
-    const struct sim_key *state = sim_etcd_look(sim, "state");
-    if (!state || strcmp(state->value->text, "done") != 0) {
-        if (state && strcmp(state->value->text, "failed") == 0) {
-            sim_fail(sim, "the job does not fail", "its state in etcd is failed");
-        }
+    if (sim_job_state(sim, "failed")) {
+        sim_fail(sim, "the job does not fail", "its state in etcd is failed");
+    }
+    if (sim_job_state(sim, "paused") && !sim->resuming) {
+        sim->resuming = true;
+        sim_after(sim, SIM_SECOND + sim_draw(sim, 2 * SIM_SECOND),
+                  &(struct sim_call){.run = resume});
+    }
+    if (!sim_job_state(sim, "done")) {
         return false;
     }
     for (unsigned i = 0; i < sim->profile.workers; i++) {

@@ -387,8 +387,9 @@ static bool take_news(struct sim_worker *worker)
     worker->news.map = NULL;
     if (news.leave) {
         sim_map_unref(news.map);
-        worker->process->over = true;
-        sim_say(worker->sim, worker->process, "leaves: the job is over");
+        /* Else the job rests, or a pause may still fail, and then it is wanted again. */
+        worker->process->over = sim_job_state(worker->sim, "done");
+        sim_say(worker->sim, worker->process, "leaves");
         sim_supervisor_ended(worker->sim, worker->process);
         return false;
     }

@@ -30,6 +30,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_STEP] = "training steps",
     [SIM_COUNT_STEP_AGAIN] = "of these computed again",
     [SIM_COUNT_SKIPPED] = "of these left out",
+    [SIM_COUNT_PAUSED] = "times the job was to rest",
     [SIM_COUNT_CHECKPOINT] = "checkpoints committed",
     [SIM_COUNT_CHECKPOINT_ABANDONED] = "checkpoints abandoned",
     [SIM_COUNT_CHECKPOINT_REMOVED] = "checkpoints removed",

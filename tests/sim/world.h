@@ -57,6 +57,7 @@ enum sim_count {
     SIM_COUNT_STEP,
     SIM_COUNT_STEP_AGAIN,
     SIM_COUNT_SKIPPED,
+    SIM_COUNT_PAUSED,
     SIM_COUNT_CHECKPOINT,
     SIM_COUNT_CHECKPOINT_ABANDONED,
     SIM_COUNT_CHECKPOINT_REMOVED,
@@ -148,7 +149,7 @@ struct sim {
     struct sim_reference *reference;
     struct sim_invariants *invariants;
     struct sim_faults *faults;
-    bool job_over; /* done is written, and everybody has heard of it */
+    bool resuming; /* the job rests, and will be resumed */
     uint64_t counts[SIM_COUNT_COUNT];
     struct sim_manifest **manifests; /* all that were ever made; owned */
     size_t manifest_count;
