@@ -175,9 +175,10 @@ static kelp_status make_manifest(struct kelp_coordinator *coordinator,
     manifest.epochs = kelp_control_word_epochs(&from->saved);
     manifest.generation = from->order.generation;
     manifest.unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    manifest.has_metric = from->metric_known && from->metric_step == from->saved.step;
+    const double *metric = kelp_checkpointer_metric(from, from->saved.step);
+    manifest.has_metric = metric != NULL;
     if (manifest.has_metric) {
-        memcpy(manifest.metric, from->metric, sizeof(manifest.metric));
+        memcpy(manifest.metric, metric, sizeof(manifest.metric));
     }
     (void)snprintf(manifest.nonce, sizeof(manifest.nonce), "%" PRIx64 "-%" PRIx64,
                    coordinator->options.incarnation, from->order.serial);
@@ -254,9 +255,10 @@ static void read_again(struct kelp_coordinator *coordinator)
 static void tell_committed(struct kelp_coordinator *coordinator,
                            const struct kelp_committed *committed)
 {
-    kelp_log_info("checkpoint committed step=%" PRIu64 " version=%" PRIu64 " folder=%s "
-                  "state_digest=%s",
-                  committed->step, committed->version, committed->folder, committed->state_digest);
+    kelp_log_info("checkpoint committed step=%" PRIu64 " version=%" PRIu64 " at_step=%" PRIu64
+                  " folder=%s state_digest=%s",
+                  committed->step, committed->version, coordinator->checkpointer.word.step,
+                  committed->folder, committed->state_digest);
     if (!submit_file(coordinator, FILE_MANIFEST, committed->folder, coordinator->manifest)) {
         kelp_log_error("manifest.json not written folder=%s", committed->folder);
     }
@@ -340,11 +342,14 @@ static void tell_restore(struct kelp_coordinator *coordinator)
         .kind = KELP_PLACEMENT_RESTORE,
         .version = newest == NULL ? 0 : newest->version,
         .generation = coordinator->last_generation,
+        .final =
+            checkpointer->ended && newest != NULL && newest->version == checkpointer->word.version,
         .undecided = kelp_checkpointer_undecided(checkpointer),
     };
     const struct kelp_placement *placement = &coordinator->placement;
     if (event.version != placement->restore_version || event.undecided != placement->undecided ||
-        event.generation != placement->restore_generation) {
+        event.generation != placement->restore_generation || placement->choosing ||
+        event.final != placement->restore_final) {
         kelp_coordinator_place(coordinator, event);
     }
 }
@@ -352,6 +357,7 @@ static void tell_restore(struct kelp_coordinator *coordinator)
 static void tell_end(struct kelp_coordinator *coordinator)
 {
     const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
+    tell_restore(coordinator); /* the newest one is of the final state */
     if (checkpointer->trouble[0] != '\0') {
         kelp_log_error("the job is done without a checkpoint of its final state reason=\"%s\"",
                        checkpointer->trouble);
@@ -489,11 +495,12 @@ static struct kelp_checkpointer_schedule schedule_of(const struct kelp_coordinat
  * or from what was on file when nobody was left to say. */
 static void count_recomputed(struct kelp_coordinator *coordinator)
 {
-    const struct kelp_progress *progress = &coordinator->progress;
     uint64_t recorded = kelp_journal_step(coordinator->journal);
     uint64_t known = coordinator->found_step > recorded ? coordinator->found_step : recorded;
-    known = progress->word_known ? progress->word.step : known;
-    coordinator->found_step = 0;
+    known = coordinator->step_known ? coordinator->known_step : known;
+    /* A generation that is lost before it reports anything was not further than its beginning. */
+    coordinator->step_known = true;
+    coordinator->known_step = coordinator->restore_step;
     if (known > coordinator->restore_step) {
         coordinator->steps_recomputed += known - coordinator->restore_step;
         kelp_log_warn("going back from_step=%" PRIu64 " to_step=%" PRIu64, known,

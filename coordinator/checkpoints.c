@@ -283,8 +283,9 @@ static void on_progress(struct kelp_checkpointer *checkpoints, const struct kelp
     if (now_ms >= checkpoints->rate_ms + 50 && word->step >= checkpoints->rate_step) {
         double rate =
             (double)(word->step - checkpoints->rate_step) / (double)(now_ms - checkpoints->rate_ms);
-        /* Up at once, down slowly: too large a margin only makes a checkpoint later. */
-        checkpoints->rate = rate > checkpoints->rate ? rate : 0.9 * checkpoints->rate + 0.1 * rate;
+        /* Smoothed, since reports come in bursts on a busy host; the first one counts as it is. An
+         * order that was too late costs one more, a margin that is too large costs steps. */
+        checkpoints->rate = checkpoints->rate == 0 ? rate : 0.7 * checkpoints->rate + 0.3 * rate;
         checkpoints->rate_step = word->step;
         checkpoints->rate_ms = now_ms;
     }
@@ -301,6 +302,20 @@ static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
     if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && !checkpoints->reached) {
         checkpoints->for_request = true; /* what is ahead of everybody now is new enough */
         checkpoints->for_serial = checkpoints->requested;
+    }
+}
+
+static void on_evaluated(struct kelp_checkpointer *checkpoints,
+                         const struct kelp_checkpointer_event *event)
+{
+    struct kelp_checkpointer_evaluation *evaluation =
+        &checkpoints->evaluations[checkpoints->evaluation_next];
+    evaluation->step = event->step;
+    memcpy(evaluation->metric, event->metric, sizeof(evaluation->metric));
+    checkpoints->evaluation_next =
+        (checkpoints->evaluation_next + 1) % KELP_COORDINATOR_EVALUATIONS_MAX;
+    if (checkpoints->evaluation_count < KELP_COORDINATOR_EVALUATIONS_MAX) {
+        checkpoints->evaluation_count++;
     }
 }
 
@@ -330,9 +345,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         on_progress(checkpoints, event->word, event->now_ms);
         break;
     case KELP_CHECKPOINTER_EVALUATED:
-        checkpoints->metric_known = true;
-        checkpoints->metric_step = event->step;
-        memcpy(checkpoints->metric, event->metric, sizeof(checkpoints->metric));
+        on_evaluated(checkpoints, event);
         kelp_committed_list_evaluated(&checkpoints->list, event->step, event->metric);
         break;
     case KELP_CHECKPOINTER_REQUEST:
@@ -413,8 +426,8 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
         kelp__conclude(checkpoints, now_ms, actions);
     } else if (checkpoints->reached) {
         check_waiting(checkpoints, now_ms, actions);
-    } else if (checkpoints->for_request && kelp__due_now(checkpoints, now_ms, &due) &&
-               due.step < checkpoints->order.step) {
+    } else if (checkpoints->for_request && kelp__stands_still(checkpoints, now_ms) &&
+               kelp__due_now(checkpoints, now_ms, &due) && due.step < checkpoints->order.step) {
         /* Training has come to a standstill before it: ordered again where it stands. */
         kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
     }

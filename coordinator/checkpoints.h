@@ -151,6 +151,11 @@ struct kelp_checkpointer_pending_part {
     char digest[KELP_DIGEST_HEX_BYTES];
 };
 
+struct kelp_checkpointer_evaluation {
+    uint64_t step;
+    double metric[3];
+};
+
 struct kelp_checkpointer_options {
     uint32_t steps;
     uint32_t interval_ms;
@@ -186,9 +191,10 @@ struct kelp_checkpointer {
     uint64_t rate_ms;
     uint64_t margin;    /* factor */
     uint64_t past_step; /* a partition stands there, or further */
-    bool metric_known;
-    uint64_t metric_step;
-    double metric[3];
+    /* The newest evaluations, a ring: a fast job is epochs ahead when a snapshot is durable. */
+    struct kelp_checkpointer_evaluation evaluations[KELP_COORDINATOR_EVALUATIONS_MAX];
+    uint32_t evaluation_count;
+    uint32_t evaluation_next;
 
     /* The one under way. */
     struct kelp_checkpointer_order order;
@@ -254,6 +260,10 @@ kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
  * be made again, so workers may leave. They are needed again when the checkpoint fails.
  */
 bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
+
+/* Of the validation part at this step: loss, mse, mae; NULL when it is not known. Borrowed until
+ * the next event. */
+const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
 
 /* A commit was sent whose outcome is not known: wait with opening a generation. */
 bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints);

@@ -114,9 +114,14 @@ void kelp__take_report(struct kelp_checkpointer *checkpoints,
 /* ---- committing -------------------------------------------------------------------------------
  */
 
-static bool metric_is_of(const struct kelp_checkpointer *checkpoints, uint64_t step)
+const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step)
 {
-    return checkpoints->metric_known && checkpoints->metric_step == step;
+    for (uint32_t i = 0; i < checkpoints->evaluation_count; i++) {
+        if (checkpoints->evaluations[i].step == step) {
+            return checkpoints->evaluations[i].metric;
+        }
+    }
+    return NULL;
 }
 
 /* Is the state's evaluation still to come, and nobody in a hurry? */
@@ -126,7 +131,7 @@ static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_
     if (!schedule->evaluates || checkpoints->for_end || checkpoints->for_request ||
         schedule->steps_per_epoch == 0 ||
         checkpoints->saved.step % schedule->steps_per_epoch != 0 ||
-        metric_is_of(checkpoints, checkpoints->saved.step)) {
+        kelp_checkpointer_metric(checkpoints, checkpoints->saved.step) != NULL) {
         return false;
     }
     if (checkpoints->evaluation_ms == 0) {
@@ -166,9 +171,10 @@ static void fill(const struct kelp_checkpointer *checkpoints, struct kelp_commit
     checkpoint->step = checkpoints->saved.step;
     checkpoint->epochs = kelp_control_word_epochs(&checkpoints->saved);
     checkpoint->generation = checkpoints->order.generation;
-    checkpoint->has_metric = metric_is_of(checkpoints, checkpoint->step);
+    const double *metric = kelp_checkpointer_metric(checkpoints, checkpoint->step);
+    checkpoint->has_metric = metric != NULL;
     if (checkpoint->has_metric) {
-        memcpy(checkpoint->metric, checkpoints->metric, sizeof(checkpoint->metric));
+        memcpy(checkpoint->metric, metric, sizeof(checkpoint->metric));
     }
     memcpy(checkpoint->folder, checkpoints->order.folder, sizeof(checkpoint->folder));
     checkpoint->damaged = false;
@@ -211,6 +217,7 @@ static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
     checkpoints->state = KELP_CHECKPOINTER_IDLE;
     checkpoints->undecided = false;
     checkpoints->committed++;
+    checkpoints->margin = checkpoints->margin > 1 ? checkpoints->margin / 2 : 1;
     checkpoints->pause_ms = 0;
     checkpoints->end_tries = 0;
     checkpoints->last_ms = now_ms;

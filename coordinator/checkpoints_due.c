@@ -11,8 +11,7 @@
 
 #include <math.h>
 
-/* No step was completed for a while. */
-static bool stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     return now_ms > checkpoints->step_ms + KELP_COORDINATOR_STILL_MS;
 }
@@ -35,7 +34,7 @@ static uint64_t margin(const struct kelp_checkpointer *checkpoints)
 static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint64_t step = here(checkpoints);
-    if (!stands_still(checkpoints, now_ms)) {
+    if (!kelp__stands_still(checkpoints, now_ms)) {
         step += margin(checkpoints);
     }
     if (step == 0) {

@@ -16,6 +16,9 @@ struct kelp__due {
 bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                    struct kelp__due *ret_due);
 
+/* No step was completed for a while. */
+bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms);
+
 enum kelp__reason {
     KELP__LATE,        /* a partition was past it: at once again, further ahead */
     KELP__INTERRUPTED, /* the generation ended: again in the next one */

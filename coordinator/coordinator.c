@@ -96,6 +96,9 @@ void kelp_coordinator_report_state(struct kelp_coordinator *coordinator)
     kelp_log(placement->state == KELP_PLACEMENT_FAILED ? KELP_LOG_ERROR : KELP_LOG_INFO,
              "job state=%s reason=\"%s\" generation=%" PRIu64, name, state.reason,
              placement->map.generation);
+    if (coordinator->ended) {
+        return; /* that is on record, and stays */
+    }
     if (coordinator->found_end.state[0] == '\0' || kelp_placement_settled(placement)) {
         kelp_leader_write_state(coordinator->leader, &state);
     }
@@ -112,14 +115,16 @@ static void write_map(struct kelp_coordinator *coordinator)
 
 /* Snapshots are taken while the map is loaded everywhere; the last ones are kept in order after the
  * end too. */
-static void stop_checkpoints(struct kelp_coordinator *coordinator)
+static void stop_checkpoints(struct kelp_coordinator *coordinator, bool lost)
 {
     const struct kelp_placement *placement = &coordinator->placement;
+    char text[KELP_COORDINATOR_REASON_MAX + 32];
+    (void)snprintf(text, sizeof(text), "%s%s", lost ? placement->loss : placement->reason,
+                   lost ? " was lost" : "");
     if (coordinator->checkpointer.running && placement->state != KELP_PLACEMENT_RUNNING &&
         placement->state != KELP_PLACEMENT_DONE) {
-        kelp_checkpointing_apply(coordinator,
-                                 (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_STOPPED,
-                                                                  .text = placement->reason});
+        kelp_checkpointing_apply(coordinator, (struct kelp_checkpointer_event){
+                                                  .kind = KELP_CHECKPOINTER_STOPPED, .text = text});
     }
 }
 
@@ -141,7 +146,7 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
     const struct kelp_map *map = &coordinator->placement.map;
     if ((actions & KELP_DO_COUNT_LOSS) != 0) {
         coordinator->shard_losses++;
-        kelp_log_warn("shard lost reason=\"%s\" generation=%" PRIu64, coordinator->placement.reason,
+        kelp_log_warn("shard lost shard=%s generation=%" PRIu64, coordinator->placement.loss,
                       map->generation);
     }
     if ((actions & KELP_DO_MAP_TO_SHARDS) != 0) {
@@ -158,7 +163,7 @@ static void carry_out(struct kelp_coordinator *coordinator, uint32_t actions)
         kelp_checkpointing_apply(
             coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
     }
-    stop_checkpoints(coordinator);
+    stop_checkpoints(coordinator, (actions & KELP_DO_COUNT_LOSS) != 0);
     if ((actions & KELP_DO_STATE) != 0) {
         kelp_coordinator_report_state(coordinator);
     }

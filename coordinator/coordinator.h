@@ -96,6 +96,8 @@ struct kelp_coordinator {
     uint64_t committed_ms;            /* of the newest commit that we made */
     uint64_t restore_step;            /* where the current generation began */
     uint64_t found_step;              /* where training was, as the leader before us left it */
+    bool step_known;                  /* where training is, in the current generation */
+    uint64_t known_step;
     uint64_t steps_recomputed;
     enum kelp_plan_state plan_state;
     bool plan_in_flight;

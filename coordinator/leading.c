@@ -85,6 +85,7 @@ static void lead(struct kelp_coordinator *coordinator)
     coordinator->last_generation = 0;
     coordinator->restore_step = 0;
     coordinator->found_step = 0;
+    coordinator->step_known = false;
     coordinator->steps_recomputed = 0;
     try_read(coordinator);
 }

@@ -34,16 +34,17 @@
 /* Checkpoints. */
 #define KELP_COORDINATOR_LEAD_MS 100 /* from a report of progress to an order's arrival */
 #define KELP_COORDINATOR_MARGIN_MAX                                                                \
-    65536                                   /* factor on the margin, doubled each time it was late \
-                                             */
-#define KELP_COORDINATOR_WINDOW        8    /* margins ahead at which a scheduled one is ordered */
-#define KELP_COORDINATOR_STILL_MS      1000 /* no step for this long: training stands still */
-#define KELP_COORDINATOR_ANSWER_MS     10000  /* a shard takes an order within this */
-#define KELP_COORDINATOR_WRITE_MS      600000 /* a snapshot is durable within this */
-#define KELP_COORDINATOR_EVALUATION_MS 1000   /* a commit waits so long for its step's metric */
-#define KELP_COORDINATOR_PAUSE_MS      1000   /* after a failure; doubled each time */
-#define KELP_COORDINATOR_PAUSE_MAX_MS  30000
-#define KELP_COORDINATOR_END_TRIES     3 /* of the final state, before it is given up */
+    65536                                  /* factor on the margin, doubled each time it was late  \
+                                            */
+#define KELP_COORDINATOR_WINDOW          8 /* margins ahead at which a scheduled one is ordered */
+#define KELP_COORDINATOR_STILL_MS        1000   /* no step for this long: training stands still */
+#define KELP_COORDINATOR_ANSWER_MS       10000  /* a shard takes an order within this */
+#define KELP_COORDINATOR_WRITE_MS        600000 /* a snapshot is durable within this */
+#define KELP_COORDINATOR_EVALUATIONS_MAX 64     /* newest ones that are remembered */
+#define KELP_COORDINATOR_EVALUATION_MS   1000   /* a commit waits so long for its step's metric */
+#define KELP_COORDINATOR_PAUSE_MS        1000   /* after a failure; doubled each time */
+#define KELP_COORDINATOR_PAUSE_MAX_MS    30000
+#define KELP_COORDINATOR_END_TRIES       3 /* of the final state, before it is given up */
 
 #define KELP_COORDINATOR_MESSAGE_BYTES (4u << 20) /* largest message: plan, spec and map fit */
 #define KELP_COORDINATOR_JOURNAL_BYTES (1u << 30) /* largest journal file that is read back */

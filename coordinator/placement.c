@@ -24,7 +24,7 @@ static const struct {
     [KELP_PLACEMENT_RUNNING] = {"running", BIT(KELP_PLACEMENT_WAITING) | BIT(KELP_PLACEMENT_DONE) |
                                                BIT(KELP_PLACEMENT_PAUSED) |
                                                BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_DONE] = {"done", 0},
+    [KELP_PLACEMENT_DONE] = {"done", BIT(KELP_PLACEMENT_WAITING)},
     [KELP_PLACEMENT_PAUSED] = {"paused", 0},
     [KELP_PLACEMENT_FAILED] = {"failed", 0},
 };
@@ -296,6 +296,9 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
                                 uint32_t *actions, struct kelp_error *reterr)
 {
     uint32_t count = ready_count(placement);
+    if (placement->choosing) {
+        return KELP_OK;
+    }
     if (!placement->map_read) {
         say(placement, actions, "reading the map from etcd");
     } else if (placement->map.generation == 0 &&
@@ -324,6 +327,7 @@ static bool check_loss(struct kelp_placement *placement, uint64_t now_ms, uint32
     }
     struct kelp_placement_shard *shard = find(placement, gone);
     shard->silent = kelp_placement_silent(placement, shard, now_ms);
+    (void)snprintf(placement->loss, sizeof(placement->loss), "%s", gone);
     move_to(placement, KELP_PLACEMENT_WAITING, actions);
     say(placement, actions, "%s is lost", gone);
     *actions |= KELP_DO_COUNT_LOSS;
@@ -450,6 +454,9 @@ static kelp_status advance(struct kelp_placement *placement,
                            struct kelp_error *reterr)
 {
     uint64_t now_ms = event->now_ms;
+    if (placement->state == KELP_PLACEMENT_DONE) {
+        (void)check_loss(placement, now_ms, actions);
+    }
     if ((placement->state == KELP_PLACEMENT_LOADING ||
          placement->state == KELP_PLACEMENT_RUNNING) &&
         !check_loss(placement, now_ms, actions) && !check_cut_off(placement, now_ms, actions)) {
@@ -558,7 +565,7 @@ static void on_load_failed(struct kelp_placement *placement,
             move_to(placement, KELP_PLACEMENT_WAITING, actions);
             say(placement, actions, "the checkpoint of version %llu is damaged: %s: %.250s",
                 (unsigned long long)placement->map.restore_version, event->id, event->text);
-            placement->undecided = true; /* until RESTORE says which one is next */
+            placement->choosing = true;
             *actions |= KELP_DO_DAMAGED;
         }
     } else if (group == KELP_GROUP_DATA || group == KELP_GROUP_CALLER) {
@@ -669,6 +676,8 @@ static kelp_status take(struct kelp_placement *placement, const struct kelp_plac
     case KELP_PLACEMENT_RESTORE:
         placement->restore_version = event->version;
         placement->restore_generation = event->generation;
+        placement->restore_final = event->final;
+        placement->choosing = false;
         placement->undecided = event->undecided;
         return KELP_OK;
     case KELP_PLACEMENT_PAUSE:
@@ -693,11 +702,13 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
 {
     uint32_t actions = 0;
     kelp_status status = KELP_OK;
-    bool world = event->kind >= KELP_PLACEMENT_WORKERS && event->kind <= KELP_PLACEMENT_LOADED;
+    bool world = event->kind == KELP_PLACEMENT_RESTORE ||
+                 (event->kind >= KELP_PLACEMENT_WORKERS && event->kind <= KELP_PLACEMENT_LOADED);
     if (!kelp_placement_settled(placement) || world) {
         status = take(placement, event, &actions, reterr);
     }
-    if (status == KELP_OK && !kelp_placement_settled(placement)) {
+    bool reopens = placement->state == KELP_PLACEMENT_DONE && placement->restore_final;
+    if (status == KELP_OK && (!kelp_placement_settled(placement) || reopens)) {
         status = advance(placement, event, &actions, reterr);
         forget(placement);
     }

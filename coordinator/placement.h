@@ -7,7 +7,9 @@
  *        ^ ^      write failed           |                  |                      |
  *        | +-----------------------------+                  |                      |
  *        +-------------------- a shard of the map is lost --+----------------------+
- *     FAILED is entered from everywhere but DONE and PAUSED, PAUSED from RUNNING; none is left.
+ *     FAILED is entered from everywhere but DONE and PAUSED, PAUSED from RUNNING; neither is left.
+ *     DONE is left when a shard is lost and there is a checkpoint of the final state: it is loaded
+ *     again, so that whoever fetches the model finds all of it.
  *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
  * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
@@ -84,6 +86,7 @@ struct kelp_placement_event {
     uint32_t partition_count;
     uint32_t worker_count;
     uint64_t version; /* RESTORE: 0: none; generation: the newest that made any checkpoint */
+    bool final;       /* RESTORE: of the final state: nothing is computed after it */
     bool undecided;   /* RESTORE: a commit is under way whose outcome is not known */
     bool broken;
     const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
@@ -128,6 +131,7 @@ struct kelp_placement {
     struct kelp_placement_options options;
     enum kelp_placement_state state;
     char reason[KELP_COORDINATOR_REASON_MAX + 1]; /* for people; empty: nothing to say */
+    char loss[KELP_COORDINATOR_ID_MAX + 1];       /* the shard that was lost last */
     bool map_read;
     uint32_t partition_count; /* 0: no plan yet */
     uint32_t worker_count;
@@ -137,6 +141,8 @@ struct kelp_placement {
     uint64_t restore_version;     /* where the next generation starts */
     uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */
     bool undecided;               /* a commit's outcome is not known yet */
+    bool choosing;                /* which one it is: RESTORE will say */
+    bool restore_final;           /* it is the final state */
     uint64_t cut_off_ms;          /* since when no shard is heard; 0: one is */
     struct kelp_map map;          /* as written; generation 0: none */
     struct kelp_map next;         /* being written */

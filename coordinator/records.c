@@ -51,6 +51,8 @@ static void tell_progress(struct kelp_coordinator *coordinator, uint64_t generat
     if (generation == 0 || generation != coordinator->checkpointer.map.generation) {
         return;
     }
+    coordinator->step_known = true;
+    coordinator->known_step = coordinator->progress.word.step;
     notice_end(coordinator, generation);
     kelp_checkpointing_apply(coordinator,
                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS,

@@ -111,8 +111,11 @@ static void fill_state(struct kelp_coordinator *coordinator, struct reply *reply
     (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s",
                    unwritten ? "the job is over, but etcd has not taken that yet; " : "",
                    placement->reason);
-    reply->message.state =
-        (char *)kelp_placement_state_text(unwritten ? KELP_PLACEMENT_RUNNING : placement->state);
+    enum kelp_placement_state state = unwritten ? KELP_PLACEMENT_RUNNING : placement->state;
+    if (coordinator->ended && !over) {
+        state = KELP_PLACEMENT_DONE; /* its shards are loaded once more */
+    }
+    reply->message.state = (char *)kelp_placement_state_text(state);
     reply->message.reason = reply->reason;
 }
 
