@@ -57,10 +57,11 @@ static const char all_text[] =
     "  - {kind: loss, target: worker, step: 2640:2720, for: 2s}\n"
     "  - {kind: loss, target: shard, step: 2760:2840, for: 2s}\n"
     "  - {kind: kill, target: everything, step: 2900:3000}\n"
+    "  - {kind: restart, target: everything, step: 3150:3300}\n"
     "  - {kind: kill, target: everything, step: 3400:3700}\n"
     "  - {kind: kill, target: everything, step: 4200:4500}\n"
     "draw:\n"
-    "  count: 24\n"
+    "  count: 23\n"
     "  first: 3050:3100\n"
     "  every: 20:120\n"
     "  mix:\n"
@@ -138,8 +139,9 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
     const char *kind = kind_names[entry->kind];
     bool of_disk = entry->kind == KELP_CHAOS_SLOW || entry->kind == KELP_CHAOS_FULL;
 
-    if (entry->role == KELP_CHAOS_EVERYTHING && entry->kind != KELP_CHAOS_KILL) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "everything can only be killed");
+    if (entry->role == KELP_CHAOS_EVERYTHING && entry->kind != KELP_CHAOS_KILL &&
+        entry->kind != KELP_CHAOS_RESTART) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "everything can be killed or restarted");
     }
     if (of_disk != (entry->role == KELP_CHAOS_DISK)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "a disk can be slow or full, nothing else can");

@@ -54,7 +54,8 @@ enum kelp_chaos_role {
     KELP_CHAOS_STANDBY,     /* one that does not */
     KELP_CHAOS_ETCD,
     KELP_CHAOS_DISK,       /* on which the run's checkpoints are written */
-    KELP_CHAOS_EVERYTHING, /* all processes of the run at once; it is resumed */
+    KELP_CHAOS_EVERYTHING, /* all processes of the run at once, or `kelp train` asked to pause; the
+                            * run is resumed */
     KELP_CHAOS_ROLE_COUNT
 };
 

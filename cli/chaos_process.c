@@ -165,6 +165,13 @@ bool kelp_chaos_process_signal(const struct kelp_chaos_process *process, int sig
     return syscall(SYS_pidfd_send_signal, process->pidfd, signal_number, NULL, 0U) == 0;
 }
 
+bool kelp_chaos_process_ended(const struct kelp_chaos_process *process)
+{
+    struct pollfd item = {.fd = process->pidfd, .events = POLLIN};
+
+    return poll(&item, 1, 0) > 0;
+}
+
 void kelp_chaos_process_close(struct kelp_chaos_process *process)
 {
     if (process->pidfd >= 0) {

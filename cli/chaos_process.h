@@ -29,6 +29,7 @@ kelp_status kelp_chaos_process_hold(pid_t pid,
                                     struct kelp_chaos_process *ret_process) KELP_MUST_USE;
 /* False when it has ended. */
 bool kelp_chaos_process_signal(const struct kelp_chaos_process *process, int signal_number);
+bool kelp_chaos_process_ended(const struct kelp_chaos_process *process);
 void kelp_chaos_process_close(struct kelp_chaos_process *process);
 
 /* SIGKILL to every child of `parent` and to itself, all at once, and wait until the children are

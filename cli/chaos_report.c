@@ -82,18 +82,21 @@ static void add_restore(struct kelp_chaos_report *report, const struct kelp_chao
 
 static bool look_at_event(struct kelp_chaos_event *event, const struct kelp_chaos_look *look)
 {
-    if (event->recovered) {
+    if (event->recovered || event->leaving) {
         return false;
     }
     /* The last look before a fault is older than the fault: steps were made in between. */
-    if (look->at_ms <= event->at_ms + KELP_CHAOS_SETTLE_MS &&
+    if (look->at_ms <= event->at_ms + event->left_ms + KELP_CHAOS_SETTLE_MS &&
         look->generation == event->generation && look->version > event->version) {
         event->version = look->version;
         event->step = look->step;
         return false;
     }
+    /* A run that is asked to pause goes on until it has: what counts is that it was resumed. */
+    bool paused = event->fault.role == KELP_CHAOS_EVERYTHING &&
+                  event->fault.kind == KELP_CHAOS_RESTART && look->generation == event->generation;
     /* The entry in work when it hit may have been all but complete; the one after it was not. */
-    if (look->version < event->version + 2) {
+    if (paused || look->version < event->version + 2) {
         return false;
     }
     event->recovered = true;
@@ -172,7 +175,22 @@ void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp
                                        .version = report->newest.version,
                                        .step = report->newest.step,
                                        .checkpoint_step = report->checkpoint_step};
+    event->leaving = fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
+                     fault->role != KELP_CHAOS_ETCD;
     (void)snprintf(event->target, sizeof(event->target), "%s", target);
+}
+
+void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t index, uint64_t now_ms)
+{
+    if (index >= report->event_count || !report->events[index].leaving) {
+        return;
+    }
+    struct kelp_chaos_event *event = &report->events[index];
+    event->leaving = false;
+    event->left_ms = now_ms - report->start_ms - event->at_ms;
+    event->generation = report->newest.generation;
+    event->version = report->newest.version;
+    event->step = report->newest.step;
 }
 
 /* ---- text -------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ struct kelp_chaos_event {
     uint64_t version;
     uint64_t step;
     uint64_t checkpoint_step; /* of the newest checkpoint that was committed; 0: none */
+    uint64_t left_ms;         /* RESTART: after at_ms the process had ended */
+    bool leaving;             /* the process was asked to end and has not yet: it still works */
     bool recovered;
     uint64_t recovery_ms; /* until an entry that began after the fault was complete */
     uint64_t steps_again; /* that restores after this fault went back by */
@@ -93,6 +95,10 @@ const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_cha
 /* A fault was done at now_ms (CLOCK_MONOTONIC). At most KELP_CHAOS_FAULTS_MAX. */
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
                              const char *target, uint64_t now_ms);
+
+/* The process of a RESTART has ended (now_ms by CLOCK_MONOTONIC): from here on recovery counts. An
+ * index that is not there does nothing. */
+void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t event, uint64_t now_ms);
 
 /* "  12.34 s  step 812   kill shard-1   recovered in 0.84 s, 112 steps again" */
 void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS_LINE_MAX]);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct run {
     bool done[KELP_CHAOS_FAULTS_MAX];
     uint64_t tried_step[KELP_CHAOS_FAULTS_MAX]; /* a fault that hit nothing waits for a later one */
     bool said[KELP_CHAOS_FAULTS_MAX];           /* by index of the event: its line is printed */
+    bool pausing;      /* `kelp train` was asked to end in order; it is resumed then */
     uint64_t alive_ms; /* last step, or end of a fault: what the stall is counted from */
     struct kelp_chaos_look looks[KELP_CHAOS_LOOKS_MAX];
     char run_path[PATH_BYTES];
@@ -286,14 +288,22 @@ static bool unfinished(const struct run *run)
            run->report->newest.step < run->report->total_steps;
 }
 
-static kelp_status do_everything(struct run *run, bool *ret_done, struct kelp_error *reterr)
+/* Killed, it is resumed at once; asked to pause, when it has ended. */
+static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault *fault,
+                                 bool *ret_done, struct kelp_error *reterr)
 {
-    *ret_done = kelp_chaos_target_works(&run->target, now_ms());
+    *ret_done = kelp_chaos_target_works(&run->target, now_ms()) &&
+                (fault->kind == KELP_CHAOS_KILL || !run->pausing);
     if (!*ret_done) {
         return KELP_OK;
     }
-    kelp_status status = kelp_chaos_target_kill_all(&run->target, reterr);
-    return status;
+    if (fault->kind == KELP_CHAOS_RESTART) {
+        run->pausing = true;
+        kelp_process_signal(run->target.train.process, SIGTERM);
+        return KELP_OK;
+    }
+    run->pausing = false;
+    return kelp_chaos_target_kill_all(&run->target, reterr);
 }
 
 /* The keys of dead processes, as `kelp train` does with an etcd of its own: their leases would have
@@ -333,14 +343,15 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
 
     run->tried_step[index] = run->report->newest.step;
     kelp_status status = fault->role == KELP_CHAOS_EVERYTHING
-                             ? do_everything(run, &done, reterr)
-                             : kelp_chaos_target_do(&run->target, fault, now, &done, name, reterr);
+                             ? do_everything(run, fault, &done, reterr)
+                             : kelp_chaos_target_do(&run->target, fault, run->report->event_count,
+                                                    now, &done, name, reterr);
     if (done) {
         run->done[index] = true;
         kelp_chaos_report_fault(run->report, fault, name, now);
         run->alive_ms = now + fault->for_ms;
     }
-    if (status == KELP_OK && done && fault->role == KELP_CHAOS_EVERYTHING) {
+    if (status == KELP_OK && done && fault->role == KELP_CHAOS_EVERYTHING && !run->pausing) {
         status = resume_everything(run, reterr);
     }
     return status;
@@ -393,30 +404,62 @@ static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
                      run->run_path);
 }
 
+/* `kelp train` has ended: is the run over? One that was asked to pause is gone on with, unless it
+ * was done before it could. */
+static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
+                            struct kelp_error *reterr)
+{
+    struct kelp_result *result = NULL;
+
+    *ret_over = true;
+    kelp_status status = kelp_chaos_train_end(&run->target.train, wait_status, reterr);
+    if (status != KELP_OK || !run->pausing) {
+        return status;
+    }
+    run->pausing = false;
+    result = calloc(1, sizeof(*result));
+    status = result ? kelp_run_result_read(run->run_path, result, reterr)
+                    : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status == KELP_OK && strcmp(result->status, "done") != 0) {
+        *ret_over = false;
+        status = start_train(run, true, reterr);
+    }
+    free(result);
+    return status;
+}
+
+static kelp_status tend(struct run *run, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_chaos_target_tend(&run->target, now_ms(), reterr);
+
+    while (run->target.gone_count > 0) {
+        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count], now_ms());
+    }
+    if (status == KELP_OK) {
+        status = do_faults(run, reterr);
+    }
+    return status == KELP_OK ? check_stall(run, reterr) : status;
+}
+
 /* Until `kelp train` ends by itself. */
 static kelp_status follow(struct run *run, struct kelp_error *reterr)
 {
     int wait_status = 0;
+    bool over = false;
     kelp_status status = KELP_OK;
 
-    while (status == KELP_OK) {
+    while (status == KELP_OK && !over) {
         take_looks(run);
         take_status(run);
         say_recovered(run, false);
         if (kelp_process_wait(run->target.train.process, 0, &wait_status) == KELP_OK) {
-            return kelp_chaos_train_end(&run->target.train, wait_status, reterr);
+            status = take_end(run, wait_status, &over, reterr);
+        } else if (stopping(run->options)) {
+            status = stopped(reterr);
+        } else {
+            status = tend(run, reterr);
         }
-        if (stopping(run->options)) {
-            return stopped(reterr);
-        }
-        status = kelp_chaos_target_tend(&run->target, now_ms(), reterr);
-        if (status == KELP_OK) {
-            status = do_faults(run, reterr);
-        }
-        if (status == KELP_OK) {
-            status = check_stall(run, reterr);
-        }
-        if (status == KELP_OK) {
+        if (status == KELP_OK && !over) {
             wait_for_event(run);
         }
     }

@@ -197,8 +197,11 @@ static kelp_status do_to_process(struct kelp_chaos_target *target,
         return split_off(target, fault, process, now_ms, reterr);
     }
     *ret_done = kelp_chaos_process_signal(process, number);
-    if (*ret_done && fault->kind == KELP_CHAOS_PAUSE) {
-        add_undo(target, KELP_CHAOS_UNDO_RESUME, now_ms + fault->for_ms)->process = *process;
+    if (*ret_done && fault->kind != KELP_CHAOS_KILL) {
+        bool paused = fault->kind == KELP_CHAOS_PAUSE;
+        add_undo(target, paused ? KELP_CHAOS_UNDO_RESUME : KELP_CHAOS_UNDO_GONE,
+                 now_ms + fault->for_ms)
+            ->process = *process;
         process->pidfd = -1;
     }
     kelp_chaos_process_close(process);
@@ -249,10 +252,12 @@ static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos
 }
 
 kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
-                                 const struct kelp_chaos_fault *fault, uint64_t now_ms,
-                                 bool *ret_done, char ret_name[32], struct kelp_error *reterr)
+                                 const struct kelp_chaos_fault *fault, uint32_t event,
+                                 uint64_t now_ms, bool *ret_done, char ret_name[32],
+                                 struct kelp_error *reterr)
 {
     struct kelp_chaos_process process;
+    kelp_status status = KELP_OK;
 
     assert(fault->role != KELP_CHAOS_EVERYTHING);
     *ret_done = false;
@@ -268,9 +273,14 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
         do_to_disk(target, fault, now_ms, ret_done);
         return KELP_OK;
     }
-    return find_process(target, fault, now_ms, ret_name, &process)
-               ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
-               : KELP_OK;
+    uint32_t before = target->undo_count;
+    if (find_process(target, fault, now_ms, ret_name, &process)) {
+        status = do_to_process(target, fault, &process, now_ms, ret_done, reterr);
+    }
+    if (target->undo_count > before) {
+        target->undos[before].event = event;
+    }
+    return status;
 }
 
 /* ---- undoing ----------------------------------------------------------------------------------
@@ -285,6 +295,9 @@ static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
 
     if (undo->kind == KELP_CHAOS_UNDO_DISK) {
         kelp_faultdisk_set(target->disk, &(struct kelp_faultdisk_fault){.mode = KELP_FAULTDISK_OK});
+    }
+    if (undo->kind == KELP_CHAOS_UNDO_GONE && target->gone_count < KELP_CHAOS_UNDO_MAX) {
+        target->gone[target->gone_count++] = undo->event; /* killed with all others, maybe */
     }
     if (undo->split) {
         status = kelp_chaos_split_heal(undo->split, reterr);
@@ -332,6 +345,9 @@ static kelp_status renew(struct kelp_chaos_undo *undo, uint64_t now_ms, struct k
 static bool is_over(const struct kelp_chaos_target *target, const struct kelp_chaos_undo *undo,
                     uint64_t now_ms)
 {
+    if (undo->kind == KELP_CHAOS_UNDO_GONE) {
+        return kelp_chaos_process_ended(&undo->process);
+    }
     return undo->at_ms <= now_ms &&
            (undo->kind != KELP_CHAOS_UNDO_DISK || kelp_faultdisk_hits(target->disk) > 0 ||
             undo->at_ms + KELP_CHAOS_DISK_MORE_MS <= now_ms);
@@ -359,8 +375,9 @@ int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t n
     for (uint32_t i = 0; i < target->undo_count; i++) {
         const struct kelp_chaos_undo *undo = &target->undos[i];
         uint64_t at_ms = undo->split && undo->renew_ms < undo->at_ms ? undo->renew_ms : undo->at_ms;
-        if (at_ms <= now_ms) { /* a disk's fault that waits to be felt is looked at now and then */
-            at_ms = undo->kind == KELP_CHAOS_UNDO_DISK ? now_ms + KELP_CHAOS_RENEW_MS : now_ms;
+        bool looked_at = undo->kind == KELP_CHAOS_UNDO_DISK || undo->kind == KELP_CHAOS_UNDO_GONE;
+        if (at_ms <= now_ms) { /* what is waited for is looked at now and then */
+            at_ms = looked_at ? now_ms + KELP_CHAOS_RENEW_MS : now_ms;
         }
         most = at_ms - now_ms < (uint64_t)most ? (int)(at_ms - now_ms) : most;
     }

@@ -22,6 +22,7 @@
 
 enum kelp_chaos_undo_kind {
     KELP_CHAOS_UNDO_RESUME, /* SIGCONT */
+    KELP_CHAOS_UNDO_GONE,   /* nothing: a process that was asked to end is watched until it has */
     KELP_CHAOS_UNDO_DISK,   /* let it work again */
     KELP_CHAOS_UNDO_SPLIT,  /* let everything through again */
     KELP_CHAOS_UNDO_LOSS    /* the same */
@@ -31,8 +32,9 @@ struct kelp_chaos_undo {
     enum kelp_chaos_undo_kind kind;
     uint64_t at_ms;
     uint64_t renew_ms;                 /* SPLIT, LOSS: next look */
-    struct kelp_chaos_process process; /* RESUME, SPLIT, LOSS */
+    struct kelp_chaos_process process; /* RESUME, GONE, SPLIT, LOSS */
     struct kelp_chaos_split *split;    /* SPLIT, LOSS; owned */
+    uint32_t event;                    /* GONE: the caller's number of the fault */
 };
 
 struct kelp_chaos_target {
@@ -46,16 +48,19 @@ struct kelp_chaos_target {
     uint64_t progress_ms; /* CLOCK_MONOTONIC of the last step seen */
     struct kelp_chaos_undo undos[KELP_CHAOS_UNDO_MAX];
     uint32_t undo_count;
+    uint32_t gone[KELP_CHAOS_UNDO_MAX]; /* events whose process has ended since they were taken */
+    uint32_t gone_count;
 };
 
 /*
  * Do one fault, if there is live, unfinished work for it to hit: a process that has been there
  * while steps were made. False when there is none now. ret_name is whom it hit. EVERYTHING is not
- * done here (kelp_chaos_target_kill_all()). An error ends the run.
+ * done here (kelp_chaos_target_kill_all()). event comes back in target->gone when a process that
+ * was asked to end has ended. An error ends the run.
  */
 kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
-                                 const struct kelp_chaos_fault *fault, uint64_t now_ms,
-                                 bool *ret_done, char ret_name[32],
+                                 const struct kelp_chaos_fault *fault, uint32_t event,
+                                 uint64_t now_ms, bool *ret_done, char ret_name[32],
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Undo what is due. */

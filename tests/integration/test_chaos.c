@@ -15,7 +15,7 @@
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
 
-#define QUICK_MS 120000
+#define QUICK_MS 300000
 #define LONG_MS  900000
 #define FAULTS   10 /* at least, in the short version */
 

@@ -135,7 +135,7 @@ static const struct {
     {"faults:\n  - {kind: kill, kind: kill, target: worker, step: 1}\n", "given twice"},
     {"faults:\n  - {kind: pause, target: worker, step: 1}\n", "pause: how long?"},
     {"faults:\n  - {kind: kill, target: shard, step: 1, for: 1s}\n", "for: only etcd stays away"},
-    {"faults:\n  - {kind: restart, target: everything, step: 1}\n", "everything can only be"},
+    {"faults:\n  - {kind: split, target: everything, step: 1, for: 1s}\n", "everything can be"},
     {"faults:\n  - {kind: full, target: worker, step: 1, for: 1s}\n", "a disk can be"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 5}\n", "plan.yaml:2: for: '5'"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 2s:1s}\n", "for: '1s'"},
@@ -211,7 +211,7 @@ START_TEST(test_builtin)
         ck_assert(kelp_chaos_plan_has_kind(&plan, (enum kelp_chaos_kind)kind));
     }
     for (uint32_t i = 0; i < count; i++) {
-        everything += faults[i].role == KELP_CHAOS_EVERYTHING;
+        everything += faults[i].role == KELP_CHAOS_EVERYTHING && faults[i].kind == KELP_CHAOS_KILL;
     }
     ck_assert_uint_eq(everything, 3);
     ck_assert_ptr_null(kelp_chaos_plan_builtin("Quick"));

@@ -58,6 +58,37 @@ START_TEST(test_recovery)
 }
 END_TEST
 
+/* A process that was asked to end works on until it has: steps in between are no recovery. */
+START_TEST(test_leaving)
+{
+    static const struct kelp_chaos_fault restart = {.kind = KELP_CHAOS_RESTART,
+                                                    .role = KELP_CHAOS_SHARD};
+    look(100, 1, 50);
+    fault(&restart, 110);
+    ck_assert_uint_eq(look(300, 1, 70), 0);
+    kelp_chaos_report_gone(&report, 0, START_MS + 310);
+    kelp_chaos_report_gone(&report, 1, START_MS + 310); /* there is none */
+    ck_assert_uint_eq(look(340, 1, 72), 0);
+    ck_assert_uint_eq(look(900, 1, 74), KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.events[0].step, 72);
+    ck_assert_uint_eq(report.events[0].recovery_ms, 790);
+}
+END_TEST
+
+/* A run that pauses goes on until it has paused: it is back when another generation makes steps. */
+START_TEST(test_pause)
+{
+    static const struct kelp_chaos_fault pause = {.kind = KELP_CHAOS_RESTART,
+                                                  .role = KELP_CHAOS_EVERYTHING};
+    look(100, 1, 50);
+    fault(&pause, 110);
+    ck_assert_uint_eq(look(300, 1, 70), 0);
+    ck_assert_uint_eq(look(900, 2, 60), KELP_CHAOS_RESTORED | KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.events[0].recovery_ms, 790);
+    ck_assert_uint_eq(report.events[0].steps_again, 10);
+}
+END_TEST
+
 /* A look is 20 ms old: the first ones after a fault still tell where it hit. */
 START_TEST(test_where_it_hit)
 {
@@ -234,6 +265,8 @@ int main(void)
     TCase *tcase = tcase_create("report");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_recovery);
+    tcase_add_test(tcase, test_leaving);
+    tcase_add_test(tcase, test_pause);
     tcase_add_test(tcase, test_where_it_hit);
     tcase_add_test(tcase, test_restore);
     tcase_add_test(tcase, test_too_far);
