@@ -422,7 +422,8 @@ static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
                     : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     if (status == KELP_OK && strcmp(result->status, "done") != 0) {
         *ret_over = false;
-        status = start_train(run, true, reterr);
+        status = forget_dead(run, reterr);
+        status = status == KELP_OK ? start_train(run, true, reterr) : status;
     }
     free(result);
     return status;
