@@ -1,8 +1,9 @@
 /*
  * A simulated kelp-coordinator: the shells of coordinator/ around real kelp_membership,
- * kelp_placement and kelp_progress objects. coordinator.c is what coordinator.c, leading.c and
- * records.c are; coordinator_etcd.c what leader.c, helper.c and the election of common/ are;
- * coordinator_peers.c what service.c and shard_link.c are.
+ * kelp_placement, kelp_checkpointer and kelp_progress objects. coordinator.c is what coordinator.c
+ * and leading.c are, coordinator_records.c what records.c is; coordinator_etcd.c what leader.c,
+ * helper.c and the election of common/ are; coordinator_workers.c and coordinator_shards.c what
+ * service.c and shard_link.c are.
  */
 #ifndef KELP_TESTS_SIM_COORDINATOR_H
 #define KELP_TESTS_SIM_COORDINATOR_H
@@ -192,8 +193,14 @@ void sim_leading_superseded(struct sim_coordinator *coordinator, const char *by)
 void sim_leading_end(struct sim_coordinator *coordinator, const char *why);
 void sim_leading_task_done(struct sim_coordinator *coordinator, struct sim_task *task);
 void sim_leading_state_written(struct sim_coordinator *coordinator, const char *state);
+/* ---- coordinator_records.c ---------------------------------------------------------------------
+ */
+
 void sim_records_take(struct sim_coordinator *coordinator, const struct sim_shard_report *report,
                       uint64_t generation);
+/* Put what waits on file. */
+void sim_records_tick(struct sim_coordinator *coordinator);
+void sim_records_tell_finish(struct sim_coordinator *coordinator);
 
 /* ---- coordinator_etcd.c ------------------------------------------------------------------------
  */
@@ -232,7 +239,8 @@ void sim_checkpoints_described(struct sim_coordinator *coordinator, uint64_t ser
 void sim_checkpoints_committed(struct sim_coordinator *coordinator, const struct sim_task *task);
 void sim_checkpoints_removed(struct sim_coordinator *coordinator, const struct sim_task *task);
 
-/* ---- coordinator_peers.c -----------------------------------------------------------------------
+/* ---- coordinator_workers.c, coordinator_shards.c
+ * -----------------------------------------------------------------------
  */
 
 void sim_sessions_update(struct sim_coordinator *coordinator, bool beat);

@@ -7,7 +7,7 @@
 set -euo pipefail
 source_dir="$(cd "${1:?usage: tests/sim/mutations.sh SOURCE_DIR BUILD_DIR [SEEDS]}" && pwd)"
 build_dir="$(cd "${2:?usage: tests/sim/mutations.sh SOURCE_DIR BUILD_DIR [SEEDS]}" && pwd)"
-seeds="${3:-2000}"
+seeds="${3:-4000}"
 
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT

@@ -80,11 +80,15 @@ void sim_worker_start(struct sim *sim, struct sim_process *process);
 void sim_worker_forget(struct sim_process *process);
 struct sim_worker *sim_worker_of(const struct sim_process *process);
 
-/* ---- between worker.c and worker_member.c ------------------------------------------------------
+/* ---- between the files of the worker ------------------------------------------------------
  */
 
 /* The data loop goes round: takes news, works, asks for what comes next. */
 void sim_worker_turn(struct sim_worker *worker);
+/* Everything that was pushed since the last time (resend: all of it), and every pull that is
+ * wanted. */
+void sim_worker_send(struct sim_worker *worker, struct sim_worker_link *link, bool resend);
+void sim_worker_send_all(struct sim_worker *worker);
 void sim_worker_join_cluster(struct sim_worker *worker);
 
 #endif
