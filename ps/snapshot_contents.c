@@ -16,6 +16,8 @@
 
 #define CONTENTS_NAME "CONTENTS"
 #define HEAD_LINE     "kelp snapshot 1\n"
+#define STATE_LINE    "state generation=%" PRIu64 " step=%" PRIu64 "\n"
+#define FILE_LINE     "file %s bytes=%" PRIu64 " end=%016" PRIx64 "\n"
 /* The digested end of a file: more than footer, properties and index of a sorted file of
  * KELP_PS_SNAPSHOT_FILE_BYTES, and every other file whole. */
 #define END_BYTES (64u << 10)
@@ -102,7 +104,7 @@ static kelp_status print_file(FILE *out, const char *folder, const char *name,
         status = describe(path, true, &bytes, &end, reterr);
     }
     if (status == KELP_OK) {
-        (void)fprintf(out, "file %s bytes=%" PRIu64 " end=%016" PRIx64 "\n", name, bytes, end);
+        (void)fprintf(out, FILE_LINE, name, bytes, end);
     }
     free(path);
     return status;
@@ -157,8 +159,7 @@ kelp_status kelp__snapshot_contents_write(const char *folder, const struct kelp_
     if (status != KELP_OK) {
         return status;
     }
-    (void)fprintf(text.out, HEAD_LINE "state generation=%" PRIu64 " step=%" PRIu64 "\n",
-                  id->generation, id->step);
+    (void)fprintf(text.out, HEAD_LINE STATE_LINE, id->generation, id->step);
     status = print_files(text.out, folder, reterr);
     if (status != KELP_OK) {
         kelp_text_discard(&text);
@@ -175,34 +176,50 @@ kelp_status kelp__snapshot_contents_write(const char *folder, const struct kelp_
 /* ---- checking ---------------------------------------------------------------------------------
  */
 
-static kelp_status check_file(const char *folder, const char *line, struct kelp_error *reterr)
-{
+struct file {
     char name[64];
-    uint64_t want_bytes = 0;
-    uint64_t want_end = 0;
+    uint64_t bytes;
+    uint64_t end;
+};
+
+/* Exactly as it is written: what is read is printed again and compared. */
+static bool parse_file(const char *line, size_t length, struct file *ret_file)
+{
+    struct file file;
+    char again[160];
+    if (sscanf(line, "file %63[A-Za-z0-9._-] bytes=%" SCNu64 " end=%" SCNx64, file.name,
+               &file.bytes, &file.end) != 3 || /* NOLINT(cert-err34-c): compared below */
+        file.name[0] == '.') {
+        return false;
+    }
+    int printed = snprintf(again, sizeof(again), FILE_LINE, file.name, file.bytes, file.end);
+    if ((size_t)printed != length || memcmp(again, line, length) != 0) {
+        return false;
+    }
+    *ret_file = file;
+    return true;
+}
+
+static kelp_status check_file(const char *folder, const struct file *file,
+                              struct kelp_error *reterr)
+{
     uint64_t bytes = 0;
     uint64_t end = 0;
     char *path = NULL;
-    /* The digest over the text was right: this cannot fail unless another program wrote it. */
-    if (sscanf(line, "file %63[A-Za-z0-9._-] bytes=%" SCNu64 " end=%" SCNx64, name, &want_bytes,
-               &want_end) != 3 || /* NOLINT(cert-err34-c): see above */
-        name[0] == '.') {
-        return damaged(folder, "a line is not of this format", reterr);
-    }
-    kelp_status status = path_of(folder, name, &path, reterr);
+    kelp_status status = path_of(folder, file->name, &path, reterr);
     if (status == KELP_OK) {
         status = describe(path, false, &bytes, &end, reterr);
     }
-    if (status == KELP_OK && bytes != want_bytes) {
+    if (status == KELP_OK && bytes != file->bytes) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "'%s' is damaged: it has %" PRIu64 " bytes, %" PRIu64 " were written",
-                           path, bytes, want_bytes);
+                           path, bytes, file->bytes);
     }
-    if (status == KELP_OK && end != want_end) {
+    if (status == KELP_OK && end != file->end) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "'%s' is damaged: its end has digest %016" PRIx64 ", %016" PRIx64
                            " was written",
-                           path, end, want_end);
+                           path, end, file->end);
     }
     free(path);
     return status;
@@ -223,29 +240,43 @@ static bool sum_right(char *text, size_t count)
     return right;
 }
 
+/* What a folder of another state says, for people. */
+static kelp_status other_head(const char *folder, const struct kelp_snapshot_id *id,
+                              const char *text, struct kelp_error *reterr)
+{
+    struct kelp_snapshot_id held = {0};
+    /* NOLINTNEXTLINE(cert-err34-c): for a text alone, and the digest over it was right */
+    if (sscanf(text, HEAD_LINE "state generation=%" SCNu64 " step=%" SCNu64, &held.generation,
+               &held.step) != 2 ||
+        (held.generation == id->generation && held.step == id->step)) {
+        return damaged(folder, "not of this format", reterr);
+    }
+    return kelp_fail(reterr, KELP_ERR_CORRUPT,
+                     "'%s' holds step %" PRIu64 " of generation %" PRIu64 ", not step %" PRIu64
+                     " of generation %" PRIu64,
+                     folder, held.step, held.generation, id->step, id->generation);
+}
+
 static kelp_status check_text(const char *folder, const struct kelp_snapshot_id *id, char *text,
                               size_t count, struct kelp_error *reterr)
 {
-    struct kelp_snapshot_id held = {0};
+    char head[128];
     if (!sum_right(text, count)) {
         return damaged(folder, "its sum is another one", reterr);
     }
-    if (strncmp(text, HEAD_LINE, strlen(HEAD_LINE)) != 0 ||
-        /* NOLINTNEXTLINE(cert-err34-c): the digest over the text was right */
-        sscanf(text + strlen(HEAD_LINE), "state generation=%" SCNu64 " step=%" SCNu64,
-               &held.generation, &held.step) != 2) {
-        return damaged(folder, "not of this format", reterr);
-    }
-    if (held.generation != id->generation || held.step != id->step) {
-        return kelp_fail(reterr, KELP_ERR_CORRUPT,
-                         "'%s' holds step %" PRIu64 " of generation %" PRIu64 ", not step %" PRIu64
-                         " of generation %" PRIu64,
-                         folder, held.step, held.generation, id->step, id->generation);
+    int length = snprintf(head, sizeof(head), HEAD_LINE STATE_LINE, id->generation, id->step);
+    if (strncmp(text, head, (size_t)length) != 0) {
+        return other_head(folder, id, text, reterr);
     }
     kelp_status status = KELP_OK;
-    for (const char *line = strstr(text, "\nfile "); line != NULL && status == KELP_OK;
-         line = strstr(line + 1, "\nfile ")) {
-        status = check_file(folder, line + 1, reterr);
+    for (const char *line = text + length; *line != '\0' && status == KELP_OK;) {
+        struct file file;
+        size_t bytes = strcspn(line, "\n") + 1;
+        if (line[bytes - 1] != '\n' || !parse_file(line, bytes, &file)) {
+            return damaged(folder, "a line is not of this format", reterr);
+        }
+        status = check_file(folder, &file, reterr);
+        line += bytes;
     }
     return status;
 }

@@ -1,0 +1,114 @@
+/* CONTENTS of a snapshot's folder, damaged but summed up rightly: refused, never a crash, and never
+ * a file outside of the folder. */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/files.h"
+#include "ps/snapshot_contents.h"
+#include "tests/lib/fuzz.h"
+
+#define INPUTS 4000
+#define BLOCK  500
+
+static const struct kelp_snapshot_id id = {.generation = 2, .step = 1500};
+static char folder[64];
+
+/* "a" has three bytes: "abc"; its digest is put in by setup(). */
+static char good[256];
+
+static struct kelp_fuzz_seed seeds[] = {
+    {.bytes = good, .count = 0},
+    KELP_FUZZ_TEXT("kelp snapshot 1\nstate generation=2 step=1500\n"),
+    KELP_FUZZ_TEXT(
+        "kelp snapshot 1\nstate generation=2 step=1500\nfile none bytes=1 end=0000000000000000\n"),
+};
+static const char *const words[] = {"file ",  "bytes=",   "end=", "../x",  "/etc/passwd",
+                                    "\nfile", "sum ",     "\n",   "-1",    "18446744073709551616",
+                                    "state ", "CONTENTS", ".",    "step=", "a bytes=3 end="};
+
+static void setup(void)
+{
+    (void)snprintf(folder, sizeof(folder), "/dev/shm/kelp-fuzz-XXXXXX");
+    if (mkdtemp(folder) == NULL) {
+        (void)snprintf(folder, sizeof(folder), "/tmp/kelp-fuzz-XXXXXX");
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+    }
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(kelp_files_write("a", "abc", 3, NULL), KELP_OK);
+    seeds[0].count = (size_t)snprintf(
+        good, sizeof(good),
+        "kelp snapshot 1\nstate generation=2 step=1500\nfile a bytes=3 end=%016" PRIx64 "\n",
+        kelp_digest_bytes("abc", 3));
+}
+
+static void teardown(void)
+{
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(kelp_files_remove(folder, NULL), KELP_OK);
+}
+
+static kelp_status check_with_sum(const uint8_t *bytes, size_t count)
+{
+    size_t total = count + sizeof("sum 0123456789abcdef\n") - 1;
+    char *text = malloc(total + 1);
+    ck_assert_ptr_nonnull(text);
+    memcpy(text, bytes, count);
+    (void)snprintf(text + count, total + 1 - count, "sum %016" PRIx64 "\n",
+                   kelp_digest_bytes(bytes, count));
+    ck_assert_int_eq(kelp_files_write("CONTENTS", text, total, NULL), KELP_OK);
+    free(text);
+    return kelp__snapshot_contents_check(".", &id, NULL);
+}
+
+static const char *target(const uint8_t *bytes, size_t count)
+{
+    kelp_status status = check_with_sum(bytes, count);
+    if (status == KELP_OK && (count < strlen("kelp snapshot 1\nstate generation=2 step=1500") ||
+                              memcmp(bytes, "kelp snapshot 1\nstate generation=", 33) != 0)) {
+        return "something else was taken for the contents of a snapshot";
+    }
+    if (status != KELP_OK && status != KELP_ERR_CORRUPT && status != KELP_ERR_NOT_FOUND &&
+        status != KELP_ERR_IO) {
+        return "neither damaged nor absent";
+    }
+    return NULL;
+}
+
+/* The seed itself is right: otherwise the sum were all that is tested. */
+START_TEST(seed_is_good)
+{
+    ck_assert_int_eq(check_with_sum(seeds[0].bytes, seeds[0].count), KELP_OK);
+    ck_assert_int_eq(check_with_sum(seeds[2].bytes, seeds[2].count), KELP_ERR_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(damaged_contents)
+{
+    const struct kelp_fuzz fuzz = {.seeds = seeds,
+                                   .seed_count = KELP_ARRAY_COUNT(seeds),
+                                   .words = words,
+                                   .word_count = KELP_ARRAY_COUNT(words),
+                                   .target = target};
+    kelp_fuzz_run(&fuzz, (uint64_t)_i * BLOCK, BLOCK);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("fuzz snapshot_contents");
+    TCase *tcase = tcase_create("contents");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, seed_is_good);
+    tcase_add_loop_test(tcase, damaged_contents, 0, INPUTS / BLOCK);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
