@@ -1,0 +1,289 @@
+/* The leader's writes against a real etcd: what waits behind another write must not do what that
+ * one has made wrong. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/leader.h"
+#include "tests/lib/etcd_fixture.h"
+
+#define ANSWER_MS 20000
+
+/* What was answered. */
+struct answers {
+    int64_t elected; /* 0: not yet */
+    int reads;
+    int maps;
+    enum kelp_placement_written map; /* the latest */
+    int commits;
+    enum kelp_checkpointer_result commit; /* the latest */
+    char state[32];                       /* written last */
+};
+
+static struct etcd_fixture fixture;
+static struct kelp_etcd *etcd;
+static struct kelp_rpc_loop *loop;
+static struct kelp_helper *helper;
+static struct kelp_leader *leader;
+static struct kelp_job_file *job_file;
+static struct answers answers;
+static uint64_t ticks;
+
+static void on_spec(const char *text, size_t text_bytes, void *user)
+{
+    (void)text;
+    (void)text_bytes;
+    (void)user;
+}
+
+static void on_elected(int64_t revision, void *user)
+{
+    (void)user;
+    answers.elected = revision;
+}
+
+static void on_text(const char *text, void *user)
+{
+    (void)text;
+    (void)user;
+}
+
+static void on_read(kelp_status status, struct kelp_leader_found *found, const char *text,
+                    void *user)
+{
+    (void)found;
+    (void)user;
+    ck_assert_msg(status == KELP_OK, "%s", text);
+    answers.reads++;
+}
+
+static void on_plan(kelp_status status, const char *plan, const char *text, void *user)
+{
+    (void)status;
+    (void)plan;
+    (void)text;
+    (void)user;
+}
+
+static void on_map(enum kelp_placement_written result, const char *text, void *user)
+{
+    (void)text;
+    (void)user;
+    answers.maps++;
+    answers.map = result;
+}
+
+static void on_committed(enum kelp_checkpointer_result result, int64_t revision, const char *text,
+                         void *user)
+{
+    (void)revision;
+    (void)text;
+    (void)user;
+    answers.commits++;
+    answers.commit = result;
+}
+
+static void on_removed(enum kelp_checkpointer_result result, const char *text, void *user)
+{
+    (void)result;
+    (void)text;
+    (void)user;
+}
+
+static void on_state(const struct kelp_job_state *state, void *user)
+{
+    (void)user;
+    (void)snprintf(answers.state, sizeof(answers.state), "%s", state->state);
+}
+
+static void on_shard(const struct kelp_map_shard *shard, void *user)
+{
+    (void)shard;
+    (void)user;
+}
+
+static const struct kelp_leader_events events = {
+    .spec = on_spec,
+    .elected = on_elected,
+    .deposed = on_text,
+    .superseded = on_text,
+    .read = on_read,
+    .plan_written = on_plan,
+    .map_written = on_map,
+    .map_read = on_read,
+    .committed = on_committed,
+    .removed = on_removed,
+    .state_written = on_state,
+    .shard_registered = on_shard,
+    .shard_gone = on_text,
+    .trouble = on_text,
+};
+
+/* Run the loop until the number is there; the leader is told the time as it goes by. */
+static void await_count(const int *count, int wanted)
+{
+    for (int i = 0; *count < wanted; i++) {
+        ck_assert_msg(i < ANSWER_MS / 10, "no answer");
+        (void)kelp_rpc_loop_run(loop, 10);
+    }
+}
+
+static void await_state(const char *state)
+{
+    for (int i = 0; strcmp(answers.state, state) != 0; i++) {
+        ck_assert_msg(i < ANSWER_MS / 10, "the state is not written");
+        (void)kelp_rpc_loop_run(loop, 10);
+        kelp_leader_tick(leader, ticks += 10);
+    }
+}
+
+static void setup(void)
+{
+    memset(&answers, 0, sizeof(answers));
+    etcd_fixture_start(&fixture);
+    etcd = etcd_fixture_client(&fixture);
+    kelp_rpc_global_init();
+    job_file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(job_file);
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_helper_start(loop, &helper, NULL), KELP_OK);
+    struct kelp_leader_options options = {.loop = loop,
+                                          .helper = helper,
+                                          .endpoints = fixture.url,
+                                          .job = "job",
+                                          .id = "coordinator-0",
+                                          .run_folder = fixture.folder,
+                                          .incarnation = 7};
+    ck_assert_int_eq(kelp_leader_open(&options, &events, NULL, &leader, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_leader_stand(leader, "127.0.0.1:1", job_file, NULL), KELP_OK);
+    for (int i = 0; answers.elected == 0; i++) {
+        ck_assert_msg(i < ANSWER_MS / 10, "not elected");
+        (void)kelp_rpc_loop_run(loop, 10);
+    }
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, 1);
+}
+
+static void teardown(void)
+{
+    kelp_helper_stop(helper);
+    kelp_leader_close(leader);
+    kelp_rpc_loop_destroy(loop);
+    kelp_leader_destroy(leader);
+    kelp_helper_destroy(helper);
+    kelp_job_file_destroy(job_file);
+    kelp_etcd_close(etcd);
+    etcd_fixture_stop(&fixture);
+    kelp_rpc_global_fini();
+}
+
+/* Ask for a generation; its answer comes later. */
+static void open_generation(uint64_t generation)
+{
+    struct kelp_map before = {.generation = generation - 1};
+    struct kelp_map_shard shard = {.id = "shard-0", .address = "127.0.0.1:2", .incarnation = 9};
+    struct kelp_map map;
+    ck_assert_int_eq(kelp_map_spread(&before, &shard, 1, 2, &map, NULL), KELP_OK);
+    (void)snprintf(map.nonce, sizeof(map.nonce), "nonce-%llu", (unsigned long long)generation);
+    struct kelp_leader_opening opening = {.map = &map};
+    ck_assert_int_eq(kelp_leader_write_map(leader, &opening), KELP_OK);
+    kelp_map_fini(&map);
+}
+
+static void commit(uint64_t version, uint64_t generation, int64_t election)
+{
+    struct kelp_leader_commit wanted = {.version = version,
+                                        .generation = generation,
+                                        .election = election,
+                                        .manifest = "{\"nonce\":\"7-1\"}"};
+    ck_assert_int_eq(kelp_leader_commit(leader, &wanted), KELP_OK);
+}
+
+static size_t manifests(void)
+{
+    struct kelp_etcd_range range;
+    ck_assert_int_eq(kelp_etcd_get_prefix(etcd, "/kelp/job/checkpoint/", ANSWER_MS, &range, NULL),
+                     KELP_OK);
+    size_t count = range.count;
+    kelp_etcd_range_fini(&range);
+    return count;
+}
+
+/* A commit that waits behind the opening of a generation is of the one before: its data goes. */
+START_TEST(commit_behind_an_opening)
+{
+    open_generation(1);
+    await_count(&answers.maps, 1);
+    ck_assert_int_eq(answers.map, KELP_WRITTEN_OK);
+    open_generation(2);
+    commit(5, 1, answers.elected);
+    await_count(&answers.commits, 1);
+    ck_assert_int_eq(answers.map, KELP_WRITTEN_OK);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_REFUSED);
+    ck_assert_uint_eq(manifests(), 0);
+    commit(6, 2, answers.elected);
+    await_count(&answers.commits, 2);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
+    ck_assert_uint_eq(manifests(), 1);
+}
+END_TEST
+
+/* What was ordered by an election that is over does not count; what it committed does. */
+START_TEST(commit_of_another_election)
+{
+    open_generation(1);
+    await_count(&answers.maps, 1);
+    commit(5, 1, answers.elected - 1);
+    await_count(&answers.commits, 1);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_REFUSED);
+    ck_assert_uint_eq(manifests(), 0);
+    commit(5, 1, answers.elected);
+    await_count(&answers.commits, 2);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
+    commit(5, 1, answers.elected - 1);
+    await_count(&answers.commits, 3);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
+}
+END_TEST
+
+/* A write that was sent before and comes after is not applied, since each compares the revision;
+ * and one that stands there all the same is written over. */
+START_TEST(state_that_comes_late)
+{
+    struct kelp_job_state state = {.state = "running"};
+    struct kelp_etcd_range range;
+    kelp_leader_write_state(leader, &state);
+    await_state("running");
+    ck_assert_int_eq(kelp_etcd_put(etcd, "/kelp/job/state",
+                                   "{\"state\":\"starting\",\"reason\":\"\",\"version\":0}", 0,
+                                   ANSWER_MS, NULL),
+                     KELP_OK);
+    (void)snprintf(state.state, sizeof(state.state), "done");
+    kelp_leader_write_state(leader, &state);
+    await_state("done");
+    ck_assert_int_eq(kelp_etcd_get(etcd, "/kelp/job/state", ANSWER_MS, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 1);
+    ck_assert_ptr_nonnull(strstr(range.pairs[0].value, "\"done\""));
+    ck_assert_int_eq(range.pairs[0].version, 3); /* each of the three was put once */
+    kelp_etcd_range_fini(&range);
+}
+END_TEST
+
+int main(void)
+{
+    etcd_fixture_require();
+    Suite *suite = suite_create("leader");
+    TCase *tcase = tcase_create("writes");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, commit_behind_an_opening);
+    tcase_add_test(tcase, commit_of_another_election);
+    tcase_add_test(tcase, state_that_comes_late);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
