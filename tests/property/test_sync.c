@@ -1,18 +1,24 @@
 /*
  * A worker never works on weights of two different steps, and whatever is lost, late, doubled or
  * killed, the workers together bring every partition to the end: a small cluster of model
- * partitions and real kelp_sync objects on a network that is a bag of messages.
+ * partitions and real kelp_sync objects on a network that is a bag of messages. In some worlds
+ * steps need decisions over all partitions, which the workers carry; in some, lanes belong to
+ * workers of which one stops for good, and only offers to those who wait, or to a spare, keep the
+ * job going.
  */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/offers.h"
 #include "worker/sync.h"
 
 #define PARTITIONS 3
 #define WORKERS    3
 #define LANES      2
 #define BAG_MAX    4096
+#define SPARE      2 /* the worker without lanes, in worlds with owners */
+#define NOBODY     WORKERS
 
 static const enum kelp_step_kind entries[] = {
     KELP_STEP_TRAIN,  KELP_STEP_TRAIN,         KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST,
@@ -22,7 +28,7 @@ static const enum kelp_step_kind entries[] = {
 #define LAST (KELP_ARRAY_COUNT(entries) - 1)
 
 struct message {
-    enum { PUSH, PULL, ANSWER } kind;
+    enum { PUSH, PULL, ANSWER, PARTS, OFFER } kind;
     unsigned worker;
     unsigned life; /* of the worker: messages to an older one are lost */
     uint32_t partition;
@@ -31,6 +37,8 @@ struct message {
     struct kelp_sync_pull pull;
     struct kelp_sync_answer answer;
     struct kelp_control_word word;
+    bool has_news; /* PULL: goes with this word */
+    struct kelp_control_word news;
 };
 
 struct partition {
@@ -39,6 +47,10 @@ struct partition {
     unsigned pending; /* lanes */
     struct message waiting[WORKERS];
     bool has_waiting[WORKERS];
+    bool complete;  /* all lanes are there, and the decision is not */
+    unsigned parts; /* partition 0: whose are here */
+    struct message part_waiting[WORKERS];
+    bool has_part_waiting[WORKERS];
 };
 
 struct worker {
@@ -48,15 +60,22 @@ struct worker {
     uint64_t held[PARTITIONS];
     bool working;
     struct kelp_control_word word;
+    struct kelp_offers offers;
+    bool fetching; /* the spare: gets weights for an offer */
 };
 
 struct world {
     uint32_t random;
+    bool decides;
+    bool owned;         /* lane l is worker l's; nobody else computes it without an offer */
+    unsigned dead;      /* the worker that does nothing any more */
+    uint64_t dies_when; /* at this version */
     struct partition partitions[PARTITIONS];
     struct worker workers[WORKERS];
     struct message bag[BAG_MAX];
     size_t bag_count;
     unsigned crashes;
+    unsigned cuts;
 };
 
 static uint32_t draw(struct world *world, uint32_t below)
@@ -83,16 +102,34 @@ static uint64_t train_version(uint64_t step)
     return v;
 }
 
+static bool finite_at(uint32_t partition, uint64_t step)
+{
+    return (step * 7 + partition * 3) % 4 != 0;
+}
+
+static bool skipped_at(uint64_t step)
+{
+    bool finite = true;
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        finite = finite && finite_at(p, step);
+    }
+    return !finite;
+}
+
 static void post(struct world *world, const struct message *message)
 {
     ck_assert_uint_lt(world->bag_count, BAG_MAX);
     world->bag[world->bag_count++] = *message;
 }
 
-static struct kelp_control_word word_at(uint64_t version)
+static struct kelp_control_word word_at(const struct world *world, uint64_t version)
 {
-    return (struct kelp_control_word){
-        .version = version, .step = step_of(version), .kind = entries[version]};
+    uint64_t step = step_of(version);
+    return (struct kelp_control_word){.version = version,
+                                      .step = step,
+                                      .kind = entries[version],
+                                      .skipped =
+                                          world->decides && step > 0 && skipped_at(step - 1)};
 }
 
 static void answer(struct world *world, const struct message *pull, kelp_status status,
@@ -109,14 +146,48 @@ static void answer(struct world *world, const struct message *pull, kelp_status 
         .has_weights = status == KELP_OK && !(pull->pull.holds && pull->pull.held_step == step),
     };
     if (pull->partition == 0 && status == KELP_OK) {
-        message.word = word_at(step == partition->step ? partition->version : train_version(step));
+        message.word =
+            word_at(world, step == partition->step ? partition->version : train_version(step));
     }
     post(world, &message);
 }
 
+static void serve_part(struct world *world, const struct message *pull)
+{
+    struct partition *partition = &world->partitions[pull->partition];
+    struct message message = *pull;
+    bool known = partition->complete && partition->step == pull->pull.step;
+
+    if (!known && partition->step <= pull->pull.step) {
+        partition->part_waiting[pull->worker] = *pull;
+        partition->has_part_waiting[pull->worker] = true;
+        return;
+    }
+    message.kind = ANSWER;
+    message.answer = (struct kelp_sync_answer){
+        .partition = pull->partition,
+        .step = pull->pull.step,
+        .current_step = partition->step,
+        .is_part = true,
+        .part = {.count = known, .values = {finite_at(pull->partition, pull->pull.step) ? 1 : 0}}};
+    post(world, &message);
+}
+
+static void advance(struct world *world, uint32_t p, uint64_t version);
+
 static void serve(struct world *world, const struct message *pull)
 {
     struct partition *partition = &world->partitions[pull->partition];
+
+    if (pull->has_news && pull->partition > 0 && partition->complete &&
+        pull->news.step == partition->step + 1) {
+        ck_assert_int_eq(pull->news.skipped, skipped_at(partition->step));
+        advance(world, pull->partition, train_version(partition->step));
+    }
+    if (pull->pull.mode == KELP_SYNC_PULL_PART) {
+        serve_part(world, pull);
+        return;
+    }
     bool current =
         pull->pull.mode == KELP_SYNC_PULL_CURRENT ||
         (pull->pull.mode == KELP_SYNC_PULL_VERSION && partition->version >= pull->pull.version);
@@ -133,6 +204,41 @@ static void serve(struct world *world, const struct message *pull)
     }
 }
 
+/* The entry is over: those who waited are answered. */
+static void advance(struct world *world, uint32_t p, uint64_t version)
+{
+    struct partition *partition = &world->partitions[p];
+
+    partition->complete = false;
+    partition->parts = 0;
+    partition->pending = 0;
+    partition->step += entries[version] == KELP_STEP_TRAIN;
+    partition->version += p == 0;
+    for (unsigned w = 0; w < WORKERS; w++) {
+        if (partition->has_waiting[w]) {
+            partition->has_waiting[w] = false;
+            serve(world, &partition->waiting[w]);
+        }
+    }
+}
+
+static void decide_if_known(struct world *world)
+{
+    struct partition *partition = &world->partitions[0];
+
+    if (partition->complete && partition->parts == (1u << PARTITIONS) - 2) {
+        advance(world, 0, partition->version);
+    }
+}
+
+static void take_parts(struct world *world, const struct message *parts)
+{
+    if (parts->version == world->partitions[0].version) {
+        world->partitions[0].parts = (1u << PARTITIONS) - 2;
+        decide_if_known(world);
+    }
+}
+
 static void take_push(struct world *world, const struct message *push)
 {
     struct partition *partition = &world->partitions[push->partition];
@@ -144,36 +250,56 @@ static void take_push(struct world *world, const struct message *push)
         return;
     }
     partition->pending |= 1u << push->lane;
-    if (partition->pending != (1u << LANES) - 1) {
+    if (partition->pending != (1u << LANES) - 1 || partition->complete) {
         return;
     }
-    partition->pending = 0;
-    partition->step += entries[push->version] == KELP_STEP_TRAIN;
-    partition->version += push->partition == 0;
+    if (!world->decides || entries[push->version] != KELP_STEP_TRAIN) {
+        advance(world, push->partition, push->version);
+        return;
+    }
+    partition->complete = true;
     for (unsigned w = 0; w < WORKERS; w++) {
-        if (partition->has_waiting[w]) {
-            partition->has_waiting[w] = false;
-            serve(world, &partition->waiting[w]);
+        if (partition->has_part_waiting[w]) {
+            partition->has_part_waiting[w] = false;
+            serve_part(world, &partition->part_waiting[w]);
         }
     }
+    decide_if_known(world);
 }
 
 static void send_pulls(struct world *world, unsigned w)
 {
+    struct worker *worker = &world->workers[w];
+    const struct kelp_control_word *news = kelp_sync_news(worker->sync);
+
+    if (kelp_sync_parts_due(worker->sync)) {
+        struct message parts = {
+            .kind = PARTS, .worker = w, .life = worker->life, .version = worker->word.version};
+        for (uint32_t p = 1; p < PARTITIONS; p++) {
+            const struct kelp_step_part *part = kelp_sync_part(worker->sync, p);
+            ck_assert_uint_eq(part->count, 1);
+            ck_assert(part->values[0] == (finite_at(p, worker->word.step) ? 1 : 0));
+        }
+        post(world, &parts);
+    }
     for (uint32_t p = 0; p < PARTITIONS; p++) {
-        struct message message = {
-            .kind = PULL, .worker = w, .life = world->workers[w].life, .partition = p};
-        if (kelp_sync_pull(world->workers[w].sync, p, &message.pull)) {
+        struct message message = {.kind = PULL,
+                                  .worker = w,
+                                  .life = worker->life,
+                                  .partition = p,
+                                  .has_news = news != NULL};
+        if (news) {
+            message.news = *news;
+        }
+        while (kelp_sync_pull(worker->sync, p, &message.pull)) {
             post(world, &message);
         }
     }
 }
 
-/* One random lane: the assignment is only advice, and every lane is drawn some time. */
-static void push_lane(struct world *world, unsigned w)
+static void push_lane(struct world *world, unsigned w, uint32_t lane)
 {
     struct worker *worker = &world->workers[w];
-    uint32_t lane = draw(world, LANES);
     uint32_t partition_count = worker->word.kind == KELP_STEP_TRAIN ? PARTITIONS : 1;
     for (uint32_t p = 0; p < partition_count; p++) {
         struct message push = {
@@ -189,10 +315,36 @@ static void push_lane(struct world *world, unsigned w)
     }
 }
 
+/* Any lane, since the assignment is only advice, and every lane is drawn some time; or, in worlds
+ * with owners, the worker's own, and what it was offered. */
+static void push_some(struct world *world, unsigned w)
+{
+    static const uint8_t computed[KELP_JOB_LANES_MAX];
+    struct worker *worker = &world->workers[w];
+    uint32_t first, count;
+
+    if (!world->owned) {
+        push_lane(world, w, draw(world, LANES));
+        return;
+    }
+    if (w < LANES) {
+        push_lane(world, w, w);
+    }
+    if (kelp_offers_find(&worker->offers, &worker->word, computed, &first, &count)) {
+        for (uint32_t i = 0; i < count; i++) {
+            push_lane(world, w, first + i);
+        }
+    }
+}
+
 static void work(struct world *world, unsigned w)
 {
     struct worker *worker = &world->workers[w];
     bool swap;
+
+    if (w == world->dead || (world->owned && w == SPARE && !worker->fetching)) {
+        return;
+    }
 
     if (kelp_sync_complete(worker->sync, &worker->word, &swap)) {
         if (swap) {
@@ -204,12 +356,51 @@ static void work(struct world *world, unsigned w)
         worker->working = true;
     }
     if (worker->working && worker->word.kind != KELP_STEP_DONE) {
-        push_lane(world, w);
+        push_some(world, w);
         if (kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING && draw(world, 2)) {
             kelp_sync_next(worker->sync);
         }
     }
     send_pulls(world, w);
+}
+
+/* A partition asks somebody who waits there, or the spare, for a lane that it lacks. */
+static void offer(struct world *world)
+{
+    uint32_t p = draw(world, PARTITIONS);
+    unsigned w = draw(world, WORKERS);
+    struct partition *partition = &world->partitions[p];
+    uint64_t version = p == 0 ? partition->version : train_version(partition->step);
+    uint32_t lane = partition->complete ? 0 : draw(world, LANES);
+    bool waits = partition->has_waiting[w] && partition->waiting[w].pull.step > partition->step;
+    bool missing = partition->complete ? w == SPARE : (partition->pending & 1u << lane) == 0;
+
+    if (missing && (waits || w == SPARE) && entries[version] != KELP_STEP_DONE) {
+        struct message message = {.kind = OFFER,
+                                  .worker = w,
+                                  .life = world->workers[w].life,
+                                  .partition = p,
+                                  .lane = lane,
+                                  .word = word_at(world, version)};
+        post(world, &message);
+    }
+}
+
+static void take_offer(struct world *world, const struct message *message)
+{
+    struct worker *worker = &world->workers[message->worker];
+
+    if (!kelp_offers_add(&worker->offers, &message->word, message->lane, 1)) {
+        return;
+    }
+    if (message->worker == SPARE &&
+        !(worker->working && worker->word.version == message->word.version)) {
+        worker->fetching = true;
+        worker->working = false;
+        kelp_sync_restart(worker->sync);
+    } else if (!worker->working) {
+        (void)kelp_sync_offered(worker->sync, message->word.step);
+    }
 }
 
 static void deliver(struct world *world)
@@ -221,7 +412,18 @@ static void deliver(struct world *world)
         world->bag[at] = world->bag[--world->bag_count];
     }
     struct worker *worker = &world->workers[message.worker];
+    if (message.worker == world->dead && message.kind != PUSH) {
+        return;
+    }
     switch (message.kind) {
+    case PARTS:
+        take_parts(world, &message);
+        break;
+    case OFFER:
+        if (message.life == worker->life) {
+            take_offer(world, &message);
+        }
+        break;
     case PUSH:
         take_push(world, &message);
         break;
@@ -246,9 +448,12 @@ static void crash(struct world *world, unsigned w)
     struct worker *worker = &world->workers[w];
     worker->life++;
     worker->working = false;
+    worker->fetching = false;
+    kelp_offers_clear(&worker->offers);
     kelp_sync_restart(worker->sync);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         world->partitions[p].has_waiting[w] = false;
+        world->partitions[p].has_part_waiting[w] = false;
     }
 }
 
@@ -263,6 +468,7 @@ static void cut(struct world *world, unsigned w, uint32_t p)
     }
     world->bag_count = kept;
     world->partitions[p].has_waiting[w] = false;
+    world->partitions[p].has_part_waiting[w] = false;
     kelp_sync_reask(world->workers[w].sync, p);
 }
 
@@ -271,19 +477,32 @@ START_TEST(every_partition_reaches_the_end)
     struct world *world = calloc(1, sizeof(*world));
     ck_assert_ptr_nonnull(world);
     world->random = (uint32_t)_i * 2654435761u + 1;
+    world->decides = _i % 2 == 1;
+    world->owned = _i / 2 % 2 == 1;
+    world->dead = NOBODY;
+    world->dies_when = draw(world, LAST);
     for (unsigned w = 0; w < WORKERS; w++) {
         world->workers[w].sync = kelp_sync_create(PARTITIONS);
         ck_assert_ptr_nonnull(world->workers[w].sync);
+        if (world->decides) {
+            kelp_sync_decide(world->workers[w].sync);
+        }
     }
     unsigned events = 0;
     while (world->partitions[0].version < LAST) {
         ck_assert_msg(events++ < 200000, "stuck at version %llu",
                       (unsigned long long)world->partitions[0].version);
         uint32_t what = draw(world, 100);
-        if (what < 2 && world->crashes < 20) {
+        if (world->owned && world->dead == NOBODY &&
+            world->partitions[0].version == world->dies_when) {
+            world->dead = draw(world, LANES); /* one that lanes belong to */
+        } else if (world->owned && what % 8 == 7 && world->bag_count < BAG_MAX / 2) {
+            offer(world);
+        } else if (what < 2 && world->crashes < 20) {
             world->crashes++;
             crash(world, draw(world, WORKERS));
-        } else if (what < 5) {
+        } else if (what < 5 && world->cuts < 40) { /* not for ever: a new stream asks again */
+            world->cuts++;
             cut(world, draw(world, WORKERS), draw(world, PARTITIONS));
         } else if (world->bag_count > 0 && (what < 70 || world->bag_count > BAG_MAX / 2)) {
             deliver(world);
