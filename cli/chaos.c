@@ -144,14 +144,17 @@ static kelp_status load_text(const char *path, char **ret_text, size_t *ret_byte
     if (text) {
         /* One byte more than the limit, which the parser then refuses. */
         *ret_bytes = fread(text, 1, KELP_CHAOS_PLAN_BYTES_MAX + 1, in);
-        *ret_text = text;
     }
     bool wrong = ferror(in) != 0;
     (void)fclose(in); /* only read from */
-    if (!text || wrong) {
-        free(text);
-        return kelp_fail(reterr, text ? KELP_ERR_IO : KELP_ERR_NO_MEMORY, "cannot read '%s'", path);
+    if (!text) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
+    if (wrong) {
+        free(text);
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot read '%s'", path);
+    }
+    *ret_text = text;
     return KELP_OK;
 }
 

@@ -19,6 +19,9 @@
 #define PRIORITY_LOCAL 100 /* the kernel has it at 0, where nothing can come before it */
 #define SOCKETS_MAX    4096
 #define LINE_MAX_BYTES 512
+#define SOCKET_PREFIX  "socket:[" /* and the inode */
+#define FIELD_LOCAL    1          /* of a line of /proc/net/tcp, from 0: "0100007F:9C41" */
+#define FIELD_INODE    9
 
 /* ---- rules of the kernel's routing ------------------------------------------------------------
  */
@@ -164,8 +167,8 @@ static uint32_t list_sockets(pid_t pid, unsigned long *inodes)
         char target[64];
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
         target[length > 0 ? length : 0] = '\0';
-        if (sscanf(target, "socket:[%lu]", &inodes[count]) == 1) {
-            count++;
+        if (strncmp(target, SOCKET_PREFIX, strlen(SOCKET_PREFIX)) == 0) {
+            inodes[count++] = strtoul(target + strlen(SOCKET_PREFIX), NULL, 10);
         }
     }
     (void)closedir(folder);
@@ -209,19 +212,23 @@ static kelp_status cut(struct kelp_chaos_split *split, uint16_t port, struct kel
     return KELP_OK;
 }
 
-/* "  0: 0100007F:9C41 00000000:0000 0A … INODE": local address and port, peer, state, seven more
- * fields, and the inode. */
-static bool parse_socket(const char *line, uint16_t *ret_port, unsigned long *ret_inode)
+/* "  0: 0100007F:9C41 00000000:0000 0A …": the local address and its port in hexadecimal, and the
+ * inode. The heading and what is cut off have none: inode 0. */
+static void parse_socket(char *line, uint16_t *ret_port, unsigned long *ret_inode)
 {
-    unsigned port = 0;
+    char *rest = NULL;
+    const char *word = strtok_r(line, " ", &rest);
 
-    if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*s %*s %*s %*s %*s %*s %*s %lu", &port, ret_inode) !=
-            2 ||
-        port > UINT16_MAX) {
-        return false;
+    *ret_inode = 0;
+    for (int field = 0; word && field <= FIELD_INODE; field++) {
+        const char *colon = strchr(word, ':');
+        if (field == FIELD_LOCAL && colon) {
+            *ret_port = (uint16_t)strtoul(colon + 1, NULL, 16);
+        } else if (field == FIELD_INODE) {
+            *ret_inode = strtoul(word, NULL, 10);
+        }
+        word = strtok_r(NULL, " ", &rest);
     }
-    *ret_port = (uint16_t)port;
-    return true;
 }
 
 static kelp_status cut_listed(struct kelp_chaos_split *split, const char *path,
@@ -235,7 +242,8 @@ static kelp_status cut_listed(struct kelp_chaos_split *split, const char *path,
     while (in && status == KELP_OK && fgets(line, sizeof(line), in)) {
         uint16_t port = 0;
         unsigned long inode = 0;
-        if (parse_socket(line, &port, &inode) && inode != 0 && is_listed(inodes, count, inode)) {
+        parse_socket(line, &port, &inode);
+        if (inode != 0 && is_listed(inodes, count, inode)) {
             status = cut(split, port, reterr);
         }
     }

@@ -27,13 +27,13 @@
 #include "common/job.h"
 #include "common/status.h"
 
-#define KELP_CHAOS_FAULTS_MAX     1000         /* of one plan, drawn ones included */
-#define KELP_CHAOS_ENTRIES_MAX    128          /* in each of the two lists */
-#define KELP_CHAOS_STEP_MAX       1000000000u  /* training steps */
-#define KELP_CHAOS_FOR_MAX_MS     600000       /* of one fault */
-#define KELP_CHAOS_WEIGHT_MAX     1000         /* of one entry of the mix */
-#define KELP_CHAOS_PLAN_BYTES_MAX (64u * 1024) /* of a plan's file */
-#define KELP_CHAOS_TEXT_MAX       64           /* bytes of "restart coordinator-1 1500 ms" */
+#define KELP_CHAOS_FAULTS_MAX     1000        /* of one plan, drawn ones included */
+#define KELP_CHAOS_ENTRIES_MAX    128         /* in each of the two lists */
+#define KELP_CHAOS_STEP_MAX       1000000000u /* training steps */
+#define KELP_CHAOS_FOR_MAX_MS     600000      /* of one fault */
+#define KELP_CHAOS_WEIGHT_MAX     1000        /* of one entry of the mix */
+#define KELP_CHAOS_PLAN_BYTES_MAX 65536u      /* of a plan's file */
+#define KELP_CHAOS_TEXT_MAX       64          /* bytes of "restart coordinator-1 1500 ms" */
 
 enum kelp_chaos_kind {
     KELP_CHAOS_KILL,    /* SIGKILL; etcd stays away for as long as the fault lasts */

@@ -44,27 +44,32 @@ struct stat_line {
     uint64_t start_ticks; /* since the machine started */
 };
 
-/* "PID (NAME) S PPID … STARTTIME …": the name may hold anything, also ")". */
+/* "PID (NAME) STATE PPID …": the name may hold anything, also ")". Field 3 is the state, 4 the
+ * parent, 22 the start. */
 static bool read_stat(pid_t pid, struct stat_line *ret_line)
 {
     char text[TEXT_MAX];
-    long parent = 0;
-    unsigned long long ticks = 0;
-    char state = 0;
+    unsigned long long fields[23] = {0};
 
     if (read_proc(pid, "stat", text) == 0) {
         return false;
     }
-    const char *after = strrchr(text, ')');
-    /* Field 3 is the state, 4 the parent, 22 the start. */
-    if (!after || sscanf(after + 1,
-                         " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                         "%*s %llu",
-                         &state, &parent, &ticks) != 3) {
+    char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ' || at[2] == '\0') {
         return false;
     }
-    *ret_line =
-        (struct stat_line){.state = state, .parent = (pid_t)parent, .start_ticks = (uint64_t)ticks};
+    char state = at[2];
+    at += 3;
+    for (int field = 4; field <= 22; field++) {
+        char *end = at;
+        fields[field] = strtoull(at, &end, 10);
+        if (end == at) {
+            return false;
+        }
+        at = end;
+    }
+    *ret_line = (struct stat_line){
+        .state = state, .parent = (pid_t)fields[4], .start_ticks = (uint64_t)fields[22]};
     return true;
 }
 

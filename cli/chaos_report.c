@@ -245,10 +245,12 @@ static void table_row(const struct kelp_chaos_report *report, enum kelp_chaos_ki
         return;
     }
     qsort(times, count, sizeof(*times), compare_u64);
+    uint32_t middle = count / 2;
+    double median_s = (double)times[middle] / 1000;
     (void)snprintf(what, sizeof(what), "%s %s", kelp_chaos_kind_name(kind),
                    kelp_chaos_role_name(role));
     (void)fprintf(out, "%-24s %6" PRIu32 " %10.2f s %10.2f s %12" PRIu64 "\n", what, count,
-                  (double)times[count / 2] / 1000, (double)times[count - 1] / 1000, again);
+                  median_s, (double)times[count - 1] / 1000, again);
 }
 
 void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out)

@@ -14,7 +14,7 @@
 #define KELP_CHAOS_RESTORES_MAX 4096  /* restores kept; more are not told apart */
 #define KELP_CHAOS_LINE_MAX     256   /* bytes of one line of the timeline */
 /* Steps that a look may miss: how long after a fault looks still tell where it hit. */
-#define KELP_CHAOS_SETTLE_MS (2 * KELP_CHAOS_WATCH_PERIOD_MS)
+#define KELP_CHAOS_SETTLE_MS UINT64_C(40) /* two looks */
 
 /* A fault that was done. Times are milliseconds since the run began. */
 struct kelp_chaos_event {
@@ -49,26 +49,26 @@ struct kelp_chaos_report {
     uint64_t start_ms; /* CLOCK_MONOTONIC */
     uint64_t total_steps;
     struct kelp_chaos_look *looks; /* at_ms since the run began; owned */
-    uint32_t look_count;
-    uint32_t thinned; /* looks between two that are kept, times two each time it was full */
-    uint32_t skipped; /* since the last that was kept */
     struct kelp_chaos_look newest;
-    bool any; /* newest is set */
     uint64_t highest_step;
     uint64_t progress_ms;            /* when an entry was last seen to be completed */
     struct kelp_chaos_event *events; /* owned */
-    uint32_t event_count;
     struct kelp_chaos_restore restores[KELP_CHAOS_RESTORES_MAX];
-    uint32_t restore_count;
     uint64_t checkpoint_step;  /* newest that is known to be committed */
     uint64_t steps_recomputed; /* by the coordinator's count; 0: it does not say */
-    uint32_t planned;          /* faults of the plan */
-    uint32_t left_out;         /* kinds that this machine cannot do */
-    char quiet_digest[33];
-    char digest[33];
     double quiet_wall_s;
     double wall_s;
+    uint32_t look_count;
+    uint32_t thinned; /* looks between two that are kept, times two each time it was full */
+    uint32_t skipped; /* since the last that was kept */
+    uint32_t event_count;
+    uint32_t restore_count;
+    uint32_t planned;  /* faults of the plan */
+    uint32_t left_out; /* faults that this machine cannot do */
+    bool any;          /* newest is set */
     bool equal;
+    char quiet_digest[33];
+    char digest[33];
     char verdict[512]; /* one line for people */
 };
 

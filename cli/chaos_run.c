@@ -409,17 +409,17 @@ static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
 static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
                             struct kelp_error *reterr)
 {
-    struct kelp_result *result = NULL;
-
     *ret_over = true;
     kelp_status status = kelp_chaos_train_end(&run->target.train, wait_status, reterr);
     if (status != KELP_OK || !run->pausing) {
         return status;
     }
     run->pausing = false;
-    result = calloc(1, sizeof(*result));
-    status = result ? kelp_run_result_read(run->run_path, result, reterr)
-                    : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    struct kelp_result *result = calloc(1, sizeof(*result));
+    if (!result) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    status = kelp_run_result_read(run->run_path, result, reterr);
     if (status == KELP_OK && strcmp(result->status, "done") != 0) {
         *ret_over = false;
         status = forget_dead(run, reterr);

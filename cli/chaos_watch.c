@@ -13,7 +13,7 @@
 #include "proto/wire.h"
 
 #define STATUS_PATH "/kelp.v1.ParameterServer/Status"
-#define ANSWER_MAX  (64u * 1024)
+#define ANSWER_MAX  65536u
 #define ADDRESS_MAX 255
 
 struct kelp_chaos_watch {

@@ -457,6 +457,7 @@ static kelp_status read_document(struct reader *reader, yaml_parser_t *parser)
         root ? read_top(reader, root)
              : kelp_fail(reader->reterr, KELP_ERR_INVALID, "%s: holds no plan", reader->plan->name);
     yaml_document_delete(&document);
+    reader->document = NULL;
     return status == KELP_OK ? check_end(reader, parser) : status;
 }
 
