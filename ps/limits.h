@@ -6,8 +6,8 @@
  */
 #define KELP_PS_WAITING_MAX 8192
 
-/* Weight buffers of one partition: current, older, and those that slow streams still send. When
- * they are used up, weights are copied into messages instead of lent. */
+/* Weight buffers of one partition: current, older, and those that a snapshot or slow streams hold.
+ * When they are used up, weights are copied into messages instead of lent. */
 #define KELP_PS_WEIGHT_SLOTS_MIN 3
 #define KELP_PS_WEIGHT_SLOTS_MAX 8
 

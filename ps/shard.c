@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "ps/hosting.h"
+#include "ps/limits.h"
 
 struct kelp_shard {
     const struct kelp_job *job;
@@ -587,6 +588,7 @@ void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_or
 
 void kelp_shard_snapshot_prepare(struct kelp_shard *shard)
 {
+    struct kelp_weights *weights = NULL;
     uint32_t count = 0;
     size_t bytes = 0;
 
@@ -597,9 +599,15 @@ void kelp_shard_snapshot_prepare(struct kelp_shard *shard)
         count += ours > 0 ? hosting->slot_count : 0;
         bytes = ours > bytes ? ours : bytes;
     }
-    (void)pthread_rwlock_unlock(&shard->lock);
     if (bytes > 0) {
+        weights = hosting->weights;
+        kelp_weights_ref(weights);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    if (weights) {
+        kelp_weights_reserve(weights, KELP_PS_WEIGHT_SLOTS_MIN);
         kelp_capture_pool_fill(shard->pool, count, bytes);
+        kelp_weights_unref(weights);
     }
 }
 

@@ -114,6 +114,39 @@ void kelp_weights_unref(struct kelp_weights *weights)
     }
 }
 
+void kelp_weights_ref(struct kelp_weights *weights)
+{
+    (void)pthread_mutex_lock(&weights->lock);
+    weights->refs++;
+    (void)pthread_mutex_unlock(&weights->lock);
+}
+
+void kelp_weights_reserve(struct kelp_weights *weights, uint32_t count)
+{
+    size_t bytes = (size_t)weights->total * sizeof(float);
+
+    assert(count <= SLOTS);
+    for (uint32_t slot = 0; slot < count; slot++) {
+        void *base = NULL;
+        (void)pthread_mutex_lock(&weights->lock);
+        bool there = weights->blocks[slot].values != NULL;
+        (void)pthread_mutex_unlock(&weights->lock);
+        float *values = there ? NULL : kelp__staggered_alloc(bytes, slot, &base);
+        if (!values) {
+            continue;
+        }
+        memset(values, 0xff, bytes); /* not zero: that would leave the pages out */
+        (void)pthread_mutex_lock(&weights->lock);
+        if (!weights->blocks[slot].values) {
+            weights->blocks[slot].values = values;
+            weights->blocks[slot].base = base;
+            base = NULL;
+        }
+        (void)pthread_mutex_unlock(&weights->lock);
+        free(base); /* a step needed it meanwhile */
+    }
+}
+
 static float *slot_values(const struct kelp_weights *weights, const struct slice *slice,
                           uint32_t slot)
 {

@@ -26,6 +26,11 @@ kelp_status kelp_weights_create(const uint64_t *counts, uint32_t count,
 /* Freed when the owner and all that was lent have let go. NULL does nothing. */
 void kelp_weights_unref(struct kelp_weights *weights);
 
+void kelp_weights_ref(struct kelp_weights *weights);
+/* Have so many blocks, with their pages in place, so that no step has to wait for memory when slots
+ * are lent for long. What memory does not allow is left out. Any thread. */
+void kelp_weights_reserve(struct kelp_weights *weights, uint32_t count);
+
 /* The current weights of slice `place`; before the first commit, where S_0 is written. */
 float *kelp_weights_current(struct kelp_weights *weights, uint32_t place);
 /* A slot for the weights after `step`: not the current one, and nobody reads it. NULL: no memory.

@@ -147,6 +147,27 @@ START_TEST(loans_keep_the_memory)
 }
 END_TEST
 
+/* Memory that was reserved is what a step takes when a slot is lent; contents are not touched. */
+START_TEST(reserved_blocks)
+{
+    struct kelp_weights_loan loan;
+    const float *values;
+
+    step_to(0, 0, 1);
+    kelp_weights_reserve(weights, KELP_PS_WEIGHT_SLOTS_MIN);
+    ck_assert_float_eq(kelp_weights_current(weights, 0)[0], 1);
+    ck_assert(kelp_weights_lend(weights, 0, KELP_WEIGHTS_CURRENT, &values, &loan));
+    step_to(0, 1, 2);
+    step_to(0, 2, 3);
+    kelp_weights_reserve(weights, KELP_PS_WEIGHT_SLOTS_MAX);
+    ck_assert_float_eq(kelp_weights_current(weights, 0)[0], 3);
+    ck_assert_float_eq(values[0], 1);
+    kelp_weights_ref(weights);
+    kelp_weights_unref(weights);
+    kelp_weights_return(&loan);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("weights");
@@ -158,6 +179,7 @@ int main(void)
     tcase_add_test(all, loans_are_not_overwritten);
     tcase_add_test(all, loans_join);
     tcase_add_test(all, loans_keep_the_memory);
+    tcase_add_test(all, reserved_blocks);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
