@@ -33,13 +33,14 @@
 #define LOOK_US      1000  /* between looks at the step */
 #define PATIENCE_MS  30000 /* nothing here takes so long in order */
 
+/* The back-off is for children that keep dying young, which here is our doing. */
 static const char job_text[] = "name: " JOB "\n"
                                "seed: 1\n"
                                "model: {kind: mlp, hidden: [900, 800]}\n"
                                "data: {kind: synthetic}\n"
                                "train: {epochs: 100000, batch_size: 32, evaluate: false}\n"
                                "cluster: {lanes: 2, workers: 2, shards: 1}\n"
-                               "failure: {max_failures: -1}\n"
+                               "failure: {max_failures: -1, restart_backoff: 10ms}\n"
                                "checkpoint: {interval: 1s}\n";
 
 static unsigned rounds = 20;
