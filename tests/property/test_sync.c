@@ -525,7 +525,7 @@ int main(void)
     Suite *suite = suite_create("sync");
     TCase *tcase = tcase_create("cluster");
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, every_partition_reaches_the_end, 0, 1000);
+    tcase_add_loop_test(tcase, every_partition_reaches_the_end, 0, 400);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK);
