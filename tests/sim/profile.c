@@ -70,11 +70,11 @@ static void draw_faults(struct sim *sim)
 {
     struct sim_profile *profile = &sim->profile;
     profile->faults_end = sim_between(sim, 2 * SIM_SECOND, 20 * SIM_SECOND);
-    profile->fault_gap = sim_between(sim, 200 * SIM_MS, 3 * SIM_SECOND);
-    profile->late_rate = often_none(sim, 300);
-    profile->lost_rate = often_none(sim, 20);
+    profile->fault_gap = sim_between(sim, 50 * SIM_MS, 3 * SIM_SECOND);
+    profile->late_rate = often_none(sim, 1000);
+    profile->lost_rate = often_none(sim, 60);
     profile->double_rate = often_none(sim, 1000);
-    profile->etcd_rate = often_none(sim, 200);
+    profile->etcd_rate = often_none(sim, 300);
     profile->disk_rate = often_none(sim, 50);
     static const uint32_t usual[SIM_FAULT_COUNT] = {
         [SIM_FAULT_KILL_WORKER] = 10,     [SIM_FAULT_KILL_WORKERS] = 4, [SIM_FAULT_KILL_SHARD] = 6,
