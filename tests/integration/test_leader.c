@@ -186,7 +186,8 @@ static void open_generation(uint64_t generation)
     struct kelp_map map;
     ck_assert_int_eq(kelp_map_spread(&before, &shard, 1, 2, &map, NULL), KELP_OK);
     (void)snprintf(map.nonce, sizeof(map.nonce), "nonce-%llu", (unsigned long long)generation);
-    struct kelp_leader_opening opening = {.map = &map};
+    uint64_t none[1] = {0};
+    struct kelp_leader_opening opening = {.map = &map, .gone = none};
     ck_assert_int_eq(kelp_leader_write_map(leader, &opening), KELP_OK);
     kelp_map_fini(&map);
 }
