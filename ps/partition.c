@@ -1,73 +1,14 @@
-#include "ps/partition.h"
+#include "ps/partition_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/cover.h"
-#include "ps/decision.h"
 #include "ps/limits.h"
-#include "ps/reduction.h"
 
 /* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
  * snapshot. */
 #define ACTIONS_BESIDES 8
-
-struct waiting_pull {
-    uint64_t requester;
-    uint64_t target; /* step or version, by mode */
-    uint64_t held_step;
-    uint64_t rank;
-    enum kelp_pull_mode mode;
-    bool holds;
-};
-
-struct kelp_partition {
-    uint32_t index;
-    uint32_t lanes;
-    bool hollow;
-    const struct kelp_job *job;
-    const struct kelp_plan *plan;
-
-    enum kelp_partition_phase phase;
-    uint64_t generation;
-    uint64_t map_epoch;
-    uint64_t step;    /* label of the current weights */
-    uint64_t version; /* partition 0: of its control state; others: the newest they heard of */
-    bool has_older;   /* weights of step - 1 are readable */
-
-    /* The word it acts by. Partition 0 derives it from its control state and always has one;
-     * the others learn it from requests, and have none at the start of a step. */
-    bool has_word;
-    struct kelp_control_word word;
-    struct kelp_control_word older_word; /* partition 0: the TRAIN word that consumed w_{step-1} */
-    struct kelp_control_state control;   /* partition 0 */
-    char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
-
-    struct kelp_reduction *reduction;
-    uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
-
-    struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
-    bool has_part;
-    uint64_t part_step; /* that `part` is about: the current one, or the one before */
-    struct kelp_step_part part;
-
-    struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
-
-    struct waiting_pull *waiting; /* in order of arrival */
-    size_t waiting_count;
-    size_t waiting_capacity;
-
-    uint64_t now_us;
-    struct kelp_cover *cover;
-    struct kelp_cover_candidate *candidates; /* workspace */
-    size_t candidate_capacity;
-
-    uint64_t pushes;
-    uint64_t duplicates;
-    uint64_t refusals;
-    uint64_t offers;
-};
 
 struct phase_rule {
     const char *name;
@@ -188,11 +129,6 @@ void kelp_partition_destroy(struct kelp_partition *partition)
     }
 }
 
-static bool holds_control(const struct kelp_partition *partition)
-{
-    return partition->index == 0;
-}
-
 /* Partition 0: the word follows from the state. */
 static void derive_word(struct kelp_partition *partition)
 {
@@ -223,7 +159,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         if (start->control) {
             partition->control = *start->control;
         } else {
@@ -262,7 +198,7 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
     assert(label == KELP_WEIGHTS_CURRENT || partition->has_older);
     answer->step = label == KELP_WEIGHTS_CURRENT ? partition->step : partition->step - 1;
     answer->send = pull->holds && pull->held_step == answer->step ? KELP_WEIGHTS_NONE : label;
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         answer->has_word = true;
         answer->word = label == KELP_WEIGHTS_CURRENT ? partition->word : partition->older_word;
         assert(answer->word.step == answer->step);
@@ -279,7 +215,7 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
     case KELP_PULL_CURRENT:
         return true;
     case KELP_PULL_VERSION:
-        assert(holds_control(partition));
+        assert(kelp__holds_control(partition));
         return pull->target <= partition->version;
     case KELP_PULL_STEP:
         if (pull->target >= partition->step) {
@@ -378,7 +314,7 @@ static kelp_status check_fences(const struct kelp_partition *partition, uint64_t
 static kelp_status learn_word(struct kelp_partition *partition,
                               const struct kelp_control_word *word)
 {
-    assert(!holds_control(partition));
+    assert(!kelp__holds_control(partition));
     assert(word->step == partition->step);
     if (!partition->has_word) {
         if (word->version < partition->version) {
@@ -412,8 +348,8 @@ static void add_snapshot(const struct kelp_partition *partition, struct kelp_act
     action->snapshot.serial = partition->snapshot.serial;
     action->snapshot.step = partition->step;
     action->snapshot.version = partition->version;
-    action->snapshot.has_control = holds_control(partition);
-    if (holds_control(partition)) {
+    action->snapshot.has_control = kelp__holds_control(partition);
+    if (kelp__holds_control(partition)) {
         action->snapshot.control = partition->control;
         action->snapshot.word = partition->word;
     }
@@ -482,7 +418,7 @@ static enum verdict judge_entry(struct kelp_partition *partition, const struct k
 {
     const struct kelp_control_word *word = push->word;
 
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         if (word->version < partition->version) {
             return DROP;
         }
@@ -537,10 +473,10 @@ static enum verdict judge_content(const struct kelp_partition *partition,
                       has_gradient ? "a gradient of no samples" : "samples without a gradient",
                       ret_status, ret_why);
     }
-    if (holds_control(partition) && !push->sums) {
+    if (kelp__holds_control(partition) && !push->sums) {
         return refuse(KELP_ERR_INVALID, "no sums", ret_status, ret_why);
     }
-    if (holds_control(partition) && word->digest_due && push->lane_first == 0 &&
+    if (kelp__holds_control(partition) && word->digest_due && push->lane_first == 0 &&
         (!push->digest || !digest_well_formed(push->digest))) {
         return refuse(KELP_ERR_INVALID, "no digest where one is due", ret_status, ret_why);
     }
@@ -572,7 +508,7 @@ static void begin_step(struct kelp_partition *partition)
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         derive_word(partition);
     } else {
         partition->version = partition->word.version + 1;
@@ -594,7 +530,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         partition->step++;
         partition->has_older = true;
     }
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
         if (skipped) {
             kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
@@ -639,7 +575,7 @@ static void after_reduction(struct kelp_partition *partition, struct kelp_action
     }
     assert(partition->has_word);
     if (partition->word.kind != KELP_STEP_TRAIN) {
-        assert(holds_control(partition));
+        assert(kelp__holds_control(partition));
         assert(root == KELP_HANDLE_NONE);
         complete_entry(partition, sums, false, actions);
         return;
@@ -712,7 +648,7 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
 static void hear_decision(struct kelp_partition *partition, const struct kelp_control_word *word,
                           struct kelp_actions *actions)
 {
-    if (!holds_control(partition) && partition->phase == KELP_PARTITION_DECIDING &&
+    if (!kelp__holds_control(partition) && partition->phase == KELP_PARTITION_DECIDING &&
         word->step == partition->step + 1 && word->version > partition->word.version) {
         decide(partition, word->skipped, actions);
     }
@@ -792,7 +728,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     switch (verdict) {
     case TAKE:
-        if (holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
+        if (kelp__holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
             memcpy(partition->digest, push->digest, sizeof(partition->digest));
         }
         kelp_cover_begin(partition->cover, partition->now_us);
@@ -868,13 +804,13 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     }
     if ((unsigned)pull->mode > KELP_PULL_PART ||
         (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
-        (pull->mode == KELP_PULL_VERSION && !holds_control(partition))) {
+        (pull->mode == KELP_PULL_VERSION && !kelp__holds_control(partition))) {
         return KELP_ERR_INVALID;
     }
     if (!pull->word) {
         return KELP_OK;
     }
-    if (holds_control(partition)) {
+    if (kelp__holds_control(partition)) {
         bool same = pull->word->version != partition->version ||
                     kelp_control_word_equal(pull->word, &partition->word);
         return same ? KELP_OK : KELP_ERR_CONTROL_WORD;
@@ -959,133 +895,6 @@ void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester)
     }
     partition->waiting_count = kept;
     kelp_cover_gone(partition->cover, requester);
-}
-
-/* ---- offers ------------------------------------------------------------------------------------
- */
-
-void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us)
-{
-    /* Threads of a shard may look at the clock in one order and get the lock in another. */
-    partition->now_us = now_us > partition->now_us ? now_us : partition->now_us;
-}
-
-/* A pull that waits for what follows the current entry: its requester has done its lanes. */
-static bool waits_for_next(const struct kelp_partition *partition, const struct waiting_pull *pull)
-{
-    return pull->mode == KELP_PULL_VERSION
-               ? pull->target == partition->version + 1
-               : pull->mode == KELP_PULL_STEP && pull->target == partition->step + 1;
-}
-
-static kelp_status candidates_reserve(struct kelp_partition *partition, size_t count)
-{
-    if (count <= partition->candidate_capacity) {
-        return KELP_OK;
-    }
-    struct kelp_cover_candidate *candidates =
-        realloc(partition->candidates, count * sizeof(*candidates));
-    if (!candidates) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    partition->candidates = candidates;
-    partition->candidate_capacity = count;
-    return KELP_OK;
-}
-
-/* Everybody who could compute more, into partition->candidates. */
-static size_t collect_candidates(struct kelp_partition *partition,
-                                 const struct kelp_cover_candidate *helpers, size_t helper_count)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < partition->waiting_count; i++) {
-        if (partition->phase == KELP_PARTITION_COLLECTING &&
-            waits_for_next(partition, &partition->waiting[i])) {
-            partition->candidates[count++] = (struct kelp_cover_candidate){
-                .requester = partition->waiting[i].requester, .rank = partition->waiting[i].rank};
-        }
-    }
-    for (size_t i = 0; i < helper_count; i++) {
-        partition->candidates[count++] = helpers[i];
-    }
-    return count;
-}
-
-/* An entry that this partition may offer: it knows the word, and takes part in it. */
-static bool may_offer(const struct kelp_partition *partition)
-{
-    if ((partition->phase != KELP_PARTITION_COLLECTING &&
-         partition->phase != KELP_PARTITION_DECIDING) ||
-        !partition->has_word || partition->word.kind == KELP_STEP_DONE) {
-        return false;
-    }
-    return holds_control(partition) || partition->word.kind == KELP_STEP_TRAIN;
-}
-
-/*
- * While a decision is late, all who wait carry parts and words already; or would, if they were not
- * all gone. A helper does it as well once it takes part, and a lane is the way to ask for that.
- */
-static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *ret_missing)
-{
-    if (partition->phase == KELP_PARTITION_COLLECTING) {
-        return kelp_reduction_missing(partition->reduction, ret_missing);
-    }
-    memset(ret_missing, 0, partition->lanes);
-    ret_missing[0] = 1;
-    return 1;
-}
-
-static kelp_status offer_missing(struct kelp_partition *partition,
-                                 const struct kelp_cover_candidate *helpers, size_t helper_count,
-                                 struct kelp_actions *actions, uint64_t *ret_next_us)
-{
-    uint8_t missing[KELP_JOB_LANES_MAX];
-    struct kelp_cover_offer offers[KELP_JOB_LANES_MAX];
-
-    if (kelp__actions_reserve(actions, partition->lanes) != KELP_OK ||
-        candidates_reserve(partition, partition->waiting_count + helper_count) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    struct kelp_cover_need need = {.word = &partition->word,
-                                   .now_us = partition->now_us,
-                                   .missing = missing,
-                                   .candidates = partition->candidates,
-                                   .count = collect_candidates(partition, helpers, helper_count)};
-    *ret_next_us = UINT64_MAX;
-    if (need.count == 0 || find_missing(partition, missing) == 0) {
-        return KELP_OK;
-    }
-    uint32_t count = kelp_cover_choose(partition->cover, &need, offers, ret_next_us);
-    for (uint32_t i = 0; i < count; i++) {
-        kelp__actions_add(actions, KELP_ACTION_OFFER)->offer =
-            (struct kelp_offer){.requester = offers[i].requester,
-                                .word = partition->word,
-                                .lane_first = offers[i].lane_first,
-                                .lane_count = offers[i].lane_count};
-        partition->offers += offers[i].lane_count;
-    }
-    return KELP_OK;
-}
-
-kelp_status kelp_partition_tick(struct kelp_partition *partition,
-                                const struct kelp_cover_candidate *helpers, size_t helper_count,
-                                struct kelp_actions *actions, uint64_t *ret_next_us)
-{
-    *ret_next_us = UINT64_MAX;
-    if (!may_offer(partition)) {
-        return KELP_OK;
-    }
-    if (helper_count > 0) { /* whoever has said so is ready, though nobody may have begun */
-        kelp_cover_begin(partition->cover, partition->now_us);
-    }
-    uint64_t late_us = kelp_cover_late_us(partition->cover, partition->word.kind);
-    if (partition->now_us < late_us) {
-        *ret_next_us = late_us;
-        return KELP_OK;
-    }
-    return offer_missing(partition, helpers, helper_count, actions, ret_next_us);
 }
 
 void kelp_partition_view(const struct kelp_partition *partition,

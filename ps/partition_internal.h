@@ -1,0 +1,71 @@
+/* What the files of the partition share; nobody else includes it. */
+#ifndef KELP_PS_PARTITION_INTERNAL_H
+#define KELP_PS_PARTITION_INTERNAL_H
+
+#include "ps/cover.h"
+#include "ps/decision.h"
+#include "ps/partition.h"
+#include "ps/reduction.h"
+
+struct waiting_pull {
+    uint64_t requester;
+    uint64_t target; /* step or version, by mode */
+    uint64_t held_step;
+    uint64_t rank;
+    enum kelp_pull_mode mode;
+    bool holds;
+};
+
+struct kelp_partition {
+    uint32_t index;
+    uint32_t lanes;
+    bool hollow;
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+
+    enum kelp_partition_phase phase;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t step;    /* label of the current weights */
+    uint64_t version; /* partition 0: of its control state; others: the newest they heard of */
+    bool has_older;   /* weights of step - 1 are readable */
+
+    /* The word it acts by. Partition 0 derives it from its control state and always has one;
+     * the others learn it from requests, and have none at the start of a step. */
+    bool has_word;
+    struct kelp_control_word word;
+    struct kelp_control_word older_word; /* partition 0: the TRAIN word that consumed w_{step-1} */
+    struct kelp_control_state control;   /* partition 0 */
+    char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
+
+    struct kelp_reduction *reduction;
+    uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
+
+    struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
+    bool has_part;
+    uint64_t part_step; /* that `part` is about: the current one, or the one before */
+    struct kelp_step_part part;
+
+    struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
+
+    struct waiting_pull *waiting; /* in order of arrival */
+    size_t waiting_count;
+    size_t waiting_capacity;
+
+    uint64_t now_us;
+    struct kelp_cover *cover;
+    struct kelp_cover_candidate *candidates; /* workspace */
+    size_t candidate_capacity;
+
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t offers;
+};
+
+static inline bool kelp__holds_control(const struct kelp_partition *partition)
+{
+    return partition->index == 0;
+}
+
+#endif
