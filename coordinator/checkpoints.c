@@ -255,6 +255,8 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->past_step = 0;
     checkpoints->margin = 1;
     checkpoints->rate = 0;
+    /* One whose commit was under way when it was decided on is gone with it. */
+    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     return KELP_OK;
 }
 

@@ -387,8 +387,8 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
         operations[i + 2] = (struct kelp_etcd_operation){.key = gone[i]};
     }
     kelp_status status = fill_compares(task, compares);
-    if (status != KELP_OK) {
-        return status;
+    if (status != KELP_OK || (task->key[0] != '\0' && task->key_revision == 0)) {
+        return status; /* what it restores is not known: read the list again */
     }
     status = kelp_etcd_transaction(
         leader->etcd, compares, task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT, operations,

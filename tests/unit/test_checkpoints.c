@@ -500,6 +500,20 @@ START_TEST(lost_answers)
 }
 END_TEST
 
+/* A generation that was decided on while a commit was under way takes it back: nobody restores it.
+ */
+START_TEST(committed_and_taken_back)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)run_to(50, 100);
+    (void)all_durable();
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+    ck_assert_ptr_nonnull(kelp_committed_list_newest(&checkpoints.list));
+    ck_assert_uint_ne(open_generation(2, 0) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+    ck_assert_ptr_null(kelp_committed_list_newest(&checkpoints.list));
+}
+END_TEST
+
 /* Elected again, perhaps with another leader in between: serials go on above all of its orders. */
 START_TEST(elected_again)
 {
@@ -686,6 +700,7 @@ int main(void)
     tcase_add_test(tcase, interrupted);
     tcase_add_test(tcase, lost_answers);
     tcase_add_test(tcase, elected_again);
+    tcase_add_test(tcase, committed_and_taken_back);
     tcase_add_loop_test(tcase, not_committed, 0, 3);
     tcase_add_loop_test(tcase, digests_agree, 0, 2);
     tcase_add_test(tcase, final_checkpoint);
