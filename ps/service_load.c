@@ -253,11 +253,14 @@ static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1
     return load;
 }
 
-/* The checkpoint that the map restores: the manifest that came with it must be that one. */
+/* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
+ * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
+ * removed.
+ */
 static kelp_status take_manifest(struct kelp__load *load, uint64_t version, const char *text,
                                  struct kelp_error *reterr)
 {
-    if (version == 0) {
+    if (version == 0 || load->count == 0) {
         return KELP_OK;
     }
     kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);
