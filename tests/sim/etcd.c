@@ -148,6 +148,9 @@ static void put_key(struct sim *sim, const struct sim_operation *operation)
     key->mod_revision = etcd->revision;
     key->lease = operation->lease;
     key->value = sim_value_ref(operation->value);
+    if (strcmp(operation->key, "map") == 0) {
+        sim_invariants_opened(sim, &((const struct sim_map *)operation->value->content)->map);
+    }
     if (strncmp(operation->key, "checkpoint/", strlen("checkpoint/")) == 0) {
         sim_invariants_committed(sim, operation->value->content);
     }

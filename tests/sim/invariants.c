@@ -9,6 +9,7 @@
  *   state                  weights and slots of step v, on shards and workers, are the quiet run's
  *   checkpoints            what a manifest names is whole, durable and the quiet run's when it is
  *                          committed, and is not removed while the manifest stands
+ *   the newest good one    a generation starts from the newest checkpoint that is not damaged
  *   records                what completing an entry tells is what the quiet run tells
  *   the end                the digest on file when the job is done is the quiet run's
  */
@@ -299,8 +300,9 @@ static void check_whole(struct sim *sim, const struct sim_manifest *manifest)
     }
 }
 
-void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest)
+void sim_invariants_committed(struct sim *sim, struct sim_manifest *manifest)
 {
+    manifest->committed_us = sim->now;
     sim_say(sim, NULL, "etcd has the checkpoint of version %llu, step %llu, in %s",
             (unsigned long long)manifest->version, (unsigned long long)manifest->step,
             manifest->folder);
@@ -312,6 +314,40 @@ void sim_invariants_power_lost(struct sim *sim)
     const struct sim_key *key;
     for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
         check_whole(sim, key->value->content);
+    }
+}
+
+static bool is_damaged(struct sim *sim, const struct sim_manifest *manifest)
+{
+    for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
+        const struct sim_storage *storage =
+            sim_storage_look(sim, manifest->folder, manifest->storages[manifest->parts[p].storage]);
+        if (!storage || storage->parts[p].garbled) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void sim_invariants_opened(struct sim *sim, const struct kelp_map *map)
+{
+    const struct sim_key *key;
+    bool there = map->restore_version == 0;
+    for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
+        const struct sim_manifest *manifest = key->value->content;
+        there = there || manifest->version == map->restore_version;
+        /* One whose commit was under way when the generation was decided on goes with it. */
+        bool known = sim->now > manifest->committed_us + SIM_SECOND;
+        if (manifest->version > map->restore_version && known && !is_damaged(sim, manifest)) {
+            sim_fail(sim, "the newest good checkpoint is restored",
+                     "generation %llu starts from version %llu; there is %llu",
+                     (unsigned long long)map->generation, (unsigned long long)map->restore_version,
+                     (unsigned long long)manifest->version);
+        }
+    }
+    if (!there) {
+        sim_fail(sim, "what is restored is there", "generation %llu starts from version %llu",
+                 (unsigned long long)map->generation, (unsigned long long)map->restore_version);
     }
 }
 

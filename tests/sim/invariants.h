@@ -34,9 +34,11 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
  */
 
 /* etcd has the manifest now. */
-void sim_invariants_committed(struct sim *sim, const struct sim_manifest *manifest);
+void sim_invariants_committed(struct sim *sim, struct sim_manifest *manifest);
 /* What is committed must have survived. */
 void sim_invariants_power_lost(struct sim *sim);
+/* A generation is opened; manifests above what it restores are still there. */
+void sim_invariants_opened(struct sim *sim, const struct kelp_map *map);
 /* Somebody removes what is left of this storage. */
 void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage);
 

@@ -48,7 +48,8 @@ struct sim_manifest_part {
 };
 struct sim_manifest {
     uint32_t refs;
-    uint32_t number; /* in sim->manifests */
+    uint32_t number;       /* in sim->manifests */
+    uint64_t committed_us; /* when etcd took it */
     uint64_t version;
     uint64_t step;
     uint64_t generation;

@@ -207,11 +207,22 @@ static uint64_t newest_generation(const struct sim_shard *shard)
     return shard->loading ? shard->loading->map.generation : sim_shard_generation(shard);
 }
 
+static bool hosts_any(const struct sim_shard *shard, const struct kelp_map *map)
+{
+    int32_t at = kelp_map_find(map, shard->process->id);
+    return at >= 0 && kelp_map_load(map, (uint32_t)at) > 0;
+}
+
 static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_manifest *manifest)
 {
     if (names_another_of_us(shard, &map->map) ||
         kelp_fence_generation(newest_generation(shard), map->map.generation) != KELP_ERR_BUSY) {
         return;
+    }
+    if (map->map.restore_version > 0 && !manifest && hosts_any(shard, &map->map)) {
+        sim_fail(shard->sim, "a map comes with what it restores",
+                 "%s gets no manifest with generation %llu", shard->process->id,
+                 (unsigned long long)map->map.generation);
     }
     sim_say(shard->sim, shard->process, "takes the map of generation %llu",
             (unsigned long long)map->map.generation);
