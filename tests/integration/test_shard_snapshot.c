@@ -42,6 +42,7 @@ struct cluster {
     struct kelp_control_word word;
     float *weights; /* the newest */
     char *plan_text;
+    bool elsewhere; /* maps name another shard than ours */
 };
 
 static void set_up(const char *optimizer, const char *momentum, const char *epochs)
@@ -119,7 +120,7 @@ static void send_map(struct cluster *cluster, uint32_t to, bool with_hello, cons
     ck_assert_ptr_nonnull(pointers);
     for (uint32_t i = 0; i < cluster->count; i++) {
         kelp__v1__shard_place__init(&shards[i]);
-        shards[i].shard = cluster->shards[i]->id;
+        shards[i].shard = cluster->elsewhere ? "elsewhere" : cluster->shards[i]->id;
         shards[i].incarnation = cluster->shards[i]->incarnation;
         shards[i].address = cluster->shards[i]->address;
         shard_pointers[i] = &shards[i];
@@ -924,6 +925,22 @@ START_TEST(manifests_are_checked)
 }
 END_TEST
 
+/* A shard that comes back when the restored checkpoint has been removed hosts nothing, and takes
+ * the map without a manifest. */
+START_TEST(nothing_to_restore)
+{
+    struct cluster cluster;
+
+    gather(&cluster, 1, false);
+    cluster.generation = 3;
+    cluster.elsewhere = true;
+    open_control(&cluster);
+    send_map(&cluster, 0, true, NULL, 2);
+    await_loaded(&cluster);
+    end(&cluster);
+}
+END_TEST
+
 /* ---- disks -------------------------------------------------------------------------------------
  */
 
@@ -1105,6 +1122,7 @@ int main(void)
     tcase_add_test(orders, stop_while_waiting);
     tcase_add_test(orders, damage_is_found);
     tcase_add_test(orders, manifests_are_checked);
+    tcase_add_test(orders, nothing_to_restore);
     suite_add_tcase(suite, orders);
 
     tcase_set_timeout(disks, 120);
