@@ -21,6 +21,7 @@
 #define JOB        "demo"
 #define JOIN       "/kelp.v1.Coordinator/Join"
 #define STATUS     "/kelp.v1.Coordinator/Status"
+#define CHECKPOINT "/kelp.v1.Coordinator/Checkpoint"
 #define CONTROL    "/kelp.v1.ParameterServer/Control"
 #define PARTITIONS 16 /* of the plan below */
 
@@ -126,7 +127,8 @@ void peers_coordinator(struct peers *peers, uint32_t index, const char *listen)
     ck_assert_int_ge(fd, 0);
     const char *argv[] = {program,
                           "--etcd",
-                          peers->etcd.url,
+                          peers->coordinators_etcd == NULL ? peers->etcd.url
+                                                           : peers->coordinators_etcd,
                           "--job",
                           JOB,
                           "--id",
@@ -242,6 +244,35 @@ Kelp__V1__StatusReply *peers_status(struct peers *peers, const char *address)
     }
     kelp_rpc_channel_close(channel);
     return (Kelp__V1__StatusReply *)(void *)fields;
+}
+
+uint64_t peers_checkpoint(struct peers *peers, bool pause)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_rpc_channel *channel = NULL;
+    struct kelp_rpc_message *request = NULL;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_wire_payload payload;
+    ProtobufCMessage *fields = NULL;
+    char address[256];
+    Kelp__V1__CheckpointRequest wire = KELP__V1__CHECKPOINT_REQUEST__INIT;
+    wire.pause = pause;
+    peers_leader(peers, address);
+    ck_assert_int_eq(kelp_wire_encode(&wire.base, &request, &error), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_channel_open(peers->loop, address, MESSAGE, &channel, &error),
+                     KELP_OK);
+    kelp_status status = kelp_rpc_call(channel, CHECKPOINT, request, CALL_MS, &answer, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    ck_assert_int_eq(kelp_wire_decode(answer, &kelp__v1__checkpoint_reply__descriptor, MESSAGE,
+                                      &fields, &payload, &error),
+                     KELP_OK);
+    const Kelp__V1__CheckpointReply *reply = (const Kelp__V1__CheckpointReply *)(void *)fields;
+    ck_assert_msg(reply->status == KELP_OK, "%s", reply->error);
+    uint64_t serial = reply->serial;
+    protobuf_c_message_free_unpacked(fields, NULL);
+    kelp_rpc_message_unref(answer);
+    kelp_rpc_channel_close(channel);
+    return serial;
 }
 
 char *peers_plan(uint64_t fingerprint)
@@ -435,6 +466,12 @@ struct snapshot {
     char digest[33];
 };
 
+/* Not answered yet: it is held, or training has not come to its step. */
+static bool takes_longer(const struct peer_shard *shard)
+{
+    return shard->hold || (shard->stands > 0 && shard->order_step > shard->stands);
+}
+
 static void fill_snapshot(const struct peer_shard *shard, struct snapshot *snapshot)
 {
     Kelp__V1__SnapshotReport *report = &snapshot->report;
@@ -444,7 +481,7 @@ static void fill_snapshot(const struct peer_shard *shard, struct snapshot *snaps
     report->step = shard->order_step;
     report->state = shard->answer == 0 ? KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE
                                        : (Kelp__V1__SnapshotState)shard->answer;
-    if (shard->hold) {
+    if (takes_longer(shard)) {
         report->state = KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING;
     }
     report->current_step = shard->order_step + 5;
@@ -483,7 +520,7 @@ static void write_snapshot(const struct peer_shard *shard)
 {
     char path[512];
     struct kelp_error error = {.text = ""};
-    if (shard->hold || shard->answer != 0 || shard->part_count == 0) {
+    if (takes_longer(shard) || shard->answer != 0 || shard->part_count == 0) {
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/checkpoints/%s/%s.%" PRIx64, shard->peers->folder,
@@ -637,6 +674,13 @@ void peer_shard_start(struct peers *peers, struct peer_shard *shard)
     ck_assert_int_eq(kelp_etcd_put(peers->client, key, value, 0, CALL_MS, &error), KELP_OK);
 }
 
+void peer_shard_snapshot(struct peer_shard *shard)
+{
+    if (shard->order_serial != 0) {
+        write_snapshot(shard);
+    }
+}
+
 void peer_shard_report(struct peer_shard *shard)
 {
     ck_assert_ptr_nonnull(shard->stream);
@@ -649,6 +693,7 @@ void peer_shard_word(struct peer_shard *shard, uint64_t version, uint64_t step, 
     shard->word_version = version;
     shard->word_step = step;
     shard->word_kind = kind;
+    shard->stands = step;
     peer_shard_report(shard);
 }
 

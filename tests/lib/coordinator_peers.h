@@ -23,6 +23,7 @@ struct peers {
     char *spec;
     uint64_t spec_digest;
     struct kelp_process *coordinators[PEERS_COORDINATORS]; /* ids coordinator-0, … */
+    const char *coordinators_etcd; /* where coordinators find etcd, or NULL: directly */
 };
 
 /* etcd with the spec of a job "demo" of 2 workers, 2 shards and 8 lanes, and a run's folder.
@@ -52,6 +53,9 @@ void peers_run(struct peers *peers, uint32_t ms);
 
 /* The answer of Status; owned (kelp__v1__status_reply__free_unpacked). NULL: refused. */
 Kelp__V1__StatusReply *peers_status(struct peers *peers, const char *address);
+
+/* Ask the leader for a checkpoint; its serial. Fails the test when it is refused. */
+uint64_t peers_checkpoint(struct peers *peers, bool pause);
 
 /* A plan's text with this data fingerprint; owned. */
 char *peers_plan(uint64_t fingerprint);
@@ -114,8 +118,9 @@ struct peer_shard {
     int status;
     char error[128];
     char waiting[128];
-    /* Snapshots. An order is answered at once, unless `hold`: DURABLE, with a folder that holds one
-     * file, FAILED or PAST as `answer` says (0: DURABLE). */
+    /* Snapshots. An order is answered once its partitions stand there, unless `hold`: DURABLE, with
+     * a folder that holds one file, FAILED or PAST as `answer` says (0: DURABLE). */
+    uint64_t stands;    /* step of its partitions; 0: any */
     uint32_t parts[64]; /* partitions that the newest map gives it */
     uint32_t part_count;
     bool hold;
@@ -138,6 +143,8 @@ struct peer_shard {
 void peer_shard_start(struct peers *peers, struct peer_shard *shard);
 /* Partition 0 stands there from now on; the leader hears of it at once. */
 void peer_shard_word(struct peer_shard *shard, uint64_t version, uint64_t step, uint32_t kind);
+/* What `stands` has come to is written, if an order wants it. */
+void peer_shard_snapshot(struct peer_shard *shard);
 /* Send a report now, after a change of what it says. */
 void peer_shard_report(struct peer_shard *shard);
 /* Send completed entries; the last one's word follows, or DONE after a FINISH. */

@@ -422,6 +422,217 @@ START_TEST(checks_maps)
 }
 END_TEST
 
+/* ---- checkpoints, storage, silence ------------------------------------------------------------
+ */
+
+static uint32_t restore_from(uint64_t version, uint64_t generation, bool final)
+{
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE,
+                                               .version = version,
+                                               .generation = generation,
+                                               .final = final});
+}
+
+static uint32_t load_failed(const char *id, uint64_t incarnation, kelp_status status)
+{
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_LOAD_FAILED,
+                                               .id = id,
+                                               .incarnation = incarnation,
+                                               .status = status,
+                                               .text = "chunk 3",
+                                               .hint = "it was at step 7"});
+}
+
+static uint32_t disconnected(const char *id, bool broken)
+{
+    return apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_DISCONNECTED, .id = id, .broken = broken});
+}
+
+/* shard-1 is another process now, and generation 2 is being loaded from that version. */
+static void restore(uint64_t version)
+{
+    start();
+    (void)restore_from(version, 1, false);
+    uint32_t actions = appear("shard-1", 12);
+    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_eq(placement.map.restore_version, version);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
+}
+
+/* Damage is never taken for the end: the shell says which one is next; another shard's complaint
+ * about the same checkpoint changes nothing. */
+START_TEST(damaged_checkpoint)
+{
+    restore(20);
+    uint32_t actions = load_failed("shard-1", 12, KELP_ERR_CORRUPT);
+    ck_assert_uint_ne(actions & KELP_DO_DAMAGED, 0);
+    ck_assert_uint_eq(actions & KELP_DO_WRITE_MAP, 0); /* not the same again */
+    ck_assert_str_eq(placement.reason, "the checkpoint of version 20 is damaged: shard-1: chunk 3");
+    ck_assert_uint_eq(load_failed("shard-0", 10, KELP_ERR_CORRUPT) & KELP_DO_DAMAGED, 0);
+    ck_assert_uint_ne(restore_from(10, 1, false) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(placement.next.restore_version, 10);
+    ck_assert_uint_eq(placement.next.generation, 3);
+}
+END_TEST
+
+/* Without a checkpoint there is nothing before it: the job fails, and says where it stood. */
+START_TEST(damage_without_checkpoint)
+{
+    restore(0);
+    (void)load_failed("shard-1", 12, KELP_ERR_CORRUPT);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_FAILED);
+    ck_assert_str_eq(placement.reason, "shard-1: chunk 3; it was at step 7");
+}
+END_TEST
+
+/* Storage is waited for by name: for ever, or as long as the job says. */
+START_TEST(waits_for_storage)
+{
+    placement.options.storage_wait_ms = _i == 0 ? 0 : 5000;
+    restore(20);
+    (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,
+                                              .id = "shard-0",
+                                              .incarnation = 10,
+                                              .text = "storage step-9.g1/shard-1.b"});
+    ck_assert_str_eq(placement.reason, "waiting for storage step-9.g1/shard-1.b (shard-0)");
+    (void)tick(4900);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
+    (void)tick(1000000);
+    ck_assert_int_eq(placement.state, _i == 0 ? KELP_PLACEMENT_LOADING : KELP_PLACEMENT_FAILED);
+    if (_i == 1) {
+        ck_assert_ptr_nonnull(strstr(placement.reason, "waited 5 s for storage step-9.g1"));
+    }
+}
+END_TEST
+
+/* While nobody knows whether a commit took effect, no generation is opened. */
+START_TEST(undecided_commit)
+{
+    start();
+    (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE, .undecided = true});
+    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(restore_from(9, 1, false) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(placement.next.restore_version, 9);
+}
+END_TEST
+
+/* Names of imported checkpoints hold generations: the next one is above all of them. */
+START_TEST(generations_go_on)
+{
+    (void)none_read();
+    (void)restore_from(9, 7, false);
+    (void)plan(5);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)appear("shard-1", 11);
+    ck_assert_uint_eq(placement.next.generation, 8);
+}
+END_TEST
+
+/* The shard's side ended the stream and it stays away: lost, though its lease lives; its process is
+ * gone. Mere silence: not lost, but named, until somebody has started it again. */
+START_TEST(broken_or_silent)
+{
+    start();
+    (void)disconnected("shard-1", _i == 0);
+    const struct kelp_placement_shard *shard = kelp_placement_find(&placement, "shard-1");
+    ck_assert(!kelp_placement_silent(&placement, shard, now));
+    uint32_t actions = tick(3000);
+    ck_assert((actions & KELP_DO_COUNT_LOSS) == (_i == 0 ? KELP_DO_COUNT_LOSS : 0));
+    shard = kelp_placement_find(&placement, "shard-1");
+    ck_assert(kelp_placement_silent(&placement, shard, now) == (_i == 1));
+    if (_i == 1) {
+        actions = say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 11);
+        ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
+        shard = kelp_placement_find(&placement, "shard-1");
+        ck_assert(kelp_placement_silent(&placement, shard, now));
+        (void)registered("shard-1", 12);
+        shard = kelp_placement_find(&placement, "shard-1");
+        ck_assert(!kelp_placement_silent(&placement, shard, now));
+    }
+}
+END_TEST
+
+/* No shard is heard, and all their leases live: it is us. One that was broken off, or whose lease
+ * is gone, speaks against it. */
+START_TEST(cut_off)
+{
+    start();
+    (void)disconnected("shard-0", false);
+    (void)disconnected("shard-1", _i == 1);
+    if (_i == 2) {
+        (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 11);
+    }
+    uint32_t actions = tick(100);
+    for (int i = 0; i < 100; i++) {
+        actions |= tick(100);
+    }
+    ck_assert((actions & KELP_DO_RESIGN) == (_i == 0 ? KELP_DO_RESIGN : 0));
+}
+END_TEST
+
+/* Who left for good, and is in no map, is forgotten. */
+START_TEST(forgets_names)
+{
+    start();
+    (void)appear("shard-7", 70);
+    ck_assert_ptr_nonnull(kelp_placement_find(&placement, "shard-7"));
+    (void)disconnected("shard-7", true);
+    ck_assert_ptr_nonnull(kelp_placement_find(&placement, "shard-7"));
+    (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-7", 70);
+    ck_assert_ptr_null(kelp_placement_find(&placement, "shard-7"));
+    ck_assert_uint_eq(placement.shard_count, 2);
+}
+END_TEST
+
+/* A finish does not count while a shard is not reached: it may be dead. */
+START_TEST(finish_needs_all_shards)
+{
+    start();
+    (void)disconnected("shard-1", true);
+    (void)finished(1);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+    (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 11);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+}
+END_TEST
+
+/* After the end a shard is lost: with a checkpoint of the final state it is loaded once more. */
+START_TEST(lost_after_the_end)
+{
+    start();
+    (void)finished(1);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+    (void)restore_from(99, 1, _i == 1);
+    uint32_t actions = appear("shard-1", 12);
+    if (_i == 0) {
+        ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+        return;
+    }
+    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
+    (void)written(KELP_WRITTEN_OK);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    (void)say(KELP_PLACEMENT_LOADED, "shard-1", 12);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
+    (void)finished(2);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
+}
+END_TEST
+
+START_TEST(rests_when_paused)
+{
+    start();
+    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_PAUSE, .text = "paused at step 9"};
+    (void)apply(event);
+    ck_assert_str_eq(kelp_placement_state_text(placement.state), "paused");
+    ck_assert_str_eq(placement.reason, "paused at step 9");
+    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert(kelp_placement_settled(&placement));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("placement");
@@ -442,6 +653,17 @@ int main(void)
     tcase_add_loop_test(tcase, early_finish_waits, 0, 4);
     tcase_add_test(tcase, orders_names);
     tcase_add_test(tcase, checks_maps);
+    tcase_add_test(tcase, damaged_checkpoint);
+    tcase_add_test(tcase, damage_without_checkpoint);
+    tcase_add_loop_test(tcase, waits_for_storage, 0, 2);
+    tcase_add_test(tcase, undecided_commit);
+    tcase_add_test(tcase, generations_go_on);
+    tcase_add_loop_test(tcase, broken_or_silent, 0, 2);
+    tcase_add_loop_test(tcase, cut_off, 0, 3);
+    tcase_add_test(tcase, forgets_names);
+    tcase_add_test(tcase, finish_needs_all_shards);
+    tcase_add_loop_test(tcase, lost_after_the_end, 0, 2);
+    tcase_add_test(tcase, rests_when_paused);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
