@@ -249,6 +249,7 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->names_free = event->opened;
     checkpoints->running = false;
     checkpoints->finished = false;
+    checkpoints->paused = false; /* it was overtaken by whatever wanted this generation */
     checkpoints->ended = false;
     checkpoints->end_tries = 0;
     checkpoints->word_known = false;

@@ -159,6 +159,7 @@ static void make(void)
 static void make_due(void)
 {
     while (checkpoints.state == KELP_CHECKPOINTER_IDLE) {
+        ck_assert_uint_lt(word.step, 1000);
         (void)run_to(word.step + 1, 10);
     }
 }
@@ -343,6 +344,27 @@ START_TEST(pause_holds)
     (void)all_durable();
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_WRITING);
     ck_assert(kelp_checkpointer_holds(&checkpoints));
+}
+END_TEST
+
+/* A shard was lost while a pause was being committed, so that nothing was paused: the generation
+ * after it makes checkpoints as any other one, and the next request to pause is heard. */
+START_TEST(pause_overtaken)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)run_to(10, 100);
+    (void)request(true);
+    (void)run_to(checkpoints.order.step, 10);
+    (void)all_durable();
+    (void)simple(KELP_CHECKPOINTER_STOPPED);
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    (void)open_generation(2, checkpoints.list.entries[0].version);
+    make_due();
+    (void)request(true); /* it comes before the step: answered by that one */
+    (void)run_to(checkpoints.order.step, 10);
+    (void)all_durable();
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    ck_assert_uint_eq(checkpoints.paused_step, 50);
 }
 END_TEST
 
@@ -693,6 +715,7 @@ int main(void)
     tcase_add_test(tcase, request_found);
     tcase_add_test(tcase, request_at_a_standstill);
     tcase_add_test(tcase, pause_holds);
+    tcase_add_test(tcase, pause_overtaken);
     tcase_add_test(tcase, failure);
     tcase_add_test(tcase, needs_all_shards);
     tcase_add_loop_test(tcase, wrong_reports, 0, 6);
