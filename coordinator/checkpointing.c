@@ -238,11 +238,12 @@ static void commit(struct kelp_coordinator *coordinator)
                                         .generation = checkpointer->order.generation,
                                         .election = coordinator->order_election,
                                         .manifest = coordinator->manifest};
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_SENT};
     if (kelp_leader_commit(coordinator->leader, &wanted) != KELP_OK) {
-        kelp_checkpointing_apply(
-            coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
-                                                          .result = KELP_CHECKPOINTER_AWAY});
+        event.kind = KELP_CHECKPOINTER_COMMITTED;
+        event.result = KELP_CHECKPOINTER_AWAY;
     }
+    kelp_checkpointing_apply(coordinator, event);
 }
 
 /* etcd holds something else than we think: learn what. */

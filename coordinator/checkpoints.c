@@ -308,6 +308,15 @@ static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
     }
 }
 
+static void on_sent(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+{
+    if (checkpoints->state == KELP_CHECKPOINTER_WRITING && checkpoints->committing &&
+        !checkpoints->undecided) {
+        checkpoints->undecided = true;
+        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    }
+}
+
 static void on_evaluated(struct kelp_checkpointer *checkpoints,
                          const struct kelp_checkpointer_event *event)
 {
@@ -356,6 +365,9 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         break;
     case KELP_CHECKPOINTER_REPORT:
         kelp__take_report(checkpoints, event->report, event->now_ms, actions);
+        break;
+    case KELP_CHECKPOINTER_SENT:
+        on_sent(checkpoints, actions);
         break;
     case KELP_CHECKPOINTER_COMMITTED:
         return kelp__take_committed(checkpoints, event, actions, reterr);
@@ -444,8 +456,7 @@ static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
     if (checkpoints->state == KELP_CHECKPOINTER_WRITING && !checkpoints->committing &&
         now_ms >= checkpoints->commit_ms) {
         checkpoints->committing = true;
-        checkpoints->undecided = true;
-        *actions |= KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_RESTORE;
+        *actions |= KELP_CHECKPOINTER_DO_COMMIT;
     }
     if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
         try_order(checkpoints, now_ms, actions);

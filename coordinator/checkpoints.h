@@ -39,6 +39,7 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_EVALUATED,  /* step, metric: of the validation part */
     KELP_CHECKPOINTER_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
     KELP_CHECKPOINTER_REPORT,     /* report: of a shard */
+    KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT is on its way from now on */
     KELP_CHECKPOINTER_COMMITTED,  /* result, checkpoint: answer to COMMIT */
     KELP_CHECKPOINTER_REMOVED,    /* result: answer to REMOVE */
     KELP_CHECKPOINTER_DAMAGED,    /* version: it cannot be restored */
@@ -119,7 +120,8 @@ enum kelp_checkpointer_action {
     KELP_CHECKPOINTER_DO_ORDER = 2,   /* order has changed: to every shard of the map */
     KELP_CHECKPOINTER_DO_DISCARD = 4, /* no manifest names the folder `discarded` or ever will */
     KELP_CHECKPOINTER_DO_COMMIT = 8,  /* pending, as one transaction; the same one as before when
-                                        its serial is the same. Answer with COMMITTED */
+                                        its serial is the same. SENT when the files it needs are
+                                        written and it goes out; answer with COMMITTED */
     KELP_CHECKPOINTER_DO_REMOVE = 16, /* manifest of version `removing` (its folder:
                                         removing_folder, afterwards). Answer with REMOVED */
     KELP_CHECKPOINTER_DO_PAUSE = 32,  /* a request with pause has been answered: step paused_step */
@@ -205,9 +207,9 @@ struct kelp_checkpointer {
     bool reached; /* training has come to its step */
     uint64_t reached_ms;
     uint64_t commit_ms;                           /* of the next attempt */
-    bool committing;                              /* an answer is on its way */
+    bool committing;                              /* COMMIT was said: an answer will come */
     bool unknown;                                 /* the answer to an earlier attempt was lost */
-    bool undecided;                               /* either: it may stand in etcd */
+    bool undecided;                               /* it was sent and may stand in etcd */
     uint64_t evaluation_ms;                       /* the metric is waited for until then; 0: not */
     struct kelp_control_word saved;               /* of partition 0, as reported */
     struct kelp_checkpointer_shard *shards;       /* owned; of map.shards */

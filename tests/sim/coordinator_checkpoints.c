@@ -100,6 +100,8 @@ static void commit(struct sim_coordinator *coordinator)
         return;
     }
     sim_leader_commit(coordinator);
+    sim_checkpoints_apply(coordinator,
+                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_SENT});
 }
 
 void sim_checkpoints_described(struct sim_coordinator *coordinator, uint64_t serial)

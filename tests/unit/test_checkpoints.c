@@ -501,6 +501,7 @@ START_TEST(lost_answers)
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
     (void)all_durable();
+    (void)simple(KELP_CHECKPOINTER_SENT);
     ck_assert(kelp_checkpointer_undecided(&checkpoints));
     uint64_t serial = checkpoints.order.serial;
     for (int i = 0; i < 3; i++) {
@@ -512,6 +513,7 @@ START_TEST(lost_answers)
         actions = tick(KELP_COORDINATOR_RETRY_MS);
         ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_COMMIT, 0);
         ck_assert_uint_eq(checkpoints.order.serial, serial);
+        (void)simple(KELP_CHECKPOINTER_SENT);
     }
     uint32_t actions = simple(KELP_CHECKPOINTER_STOPPED); /* a shard is lost meanwhile */
     ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
@@ -562,6 +564,7 @@ START_TEST(not_committed)
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
     (void)all_durable();
+    (void)simple(KELP_CHECKPOINTER_SENT);
     uint32_t actions = 0;
     if (_i == 0) {
         (void)committed(KELP_CHECKPOINTER_AWAY);
@@ -581,6 +584,30 @@ START_TEST(not_committed)
     ck_assert(!kelp_checkpointer_undecided(&checkpoints));
     ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK), 0); /* one that came late */
     ck_assert_uint_eq(checkpoints.list.count, 0);
+}
+END_TEST
+
+/* What the transaction needs is still being written by a slow disk: it is not undecided, so that
+ * the generation after the loss of a shard need not wait for that disk. */
+START_TEST(not_sent_yet)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)run_to(50, 100);
+    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    (void)simple(KELP_CHECKPOINTER_STOPPED);
+    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    if (_i == 0) {
+        ck_assert_uint_ne(open_generation(2, 0) & KELP_CHECKPOINTER_DO_DISCARD, 0);
+        ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
+        ck_assert_uint_eq(simple(KELP_CHECKPOINTER_SENT), 0); /* too late */
+        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    } else {
+        ck_assert_uint_ne(simple(KELP_CHECKPOINTER_SENT) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+        ck_assert(kelp_checkpointer_undecided(&checkpoints));
+        ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    }
 }
 END_TEST
 
@@ -725,6 +752,7 @@ int main(void)
     tcase_add_test(tcase, elected_again);
     tcase_add_test(tcase, committed_and_taken_back);
     tcase_add_loop_test(tcase, not_committed, 0, 3);
+    tcase_add_loop_test(tcase, not_sent_yet, 0, 2);
     tcase_add_loop_test(tcase, digests_agree, 0, 2);
     tcase_add_test(tcase, final_checkpoint);
     tcase_add_test(tcase, final_checkpoint_fails);
