@@ -252,7 +252,8 @@ static void *next(const char *name)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-#define MODE_OF(flags, mode)                                                                       \
+/* Declares `mode`, which stands behind flags that make files. */
+#define TAKE_MODE(flags)                                                                           \
     mode_t mode = 0;                                                                               \
     if (((flags)&O_CREAT) != 0 || ((flags)&O_TMPFILE) == O_TMPFILE) {                              \
         va_list arguments;                                                                         \
@@ -264,7 +265,7 @@ static void *next(const char *name)
 PUBLIC int open(const char *path, int flags, ...)
 {
     NEXT(open);
-    MODE_OF(flags, mode)
+    TAKE_MODE(flags)
     bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path);
     return fails ? -1 : real(path, flags, mode);
 }
@@ -272,7 +273,7 @@ PUBLIC int open(const char *path, int flags, ...)
 PUBLIC int open64(const char *path, int flags, ...)
 {
     NEXT(open64);
-    MODE_OF(flags, mode)
+    TAKE_MODE(flags)
     bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path);
     return fails ? -1 : real(path, flags, mode);
 }
@@ -280,7 +281,7 @@ PUBLIC int open64(const char *path, int flags, ...)
 PUBLIC int openat(int folder_fd, const char *path, int flags, ...)
 {
     NEXT(openat);
-    MODE_OF(flags, mode)
+    TAKE_MODE(flags)
     bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, folder_fd, path);
     return fails ? -1 : real(folder_fd, path, flags, mode);
 }

@@ -19,12 +19,12 @@
 #define DEPTH_MAX       64
 #define FILE_BYTES_MAX  (1u << 30)
 #define PAGE_BYTES      4096u
-#define PATH_BYTES      (2 * KELP_FAULTDISK_PATH_MAX)
+#define PATH_BYTES      ((size_t)2 * KELP_FAULTDISK_PATH_MAX)
 #define RECORDS_AT_ONCE 1024
 
 static kelp_status too_long(const char *path, struct kelp_error *reterr)
 {
-    return kelp_fail(reterr, KELP_ERR_LIMIT, "a path under '%s' is longer than %d bytes", path,
+    return kelp_fail(reterr, KELP_ERR_LIMIT, "a path under '%s' is longer than %zu bytes", path,
                      PATH_BYTES - 1);
 }
 
@@ -32,7 +32,7 @@ static kelp_status join(char ret_path[PATH_BYTES], const char *folder, const cha
                         const char *name, struct kelp_error *reterr)
 {
     int length = snprintf(ret_path, PATH_BYTES, "%s%s%s", folder, separator, name);
-    return length >= 0 && length < PATH_BYTES ? KELP_OK : too_long(folder, reterr);
+    return length >= 0 && (size_t)length < PATH_BYTES ? KELP_OK : too_long(folder, reterr);
 }
 
 static kelp_status record_error(int error, const char *path, struct kelp_error *reterr)

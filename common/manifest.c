@@ -1,5 +1,6 @@
 #include "common/manifest.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,12 +47,16 @@ void kelp_manifest_fini(struct kelp_manifest *manifest)
 
 kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest, struct kelp_manifest *ret_copy)
 {
-    struct kelp_manifest memory;
+    struct kelp_manifest memory = {0};
+    assert(manifest->storages != NULL || manifest->storage_count == 0);
+    assert(manifest->parts != NULL || manifest->part_count == 0);
     kelp_status status =
         kelp_manifest_init(&memory, manifest->storage_count, manifest->part_count, NULL);
     if (status != KELP_OK) {
         return status;
     }
+    assert(memory.storages != NULL); /* there is one more than asked for */
+    assert(memory.parts != NULL);
     *ret_copy = *manifest;
     ret_copy->storages = memory.storages;
     ret_copy->parts = memory.parts;

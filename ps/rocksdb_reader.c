@@ -115,6 +115,7 @@ static kelp_status get_chunk(struct kelp_snapshot_reader *reader, uint32_t chunk
                            "instead of %zu",
                            reader->path, chunk, reader->kind, reader->partition, held, count);
     } else if (count > 0) {
+        assert(bytes != NULL);
         memcpy(bytes, value, count);
     }
     rocksdb_pinnableslice_destroy(slice);
@@ -126,6 +127,7 @@ kelp_status kelp_snapshot_reader_item(struct kelp_snapshot_reader *reader, uint3
 {
     assert(reader->has_part);
     assert(kind > reader->kind);
+    assert(data != NULL || bytes == 0);
     reader->kind = kind;
     char *at = data;
     size_t left = bytes;

@@ -187,9 +187,10 @@ static bool parse_file(const char *line, size_t length, struct file *ret_file)
 {
     struct file file;
     char again[160];
-    if (sscanf(line, "file %63[A-Za-z0-9._-] bytes=%" SCNu64 " end=%" SCNx64, file.name,
-               &file.bytes, &file.end) != 3 || /* NOLINT(cert-err34-c): compared below */
-        file.name[0] == '.') {
+    /* NOLINTNEXTLINE(cert-err34-c): compared below */
+    int found = sscanf(line, "file %63[A-Za-z0-9._-] bytes=%" SCNu64 " end=%" SCNx64, file.name,
+                       &file.bytes, &file.end);
+    if (found != 3 || file.name[0] == '.') {
         return false;
     }
     int printed = snprintf(again, sizeof(again), FILE_LINE, file.name, file.bytes, file.end);
