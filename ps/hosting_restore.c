@@ -106,6 +106,27 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
     return status;
 }
 
+/* Parts that can never have been of this job are no damage: another checkpoint would not fit
+ * either, and none may be given up for it. */
+static kelp_status check_sizes(const struct restoring *restoring, struct kelp_error *reterr)
+{
+    const struct kelp_hosting *hosting = restoring->hosting;
+
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        const struct hosted *hosted = &hosting->hosted[i];
+        uint64_t bytes = hosted->range.count * sizeof(float) * (1 + (uint64_t)hosting->slot_count) +
+                         (hosted->index == 0 ? KELP_CONTROL_BYTES : 0);
+        if (part_of(restoring, i)->bytes != bytes) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                             "checkpoint %s has %" PRIu64 " bytes of partition %u, this job's "
+                             "model and optimizer have %" PRIu64 ": it belongs to another job",
+                             restoring->restore->manifest->folder, part_of(restoring, i)->bytes,
+                             hosted->index, bytes);
+        }
+    }
+    return KELP_OK;
+}
+
 static bool needs_storage(const struct restoring *restoring, uint32_t storage)
 {
     for (uint32_t i = 0; i < restoring->hosting->count; i++) {
@@ -175,7 +196,10 @@ kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kel
                          "checkpoint %s has %u partitions, this job's model %u", manifest->folder,
                          manifest->part_count, plan->partition_count);
     }
-    kelp_status status = read_storages(&restoring, reterr);
+    kelp_status status = check_sizes(&restoring, reterr);
+    if (status == KELP_OK) {
+        status = read_storages(&restoring, reterr);
+    }
     if (status == KELP_OK) {
         load(&restoring);
     }

@@ -141,6 +141,7 @@ void kelp_service_close(struct kelp_service *service)
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }
+    kelp__load_stop(service);      /* a map may have come with the last messages */
     kelp__snapshots_stop(service); /* its events may still come from the last messages */
     kelp__ticks_stop(service);
     kelp_shard_destroy(service->shard);

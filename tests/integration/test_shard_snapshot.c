@@ -920,6 +920,11 @@ START_TEST(manifests_are_checked)
     send_restore(&cluster, &manifest, true);
     await_failure(&cluster, KELP_ERR_MISMATCH, "step-2.g1", "partitions");
     manifest.part_count++;
+    /* As many bytes as another optimizer's state would have. */
+    cluster.generation = 3;
+    manifest.parts[1].bytes *= 2;
+    send_restore(&cluster, &manifest, false);
+    await_failure(&cluster, KELP_ERR_MISMATCH, "step-2.g1", "optimizer");
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
