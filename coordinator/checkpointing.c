@@ -442,6 +442,20 @@ static bool named(const struct kelp_checkpointer *checkpointer, const char *fold
     return false;
 }
 
+/* What the checkpoints of before are worth, where their manifests were too early to say. */
+static void tell_evaluations(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_committed_list *list = &coordinator->checkpointer.list;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
+                                                .step = list->entries[i].step};
+        if (!list->entries[i].has_metric &&
+            kelp_journal_evaluated(coordinator->journal, event.step, event.metric)) {
+            kelp_checkpointing_apply(coordinator, event);
+        }
+    }
+}
+
 void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_leader_found *found,
                               bool begin)
 {
@@ -462,6 +476,9 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
                                                       .list = found->checkpoints,
                                                       .list_count = found->checkpoint_count,
                                                       .first_serial = first_serial(coordinator)});
+    if (begin) {
+        tell_evaluations(coordinator);
+    }
     for (size_t i = 0; begin && i < found->folders.count; i++) {
         if (!named(&coordinator->checkpointer, found->folders.names[i])) {
             kelp_log_info("removing a folder that no checkpoint has folder=%s",

@@ -32,12 +32,20 @@ struct lines {
     uint64_t step;   /* of that line */
 };
 
+struct evaluation {
+    uint64_t step;
+    double metric[3]; /* loss, mse, mae */
+};
+
 struct kelp_journal {
     struct lines metrics;
     struct lines digests;
     struct digest_entry *known; /* what digests.jsonl holds, by growing version */
     size_t known_count;
     size_t known_capacity;
+    struct evaluation *evaluations; /* what metrics.jsonl holds of the validation part */
+    size_t evaluation_count;
+    size_t evaluation_capacity;
 };
 
 /* ---- reading back -----------------------------------------------------------------------------
@@ -127,6 +135,33 @@ static kelp_status parse_line(const char *text, size_t text_bytes, cJSON **ret_j
     return status;
 }
 
+/* A line of the validation part: kept, so that a new leader knows what its checkpoints are worth.
+ */
+static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
+{
+    static const char *const names[3] = {"val/loss", "val/mse", "val/mae"};
+    struct evaluation evaluation = {.step = step};
+    for (int i = 0; i < 3; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, names[i]);
+        if (!cJSON_IsNumber(value)) {
+            return KELP_OK; /* of another part, or not finite */
+        }
+        evaluation.metric[i] = value->valuedouble;
+    }
+    if (journal->evaluation_count == journal->evaluation_capacity) {
+        size_t capacity = journal->evaluation_capacity == 0 ? 64 : 2 * journal->evaluation_capacity;
+        struct evaluation *evaluations =
+            realloc(journal->evaluations, capacity * sizeof(*evaluations));
+        if (evaluations == NULL) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        journal->evaluations = evaluations;
+        journal->evaluation_capacity = capacity;
+    }
+    journal->evaluations[journal->evaluation_count++] = evaluation;
+    return KELP_OK;
+}
+
 /* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
 static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, const char *text,
                              size_t text_bytes, struct kelp_error *reterr)
@@ -137,6 +172,9 @@ static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, 
     kelp_status status = parse_line(text, text_bytes, &json, &version, &step, reterr);
     if (status == KELP_OK && lines == &journal->digests) {
         status = take_digest(journal, version, json, reterr);
+    }
+    if (status == KELP_OK && lines == &journal->metrics) {
+        status = take_evaluation(journal, step, json);
     }
     cJSON_Delete(json);
     if (status == KELP_OK && (!lines->any || version > lines->newest)) {
@@ -292,6 +330,7 @@ void kelp_journal_close(struct kelp_journal *journal)
         (void)close(journal->digests.fd);
     }
     free(journal->known);
+    free(journal->evaluations);
     free(journal);
 }
 
@@ -524,6 +563,18 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
     bool end_of_shorter =
         newest > 0 && newest % entries == 0 && newest / entries < job->train.epochs;
     return end_of_shorter ? kelp_journal_truncate(journal, newest, reterr) : KELP_OK;
+}
+
+bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step, double ret_metric[3])
+{
+    for (size_t i = journal->evaluation_count; i-- > 0;) {
+        if (journal->evaluations[i].step == step) {
+            memcpy(ret_metric, journal->evaluations[i].metric,
+                   sizeof(journal->evaluations[i].metric));
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t kelp_journal_step(const struct kelp_journal *journal)

@@ -55,6 +55,11 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
 /* How far training is known to have been: completed training steps of the newest lines. */
 uint64_t kelp_journal_step(const struct kelp_journal *journal);
 
+/* Loss, mse and mae of the validation part at this step, of the lines that were there when the
+ * journal was opened or that others appended; false: it is not known from those. */
+bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
+                            double ret_metric[3]);
+
 /* Make what was appended last. Errors: KELP_ERR_IO. */
 kelp_status kelp_journal_sync(struct kelp_journal *journal,
                               struct kelp_error *reterr) KELP_MUST_USE;

@@ -236,6 +236,7 @@ static enum kelp_checkpointer_result result_of(const struct kelp__leader_task *t
 static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
 {
     const char *text = task->error.text;
+    enum kelp_checkpointer_result result = KELP_CHECKPOINTER_OK;
     switch (task->kind) {
     case KELP__TASK_READ:
         leader->events->read(task->status, &task->found, text, leader->user);
@@ -257,10 +258,12 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         report_state(leader, task);
         break;
     case KELP__TASK_COMMIT:
-        leader->events->committed(result_of(task, &text), task->key_revision, text, leader->user);
+        result = result_of(task, &text);
+        leader->events->committed(result, task->key_revision, text, leader->user);
         break;
     case KELP__TASK_REMOVE:
-        leader->events->removed(result_of(task, &text), text, leader->user);
+        result = result_of(task, &text);
+        leader->events->removed(result, text, leader->user);
         break;
     }
 }

@@ -328,6 +328,27 @@ START_TEST(end_of_shorter)
 }
 END_TEST
 
+/* What the validation part said at a step is known again after a restart; a value that was not
+ * finite, and other parts, say nothing. */
+START_TEST(evaluations)
+{
+    double metric[3] = {0};
+    write_file(
+        "metrics.jsonl",
+        "{\"version\":3,\"step\":3,\"epoch\":1,\"train/loss\":1,\"lr\":0.5}\n"
+        "{\"version\":4,\"step\":3,\"epoch\":1,\"val/loss\":1,\"val/mse\":2,\"val/mae\":3}\n"
+        "{\"version\":5,\"step\":3,\"epoch\":1,\"test/loss\":4,\"test/mse\":5,\"test/mae\":6}\n"
+        "{\"version\":9,\"step\":6,\"epoch\":2,\"val/loss\":null,\"val/mse\":2,\"val/mae\":3}\n");
+    reopen();
+    ck_assert(kelp_journal_evaluated(journal, 3, metric));
+    ck_assert_double_eq(metric[0], 1);
+    ck_assert_double_eq(metric[1], 2);
+    ck_assert_double_eq(metric[2], 3);
+    ck_assert(!kelp_journal_evaluated(journal, 6, metric));
+    ck_assert(!kelp_journal_evaluated(journal, 4, metric));
+}
+END_TEST
+
 /* A disk that is full in the middle of a line: nothing of the line stays, and it goes in later. */
 START_TEST(full_disk)
 {
@@ -371,6 +392,7 @@ int main(void)
     tcase_add_test(tcase, repeated_version_other_digest);
     tcase_add_test(tcase, torn_line);
     tcase_add_loop_test(tcase, damage, 0, 6);
+    tcase_add_test(tcase, evaluations);
     tcase_add_test(tcase, full_disk);
     tcase_add_test(tcase, forgotten);
     tcase_add_loop_test(tcase, end_of_shorter, 0, 4);
