@@ -89,11 +89,12 @@ static bool add_order(struct kelp_link *link, Kelp__V1__SnapshotOrder *ret_order
         return false;
     }
     kelp__v1__snapshot_order__init(ret_order);
-    ret_order->serial = under_way ? order->serial : 0;
+    ret_order->serial = under_way ? order->serial : checkpointer->given_up;
+    ret_order->give_up = !under_way;
     ret_order->generation = checkpointer->map.generation;
     ret_order->step = order->step;
     ret_order->folder = (char *)order->folder; /* only read by the encoder */
-    link->order_sent = ret_order->serial;
+    link->order_sent = under_way ? order->serial : 0;
     return true;
 }
 

@@ -120,6 +120,16 @@ static kelp_status make_path(const struct kelp_service *service, const char *fol
     return KELP_OK;
 }
 
+static void give_up(struct kelp_service *service, const Kelp__V1__SnapshotOrder *order)
+{
+    struct kelp_snapshot_actions actions = {.count = 0};
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    kelp_snapshot_give_up(service->snapshots->core, order->generation, order->serial, &actions);
+    carry_out(service, &actions, NULL);
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
 /* The lock is held. serial 0: nothing is to be handed to the partitions. */
 static struct kelp_snapshot_order take_order(struct kelp_service *service,
                                              const struct kelp_snapshot_order *order,
@@ -158,8 +168,12 @@ void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__Snapsho
 {
     struct kelp_snapshot_order wanted = {
         .serial = order->serial, .generation = order->generation, .step = order->step};
-    struct kelp__turn *turn = kelp__turn_take(service);
 
+    if (order->give_up) {
+        give_up(service, order);
+        return;
+    }
+    struct kelp__turn *turn = kelp__turn_take(service);
     if (!turn) {
         kelp_log_warn("snapshot order not taken: out of memory"); /* the leader sees no report */
         return;

@@ -186,10 +186,6 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
     if (fence == KELP_ERR_OLD_GENERATION) {
         return fence;
     }
-    if (order->serial == 0) {
-        kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
-        return KELP_OK;
-    }
     if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
         order->generation == snapshot->order.generation) {
         return KELP_ERR_OLD_GENERATION; /* late, on a stream from before: leaders' serials grow */
@@ -220,6 +216,14 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
         go_on(snapshot, actions);
     }
     return KELP_OK;
+}
+
+void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, uint64_t serial,
+                           struct kelp_snapshot_actions *actions)
+{
+    if (snapshot->order.generation == generation && snapshot->order.serial == serial) {
+        kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
+    }
 }
 
 /* Where the partition is among those hosted; count: it is not. */

@@ -80,14 +80,18 @@ void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generatio
                               struct kelp_snapshot_actions *actions);
 
 /*
- * An order came. The same one again does nothing; serial 0 gives up the one under way. A shard
- * without partitions is durable at once, with nothing on disk. Errors: KELP_ERR_OLD_GENERATION (of
- * a leader that was deposed, or of a smaller serial: ignored); an order of a generation that is not
- * served yet becomes FAILED with KELP_ERR_BUSY.
+ * An order came. The same one again does nothing. A shard without partitions is durable at once,
+ * with nothing on disk. Errors: KELP_ERR_OLD_GENERATION (of a leader that was deposed, or of a
+ * smaller serial: ignored); an order of a generation that is not served yet becomes FAILED with
+ * KELP_ERR_BUSY.
  */
 kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
                                 const struct kelp_snapshot_order *order,
                                 struct kelp_snapshot_actions *actions) KELP_MUST_USE;
+/* The leader gives up its order `serial`. Ignored unless that is the one under way: a leader that
+ * was deposed must not end its successor's, in the same generation. */
+void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, uint64_t serial,
+                           struct kelp_snapshot_actions *actions);
 
 /* The partition stands at the step, and its state is kept until it is written or discarded. word:
  * of the saved version, from partition 0; NULL from others. False: nobody wants it any more. */

@@ -369,18 +369,34 @@ static void train_to(struct cluster *cluster, uint64_t version)
 /* ---- snapshots ---------------------------------------------------------------------------------
  */
 
+static void send_order(struct cluster *cluster, uint32_t shard, Kelp__V1__SnapshotOrder *order)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+
+    command.snapshot = order;
+    shard_stream_send(&cluster->control[shard], &command.base, NULL, 0);
+}
+
 static void order_from(struct cluster *cluster, uint32_t shard, uint64_t serial,
                        uint64_t generation, uint64_t step, const char *name)
 {
-    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
     Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
 
     order.serial = serial;
     order.generation = generation;
     order.step = step;
     order.folder = (char *)(uintptr_t)name;
-    command.snapshot = &order;
-    shard_stream_send(&cluster->control[shard], &command.base, NULL, 0);
+    send_order(cluster, shard, &order);
+}
+
+static void give_up(struct cluster *cluster, uint32_t shard, uint64_t serial)
+{
+    Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
+
+    order.serial = serial;
+    order.generation = cluster->generation;
+    order.give_up = true;
+    send_order(cluster, shard, &order);
 }
 
 static void order_all(struct cluster *cluster, uint64_t serial, uint64_t step, const char *name)
@@ -628,7 +644,8 @@ START_TEST(orders_that_come_to_nothing)
     order_all(&cluster, 1, 1, "step-1.g1");
     expect_end(&cluster, 1, KELP__V1__SNAPSHOT_STATE__SNAPSHOT_PAST, KELP_OK);
     order_all(&cluster, 2, 9, "step-9.g1");
-    order_from(&cluster, 0, 0, 1, 0, "");
+    give_up(&cluster, 0, 1); /* not what is under way: ignored */
+    give_up(&cluster, 0, 2);
     expect_end(&cluster, 2, KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED, KELP_ERR_CLOSED);
     order_all(&cluster, 3, 2, "../elsewhere");
     expect_end(&cluster, 3, KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED, KELP_ERR_FORMAT);
@@ -1092,10 +1109,11 @@ START_TEST(given_up_on_a_slow_disk)
     kelp_faultdisk_set(disk, &slow);
     order_all(&cluster, 1, 1, "step-1.g1");
     train_to(&cluster, 2);
-    order_from(&cluster, 0, 0, 1, 0, "");
+    give_up(&cluster, 0, 1);
     expect_end(&cluster, 1, KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED, KELP_ERR_CLOSED);
     kelp_faultdisk_set(disk, &(struct kelp_faultdisk_fault){.mode = KELP_FAULTDISK_OK});
     order_all(&cluster, 2, 2, "step-2.g1");
+    give_up(&cluster, 0, 1); /* of a leader that was deposed meanwhile: not its successor's */
     commit(&cluster, 2, "step-2.g1", &manifest);
     ck_assert_uint_eq(entries_of("step-1.g1"), 0);
     kelp_manifest_fini(&manifest);

@@ -568,9 +568,9 @@ static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Re
 
 static void take_order(struct peer_shard *shard, const Kelp__V1__SnapshotOrder *order)
 {
-    if (order->serial == 0) {
-        shard->given_up++;
-        shard->order_serial = 0;
+    if (order->give_up) {
+        shard->given_up += order->serial == shard->order_serial;
+        shard->order_serial = order->serial == shard->order_serial ? 0 : shard->order_serial;
         return;
     }
     if (order->serial == shard->order_serial) {

@@ -140,12 +140,26 @@ static void random_order(struct kelp_snapshot_actions *actions)
                                         .step = pick(3)};
     struct kelp_snapshot_view before;
     kelp_snapshot_view(model.snapshot, &before);
-    bool late = before.state != KELP_SNAPSHOT_NONE && order.serial != 0 &&
-                order.generation == before.order.generation && order.serial < before.order.serial;
+    bool late = before.state != KELP_SNAPSHOT_NONE && order.generation == before.order.generation &&
+                order.serial < before.order.serial;
     kelp_status status = kelp_snapshot_order(model.snapshot, &order, actions);
 
     must((status == KELP_ERR_OLD_GENERATION) == (order.generation < model.generation || late));
     must(status == KELP_OK || actions->count == 0);
+}
+
+/* Of the order under way, of one before it, or of another leader's. */
+static void random_give_up(struct kelp_snapshot_actions *actions)
+{
+    uint64_t generation = model.generation - pick(2);
+    struct kelp_snapshot_view before;
+    kelp_snapshot_view(model.snapshot, &before);
+    uint64_t serial = before.order.serial + pick(3) - 1;
+    bool its = before.state == KELP_SNAPSHOT_TAKING && serial == before.order.serial &&
+               generation == before.order.generation;
+    kelp_snapshot_give_up(model.snapshot, generation, serial, actions);
+
+    must((actions->count > 0) == its);
 }
 
 /* A partition gets to the step, now and then for an order that was replaced. */
@@ -199,8 +213,10 @@ static void run_seed(uint64_t seed, uint64_t *durable)
         uint64_t what = pick(100);
         if (what < 2 || i == 0) {
             new_generation(&actions);
-        } else if (what < 6) {
+        } else if (what < 5) {
             random_order(&actions);
+        } else if (what < 6) {
+            random_give_up(&actions);
         } else if (what < 7) {
             kelp_snapshot_past(model.snapshot, model.ticket, 1 + pick(3), &actions);
         } else if (what < 60) {

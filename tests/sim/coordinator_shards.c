@@ -28,11 +28,12 @@ static bool add_order(const struct sim_coordinator *coordinator, struct sim_link
         return false;
     }
     command->has_order = true;
-    command->order.serial = under_way ? order->serial : 0;
+    command->give_up = !under_way;
+    command->order.serial = under_way ? order->serial : checkpointer->given_up;
     command->order.generation = checkpointer->map.generation;
     command->order.step = order->step;
     (void)snprintf(command->folder, sizeof(command->folder), "%s", order->folder);
-    link->order_sent = command->order.serial;
+    link->order_sent = under_way ? order->serial : 0;
     return true;
 }
 

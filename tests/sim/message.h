@@ -149,6 +149,7 @@ struct sim_shard_command {
     struct sim_map *map;           /* a reference, or NULL */
     struct sim_manifest *manifest; /* a reference, or NULL; goes with the map */
     bool has_order;
+    bool give_up; /* the order */
     struct kelp_snapshot_order order;
     char folder[SIM_NAME_MAX + 1];
     uint64_t records_after;

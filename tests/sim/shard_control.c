@@ -292,7 +292,9 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
     leader->heartbeat = command->heartbeat;
     send_report(shard, leader, first);
-    if (command->has_order) {
+    if (command->has_order && command->give_up) {
+        sim_snapshot_give_up(shard, &command->order);
+    } else if (command->has_order) {
         sim_snapshot_order(shard, &command->order, command->folder);
         sim_shard_end_turn(shard);
     }

@@ -98,6 +98,13 @@ void sim_snapshot_order(struct sim_shard *shard, const struct kelp_snapshot_orde
     }
 }
 
+void sim_snapshot_give_up(struct sim_shard *shard, const struct kelp_snapshot_order *order)
+{
+    struct kelp_snapshot_actions actions = {.count = 0};
+    kelp_snapshot_give_up(shard->snapshot, order->generation, order->serial, &actions);
+    (void)carry_out(shard, &actions);
+}
+
 void sim_snapshot_cancel(struct sim_shard *shard)
 {
     struct kelp_snapshot_actions actions = {.count = 0};

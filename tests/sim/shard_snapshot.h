@@ -8,6 +8,7 @@ void sim_snapshot_open(struct sim_shard *shard);
 void sim_snapshot_close(struct sim_shard *shard);
 void sim_snapshot_order(struct sim_shard *shard, const struct kelp_snapshot_order *order,
                         const char *folder);
+void sim_snapshot_give_up(struct sim_shard *shard, const struct kelp_snapshot_order *order);
 /* Another generation is about to be loaded. */
 void sim_snapshot_cancel(struct sim_shard *shard);
 /* shard->hosting is served from now on. */

@@ -216,20 +216,44 @@ START_TEST(generations)
 }
 END_TEST
 
-/* Serial 0 gives up what is under way, and only that. */
+static void give_up(uint64_t generation, uint64_t serial)
+{
+    kelp_snapshot_give_up(snapshot, generation, serial, &actions);
+}
+
+/* What is under way is given up by its name. */
 START_TEST(giving_up)
 {
-    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    give_up(4, 1);
     expect("");
     (void)begin(1, 10);
     actions.count = 0;
-    ck_assert_int_eq(order(0, 3, 0), KELP_ERR_OLD_GENERATION);
+    give_up(3, 1);
     expect("");
-    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    give_up(4, 1);
     expect("DR");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_FAILED);
     ck_assert_int_eq(view().status, KELP_ERR_CLOSED);
-    ck_assert_int_eq(order(0, 4, 0), KELP_OK);
+    give_up(4, 1);
     expect("");
+}
+END_TEST
+
+/* A leader that was deposed, and learns of it late, gives up its own: the order of the one that
+ * leads now, in the same generation, goes on. */
+START_TEST(giving_up_what_was_replaced)
+{
+    (void)begin(1, 10);
+    actions.count = 0;
+    uint64_t ticket = begin(7, 12);
+    actions.count = 0;
+    give_up(4, 1);
+    expect("");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
+    take(ticket, 0);
+    expect("W");
+    give_up(4, 7);
+    expect("DR");
 }
 END_TEST
 
@@ -258,6 +282,7 @@ int main(void)
     tcase_add_test(tests, past);
     tcase_add_test(tests, generations);
     tcase_add_test(tests, giving_up);
+    tcase_add_test(tests, giving_up_what_was_replaced);
     tcase_add_test(tests, nothing_hosted);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
