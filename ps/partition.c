@@ -80,7 +80,8 @@ void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle)
 }
 
 /* Whatever one event may append, so that no event fails half-way. */
-static kelp_status reserve(const struct kelp_partition *partition, struct kelp_actions *actions)
+kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
+                                    struct kelp_actions *actions)
 {
     return kelp__actions_reserve(actions, kelp_reduction_actions_max(partition->reduction) +
                                               partition->waiting_count + ACTIONS_BESIDES);
@@ -171,103 +172,17 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     }
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
-
-static void add_answer(const struct kelp_partition *partition, const struct waiting_pull *pull,
-                       kelp_status status, enum kelp_weights_label label,
-                       struct kelp_actions *actions)
-{
-    struct kelp_answer *answer = &kelp__actions_add(actions, KELP_ACTION_ANSWER)->answer;
-
-    *answer = (struct kelp_answer){
-        .requester = pull->requester, .status = status, .current_step = partition->step};
-    if (pull->mode == KELP_PULL_PART) {
-        answer->step = pull->target;
-        answer->is_part = true;
-        if (status == KELP_OK && partition->has_part && partition->part_step == pull->target) {
-            answer->part = partition->part;
-        }
-        return;
-    }
-    if (status != KELP_OK) {
-        answer->step = pull->mode == KELP_PULL_STEP ? pull->target : partition->step;
-        return;
-    }
-    assert(label != KELP_WEIGHTS_NONE);
-    assert(label == KELP_WEIGHTS_CURRENT || partition->has_older);
-    answer->step = label == KELP_WEIGHTS_CURRENT ? partition->step : partition->step - 1;
-    answer->send = pull->holds && pull->held_step == answer->step ? KELP_WEIGHTS_NONE : label;
-    if (kelp__holds_control(partition)) {
-        answer->has_word = true;
-        answer->word = label == KELP_WEIGHTS_CURRENT ? partition->word : partition->older_word;
-        assert(answer->word.step == answer->step);
-    }
-}
-
-/* True: answered now, with *ret_status and *ret_label. False: it has to wait. */
-static bool answerable(const struct kelp_partition *partition, const struct waiting_pull *pull,
-                       kelp_status *ret_status, enum kelp_weights_label *ret_label)
-{
-    *ret_status = KELP_OK;
-    *ret_label = KELP_WEIGHTS_CURRENT;
-    switch (pull->mode) {
-    case KELP_PULL_CURRENT:
-        return true;
-    case KELP_PULL_VERSION:
-        assert(kelp__holds_control(partition));
-        return pull->target <= partition->version;
-    case KELP_PULL_STEP:
-        if (pull->target >= partition->step) {
-            return pull->target == partition->step;
-        }
-        if (pull->target + 1 == partition->step && partition->has_older) {
-            *ret_label = KELP_WEIGHTS_OLDER;
-            return true;
-        }
-        *ret_status = KELP_ERR_NOT_FOUND;
-        *ret_label = KELP_WEIGHTS_NONE;
-        return true;
-    case KELP_PULL_PART: /* of a step long gone: without a part, which nobody needs any more */
-        *ret_label = KELP_WEIGHTS_NONE;
-        return pull->target < partition->step ||
-               (partition->has_part && partition->part_step == pull->target);
-    }
-    assert(false); /* modes are checked when a pull comes in */
-    return false;
-}
-
-static void answer_waiting(struct kelp_partition *partition, struct kelp_actions *actions)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < partition->waiting_count; i++) {
-        const struct waiting_pull *pull = &partition->waiting[i];
-        kelp_status status;
-        enum kelp_weights_label label;
-        if (answerable(partition, pull, &status, &label)) {
-            add_answer(partition, pull, status, label, actions);
-        } else {
-            partition->waiting[kept++] = *pull;
-        }
-    }
-    partition->waiting_count = kept;
-}
-
 kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
                                   struct kelp_actions *actions)
 {
     assert(status != KELP_OK);
-    if (reserve(partition, actions) != KELP_OK) {
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase == KELP_PARTITION_ABSENT) {
         return KELP_OK;
     }
-    for (size_t i = 0; i < partition->waiting_count; i++) {
-        add_answer(partition, &partition->waiting[i], status, KELP_WEIGHTS_NONE, actions);
-    }
-    partition->waiting_count = 0;
+    kelp__partition_end_waiting(partition, status, actions);
     /* The root of an apply under way is read until applied() comes; it is released here, and the
      * shell, which carries actions out in order, keeps what it still reads. */
     kelp_reduction_clear(partition->reduction, actions);
@@ -288,8 +203,9 @@ kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs)
     return theirs < ours ? KELP_ERR_OLD_GENERATION : KELP_OK;
 }
 
-static kelp_status check_fences(const struct kelp_partition *partition, uint64_t generation,
-                                uint64_t map_epoch, const char **ret_why)
+kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
+                                         uint64_t generation, uint64_t map_epoch,
+                                         const char **ret_why)
 {
     kelp_status status = kelp_fence_generation(partition->generation, generation);
 
@@ -311,8 +227,8 @@ static kelp_status check_fences(const struct kelp_partition *partition, uint64_t
  * entries first, then the training entry, which ends the step. So a later version passes
  * evaluation entries, but nothing passes a TRAIN word.
  */
-static kelp_status learn_word(struct kelp_partition *partition,
-                              const struct kelp_control_word *word)
+kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+                                       const struct kelp_control_word *word)
 {
     assert(!kelp__holds_control(partition));
     assert(word->step == partition->step);
@@ -378,7 +294,7 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions)
 {
-    if (reserve(partition, actions) != KELP_OK) {
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase == KELP_PARTITION_ABSENT || order->generation != partition->generation) {
@@ -389,118 +305,8 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-/* ---- push --------------------------------------------------------------------------------------
+/* ---- entries -----------------------------------------------------------------------------------
  */
-
-enum verdict { TAKE, DROP, REFUSE };
-
-static enum verdict refuse(kelp_status status, const char *why, kelp_status *ret_status,
-                           const char **ret_why)
-{
-    *ret_status = status;
-    *ret_why = why;
-    return REFUSE;
-}
-
-/* Samples before lane `lane` in a step of `samples`: floor(lane * samples / lanes), exactly. */
-static uint64_t samples_before(uint64_t samples, uint32_t lane, uint32_t lanes)
-{
-    return samples / lanes * lane + samples % lanes * lane / lanes;
-}
-
-static bool digest_well_formed(const char *digest)
-{
-    return strlen(digest) == 32 && strspn(digest, "0123456789abcdef") == 32;
-}
-
-static enum verdict judge_entry(struct kelp_partition *partition, const struct kelp_push *push,
-                                kelp_status *ret_status, const char **ret_why)
-{
-    const struct kelp_control_word *word = push->word;
-
-    if (kelp__holds_control(partition)) {
-        if (word->version < partition->version) {
-            return DROP;
-        }
-        if (word->version > partition->version) {
-            return refuse(KELP_ERR_INVALID, "an entry that is not there yet", ret_status, ret_why);
-        }
-        if (!kelp_control_word_equal(word, &partition->word)) {
-            return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
-        }
-        return TAKE;
-    }
-    if (word->kind != KELP_STEP_TRAIN) {
-        return refuse(KELP_ERR_INVALID, "only partition 0 takes part in it", ret_status, ret_why);
-    }
-    if (word->step < partition->step) {
-        return DROP;
-    }
-    if (word->step > partition->step) {
-        return refuse(KELP_ERR_INVALID, "a step that is not there yet", ret_status, ret_why);
-    }
-    if (learn_word(partition, word) != KELP_OK) {
-        return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
-    }
-    return TAKE;
-}
-
-static enum verdict judge_content(const struct kelp_partition *partition,
-                                  const struct kelp_push *push, kelp_status *ret_status,
-                                  const char **ret_why)
-{
-    const struct kelp_control_word *word = push->word;
-
-    if (!kelp_reduction_aligned(partition->reduction, push->lane_first, push->lane_count)) {
-        return refuse(KELP_ERR_INVALID, "not an aligned range of lanes", ret_status, ret_why);
-    }
-    if (word->kind == KELP_STEP_DONE) {
-        return refuse(KELP_ERR_INVALID, "the job is done", ret_status, ret_why);
-    }
-    bool has_gradient = push->handle != KELP_HANDLE_NONE;
-    bool needs_gradient = false;
-    if (word->kind == KELP_STEP_TRAIN) {
-        uint32_t end = push->lane_first + push->lane_count;
-        needs_gradient = !partition->hollow &&
-                         samples_before(word->sample_count, push->lane_first, partition->lanes) !=
-                             samples_before(word->sample_count, end, partition->lanes);
-        if (word->sample_count == 0) {
-            return refuse(KELP_ERR_INVALID, "a step without samples", ret_status, ret_why);
-        }
-    }
-    if (has_gradient != needs_gradient) {
-        return refuse(KELP_ERR_INVALID,
-                      has_gradient ? "a gradient of no samples" : "samples without a gradient",
-                      ret_status, ret_why);
-    }
-    if (kelp__holds_control(partition) && !push->sums) {
-        return refuse(KELP_ERR_INVALID, "no sums", ret_status, ret_why);
-    }
-    if (kelp__holds_control(partition) && word->digest_due && push->lane_first == 0 &&
-        (!push->digest || !digest_well_formed(push->digest))) {
-        return refuse(KELP_ERR_INVALID, "no digest where one is due", ret_status, ret_why);
-    }
-    return TAKE;
-}
-
-static enum verdict judge_push(struct kelp_partition *partition, const struct kelp_push *push,
-                               kelp_status *ret_status, const char **ret_why)
-{
-    enum verdict verdict;
-
-    *ret_status = check_fences(partition, push->generation, push->map_epoch, ret_why);
-    if (*ret_status != KELP_OK) {
-        return REFUSE;
-    }
-    verdict = judge_entry(partition, push, ret_status, ret_why);
-    if (verdict == TAKE) {
-        verdict = judge_content(partition, push, ret_status, ret_why);
-    }
-    if (verdict == TAKE && partition->phase != KELP_PARTITION_COLLECTING) {
-        verdict = DROP; /* all lanes of this entry are in */
-    }
-    return verdict;
-}
 
 static void begin_step(struct kelp_partition *partition)
 {
@@ -544,7 +350,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
     }
     begin_step(partition);
     settle_snapshot(partition, actions);
-    answer_waiting(partition, actions);
+    kelp__partition_answer_waiting(partition, actions);
 }
 
 static void add_apply(struct kelp_partition *partition, enum kelp_action_kind kind, uint64_t root,
@@ -565,7 +371,7 @@ static void begin_apply(struct kelp_partition *partition, uint64_t root,
     add_apply(partition, KELP_ACTION_APPLY, root, actions);
 }
 
-static void after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
+void kelp__partition_after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     uint64_t root;
     double sums[KELP_METRIC_COUNT] = {0};
@@ -611,7 +417,7 @@ static void decide(struct kelp_partition *partition, bool skip, struct kelp_acti
     complete_entry(partition, sums, true, actions);
 }
 
-static void decide_if_known(struct kelp_partition *partition, struct kelp_actions *actions)
+void kelp__partition_decide_if_known(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     bool skip;
 
@@ -624,7 +430,7 @@ static void decide_if_known(struct kelp_partition *partition, struct kelp_action
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
                                     const struct kelp_step_part *part, struct kelp_actions *actions)
 {
-    if (reserve(partition, actions) != KELP_OK) {
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
@@ -639,14 +445,15 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
         assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
         (void)status;
     }
-    answer_waiting(partition, actions);
-    decide_if_known(partition, actions);
+    kelp__partition_answer_waiting(partition, actions);
+    kelp__partition_decide_if_known(partition, actions);
     return KELP_OK;
 }
 
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
-static void hear_decision(struct kelp_partition *partition, const struct kelp_control_word *word,
-                          struct kelp_actions *actions)
+void kelp__partition_hear_decision(struct kelp_partition *partition,
+                                   const struct kelp_control_word *word,
+                                   struct kelp_actions *actions)
 {
     if (!kelp__holds_control(partition) && partition->phase == KELP_PARTITION_DECIDING &&
         word->step == partition->step + 1 && word->version > partition->word.version) {
@@ -654,115 +461,15 @@ static void hear_decision(struct kelp_partition *partition, const struct kelp_co
     }
 }
 
-static enum verdict judge_part(struct kelp_partition *partition, const struct kelp_part_push *push,
-                               kelp_status *ret_status, const char **ret_why)
-{
-    *ret_status = check_fences(partition, push->generation, push->map_epoch, ret_why);
-    if (*ret_status != KELP_OK) {
-        return REFUSE;
-    }
-    if (!partition->decision || push->word->kind != KELP_STEP_TRAIN ||
-        push->partition == partition->index) {
-        return refuse(KELP_ERR_INVALID, "no such part is needed here", ret_status, ret_why);
-    }
-    if (push->word->version != partition->version) {
-        return push->word->version < partition->version
-                   ? DROP
-                   : refuse(KELP_ERR_INVALID, "an entry that is not there yet", ret_status,
-                            ret_why);
-    }
-    if (!kelp_control_word_equal(push->word, &partition->word)) {
-        return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
-    }
-    if (kelp_decision_add(partition->decision, push->partition, &push->part) != KELP_OK) {
-        return refuse(KELP_ERR_INVALID, "not a part, or another one than before", ret_status,
-                      ret_why);
-    }
-    return TAKE;
-}
-
-kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
-                                struct kelp_actions *actions)
-{
-    kelp_status status = KELP_OK;
-    const char *why = "";
-
-    if (reserve(partition, actions) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    switch (judge_part(partition, push, &status, &why)) {
-    case TAKE:
-        decide_if_known(partition, actions);
-        break;
-    case DROP:
-        break;
-    case REFUSE:
-        partition->refusals++;
-        kelp__actions_add(actions, KELP_ACTION_REFUSE)->refuse =
-            (struct kelp_refusal){.requester = push->requester,
-                                  .status = status,
-                                  .map_epoch = partition->map_epoch,
-                                  .version = push->word->version,
-                                  .why = why};
-        break;
-    }
-    return KELP_OK;
-}
-
-kelp_status kelp_partition_push(struct kelp_partition *partition, const struct kelp_push *push,
-                                struct kelp_actions *actions)
-{
-    kelp_status status = KELP_OK;
-    const char *why = "";
-
-    assert(push->word);
-    if (reserve(partition, actions) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    partition->pushes++;
-    enum verdict verdict = judge_push(partition, push, &status, &why);
-    if (verdict == TAKE &&
-        !kelp_reduction_add(partition->reduction, push->lane_first, push->lane_count, push->handle,
-                            push->sums, actions)) {
-        verdict = DROP;
-    }
-    switch (verdict) {
-    case TAKE:
-        if (kelp__holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
-            memcpy(partition->digest, push->digest, sizeof(partition->digest));
-        }
-        kelp_cover_begin(partition->cover, partition->now_us);
-        kelp_cover_pushed(partition->cover, push->requester, push->lane_first, push->lane_count,
-                          partition->now_us);
-        after_reduction(partition, actions);
-        break;
-    case DROP:
-        partition->duplicates++;
-        kelp__actions_add_release(actions, push->handle);
-        break;
-    case REFUSE:
-        partition->refusals++;
-        kelp__actions_add(actions, KELP_ACTION_REFUSE)->refuse =
-            (struct kelp_refusal){.requester = push->requester,
-                                  .status = status,
-                                  .map_epoch = partition->map_epoch,
-                                  .version = push->word->version,
-                                  .why = why};
-        kelp__actions_add_release(actions, push->handle);
-        break;
-    }
-    return KELP_OK;
-}
-
 kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
                                   struct kelp_actions *actions)
 {
-    if (reserve(partition, actions) != KELP_OK) {
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     kelp_reduction_merged(partition->reduction, token, handle, actions);
     if (partition->phase == KELP_PARTITION_COLLECTING) {
-        after_reduction(partition, actions);
+        kelp__partition_after_reduction(partition, actions);
     }
     return KELP_OK;
 }
@@ -773,7 +480,7 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
     uint64_t root;
     double sums[KELP_METRIC_COUNT] = {0};
 
-    if (reserve(partition, actions) != KELP_OK) {
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
@@ -789,112 +496,6 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
     move_to(partition, KELP_PARTITION_COLLECTING);
     complete_entry(partition, sums, false, actions);
     return KELP_OK;
-}
-
-/* ---- pull --------------------------------------------------------------------------------------
- */
-
-static kelp_status judge_pull(struct kelp_partition *partition, const struct kelp_pull *pull)
-{
-    const char *why;
-    kelp_status status = check_fences(partition, pull->generation, pull->map_epoch, &why);
-
-    if (status != KELP_OK) {
-        return status;
-    }
-    if ((unsigned)pull->mode > KELP_PULL_PART ||
-        (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
-        (pull->mode == KELP_PULL_VERSION && !kelp__holds_control(partition))) {
-        return KELP_ERR_INVALID;
-    }
-    if (!pull->word) {
-        return KELP_OK;
-    }
-    if (kelp__holds_control(partition)) {
-        bool same = pull->word->version != partition->version ||
-                    kelp_control_word_equal(pull->word, &partition->word);
-        return same ? KELP_OK : KELP_ERR_CONTROL_WORD;
-    }
-    return pull->word->step == partition->step ? learn_word(partition, pull->word) : KELP_OK;
-}
-
-/* Forget the pull of this requester and mode that waits, if there is one. */
-static void replace_waiting(struct kelp_partition *partition, const struct kelp_pull *pull)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < partition->waiting_count; i++) {
-        const struct waiting_pull *other = &partition->waiting[i];
-        if (other->requester != pull->requester || other->mode != pull->mode) {
-            partition->waiting[kept++] = *other;
-        }
-    }
-    partition->waiting_count = kept;
-}
-
-static kelp_status place_waiting(struct kelp_partition *partition, const struct waiting_pull *pull)
-{
-    if (partition->waiting_count == KELP_PS_WAITING_MAX) {
-        return KELP_ERR_BUSY;
-    }
-    if (partition->waiting_count == partition->waiting_capacity) {
-        size_t capacity = partition->waiting_capacity ? 2 * partition->waiting_capacity : 8;
-        struct waiting_pull *waiting =
-            realloc(partition->waiting, capacity * sizeof(*partition->waiting));
-        if (!waiting) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        partition->waiting = waiting;
-        partition->waiting_capacity = capacity;
-    }
-    partition->waiting[partition->waiting_count++] = *pull;
-    return KELP_OK;
-}
-
-kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
-                                struct kelp_actions *actions)
-{
-    struct waiting_pull waiting = {.requester = pull->requester,
-                                   .target =
-                                       pull->mode == KELP_PULL_VERSION ? pull->version : pull->step,
-                                   .held_step = pull->held_step,
-                                   .rank = pull->rank,
-                                   .mode = pull->mode,
-                                   .holds = pull->holds};
-    enum kelp_weights_label label = KELP_WEIGHTS_NONE;
-
-    if (reserve(partition, actions) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    replace_waiting(partition, pull);
-    kelp_status status = judge_pull(partition, pull);
-    if (status == KELP_OK) {
-        kelp_cover_begin(partition->cover, partition->now_us);
-        if (pull->word) {
-            hear_decision(partition, pull->word, actions);
-        }
-    }
-    if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
-        status = place_waiting(partition, &waiting);
-        if (status == KELP_OK || status == KELP_ERR_NO_MEMORY) {
-            return status;
-        }
-    }
-    add_answer(partition, &waiting, status, label, actions);
-    return KELP_OK;
-}
-
-void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < partition->waiting_count; i++) {
-        if (partition->waiting[i].requester != requester) {
-            partition->waiting[kept++] = partition->waiting[i];
-        }
-    }
-    partition->waiting_count = kept;
-    kelp_cover_gone(partition->cover, requester);
 }
 
 void kelp_partition_view(const struct kelp_partition *partition,

@@ -63,6 +63,32 @@ struct kelp_partition {
     uint64_t offers;
 };
 
+/* partition.c: room for whatever one event may append, so that no event fails half-way. */
+kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+/* Is a message of this generation and map epoch ours? *ret_why is set when not. */
+kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
+                                         uint64_t generation, uint64_t map_epoch,
+                                         const char **ret_why) KELP_MUST_USE;
+/* A partition other than 0 hears a word of the step it is at. */
+kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+                                       const struct kelp_control_word *word) KELP_MUST_USE;
+/* A node or a sum came in: is the entry's root complete? */
+void kelp__partition_after_reduction(struct kelp_partition *partition,
+                                     struct kelp_actions *actions);
+/* Partition 0: perhaps all parts of a decision are there. */
+void kelp__partition_decide_if_known(struct kelp_partition *partition,
+                                     struct kelp_actions *actions);
+/* A partition other than 0 hears the word of a later version: the decision is part of it. */
+void kelp__partition_hear_decision(struct kelp_partition *partition,
+                                   const struct kelp_control_word *word,
+                                   struct kelp_actions *actions);
+
+/* partition_pull.c: answer those who wait for what is there now; or all of them, with a status. */
+void kelp__partition_answer_waiting(struct kelp_partition *partition, struct kelp_actions *actions);
+void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status status,
+                                 struct kelp_actions *actions);
+
 static inline bool kelp__holds_control(const struct kelp_partition *partition)
 {
     return partition->index == 0;
