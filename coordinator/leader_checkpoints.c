@@ -254,6 +254,23 @@ static kelp_status take_range(struct kelp__leader_task *task, const struct kelp_
                                                             : KELP_OK;
 }
 
+/* Folders that were listed before this, and manifests that were: is it still us who may remove the
+ * ones without the others? A successor may have ordered what lies there, and commit it. */
+static kelp_status check_elected(struct kelp__leader_task *task)
+{
+    struct kelp_etcd_range range = {0};
+    kelp_status status = kelp__leader_get(task, task->leader->election_key, &range);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (task->revision == 0 || range.count == 0 ||
+        range.pairs[0].create_revision != task->revision) {
+        status = kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
+}
+
 kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
 {
     struct kelp_etcd_range range = {0};
@@ -282,7 +299,7 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
         status = take_range(task, &range);
     }
     kelp_etcd_range_fini(&range);
-    return status;
+    return status == KELP_OK && task->kind == KELP__TASK_READ ? check_elected(task) : status;
 }
 
 /* ---- transactions -----------------------------------------------------------------------------

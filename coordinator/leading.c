@@ -49,9 +49,11 @@ static void fini_leading(struct kelp_coordinator *coordinator)
     kelp_membership_fini(&coordinator->membership);
 }
 
+/* Only while elected: a read goes by our election key. */
 static void try_read(struct kelp_coordinator *coordinator)
 {
-    if (coordinator->reading || coordinator->now_ms < coordinator->read_at_ms) {
+    if (coordinator->reading || !coordinator->elected ||
+        coordinator->now_ms < coordinator->read_at_ms) {
         return;
     }
     coordinator->reading = kelp_leader_read(coordinator->leader) == KELP_OK;
