@@ -84,6 +84,37 @@ kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,
     return kelp_files_remove(to, reterr);
 }
 
+/* The number at *at, which is moved behind it. */
+static bool take_number(const char **at, int base, uint64_t *ret_number)
+{
+    const char *digits = base == 16 ? "0123456789abcdef" : "0123456789";
+    size_t length = strspn(*at, digits);
+    errno = 0;
+    unsigned long long number = strtoull(*at, NULL, base);
+    *at += length;
+    *ret_number = number;
+    return length > 0 && errno == 0;
+}
+
+bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation)
+{
+    uint64_t number = 0;
+    const char *at = name + strlen("step-");
+    if (strncmp(name, "step-", strlen("step-")) != 0 || !take_number(&at, 10, &number) ||
+        strncmp(at, ".g", 2) != 0) {
+        return false;
+    }
+    at += 2;
+    if (!take_number(&at, 10, ret_generation)) {
+        return false;
+    }
+    if (*at == '-') {
+        at++;
+        return take_number(&at, 16, &number) && *at == '\0';
+    }
+    return *at == '\0';
+}
+
 /* ---- listing ----------------------------------------------------------------------------------
  */
 

@@ -26,6 +26,9 @@ kelp_status kelp_checkpoint_files_read(const char *run, const char *folder, cons
 kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,
                                          struct kelp_error *reterr) KELP_MUST_USE;
 
+/* "step-<n>.g<n>[-<hex>]", as leaders name them? *ret_generation: that made it. */
+bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation);
+
 struct kelp_checkpoint_names {
     char (*names)[KELP_FOLDER_NAME_MAX + 1]; /* owned; sorted */
     size_t count;

@@ -432,16 +432,6 @@ void kelp_checkpointing_apply(struct kelp_coordinator *coordinator,
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-static bool named(const struct kelp_checkpointer *checkpointer, const char *folder)
-{
-    for (uint32_t i = 0; i < checkpointer->list.count; i++) {
-        if (strcmp(checkpointer->list.entries[i].folder, folder) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What the checkpoints of before are worth, where their manifests were too early to say. */
 static void tell_evaluations(struct kelp_coordinator *coordinator)
 {
@@ -480,11 +470,9 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
         tell_evaluations(coordinator);
     }
     for (size_t i = 0; begin && i < found->folders.count; i++) {
-        if (!named(&coordinator->checkpointer, found->folders.names[i])) {
-            kelp_log_info("removing a folder that no checkpoint has folder=%s",
-                          found->folders.names[i]);
-            remove_folder(coordinator, found->folders.names[i]);
-        }
+        kelp_log_info("removing a folder that no checkpoint has folder=%s",
+                      found->folders.names[i]);
+        remove_folder(coordinator, found->folders.names[i]);
     }
 }
 

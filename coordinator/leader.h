@@ -32,7 +32,8 @@ struct kelp_leader_found {
     struct kelp_job_state state;
     struct kelp_committed *checkpoints; /* ascending versions; unreadable ones are damaged */
     uint32_t checkpoint_count;
-    struct kelp_checkpoint_names folders; /* of the run, in the answer to kelp_leader_read() */
+    struct kelp_checkpoint_names folders; /* answer to kelp_leader_read(): to be removed */
+    bool empty;                           /* no generation was ever opened in this etcd */
     uint32_t imported;        /* put into an empty etcd from the run's folder just now */
     uint64_t last_generation; /* newest that made any of them */
     /* Why the newest one is of another job than this, or "": then nothing is to be restored. */

@@ -146,71 +146,6 @@ static kelp_status check_job(struct kelp__leader_task *task, const char *folder)
     return status;
 }
 
-/* ---- an empty etcd ----------------------------------------------------------------------------
- */
-
-static kelp_status import(struct kelp__leader_task *task, const char *folder, const char *text,
-                          uint64_t version)
-{
-    struct kelp_leader *leader = task->leader;
-    char key[KELP__KEY_MAX];
-    bool succeeded = false;
-    kelp__manifest_key(leader, version, key);
-    struct kelp_etcd_compare compares[2] = {
-        {.key = leader->election_key,
-         .what = KELP_ETCD_CREATE_REVISION,
-         .revision = task->revision},
-        {.key = key, .what = KELP_ETCD_CREATE_REVISION, .revision = 0},
-    };
-    struct kelp_etcd_operation operation = {.key = key, .value = text};
-    kelp_status status =
-        kelp_etcd_transaction(leader->etcd, compares, 2, &operation, 1, NULL,
-                              KELP_COORDINATOR_ETCD_MS, &succeeded, NULL, &task->error);
-    if (status != KELP_OK) {
-        kelp_error_prefix(&task->error, "importing checkpoint %s", folder);
-    }
-    task->found.imported += succeeded ? 1 : 0;
-    return status;
-}
-
-/* A folder that is no whole checkpoint of this job is left out. */
-static kelp_status import_folder(struct kelp__leader_task *task, const char *folder)
-{
-    struct kelp_manifest manifest = {.version = 0};
-    char *text = NULL;
-    size_t bytes = 0;
-    kelp_status status = kelp_checkpoint_files_read(task->leader->options.run_folder, folder,
-                                                    "manifest.json", &text, &bytes, &task->error);
-    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_LIMIT) {
-        return KELP_OK;
-    }
-    if (status != KELP_OK) {
-        return status;
-    }
-    bool good = kelp_manifest_parse(text, bytes, &manifest, NULL) == KELP_OK &&
-                strcmp(manifest.folder, folder) == 0 && manifest.version > 0 &&
-                strcmp(manifest.job, task->leader->options.job) == 0;
-    if (good) {
-        status = import(task, folder, text, manifest.version);
-    }
-    kelp_manifest_fini(&manifest);
-    free(text);
-    return status;
-}
-
-/* No generation was ever opened in this etcd: the run's folder says what there is. */
-static kelp_status import_all(struct kelp__leader_task *task)
-{
-    kelp_status status = KELP_OK;
-    if (task->revision == 0) {
-        return kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
-    }
-    for (size_t i = 0; i < task->found.folders.count && status == KELP_OK; i++) {
-        status = import_folder(task, task->found.folders.names[i]);
-    }
-    return status;
-}
-
 /* ---- the list ---------------------------------------------------------------------------------
  */
 
@@ -281,7 +216,8 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
                                             &task->error);
     }
     if (status == KELP_OK && task->found.map.generation == 0 && task->leader->fence_revision == 0) {
-        status = import_all(task);
+        task->found.empty = true;
+        status = kelp__leader_import(task);
     }
     if (status != KELP_OK) {
         return status;
@@ -299,7 +235,11 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
         status = take_range(task, &range);
     }
     kelp_etcd_range_fini(&range);
-    return status == KELP_OK && task->kind == KELP__TASK_READ ? check_elected(task) : status;
+    if (status != KELP_OK || task->kind != KELP__TASK_READ) {
+        return status;
+    }
+    kelp__leader_sift_folders(task);
+    return check_elected(task);
 }
 
 /* ---- transactions -----------------------------------------------------------------------------

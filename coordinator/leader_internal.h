@@ -1,6 +1,6 @@
 /*
  * What the files of the etcd side share: leader.c (events, life), leader_tasks.c (blocking calls),
- * leader_checkpoints.c (those about checkpoints).
+ * leader_checkpoints.c (those about checkpoints), leader_folders.c (what lies in the run's folder).
  */
 #ifndef KELP_COORDINATOR_LEADER_INTERNAL_H
 #define KELP_COORDINATOR_LEADER_INTERNAL_H
@@ -84,6 +84,11 @@ kelp_status kelp__leader_get(struct kelp__leader_task *task, const char *key,
 /* "/kelp/<job>/checkpoint/<version>" */
 void kelp__manifest_key(const struct kelp_leader *leader, uint64_t version,
                         char key[KELP__KEY_MAX]);
+
+/* No generation was ever opened in this etcd: the run's folder says what there is. */
+kelp_status kelp__leader_import(struct kelp__leader_task *task);
+/* Of the folders found, those stay in the list that no checkpoint has and that may be removed. */
+void kelp__leader_sift_folders(struct kelp__leader_task *task);
 
 /* The list of checkpoints into task->found; the folder's are put into an empty etcd. */
 kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/files.h"
 #include "coordinator/leader.h"
 #include "tests/lib/etcd_fixture.h"
 
@@ -14,7 +15,10 @@
 struct answers {
     int64_t elected; /* 0: not yet */
     int reads;
-    kelp_status read; /* the latest */
+    kelp_status read; /* the latest, and what it said */
+    bool empty;
+    uint64_t last_generation;
+    char folders[512]; /* to be removed, each with a blank */
     int maps;
     enum kelp_placement_written map; /* the latest */
     int commits;
@@ -53,10 +57,17 @@ static void on_text(const char *text, void *user)
 static void on_read(kelp_status status, struct kelp_leader_found *found, const char *text,
                     void *user)
 {
-    (void)found;
     (void)text;
     (void)user;
     answers.read = status;
+    answers.empty = found->empty;
+    answers.last_generation = found->last_generation;
+    answers.folders[0] = '\0';
+    for (size_t i = 0; i < found->folders.count; i++) {
+        size_t used = strlen(answers.folders);
+        (void)snprintf(answers.folders + used, sizeof(answers.folders) - used, "%s ",
+                       found->folders.names[i]);
+    }
     answers.reads++;
 }
 
@@ -263,6 +274,50 @@ START_TEST(read_of_another_election)
 }
 END_TEST
 
+/* A folder of the run, with a file in it, unless that is NULL. */
+static void lay(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    struct kelp_error error = {.text = ""};
+    (void)snprintf(path, sizeof(path), "%s/checkpoints/%s", fixture.folder, folder);
+    ck_assert_msg(kelp_files_make_folder(path, &error) == KELP_OK, "%s", error.text);
+    if (name != NULL) {
+        (void)snprintf(path, sizeof(path), "%s/checkpoints/%s/%s", fixture.folder, folder, name);
+        ck_assert_msg(kelp_files_write(path, text, strlen(text), &error) == KELP_OK, "%s",
+                      error.text);
+    }
+}
+
+static void read_again(void)
+{
+    int reads = answers.reads;
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, reads + 1);
+    ck_assert_int_eq(answers.read, KELP_OK);
+}
+
+/* What an empty etcd does not take in is not removed: neither then, nor by the leader after. */
+START_TEST(removes_what_is_ours)
+{
+    lay("step-100.g1", "manifest.json", "{\"damaged\":");
+    lay("step-200.g6", NULL, NULL);
+    read_again();
+    ck_assert(answers.empty);
+    ck_assert_str_eq(answers.folders, "");
+    ck_assert_uint_eq(answers.last_generation, 6); /* its names are taken */
+    lay("step-100.g1.bak", NULL, NULL);
+    lay("step-300.g1-1f", "job.yaml", "name: job\n");
+    lay("step-400.g1", "job.yaml", "name: another\n");
+    lay("step-500.g1", "job.yaml", "name: [\n");
+    lay("backup", NULL, NULL);
+    open_generation(1);
+    await_count(&answers.maps, 1);
+    read_again();
+    ck_assert(!answers.empty);
+    ck_assert_str_eq(answers.folders, "step-200.g6 step-300.g1-1f ");
+}
+END_TEST
+
 /* A write that was sent before and comes after is not applied, since each compares the revision;
  * and one that stands there all the same is written over. */
 START_TEST(state_that_comes_late)
@@ -296,6 +351,7 @@ int main(void)
     tcase_add_test(tcase, commit_behind_an_opening);
     tcase_add_test(tcase, commit_of_another_election);
     tcase_add_test(tcase, read_of_another_election);
+    tcase_add_test(tcase, removes_what_is_ours);
     tcase_add_test(tcase, state_that_comes_late);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
