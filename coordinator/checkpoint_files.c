@@ -11,6 +11,7 @@
 
 #define PATH_BYTES 4096
 #define REMOVED    ".removed-"
+#define DAMAGED    ".damaged-"
 
 /* <run>/checkpoints[/folder[/name]] */
 KELP_PRINTF(3, 4)
@@ -82,6 +83,21 @@ kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,
         return errno == ENOENT ? KELP_OK : kelp_files_error(errno, "rename", from, reterr);
     }
     return kelp_files_remove(to, reterr);
+}
+
+kelp_status kelp_checkpoint_files_set_aside(const char *run, const char *folder,
+                                            struct kelp_error *reterr)
+{
+    char from[PATH_BYTES];
+    char to[PATH_BYTES];
+    if (path_of(run, from, "/%s", folder) != KELP_OK ||
+        path_of(run, to, "/%s%s", DAMAGED, folder) != KELP_OK) {
+        return too_long(run, reterr);
+    }
+    if (rename(from, to) != 0) {
+        return errno == ENOENT ? KELP_OK : kelp_files_error(errno, "rename", from, reterr);
+    }
+    return kelp_files_sync_above(to, 1, reterr);
 }
 
 /* The number at *at, which is moved behind it. */

@@ -26,6 +26,11 @@ kelp_status kelp_checkpoint_files_read(const char *run, const char *folder, cons
 kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,
                                          struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Rename a damaged checkpoint that no manifest names to ".damaged-<folder>", which no leader
+ * touches: what one host cannot read may be good on another. Absence is no error. */
+kelp_status kelp_checkpoint_files_set_aside(const char *run, const char *folder,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
+
 /* "step-<n>.g<n>[-<hex>]", as leaders name them? *ret_generation: that made it. */
 bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation);
 

@@ -51,7 +51,7 @@ void kelp_checkpointing_fini(struct kelp_coordinator *coordinator)
 /* ---- files, on the disk's thread --------------------------------------------------------------
  */
 
-enum file_kind { FILE_DESCRIBE, FILE_MANIFEST, FILE_REMOVE };
+enum file_kind { FILE_DESCRIBE, FILE_MANIFEST, FILE_REMOVE, FILE_SET_ASIDE };
 
 struct file_task {
     struct kelp_task task;
@@ -80,6 +80,9 @@ static void run_file(struct kelp_task *base)
         break;
     case FILE_REMOVE:
         task->status = kelp_checkpoint_files_remove(run, task->folder, &task->error);
+        break;
+    case FILE_SET_ASIDE:
+        task->status = kelp_checkpoint_files_set_aside(run, task->folder, &task->error);
         break;
     }
 }
@@ -149,6 +152,22 @@ static void remove_folder(struct kelp_coordinator *coordinator, const char *fold
 {
     if (folder[0] != '\0' && !submit_file(coordinator, FILE_REMOVE, folder, NULL)) {
         kelp_log_error("checkpoint not removed, the next leader will folder=%s", folder);
+    }
+}
+
+/* No manifest names it any more: its data goes, or, when it could not be restored, is kept for
+ * people under another name. */
+static void drop_folder(struct kelp_coordinator *coordinator, const char *folder, bool damaged)
+{
+    if (!damaged || folder[0] == '\0') {
+        remove_folder(coordinator, folder);
+        return;
+    }
+    kelp_log_error("the checkpoint that could not be restored is kept as "
+                   "checkpoints/.damaged-%s; remove it by hand",
+                   folder);
+    if (!submit_file(coordinator, FILE_SET_ASIDE, folder, NULL)) {
+        kelp_log_error("damaged checkpoint not set aside folder=%s", folder);
     }
 }
 
@@ -310,8 +329,10 @@ void kelp_checkpointing_removed(enum kelp_checkpointer_result result, const char
     }
     memcpy(folder, coordinator->checkpointer.removing_folder, sizeof(folder));
     if (result == KELP_CHECKPOINTER_OK) {
+        const struct kelp_committed *entry = kelp_committed_list_find(
+            &coordinator->checkpointer.list, coordinator->checkpointer.removing);
         kelp_log_info("checkpoint removed folder=%s", folder);
-        remove_folder(coordinator, folder);
+        drop_folder(coordinator, folder, entry != NULL && entry->damaged);
     } else {
         kelp_log_warn("checkpoint not removed yet folder=%s reason=\"%s\"", folder, text);
     }
@@ -476,13 +497,14 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
     }
 }
 
-/* The manifests above the restored version are out of etcd: so may the data be. */
+/* The manifests above the restored version are out of etcd: so may the data be. What was damaged is
+ * not deleted: one host that reads it wrongly would take all checkpoints away, one by one. */
 static void remove_above(struct kelp_coordinator *coordinator, uint64_t version)
 {
     const struct kelp_committed_list *list = &coordinator->checkpointer.list;
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].version > version) {
-            remove_folder(coordinator, list->entries[i].folder);
+            drop_folder(coordinator, list->entries[i].folder, list->entries[i].damaged);
         }
     }
 }

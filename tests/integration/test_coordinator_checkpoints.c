@@ -380,6 +380,8 @@ START_TEST(restores_and_leaves_damage)
     ck_assert_str_eq(stored, "");
     free(stored);
     await_path(second.folder, false);
+    (void)snprintf(text, sizeof(text), ".damaged-%s", second.folder);
+    await_path(text, true);
     await_path(first.folder, true);
     Kelp__V1__StatusReply *reply = await(0, 0, "an answer");
     ck_assert_uint_eq(reply->restore_step, first.step);
