@@ -52,12 +52,6 @@ kelp_status kelp_checkpoint_files_describe(const char *run, const char *folder, 
     return status == KELP_OK ? write_file(run, folder, "plan.json", plan, reterr) : status;
 }
 
-kelp_status kelp_checkpoint_files_manifest(const char *run, const char *folder, const char *text,
-                                           struct kelp_error *reterr)
-{
-    return write_file(run, folder, "manifest.json", text, reterr);
-}
-
 kelp_status kelp_checkpoint_files_read(const char *run, const char *folder, const char *name,
                                        char **ret_text, size_t *ret_bytes,
                                        struct kelp_error *reterr)
@@ -67,6 +61,18 @@ kelp_status kelp_checkpoint_files_read(const char *run, const char *folder, cons
         return too_long(run, reterr);
     }
     return kelp_files_read(path, KELP_MANIFEST_BYTES_MAX, ret_text, ret_bytes, reterr);
+}
+
+kelp_status kelp_checkpoint_files_manifest(const char *run, const char *folder, const char *text,
+                                           struct kelp_error *reterr)
+{
+    char *there = NULL;
+    size_t bytes = 0;
+    kelp_status status =
+        kelp_checkpoint_files_read(run, folder, "manifest.json", &there, &bytes, NULL);
+    bool same = status == KELP_OK && bytes == strlen(text) && memcmp(there, text, bytes) == 0;
+    free(there);
+    return same ? KELP_OK : write_file(run, folder, "manifest.json", text, reterr);
 }
 
 kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,

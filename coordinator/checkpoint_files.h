@@ -11,7 +11,7 @@
 kelp_status kelp_checkpoint_files_describe(const char *run, const char *folder, const char *spec,
                                            const char *plan,
                                            struct kelp_error *reterr) KELP_MUST_USE;
-/* manifest.json, durable: after the commit. */
+/* manifest.json, durable: after the commit. One that is there and the same is left. */
 kelp_status kelp_checkpoint_files_manifest(const char *run, const char *folder, const char *text,
                                            struct kelp_error *reterr) KELP_MUST_USE;
 

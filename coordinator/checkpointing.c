@@ -467,6 +467,21 @@ static void tell_evaluations(struct kelp_coordinator *coordinator)
     }
 }
 
+/* A leader that died between a commit and manifest.json has left the folder without it. */
+static void write_manifests(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_committed_list *list = &coordinator->checkpointer.list;
+    uint32_t first =
+        list->count > KELP_COORDINATOR_AGAIN_MAX ? list->count - KELP_COORDINATOR_AGAIN_MAX : 0;
+    for (uint32_t i = first; i < list->count; i++) {
+        const struct kelp_committed *entry = &list->entries[i];
+        if (!entry->damaged && entry->folder[0] != '\0' && entry->manifest != NULL &&
+            !submit_file(coordinator, FILE_MANIFEST, entry->folder, entry->manifest)) {
+            kelp_log_error("manifest.json not written folder=%s", entry->folder);
+        }
+    }
+}
+
 void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_leader_found *found,
                               bool begin)
 {
@@ -489,6 +504,7 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
                                                       .first_serial = first_serial(coordinator)});
     if (begin) {
         tell_evaluations(coordinator);
+        write_manifests(coordinator);
     }
     for (size_t i = 0; begin && i < found->folders.count; i++) {
         kelp_log_info("removing a folder that no checkpoint has folder=%s",

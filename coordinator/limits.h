@@ -17,6 +17,7 @@
 
 #define KELP_COORDINATOR_CHECKPOINTS_MAX                                                           \
     4096 /* committed at a time; keep_last and keep_best go to 1000 */
+#define KELP_COORDINATOR_AGAIN_MAX   64   /* newest ones whose manifest.json a new leader writes */
 #define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
 
 #define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */

@@ -349,7 +349,8 @@ static bool second_generation(void *user)
 }
 
 /* A shard is lost: the newest checkpoint is restored, its manifest comes with the map. It is
- * damaged: the one before it, and the damaged one is gone from etcd and from the disk. */
+ * damaged: the one before it, and the damaged one is gone from etcd and set aside on
+ * the disk. */
 START_TEST(restores_and_leaves_damage)
 {
     uint64_t generation = 3;
@@ -426,12 +427,17 @@ START_TEST(next_leader)
     struct kelp_error error = {.text = ""};
     start_all();
     struct made made = make(4);
+    await_file(&made, "manifest.json", true);
     peers_coordinator_kill(&peers, 0);
+    (void)snprintf(path, sizeof(path), "%s/checkpoints/%s/manifest.json", peers.folder,
+                   made.folder);
+    ck_assert_int_eq(remove(path), 0);
     (void)snprintf(path, sizeof(path), "%s/checkpoints/step-15.g1/shard-0.1", peers.folder);
     ck_assert_msg(kelp_files_make_folder(path, &error) == KELP_OK, "%s", error.text);
     peers_coordinator(&peers, 1, NULL);
     await_path("step-15.g1", false);
-    await_step(made.step); /* the new leader knows it */
+    await_step(made.step);                    /* the new leader knows it */
+    await_file(&made, "manifest.json", true); /* as if the one before died too early for it */
     (void)make(8);
     await_file(&made, "job.yaml", true);
 }
