@@ -482,6 +482,20 @@ static void write_manifests(struct kelp_coordinator *coordinator)
     }
 }
 
+/* A manifest that we knew is gone since a transaction of ours whose answer was lost took it out,
+ * which was not to be told then: so may the data be. An etcd that lost everything took nothing out,
+ * and the next leader imports what the folders hold. */
+static void remove_gone(struct kelp_coordinator *coordinator, const struct kelp_leader_found *found)
+{
+    const struct kelp_committed_list *list = &coordinator->checkpointer.list;
+    for (uint32_t i = 0; i < list->count && found->map.generation > 0; i++) {
+        if (kelp_committed_gone(&list->entries[i], found->checkpoints, found->checkpoint_count)) {
+            kelp_log_info("checkpoint is out of etcd folder=%s", list->entries[i].folder);
+            remove_folder(coordinator, list->entries[i].folder);
+        }
+    }
+}
+
 void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_leader_found *found,
                               bool begin)
 {
@@ -497,6 +511,7 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
                            found->checkpoints[i].version);
         }
     }
+    remove_gone(coordinator, found);
     kelp_checkpointing_apply(
         coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
                                                       .list = found->checkpoints,

@@ -152,6 +152,18 @@ void kelp_committed_list_remove(struct kelp_committed_list *list, uint64_t versi
     memmove(entry, entry + 1, (list->count - at) * sizeof(*entry));
 }
 
+bool kelp_committed_gone(const struct kelp_committed *entry, const struct kelp_committed *now,
+                         uint32_t now_count)
+{
+    for (uint32_t i = 0; i < now_count; i++) {
+        bool unreadable = now[i].version == entry->version && now[i].folder[0] == '\0';
+        if (unreadable || strcmp(now[i].folder, entry->folder) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
                                    const double metric[3])
 {

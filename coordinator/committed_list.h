@@ -79,6 +79,13 @@ struct kelp_committed *kelp_committed_list_find(const struct kelp_committed_list
 /* The newest one that is not damaged: the one to restore; NULL: version 0. */
 struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_list *list);
 
+/*
+ * etcd, which was read again, has these now: is the manifest of that one out of it, and its folder
+ * no other one's? A manifest that cannot be read names no folder, so that of its version counts.
+ */
+bool kelp_committed_gone(const struct kelp_committed *entry, const struct kelp_committed *now,
+                         uint32_t now_count);
+
 /* The validation part was evaluated at this step. */
 void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
                                    const double metric[3]);

@@ -260,6 +260,17 @@ static bool named(const struct kelp_checkpointer *checkpointer, const char *fold
     return false;
 }
 
+static void remove_gone(struct sim_coordinator *coordinator, const struct kelp_committed *now,
+                        uint32_t now_count)
+{
+    const struct kelp_committed_list *list = &coordinator->checkpointer.list;
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (kelp_committed_gone(&list->entries[i], now, now_count)) {
+            sim_disk_remove(coordinator, list->entries[i].folder);
+        }
+    }
+}
+
 void sim_checkpoints_found(struct sim_coordinator *coordinator, const struct sim_found *found,
                            bool begin)
 {
@@ -271,6 +282,7 @@ void sim_checkpoints_found(struct sim_coordinator *coordinator, const struct sim
             coordinator->last_generation = list[i].generation;
         }
     }
+    remove_gone(coordinator, list, found->manifest_count);
     sim_checkpoints_apply(
         coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
                                                       .list = list,
