@@ -165,8 +165,10 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, ui
 {
     struct kelp__due due;
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
-    bool here =
-        newest != NULL && checkpoints->word_known && newest->version == checkpoints->word.version;
+    /* The step too: a job with more epochs numbers its versions as one that ended before did. */
+    bool here = newest != NULL && checkpoints->word_known &&
+                newest->version == checkpoints->word.version &&
+                newest->step == checkpoints->word.step;
     if (!checkpoints->running || !checkpoints->listed || !checkpoints->word_known ||
         checkpoints->paused) {
         return;

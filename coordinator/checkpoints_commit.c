@@ -152,6 +152,18 @@ void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
         checkpoints->state = KELP_CHECKPOINTER_WRITING;
         return;
     }
+    if (found->step != checkpoints->saved.step) {
+        kelp__say_trouble(
+            checkpoints, actions,
+            "checkpoint of step %" PRIu64 ": its version, %" PRIu64
+            ", is that of the final checkpoint of fewer epochs; a later step's is made",
+            checkpoints->saved.step, found->version);
+        /* One step more and it has passed; at a standstill there is nothing to wait for. */
+        kelp__abandon(checkpoints,
+                      kelp__stands_still(checkpoints, now_ms) ? KELP__FAILED : KELP__LATE, now_ms,
+                      actions);
+        return;
+    }
     /* Nothing was completed since that one: it is this one. */
     uint64_t step = checkpoints->order.step;
     kelp__close_order(checkpoints, actions);

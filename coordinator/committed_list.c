@@ -64,13 +64,15 @@ static const struct kelp_committed_digest *agree(struct kelp_committed_list *lis
         return NULL; /* a manifest that cannot be read */
     }
     for (uint32_t i = 0; i < list->digest_count; i++) {
-        if (list->digests[i].version == checkpoint->version) {
+        if (list->digests[i].version == checkpoint->version &&
+            list->digests[i].step == checkpoint->step) {
             bool same = strcmp(list->digests[i].state_digest, checkpoint->state_digest) == 0;
             return same ? NULL : &list->digests[i];
         }
     }
     struct kelp_committed_digest *digest = &list->digests[list->digest_next];
     digest->version = checkpoint->version;
+    digest->step = checkpoint->step;
     digest->generation = checkpoint->generation;
     memcpy(digest->state_digest, checkpoint->state_digest, sizeof(digest->state_digest));
     list->digest_next = (list->digest_next + 1) % KELP_COORDINATOR_DIGESTS_MAX;

@@ -33,6 +33,7 @@ struct kelp_committed {
 /* A digest that was committed once, also when its checkpoint is gone. */
 struct kelp_committed_digest {
     uint64_t version;
+    uint64_t step; /* FINISH has a version, which is a step's in a job with more epochs */
     uint64_t generation;
     char state_digest[KELP_DIGEST_HEX_BYTES];
 };
@@ -64,8 +65,8 @@ void kelp_committed_list_fini(struct kelp_committed_list *list);
  * Take in one; the manifest's text is transferred on success. One of the same version is replaced
  * by it; what was known of that one (damaged, restored, metric) stays when it is the same
  * generation's. *ret_other, if not NULL, is the digest that an earlier checkpoint of this version
- * had when that is another one, else NULL; borrowed until the next call. Errors: KELP_ERR_LIMIT
- * (KELP_COORDINATOR_CHECKPOINTS_MAX), KELP_ERR_NO_MEMORY.
+ * and step had when that is another one, else NULL; borrowed until the next call. Errors:
+ * KELP_ERR_LIMIT (KELP_COORDINATOR_CHECKPOINTS_MAX), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_committed_list_add(struct kelp_committed_list *list,
                                     const struct kelp_committed *checkpoint,

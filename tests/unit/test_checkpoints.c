@@ -699,6 +699,68 @@ START_TEST(no_final_checkpoint_wanted)
 }
 END_TEST
 
+/* A job that was done at step 100 gets more epochs: FINISH is no entry of it, so that the version
+ * of the final checkpoint comes again one step later. That one is not what is saved there. */
+START_TEST(more_epochs)
+{
+    struct kelp_committed final = {.version = 102, .step = 100, .generation = 1};
+    final.manifest = strdup("{}");
+    (void)snprintf(final.state_digest, sizeof(final.state_digest), "%s", digests[0]);
+    (void)snprintf(final.folder, sizeof(final.folder), "step-100.g1");
+    begin((struct kelp_checkpointer_options){.steps = 0});
+    (void)apply((struct kelp_checkpointer_event){
+        .kind = KELP_CHECKPOINTER_LISTED, .list = &final, .list_count = 1});
+    (void)open_generation(2, 102);
+    (void)run_to(100, 0);
+    (void)run_to(101, 10);
+    ck_assert_uint_eq(word.version, 102);
+    if (_i == 1) {
+        now += KELP_COORDINATOR_STILL_MS + 1;
+    }
+    (void)request(true);
+    ck_assert_uint_eq(checkpoints.answered, 0);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
+    checkpoints.order.step = 101;
+    uint64_t serial = checkpoints.order.serial;
+    uint32_t actions = all_durable();
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_PAUSE), 0);
+    ck_assert_uint_eq(checkpoints.answered, 0);
+    if (_i == 1) {
+        ck_assert_uint_eq(checkpoints.refused, checkpoints.requested);
+        ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
+        return;
+    }
+    ck_assert_uint_gt(checkpoints.order.serial, serial); /* at once again */
+    (void)run_to(checkpoints.order.step, 10);
+    (void)snprintf(digest, sizeof(digest), "%s", digests[1]);
+    (void)all_durable();
+    actions = committed(KELP_CHECKPOINTER_OK);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_FAIL, 0);
+    ck_assert_uint_eq(checkpoints.paused_step, word.step);
+}
+END_TEST
+
+/* It is gone, damaged perhaps, and its version is committed as a step's: no broken promise. */
+START_TEST(more_epochs_from_before)
+{
+    struct kelp_committed final = {.version = 51, .step = 49, .generation = 1};
+    final.manifest = strdup("{}");
+    (void)snprintf(final.state_digest, sizeof(final.state_digest), "%s", digests[0]);
+    begin((struct kelp_checkpointer_options){.steps = 51});
+    (void)apply((struct kelp_checkpointer_event){
+        .kind = KELP_CHECKPOINTER_LISTED, .list = &final, .list_count = 1});
+    (void)open_generation(2, 0);
+    ck_assert_uint_eq(checkpoints.list.count, 0);
+    (void)run_to(51, 10);
+    (void)snprintf(digest, sizeof(digest), "%s", digests[1]);
+    (void)all_durable();
+    ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_FAIL, 0);
+    ck_assert_uint_eq(checkpoints.list.entries[0].version, 51);
+}
+END_TEST
+
 /* ---- removal ----------------------------------------------------------------------------------
  */
 
@@ -777,6 +839,8 @@ int main(void)
     tcase_add_test(tcase, final_checkpoint);
     tcase_add_test(tcase, final_checkpoint_fails);
     tcase_add_test(tcase, no_final_checkpoint_wanted);
+    tcase_add_loop_test(tcase, more_epochs, 0, 2);
+    tcase_add_test(tcase, more_epochs_from_before);
     tcase_add_test(tcase, retention);
     tcase_add_test(tcase, gone);
     suite_add_tcase(suite, tcase);
