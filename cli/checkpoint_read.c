@@ -11,7 +11,7 @@
 #include "common/files.h"
 #include "ps/snapshot_store.h"
 
-#define CHECKPOINTS_MAX 65536 /* folders of one run: keep_last and keep_best are at most 1000 */
+#define CHECKPOINTS_MAX 65536 /* folders of one run; retention keeps far fewer */
 
 /* ---- one checkpoint ----------------------------------------------------------------------------
  */

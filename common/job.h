@@ -17,6 +17,13 @@
 #define KELP_JOB_LIST_MAX  64 /* entries of a list (features, hidden sizes) */
 #define KELP_JOB_LANES_MAX 1024
 
+/*
+ * Of checkpoint.keep_last and of keep_best. A leader reads all manifests out of etcd in one answer,
+ * which is bounded (ETCD_ANSWER_MAX): twice this many of the largest ones, and a few that are on
+ * their way in or out, fit.
+ */
+#define KELP_CHECKPOINT_KEEP_MAX 32
+
 enum kelp_model_kind { KELP_MODEL_MLP, KELP_MODEL_DLINEAR };
 enum kelp_data_kind { KELP_DATA_CSV, KELP_DATA_SYNTHETIC, KELP_DATA_TENSORS };
 enum kelp_optimizer_kind {

@@ -16,7 +16,7 @@
 #define KELP_COORDINATOR_QUEUED_MAX   64 /* messages waiting in a stream: no heartbeats above it */
 
 #define KELP_COORDINATOR_CHECKPOINTS_MAX                                                           \
-    4096 /* committed at a time; keep_last and keep_best go to 1000 */
+    4096 /* committed at a time; retention keeps far fewer, KELP_CHECKPOINT_KEEP_MAX */
 #define KELP_COORDINATOR_AGAIN_MAX   64   /* newest ones whose manifest.json a new leader writes */
 #define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
 

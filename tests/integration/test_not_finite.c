@@ -135,7 +135,7 @@ START_TEST(replayed)
                                        "--set",     "failure.on_nan=skip",
                                        "--set",     "train.epochs=3",
                                        "--set",     "checkpoint.steps=4",
-                                       "--set",     "checkpoint.keep_last=100",
+                                       "--set",     "checkpoint.keep_last=32",
                                        "--set",     "checkpoint.digest_steps=1",
                                        NULL};
     struct kelp_run run;

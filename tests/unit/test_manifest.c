@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/etcd_internal.h"
 #include "common/manifest.h"
 
 #define DIGEST_A "0123456789abcdef0123456789abcdef"
@@ -153,24 +154,32 @@ START_TEST(limits)
 }
 END_TEST
 
+/* As many storages and partitions as there can be. */
+static void print_large(size_t name_bytes, struct kelp_manifest *ret_manifest, char **ret_text)
+{
+    struct kelp_manifest manifest;
+    ck_assert_int_eq(kelp_manifest_init(&manifest, 1024, 1024, NULL), KELP_OK);
+    (void)snprintf(manifest.job, sizeof(manifest.job), "j");
+    (void)snprintf(manifest.folder, sizeof(manifest.folder), "f");
+    manifest.generation = 1;
+    for (uint32_t i = 0; i < 1024; i++) {
+        memset(manifest.storages[i], 'x', name_bytes);
+        (void)snprintf(manifest.storages[i] + name_bytes - 4, 5, "%04u", i);
+        manifest.parts[i] =
+            (struct kelp_manifest_part){.storage = 1023 - i, .bytes = UINT64_C(1) << 53};
+        memcpy(manifest.parts[i].digest, DIGEST_A, sizeof(DIGEST_A));
+    }
+    ck_assert_int_eq(kelp_manifest_print(&manifest, ret_text, NULL), KELP_OK);
+    *ret_manifest = manifest;
+}
+
 /* The largest manifest that there can be is read back. */
 START_TEST(largest)
 {
     struct kelp_manifest manifest;
     struct kelp_manifest back;
     char *text = NULL;
-    ck_assert_int_eq(kelp_manifest_init(&manifest, 1024, 1024, NULL), KELP_OK);
-    (void)snprintf(manifest.job, sizeof(manifest.job), "j");
-    (void)snprintf(manifest.folder, sizeof(manifest.folder), "f");
-    manifest.generation = 1;
-    for (uint32_t i = 0; i < 1024; i++) {
-        memset(manifest.storages[i], 'x', KELP_FOLDER_NAME_MAX);
-        (void)snprintf(manifest.storages[i] + KELP_FOLDER_NAME_MAX - 4, 5, "%04u", i);
-        manifest.parts[i] =
-            (struct kelp_manifest_part){.storage = 1023 - i, .bytes = UINT64_C(1) << 53};
-        memcpy(manifest.parts[i].digest, DIGEST_A, sizeof(DIGEST_A));
-    }
-    ck_assert_int_eq(kelp_manifest_print(&manifest, &text, NULL), KELP_OK);
+    print_large(KELP_FOLDER_NAME_MAX, &manifest, &text);
     ck_assert_uint_le(strlen(text), KELP_MANIFEST_BYTES_MAX);
     ck_assert_int_eq(kelp_manifest_parse(text, strlen(text), &back, NULL), KELP_OK);
     ck_assert_str_eq(back.storages[7], manifest.storages[7]);
@@ -178,6 +187,23 @@ START_TEST(largest)
     free(text);
     kelp_manifest_fini(&manifest);
     kelp_manifest_fini(&back);
+}
+END_TEST
+
+/* All that retention can keep, one that is being made and one that is being removed: a leader gets
+ * them in one answer of etcd's, in base64 with a few numbers each. */
+START_TEST(all_that_are_kept)
+{
+    struct kelp_manifest manifest;
+    char *text = NULL;
+    const size_t shard_bytes = 63;          /* longest id */
+    const size_t pair_bytes = 4 * 64 + 256; /* key, revisions and names */
+    print_large(shard_bytes + 1 + 16, &manifest, &text);
+    size_t bytes = (strlen(text) + 2) / 3 * 4 + pair_bytes;
+    size_t count = 2 * (size_t)KELP_CHECKPOINT_KEEP_MAX + 2;
+    ck_assert_uint_le(count * bytes, ETCD_ANSWER_MAX);
+    free(text);
+    kelp_manifest_fini(&manifest);
 }
 END_TEST
 
@@ -231,6 +257,7 @@ int main(void)
     tcase_add_test(tcase, truncations);
     tcase_add_test(tcase, limits);
     tcase_add_test(tcase, largest);
+    tcase_add_test(tcase, all_that_are_kept);
     tcase_add_test(tcase, state_digest);
     tcase_add_test(tcase, folder_names);
     suite_add_tcase(suite, tcase);
