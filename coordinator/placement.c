@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
+
 #define BIT(state) (1u << (state))
 
 static const struct {
@@ -279,6 +281,9 @@ static kelp_status open_generation(struct kelp_placement *placement, uint32_t *a
     next.restore_version = placement->restore_version;
     if (next.generation <= placement->restore_generation) {
         next.generation = placement->restore_generation + 1; /* imported: names must not repeat */
+    }
+    if (next.generation <= placement->served_generation) {
+        next.generation = placement->served_generation + 1; /* shards take newer maps alone */
     }
     assert(next.generation > placement->map.generation);
     (void)snprintf(next.nonce, sizeof(next.nonce), "%016llx-%llu",
@@ -577,6 +582,14 @@ static void on_load_failed(struct kelp_placement *placement,
     }
 }
 
+/* What a shard serves already, perhaps of an etcd that has been emptied since. */
+static void note_served(struct kelp_placement *placement, uint64_t generation)
+{
+    if (generation > placement->served_generation && generation < KELP_JSON_INTEGER_MAX) {
+        placement->served_generation = generation;
+    }
+}
+
 static kelp_status on_shard(struct kelp_placement *placement,
                             const struct kelp_placement_event *event, uint32_t *actions,
                             struct kelp_error *reterr)
@@ -606,6 +619,7 @@ static kelp_status on_shard(struct kelp_placement *placement,
         shard->connected_incarnation = event->incarnation;
         shard->changed_ms = event->now_ms;
         shard->loaded_generation = 0; /* until it says so on this stream */
+        note_served(placement, event->generation);
         shard->waiting[0] = '\0';
         shard->broken = false;
         shard->silent = false;
@@ -620,6 +634,7 @@ static kelp_status on_shard(struct kelp_placement *placement,
         (void)snprintf(shard->waiting, sizeof(shard->waiting), "%s", event->text);
     } else if (event->kind == KELP_PLACEMENT_LOADED && speaks) {
         shard->loaded_generation = event->generation;
+        note_served(placement, event->generation);
     } else if (event->kind == KELP_PLACEMENT_LOAD_FAILED && speaks) {
         on_load_failed(placement, event, actions);
     }

@@ -54,7 +54,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_WORKERS,      /* worker_count: workers there now */
     KELP_PLACEMENT_REGISTERED,   /* shard: as etcd has it */
     KELP_PLACEMENT_UNREGISTERED, /* id: its key is gone from etcd */
-    KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered */
+    KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered; generation: it has that */
     KELP_PLACEMENT_DISCONNECTED, /* id, broken: the shard's side ended the stream */
     KELP_PLACEMENT_STORAGE,      /* id, incarnation, text: loading waits for this; "": no more */
     KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
@@ -140,6 +140,7 @@ struct kelp_placement {
     uint64_t finished_generation; /* newest that completed the schedule; 0: none */
     uint64_t restore_version;     /* where the next generation starts */
     uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */
+    uint64_t served_generation;   /* newest that any shard has: the next one is above it too */
     bool undecided;               /* a commit's outcome is not known yet */
     bool choosing;                /* which one it is: RESTORE will say */
     bool restore_final;           /* it is the final state */

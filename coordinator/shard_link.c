@@ -192,7 +192,8 @@ static void greet(struct kelp_link *link, const Kelp__V1__ShardReport *report)
     kelp_coordinator_place(coordinator,
                            (struct kelp_placement_event){.kind = KELP_PLACEMENT_CONNECTED,
                                                          .id = link->shard.id,
-                                                         .incarnation = link->shard.incarnation});
+                                                         .incarnation = link->shard.incarnation,
+                                                         .generation = report->loaded_generation});
     link_update(link, false);
 }
 

@@ -129,6 +129,21 @@ START_TEST(says_what_it_waits_for)
 }
 END_TEST
 
+/* etcd was emptied while a shard lived: it takes maps above the one that it has alone. */
+START_TEST(opens_above_what_shards_have)
+{
+    (void)none_read();
+    (void)plan(5);
+    (void)workers(2);
+    (void)appear("shard-0", 10);
+    (void)registered("shard-1", 11);
+    (void)apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_CONNECTED, .id = "shard-1", .incarnation = 11, .generation = 7});
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
+    ck_assert_uint_eq(placement.next.generation, 8);
+}
+END_TEST
+
 /* A shard that was stopped loses its lease, goes on, and is connected to before it has registered
  * again: then it is there. */
 START_TEST(connected_before_registered)
@@ -639,6 +654,7 @@ int main(void)
     TCase *tcase = tcase_create("machine");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, says_what_it_waits_for);
+    tcase_add_test(tcase, opens_above_what_shards_have);
     tcase_add_test(tcase, connected_before_registered);
     tcase_add_test(tcase, spreads_contiguously);
     tcase_add_test(tcase, broken_stream_is_no_loss);
