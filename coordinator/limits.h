@@ -29,7 +29,8 @@
 #define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
-#define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load */
+#define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
+#define KELP_COORDINATOR_LOAD_TRIES    3    /* then a checkpoint that cannot be read is left */
 #define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
 
 /* Checkpoints. */

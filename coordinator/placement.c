@@ -425,6 +425,7 @@ static void load(struct kelp_placement *placement, uint64_t now_ms, uint32_t *ac
             (unsigned long long)placement->map.generation);
         return;
     }
+    placement->load_failures = 0;
     move_to(placement, KELP_PLACEMENT_RUNNING, actions);
     *actions |= KELP_DO_MAP_TO_WORKERS;
 }
@@ -559,26 +560,59 @@ static kelp_status on_written(struct kelp_placement *placement,
     return KELP_OK;
 }
 
+/* Start from the checkpoint before it. */
+static void leave_checkpoint(struct kelp_placement *placement,
+                             const struct kelp_placement_event *event, const char *why,
+                             uint32_t *actions)
+{
+    move_to(placement, KELP_PLACEMENT_WAITING, actions);
+    say(placement, actions, "the checkpoint of version %llu %s: %s: %.250s",
+        (unsigned long long)placement->map.restore_version, why, event->id, event->text);
+    placement->choosing = true;
+    *actions |= KELP_DO_DAMAGED;
+}
+
+/* Something that may pass, as a host without memory: tried again, later each time. A disk that
+ * cannot be read is the checkpoint's fault in the end. */
+static void load_again(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                       uint32_t *actions)
+{
+    uint64_t pause_ms = KELP_COORDINATOR_LOAD_RETRY_MS;
+    if (placement->failed_version != placement->map.restore_version) {
+        placement->load_failures = 0;
+        placement->failed_version = placement->map.restore_version;
+    }
+    placement->load_failures++;
+    if (event->status == KELP_ERR_IO && placement->map.restore_version > 0 &&
+        placement->load_failures >= KELP_COORDINATOR_LOAD_TRIES) {
+        placement->load_failures = 0;
+        leave_checkpoint(placement, event, "cannot be read", actions);
+        return;
+    }
+    for (uint32_t i = 1; i < placement->load_failures && pause_ms < KELP_COORDINATOR_PAUSE_MAX_MS;
+         i++) {
+        pause_ms *= 2;
+    }
+    move_to(placement, KELP_PLACEMENT_WAITING, actions);
+    say(placement, actions, "%s could not load: %s", event->id, event->text);
+    placement->not_before_ms = event->now_ms + pause_ms;
+}
+
 /* A damaged checkpoint is left for the one before it. A fault of the job stays; anything else may
  * pass, and another generation is tried. */
 static void on_load_failed(struct kelp_placement *placement,
                            const struct kelp_placement_event *event, uint32_t *actions)
 {
     enum kelp_status_group group = kelp_status_group(event->status);
+    bool loading = placement->state == KELP_PLACEMENT_LOADING; /* else another shard has said so */
     if (group == KELP_GROUP_DATA && placement->map.restore_version > 0) {
-        if (placement->state == KELP_PLACEMENT_LOADING) { /* else another shard has said so */
-            move_to(placement, KELP_PLACEMENT_WAITING, actions);
-            say(placement, actions, "the checkpoint of version %llu is damaged: %s: %.250s",
-                (unsigned long long)placement->map.restore_version, event->id, event->text);
-            placement->choosing = true;
-            *actions |= KELP_DO_DAMAGED;
+        if (loading) {
+            leave_checkpoint(placement, event, "is damaged", actions);
         }
     } else if (group == KELP_GROUP_DATA || group == KELP_GROUP_CALLER) {
         fail(placement, event, actions, event->id, event->text);
-    } else if (placement->state == KELP_PLACEMENT_LOADING) {
-        move_to(placement, KELP_PLACEMENT_WAITING, actions);
-        say(placement, actions, "%s could not load: %s", event->id, event->text);
-        placement->not_before_ms = event->now_ms + KELP_COORDINATOR_LOAD_RETRY_MS;
+    } else if (loading) {
+        load_again(placement, event, actions);
     }
 }
 

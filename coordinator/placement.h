@@ -13,7 +13,8 @@
  *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
  * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
- * says so; then it is marked, and another generation starts from the one before it.
+ * says so; then it is marked, and another generation starts from the one before it. So is one whose
+ * reading fails again and again.
  *
  * DONE says that the whole final model is there, so it needs the finish of the generation that
  * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
@@ -142,11 +143,13 @@ struct kelp_placement {
     uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */
     uint64_t served_generation;   /* newest that any shard has: the next one is above it too */
     bool undecided;               /* a commit's outcome is not known yet */
-    bool choosing;                /* which one it is: RESTORE will say */
-    bool restore_final;           /* it is the final state */
-    uint64_t cut_off_ms;          /* since when no shard is heard; 0: one is */
-    struct kelp_map map;          /* as written; generation 0: none */
-    struct kelp_map next;         /* being written */
+    uint32_t load_failures;       /* in a row, of failed_version, that may pass */
+    uint64_t failed_version;
+    bool choosing;        /* which one it is: RESTORE will say */
+    bool restore_final;   /* it is the final state */
+    uint64_t cut_off_ms;  /* since when no shard is heard; 0: one is */
+    struct kelp_map map;  /* as written; generation 0: none */
+    struct kelp_map next; /* being written */
     uint32_t shard_count;
     struct kelp_placement_shard *shards; /* owned */
 };

@@ -492,6 +492,34 @@ START_TEST(damaged_checkpoint)
 }
 END_TEST
 
+/* A disk that cannot be read is tried again, later each time, and then its checkpoint is left; a
+ * host without memory says nothing about the checkpoint. */
+START_TEST(unreadable_checkpoint)
+{
+    kelp_status status = _i == 0 ? KELP_ERR_IO : KELP_ERR_NO_MEMORY;
+    restore(20);
+    for (uint32_t i = 1; i < KELP_COORDINATOR_LOAD_TRIES; i++) {
+        uint64_t pause_ms = (uint64_t)KELP_COORDINATOR_LOAD_RETRY_MS << (i - 1);
+        ck_assert_uint_eq(load_failed("shard-1", 12, status) & KELP_DO_DAMAGED, 0);
+        ck_assert_uint_eq(tick(pause_ms - 1) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_ne(tick(1) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_eq(placement.next.restore_version, 20);
+        (void)written(KELP_WRITTEN_OK);
+    }
+    uint32_t actions = load_failed("shard-1", 12, status);
+    if (_i == 1) {
+        ck_assert_uint_eq(actions & KELP_DO_DAMAGED, 0);
+        return;
+    }
+    ck_assert_uint_ne(actions & KELP_DO_DAMAGED, 0);
+    ck_assert_str_eq(placement.reason,
+                     "the checkpoint of version 20 cannot be read: shard-1: chunk 3");
+    ck_assert_uint_ne(restore_from(10, 1, false) & KELP_DO_WRITE_MAP, 0);
+    (void)written(KELP_WRITTEN_OK); /* the one before it has tries of its own */
+    ck_assert_uint_eq(load_failed("shard-1", 12, status) & KELP_DO_DAMAGED, 0);
+}
+END_TEST
+
 /* Without a checkpoint there is nothing before it: the job fails, and says where it stood. */
 START_TEST(damage_without_checkpoint)
 {
@@ -670,6 +698,7 @@ int main(void)
     tcase_add_test(tcase, orders_names);
     tcase_add_test(tcase, checks_maps);
     tcase_add_test(tcase, damaged_checkpoint);
+    tcase_add_loop_test(tcase, unreadable_checkpoint, 0, 2);
     tcase_add_test(tcase, damage_without_checkpoint);
     tcase_add_loop_test(tcase, waits_for_storage, 0, 2);
     tcase_add_test(tcase, undecided_commit);
