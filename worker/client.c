@@ -148,6 +148,9 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_control_
     }
     worker->word = *word;
     worker->working = true;
+    if (worker->fetching) {
+        kelp_offers_fetched(&worker->offers, word);
+    }
     worker->fetching = false;
     kelp_membership_progress(worker->membership, worker->map->generation, word->version,
                              worker->lanes_computed);

@@ -37,6 +37,22 @@ bool kelp_offers_add(struct kelp_offers *offers, const struct kelp_control_word 
     return true;
 }
 
+void kelp_offers_fetched(struct kelp_offers *offers, const struct kelp_control_word *word)
+{
+    bool later = false;
+
+    for (uint32_t i = 0; i < KELP_OFFERS_VERSIONS; i++) {
+        const struct kelp_offered *offered = &offers->versions[i];
+        if (offered->used && kelp_control_word_equal(&offered->word, word)) {
+            return;
+        }
+        later = later || (offered->used && offered->word.step > word->step);
+    }
+    if (later) {
+        (void)kelp_offers_add(offers, word, 0, 1); /* room: two later entries are never open */
+    }
+}
+
 void kelp_offers_clear(struct kelp_offers *offers)
 {
     for (uint32_t i = 0; i < KELP_OFFERS_VERSIONS; i++) {

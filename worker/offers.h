@@ -27,6 +27,13 @@ struct kelp_offers {
  * offers of later entries, and no room. */
 bool kelp_offers_add(struct kelp_offers *offers, const struct kelp_control_word *word,
                      uint32_t first, uint32_t count);
+/*
+ * A spare has fetched weights for an offer, and holds the entry `word`. When that offer was of a
+ * later step, and there is none of this one, some partition lags and asks nobody, since it never
+ * got the word: those who had it died. Then lane 0 of `word` is added: pushing it brings the word,
+ * and the partition offers what else it lacks.
+ */
+void kelp_offers_fetched(struct kelp_offers *offers, const struct kelp_control_word *word);
 /* A new generation: nothing of the old one counts. */
 void kelp_offers_clear(struct kelp_offers *offers);
 

@@ -3,8 +3,8 @@
  * killed, the workers together bring every partition to the end: a small cluster of model
  * partitions and real kelp_sync objects on a network that is a bag of messages. In some worlds
  * steps need decisions over all partitions, which the workers carry; in some, lanes belong to
- * workers of which one stops for good, and only offers to those who wait, or to a spare, keep the
- * job going.
+ * workers of which one stops for good, or all of them in the middle of their pushes, and only
+ * offers to those who wait, or to a spare, keep the job going.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -18,7 +18,6 @@
 #define LANES      2
 #define BAG_MAX    4096
 #define SPARE      2 /* the worker without lanes, in worlds with owners */
-#define NOBODY     WORKERS
 
 static const enum kelp_step_kind entries[] = {
     KELP_STEP_TRAIN,  KELP_STEP_TRAIN,         KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST,
@@ -47,6 +46,7 @@ struct partition {
     unsigned pending; /* lanes */
     struct message waiting[WORKERS];
     bool has_waiting[WORKERS];
+    bool has_word;  /* others learn of a training entry by pushes; else they cannot offer */
     bool complete;  /* all lanes are there, and the decision is not */
     unsigned parts; /* partition 0: whose are here */
     struct message part_waiting[WORKERS];
@@ -61,14 +61,18 @@ struct worker {
     bool working;
     struct kelp_control_word word;
     struct kelp_offers offers;
+    bool spare;    /* asks for nothing */
     bool fetching; /* the spare: gets weights for an offer */
+    bool helped;   /* it has pushed lanes of `word` */
+    bool dead;     /* does nothing any more */
 };
 
 struct world {
     uint32_t random;
     bool decides;
     bool owned;         /* lane l is worker l's; nobody else computes it without an offer */
-    unsigned dead;      /* the worker that does nothing any more */
+    bool alone;         /* all owners stop, and of their last entry partition 0 alone has heard */
+    bool died;          /* one has, or all have */
     uint64_t dies_when; /* at this version */
     struct partition partitions[PARTITIONS];
     struct worker workers[WORKERS];
@@ -209,6 +213,7 @@ static void advance(struct world *world, uint32_t p, uint64_t version)
 {
     struct partition *partition = &world->partitions[p];
 
+    partition->has_word = false;
     partition->complete = false;
     partition->parts = 0;
     partition->pending = 0;
@@ -249,6 +254,7 @@ static void take_push(struct world *world, const struct message *push)
         ck_assert_msg(push->word.step <= partition->step, "a push from the future");
         return;
     }
+    partition->has_word = true;
     partition->pending |= 1u << push->lane;
     if (partition->pending != (1u << LANES) - 1 || partition->complete) {
         return;
@@ -300,7 +306,9 @@ static void send_pulls(struct world *world, unsigned w)
 static void push_lane(struct world *world, unsigned w, uint32_t lane)
 {
     struct worker *worker = &world->workers[w];
-    uint32_t partition_count = worker->word.kind == KELP_STEP_TRAIN ? PARTITIONS : 1;
+    bool last =
+        world->owned && world->alone && w != SPARE && worker->word.version == world->dies_when;
+    uint32_t partition_count = worker->word.kind == KELP_STEP_TRAIN && !last ? PARTITIONS : 1;
     for (uint32_t p = 0; p < partition_count; p++) {
         struct message push = {
             .kind = PUSH,
@@ -334,7 +342,14 @@ static void push_some(struct world *world, unsigned w)
         for (uint32_t i = 0; i < count; i++) {
             push_lane(world, w, first + i);
         }
+        worker->helped = true;
     }
+}
+
+/* A spare is one again when it holds what it fetched; but sees decisions through (client.c). */
+static bool follows(const struct world *world, const struct worker *worker, unsigned w)
+{
+    return !world->owned || w != SPARE || (world->decides && worker->helped);
 }
 
 static void work(struct world *world, unsigned w)
@@ -342,10 +357,9 @@ static void work(struct world *world, unsigned w)
     struct worker *worker = &world->workers[w];
     bool swap;
 
-    if (w == world->dead || (world->owned && w == SPARE && !worker->fetching)) {
+    if (worker->dead) {
         return;
     }
-
     if (kelp_sync_complete(worker->sync, &worker->word, &swap)) {
         if (swap) {
             memcpy(worker->held, worker->next, sizeof(worker->held));
@@ -354,14 +368,24 @@ static void work(struct world *world, unsigned w)
             ck_assert_uint_eq(worker->held[p], worker->word.step);
         }
         worker->working = true;
+        worker->helped = false;
+        if (worker->fetching) {
+            kelp_offers_fetched(&worker->offers, &worker->word);
+        }
+        worker->fetching = false;
+        worker->spare = world->owned && w == SPARE;
     }
     if (worker->working && worker->word.kind != KELP_STEP_DONE) {
         push_some(world, w);
-        if (kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING && draw(world, 2)) {
+        if (follows(world, worker, w) && kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING &&
+            draw(world, 2)) {
+            worker->spare = false;
             kelp_sync_next(worker->sync);
         }
     }
-    send_pulls(world, w);
+    if (!worker->spare) {
+        send_pulls(world, w);
+    }
 }
 
 /* A partition asks somebody who waits there, or the spare, for a lane that it lacks. */
@@ -370,6 +394,10 @@ static void offer(struct world *world)
     uint32_t p = draw(world, PARTITIONS);
     unsigned w = draw(world, WORKERS);
     struct partition *partition = &world->partitions[p];
+
+    if (p > 0 && !partition->has_word) {
+        return;
+    }
     uint64_t version = p == 0 ? partition->version : train_version(partition->step);
     uint32_t lane = partition->complete ? 0 : draw(world, LANES);
     bool waits = partition->has_waiting[w] && partition->waiting[w].pull.step > partition->step;
@@ -393,8 +421,8 @@ static void take_offer(struct world *world, const struct message *message)
     if (!kelp_offers_add(&worker->offers, &message->word, message->lane, 1)) {
         return;
     }
-    if (message->worker == SPARE &&
-        !(worker->working && worker->word.version == message->word.version)) {
+    if (worker->spare && !(worker->working && worker->word.version == message->word.version)) {
+        worker->spare = false;
         worker->fetching = true;
         worker->working = false;
         kelp_sync_restart(worker->sync);
@@ -412,7 +440,7 @@ static void deliver(struct world *world)
         world->bag[at] = world->bag[--world->bag_count];
     }
     struct worker *worker = &world->workers[message.worker];
-    if (message.worker == world->dead && message.kind != PUSH) {
+    if (worker->dead && message.kind != PUSH) {
         return;
     }
     switch (message.kind) {
@@ -447,6 +475,7 @@ static void crash(struct world *world, unsigned w)
 {
     struct worker *worker = &world->workers[w];
     worker->life++;
+    worker->spare = world->owned && w == SPARE;
     worker->working = false;
     worker->fetching = false;
     kelp_offers_clear(&worker->offers);
@@ -472,6 +501,24 @@ static void cut(struct world *world, unsigned w, uint32_t p)
     kelp_sync_reask(world->workers[w].sync, p);
 }
 
+static bool time_to_die(const struct world *world)
+{
+    uint64_t version = world->partitions[0].version;
+
+    return world->owned && !world->died &&
+           (world->alone ? version > world->dies_when : version == world->dies_when);
+}
+
+static void die(struct world *world)
+{
+    uint32_t one = draw(world, LANES);
+
+    world->died = true;
+    for (unsigned w = 0; w < LANES; w++) {
+        world->workers[w].dead = world->alone || w == one;
+    }
+}
+
 START_TEST(every_partition_reaches_the_end)
 {
     struct world *world = calloc(1, sizeof(*world));
@@ -479,7 +526,8 @@ START_TEST(every_partition_reaches_the_end)
     world->random = (uint32_t)_i * 2654435761u + 1;
     world->decides = _i % 2 == 1;
     world->owned = _i / 2 % 2 == 1;
-    world->dead = NOBODY;
+    world->alone = _i / 4 % 2 == 1;
+    world->workers[SPARE].spare = world->owned;
     world->dies_when = draw(world, LAST);
     for (unsigned w = 0; w < WORKERS; w++) {
         world->workers[w].sync = kelp_sync_create(PARTITIONS);
@@ -493,9 +541,8 @@ START_TEST(every_partition_reaches_the_end)
         ck_assert_msg(events++ < 200000, "stuck at version %llu",
                       (unsigned long long)world->partitions[0].version);
         uint32_t what = draw(world, 100);
-        if (world->owned && world->dead == NOBODY &&
-            world->partitions[0].version == world->dies_when) {
-            world->dead = draw(world, LANES); /* one that lanes belong to */
+        if (time_to_die(world)) {
+            die(world);
         } else if (world->owned && what % 8 == 7 && world->bag_count < BAG_MAX / 2) {
             offer(world);
         } else if (what < 2 && world->crashes < 20) {

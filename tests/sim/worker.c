@@ -36,6 +36,9 @@ static void begin_version(struct sim_worker *worker, const struct kelp_control_w
     }
     worker->word = *word;
     worker->working = true;
+    if (worker->fetching) {
+        kelp_offers_fetched(&worker->offers, word);
+    }
     worker->fetching = false;
     sim_invariants_held(worker->process, word, worker->weights[worker->current]);
 }

@@ -86,6 +86,56 @@ START_TEST(another_word_of_that_version)
 }
 END_TEST
 
+static void fetched(uint64_t version, uint64_t step)
+{
+    struct kelp_control_word of = word(version);
+    of.step = step;
+    kelp_offers_fetched(&offers, &of);
+}
+
+static bool find_at(uint64_t version, uint64_t step)
+{
+    struct kelp_control_word of = word(version);
+    of.step = step;
+    return kelp_offers_find(&offers, &of, computed, &first, &count);
+}
+
+static void add_at(uint64_t version, uint64_t step, uint32_t lane)
+{
+    struct kelp_control_word of = word(version);
+    of.step = step;
+    ck_assert(kelp_offers_add(&offers, &of, lane, 1));
+}
+
+/* Whoever lags behind all offers needs a push to learn where it is. */
+START_TEST(fetched_a_step_before)
+{
+    add_at(4, 3, 1); /* of long ago */
+    add_at(8, 6, 2);
+    fetched(7, 5);
+    ck_assert(find_at(7, 5));
+    ck_assert_uint_eq(first, 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert(find_at(8, 6));
+    ck_assert_uint_eq(first, 2);
+}
+END_TEST
+
+START_TEST(fetched_what_was_offered)
+{
+    add_at(7, 5, 3);
+    add_at(8, 6, 2);
+    fetched(7, 5); /* that partition knows the word */
+    ck_assert(find_at(7, 5));
+    ck_assert_uint_eq(first, 3);
+    fetched(8, 6);
+    ck_assert(find_at(8, 6));
+    ck_assert_uint_eq(first, 2);
+    fetched(9, 6); /* offers have become old meanwhile */
+    ck_assert(!find_at(9, 6));
+}
+END_TEST
+
 START_TEST(cleared)
 {
     ck_assert(add(7, 0, KELP_JOB_LANES_MAX));
@@ -106,6 +156,8 @@ int main(void)
     tcase_add_test(tcase, same_lanes_from_several_partitions);
     tcase_add_test(tcase, two_versions_are_kept);
     tcase_add_test(tcase, another_word_of_that_version);
+    tcase_add_test(tcase, fetched_a_step_before);
+    tcase_add_test(tcase, fetched_what_was_offered);
     tcase_add_test(tcase, cleared);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
