@@ -507,7 +507,7 @@ void kelp_checkpointing_found(struct kelp_coordinator *coordinator, struct kelp_
     }
     for (uint32_t i = 0; i < found->checkpoint_count; i++) {
         if (found->checkpoints[i].damaged) {
-            kelp_log_error("manifest in etcd cannot be read, not used version=%" PRIu64,
+            kelp_log_error("checkpoint in etcd cannot be used version=%" PRIu64,
                            found->checkpoints[i].version);
         }
     }

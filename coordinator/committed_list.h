@@ -20,7 +20,8 @@ struct kelp_committed {
     uint32_t epochs;
     uint64_t generation; /* that made it */
     uint64_t unix_ms;
-    bool has_metric; /* its step was evaluated on the validation part */
+    uint64_t spec_digest; /* of the job that made it */
+    bool has_metric;      /* its step was evaluated on the validation part */
     double metric[3];
     char state_digest[KELP_DIGEST_HEX_BYTES];
     char folder[KELP_FOLDER_NAME_MAX + 1];

@@ -38,6 +38,8 @@ struct kelp_leader_found {
     uint64_t last_generation; /* newest that made any of them */
     /* Why the newest one is of another job than this, or "": then nothing is to be restored. */
     char foreign[KELP_COORDINATOR_REASON_MAX + 1];
+    /* With KELP_ERR_NOT_FOUND: the file that has to be there before a checkpoint can be chosen. */
+    char missing[KELP_COORDINATOR_WAITING_MAX + 1];
 };
 
 /* Arguments are borrowed until the callback returns, unless it says otherwise. */

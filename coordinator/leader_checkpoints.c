@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/json.h"
+#include "common/log.h"
 #include "coordinator/checkpoint_files.h"
 
 void kelp__manifest_key(const struct kelp_leader *leader, uint64_t version, char key[KELP__KEY_MAX])
@@ -44,6 +45,7 @@ void kelp_committed_of(const struct kelp_manifest *manifest, struct kelp_committ
         .epochs = manifest->epochs,
         .generation = manifest->generation,
         .unix_ms = manifest->unix_ms,
+        .spec_digest = manifest->spec_digest,
         .has_metric = manifest->has_metric,
     };
     memcpy(ret_committed->metric, manifest->metric, sizeof(ret_committed->metric));
@@ -64,7 +66,7 @@ static uint64_t version_of(const struct kelp_leader *leader, const char *key)
 
 /* One that cannot be read counts as damaged: its key must be known, so that it is taken out. */
 static kelp_status take_manifest(struct kelp__leader_task *task, uint64_t version,
-                                 const struct kelp_etcd_pair *pair, uint64_t *ret_spec_digest)
+                                 const struct kelp_etcd_pair *pair)
 {
     struct kelp_committed *committed = &task->found.checkpoints[task->found.checkpoint_count];
     struct kelp_manifest manifest = {.version = 0};
@@ -75,10 +77,8 @@ static kelp_status take_manifest(struct kelp__leader_task *task, uint64_t versio
     }
     if (status == KELP_OK && manifest.version == version) {
         kelp_committed_of(&manifest, committed);
-        *ret_spec_digest = manifest.spec_digest;
     } else {
         *committed = (struct kelp_committed){.version = version, .damaged = true};
-        *ret_spec_digest = task->leader->spec_digest;
     }
     kelp_manifest_fini(&manifest);
     committed->revision = pair->mod_revision;
@@ -116,9 +116,19 @@ static kelp_status compare_jobs(struct kelp__leader_task *task, const struct kel
     return status;
 }
 
-/* The newest one was made by another text of the job: may this one go on from it? Its job.yaml may
- * not be there yet, as storage may not; then it is asked for again. */
-static kelp_status check_job(struct kelp__leader_task *task, const char *folder)
+/* Its job.yaml cannot be read: then neither this text of the job nor another one is known to be the
+ * one that made it. */
+static void leave_unreadable(struct kelp__leader_task *task, struct kelp_committed *committed)
+{
+    kelp_log_error("checkpoint not used: its job cannot be read folder=%s error=\"%s\"",
+                   committed->folder, task->error.text);
+    committed->damaged = true;
+    task->error.text[0] = '\0';
+}
+
+/* This one was made by another text of the job: may ours go on from it? Its job.yaml may not be
+ * there yet, as storage may not; then it is asked for again. */
+static kelp_status check_job(struct kelp__leader_task *task, struct kelp_committed *committed)
 {
     struct kelp_job_file *file = kelp_job_file_create();
     char *text = NULL;
@@ -126,24 +136,47 @@ static kelp_status check_job(struct kelp__leader_task *task, const char *folder)
     if (file == NULL) {
         return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for a job");
     }
-    kelp_status status = kelp_checkpoint_files_read(task->leader->options.run_folder, folder,
-                                                    "job.yaml", &text, &bytes, &task->error);
+    kelp_status status =
+        kelp_checkpoint_files_read(task->leader->options.run_folder, committed->folder, "job.yaml",
+                                   &text, &bytes, &task->error);
     if (status == KELP_ERR_NOT_FOUND) {
-        kelp_error_prefix(&task->error, "waiting for storage");
-    } else if (status == KELP_OK) {
+        (void)snprintf(task->found.missing, sizeof(task->found.missing),
+                       "storage " KELP_CHECKPOINTS_FOLDER "/%s/job.yaml", committed->folder);
+    }
+    if (status == KELP_OK) {
         status = kelp_job_file_parse(file, "job.yaml", text, bytes, &task->error);
-        if (status == KELP_OK) {
-            status = kelp_job_file_finish(file, &task->error);
-        }
-        if (status == KELP_OK) {
-            status = compare_jobs(task, file, folder);
-        } else {
-            kelp_error_prefix(&task->error, "checkpoint %s", folder);
-        }
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, &task->error);
+    }
+    if (status == KELP_OK) {
+        status = compare_jobs(task, file, committed->folder);
+    } else if (status == KELP_ERR_INVALID || status == KELP_ERR_LIMIT ||
+               kelp_status_group(status) == KELP_GROUP_DATA) {
+        leave_unreadable(task, committed);
+        status = KELP_OK;
     }
     free(text);
     kelp_job_file_destroy(file);
     return status;
+}
+
+/* The one that will be restored is of our job, or nothing is. */
+static kelp_status check_jobs(struct kelp__leader_task *task)
+{
+    for (uint32_t i = task->found.checkpoint_count; i-- > 0;) {
+        struct kelp_committed *committed = &task->found.checkpoints[i];
+        if (committed->damaged) {
+            continue;
+        }
+        kelp_status status = committed->spec_digest == task->leader->spec_digest
+                                 ? KELP_OK
+                                 : check_job(task, committed);
+        if (status != KELP_OK || !committed->damaged) {
+            return status;
+        }
+    }
+    return KELP_OK;
 }
 
 /* ---- the list ---------------------------------------------------------------------------------
@@ -159,34 +192,23 @@ static int compare_versions(const void *a, const void *b)
 static kelp_status take_range(struct kelp__leader_task *task, const struct kelp_etcd_range *range)
 {
     const struct kelp_leader *leader = task->leader;
-    uint64_t newest = 0;
-    uint64_t newest_spec = 0;
-    char newest_folder[KELP_FOLDER_NAME_MAX + 1] = "";
     task->found.checkpoints = calloc(range->count + 1, sizeof(*task->found.checkpoints));
     if (task->found.checkpoints == NULL) {
         return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the checkpoints");
     }
     for (size_t i = 0; i < range->count; i++) {
         uint64_t version = version_of(leader, range->pairs[i].key);
-        uint64_t spec = 0;
         if (version == 0) {
             continue; /* none of ours */
         }
-        kelp_status status = take_manifest(task, version, &range->pairs[i], &spec);
+        kelp_status status = take_manifest(task, version, &range->pairs[i]);
         if (status != KELP_OK) {
             return status;
-        }
-        if (version > newest) {
-            newest = version;
-            newest_spec = spec;
-            memcpy(newest_folder, task->found.checkpoints[task->found.checkpoint_count - 1].folder,
-                   sizeof(newest_folder));
         }
     }
     qsort(task->found.checkpoints, task->found.checkpoint_count, sizeof(*task->found.checkpoints),
           compare_versions);
-    return newest > 0 && newest_spec != leader->spec_digest ? check_job(task, newest_folder)
-                                                            : KELP_OK;
+    return check_jobs(task);
 }
 
 /* Folders that were listed before this, and manifests that were: is it still us who may remove the

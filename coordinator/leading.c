@@ -162,6 +162,15 @@ static bool is_end(const struct kelp_job_state *state)
            strcmp(state->state, "paused") == 0;
 }
 
+/* An end that a leader before us wrote stays on record until it is judged. */
+static void keep_end(struct kelp_coordinator *coordinator, const struct kelp_leader_found *found)
+{
+    if (found->map.generation > 0 && is_end(&found->state)) {
+        coordinator->found_end = found->state;
+        coordinator->found_generation = found->map.generation;
+    }
+}
+
 /* What etcd held at the beginning of our time. */
 static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_found *found)
 {
@@ -186,10 +195,7 @@ static void take_over(struct kelp_coordinator *coordinator, struct kelp_leader_f
                   found->has_state ? found->state.state : "none");
     coordinator->found_step = found->state.step;
     coordinator->steps_recomputed = found->state.steps_recomputed;
-    if (found->map.generation > 0 && is_end(&found->state)) {
-        coordinator->found_end = found->state;
-        coordinator->found_generation = found->map.generation;
-    }
+    keep_end(coordinator, found);
     if (found->plan != NULL) {
         kelp_offer_settled(coordinator);
     }
@@ -238,6 +244,12 @@ static void on_read(kelp_status status, struct kelp_leader_found *found, const c
         take_over(coordinator, found);
     } else if (kelp_status_group(status) == KELP_GROUP_DATA) {
         kelp_coordinator_give_up(coordinator, text);
+    } else if (found->missing[0] != '\0' && !coordinator->read) {
+        keep_end(coordinator, found);
+        kelp_coordinator_place(
+            coordinator,
+            (struct kelp_placement_event){.kind = KELP_PLACEMENT_MISSING, .text = found->missing});
+        coordinator->read_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
     } else {
         kelp_log_warn("the job's state cannot be read yet error=\"%s\"", text);
         coordinator->read_at_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;

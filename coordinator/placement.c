@@ -304,7 +304,9 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
     if (placement->choosing) {
         return KELP_OK;
     }
-    if (!placement->map_read) {
+    if (!placement->map_read && placement->missing[0] != '\0') {
+        say(placement, actions, "waiting for %s", placement->missing);
+    } else if (!placement->map_read) {
         say(placement, actions, "reading the map from etcd");
     } else if (placement->map.generation == 0 &&
                placement->worker_count < placement->options.workers_min) {
@@ -383,6 +385,22 @@ static bool check_storage(struct kelp_placement *placement,
     (void)snprintf(text, sizeof(text), "waited %u s for %s (failure.storage_wait)",
                    placement->options.storage_wait_ms / 1000, shard->waiting);
     fail(placement, event, actions, shard->at.id, text);
+    return true;
+}
+
+/* In WAITING, before the map is read: the same for what a checkpoint must be chosen by. */
+static bool check_missing(struct kelp_placement *placement,
+                          const struct kelp_placement_event *event, uint32_t *actions)
+{
+    uint32_t limit_ms = placement->options.storage_wait_ms;
+    char text[2 * KELP_COORDINATOR_WAITING_MAX];
+    if (placement->map_read || placement->missing[0] == '\0' || limit_ms == 0 ||
+        event->now_ms < placement->missing_ms + limit_ms) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "waited %u s for %s (failure.storage_wait)", limit_ms / 1000,
+                   placement->missing);
+    fail(placement, event, actions, "", text);
     return true;
 }
 
@@ -481,7 +499,7 @@ static kelp_status advance(struct kelp_placement *placement,
     if (placement->state == KELP_PLACEMENT_RUNNING) {
         run(placement, actions);
     }
-    if (placement->state == KELP_PLACEMENT_WAITING) {
+    if (placement->state == KELP_PLACEMENT_WAITING && !check_missing(placement, event, actions)) {
         return wait_or_open(placement, now_ms, actions, reterr);
     }
     return KELP_OK;
@@ -721,6 +739,12 @@ static kelp_status take(struct kelp_placement *placement, const struct kelp_plac
         if (event->generation > placement->finished_generation) {
             placement->finished_generation = event->generation;
         }
+        return KELP_OK;
+    case KELP_PLACEMENT_MISSING:
+        if (placement->missing[0] == '\0') {
+            placement->missing_ms = event->now_ms;
+        }
+        (void)snprintf(placement->missing, sizeof(placement->missing), "%s", event->text);
         return KELP_OK;
     case KELP_PLACEMENT_RESTORE:
         placement->restore_version = event->version;

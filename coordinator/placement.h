@@ -60,6 +60,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_STORAGE,      /* id, incarnation, text: loading waits for this; "": no more */
     KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
     KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
+    KELP_PLACEMENT_MISSING,      /* text: before MAP_READ: choosing a checkpoint waits for this */
     KELP_PLACEMENT_RESTORE,      /* version, generation, undecided: where the next one starts */
     KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
     KELP_PLACEMENT_FINISHED,     /* generation: it completed the schedule, and that is on record */
@@ -134,7 +135,9 @@ struct kelp_placement {
     char reason[KELP_COORDINATOR_REASON_MAX + 1]; /* for people; empty: nothing to say */
     char loss[KELP_COORDINATOR_ID_MAX + 1];       /* the shard that was lost last */
     bool map_read;
-    uint32_t partition_count; /* 0: no plan yet */
+    char missing[KELP_COORDINATOR_WAITING_MAX + 1]; /* what reading waits for; "": etcd alone */
+    uint64_t missing_ms;                            /* since when */
+    uint32_t partition_count;                       /* 0: no plan yet */
     uint32_t worker_count;
     uint64_t writes;              /* counts nonces */
     uint64_t not_before_ms;       /* no new generation earlier */

@@ -18,6 +18,9 @@ struct answers {
     kelp_status read; /* the latest, and what it said */
     bool empty;
     uint64_t last_generation;
+    char missing[192];
+    uint32_t checkpoints;
+    uint32_t damaged;
     char folders[512]; /* to be removed, each with a blank */
     int maps;
     enum kelp_placement_written map; /* the latest */
@@ -62,6 +65,12 @@ static void on_read(kelp_status status, struct kelp_leader_found *found, const c
     answers.read = status;
     answers.empty = found->empty;
     answers.last_generation = found->last_generation;
+    (void)snprintf(answers.missing, sizeof(answers.missing), "%s", found->missing);
+    answers.checkpoints = found->checkpoint_count;
+    answers.damaged = 0;
+    for (uint32_t i = 0; i < found->checkpoint_count; i++) {
+        answers.damaged += found->checkpoints[i].damaged ? 1 : 0;
+    }
     answers.folders[0] = '\0';
     for (size_t i = 0; i < found->folders.count; i++) {
         size_t used = strlen(answers.folders);
@@ -318,6 +327,53 @@ START_TEST(removes_what_is_ours)
 }
 END_TEST
 
+/* A committed checkpoint that another text of this job made. */
+static void put_manifest(uint64_t version)
+{
+    struct kelp_manifest manifest;
+    char *text = NULL;
+    char key[64];
+    ck_assert_int_eq(kelp_manifest_init(&manifest, 1, 1, NULL), KELP_OK);
+    (void)snprintf(manifest.job, sizeof(manifest.job), "job");
+    (void)snprintf(manifest.nonce, sizeof(manifest.nonce), "7-1");
+    (void)snprintf(manifest.folder, sizeof(manifest.folder), "step-%llu.g1",
+                   (unsigned long long)version);
+    (void)snprintf(manifest.storages[0], sizeof(manifest.storages[0]), "shard-0.1");
+    memset(manifest.parts[0].digest, 'a', sizeof(manifest.parts[0].digest) - 1);
+    manifest.spec_digest = kelp_job_file_digest(job_file) + 1;
+    manifest.version = version;
+    manifest.step = version;
+    manifest.generation = 1;
+    ck_assert_int_eq(kelp_manifest_print(&manifest, &text, NULL), KELP_OK);
+    (void)snprintf(key, sizeof(key), "/kelp/job/checkpoint/%llu", (unsigned long long)version);
+    ck_assert_int_eq(kelp_etcd_put(etcd, key, text, 0, ANSWER_MS, NULL), KELP_OK);
+    free(text);
+    kelp_manifest_fini(&manifest);
+}
+
+/* Which job a checkpoint is of is waited for by name; when it cannot be read, the one before it is
+ * looked at. */
+START_TEST(jobs_of_checkpoints)
+{
+    put_manifest(5);
+    put_manifest(10);
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, 2);
+    ck_assert_int_eq(answers.read, KELP_ERR_NOT_FOUND);
+    ck_assert_str_eq(answers.missing, "storage checkpoints/step-10.g1/job.yaml");
+    lay("step-10.g1", "job.yaml", "name: [\n");
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, 3);
+    ck_assert_int_eq(answers.read, KELP_ERR_NOT_FOUND);
+    ck_assert_str_eq(answers.missing, "storage checkpoints/step-5.g1/job.yaml");
+    lay("step-5.g1", "job.yaml", "name: 3: 4\n");
+    read_again();
+    ck_assert_str_eq(answers.missing, "");
+    ck_assert_uint_eq(answers.checkpoints, 2);
+    ck_assert_uint_eq(answers.damaged, 2);
+}
+END_TEST
+
 /* A write that was sent before and comes after is not applied, since each compares the revision;
  * and one that stands there all the same is written over. */
 START_TEST(state_that_comes_late)
@@ -352,6 +408,7 @@ int main(void)
     tcase_add_test(tcase, commit_of_another_election);
     tcase_add_test(tcase, read_of_another_election);
     tcase_add_test(tcase, removes_what_is_ours);
+    tcase_add_test(tcase, jobs_of_checkpoints);
     tcase_add_test(tcase, state_that_comes_late);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

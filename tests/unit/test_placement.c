@@ -492,6 +492,28 @@ START_TEST(damaged_checkpoint)
 }
 END_TEST
 
+/* The file that tells of which job a checkpoint is may not be there yet either. */
+START_TEST(waits_for_a_job)
+{
+    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_MISSING,
+                                         .text = "storage checkpoints/step-9.g1/job.yaml"};
+    placement.options.storage_wait_ms = _i == 0 ? 0 : 5000;
+    (void)apply(event);
+    ck_assert_str_eq(placement.reason, "waiting for storage checkpoints/step-9.g1/job.yaml");
+    (void)tick(4900);
+    (void)apply(event);
+    ck_assert_int_eq(placement.state, KELP_PLACEMENT_WAITING);
+    (void)tick(_i == 0 ? 1000000 : 100);
+    ck_assert_int_eq(placement.state, _i == 0 ? KELP_PLACEMENT_WAITING : KELP_PLACEMENT_FAILED);
+    if (_i == 1) {
+        ck_assert_ptr_nonnull(strstr(placement.reason, "waited 5 s for storage checkpoints/"));
+        return;
+    }
+    (void)none_read();
+    ck_assert_str_eq(placement.reason, "waiting for 2 of 2 workers");
+}
+END_TEST
+
 /* A disk that cannot be read is tried again, later each time, and then its checkpoint is left; a
  * host without memory says nothing about the checkpoint. */
 START_TEST(unreadable_checkpoint)
@@ -698,6 +720,7 @@ int main(void)
     tcase_add_test(tcase, orders_names);
     tcase_add_test(tcase, checks_maps);
     tcase_add_test(tcase, damaged_checkpoint);
+    tcase_add_loop_test(tcase, waits_for_a_job, 0, 2);
     tcase_add_loop_test(tcase, unreadable_checkpoint, 0, 2);
     tcase_add_test(tcase, damage_without_checkpoint);
     tcase_add_loop_test(tcase, waits_for_storage, 0, 2);
