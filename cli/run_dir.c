@@ -168,6 +168,14 @@ static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
         path);
 }
 
+/* Make the folder and lock it: another run may have found it empty at the same moment. */
+static kelp_status claim(struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    kelp_status status = make_leaf(run->path, reterr);
+
+    return status == KELP_OK ? take_lock(run, reterr) : status;
+}
+
 kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run_dir *ret_run,
                                 struct kelp_error *reterr)
 {
@@ -182,14 +190,13 @@ kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run
         return status;
     }
     run = first;
-    status = make_leaf(run.path, reterr);
-    for (int number = 2; status == KELP_ERR_EXISTS && numbered && number < NUMBERED_MAX; number++) {
+    status = claim(&run, reterr);
+    for (int number = 2; (status == KELP_ERR_EXISTS || status == KELP_ERR_BUSY) && numbered &&
+                         number < NUMBERED_MAX;
+         number++) {
         (void)snprintf(run.path, sizeof(run.path), "%.*s-%d", KELP_RUN_PATH_MAX - 16, first.path,
                        number);
-        status = make_leaf(run.path, reterr);
-    }
-    if (status == KELP_OK) {
-        status = take_lock(&run, reterr);
+        status = claim(&run, reterr);
     }
     if (status == KELP_OK) {
         status = make_logs(&run, reterr);

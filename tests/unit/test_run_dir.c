@@ -101,6 +101,46 @@ START_TEST(test_lock)
 }
 END_TEST
 
+/* Runs that begin in the same moment under one name get folders of their own. */
+START_TEST(test_same_moment)
+{
+    enum { RUNS = 4 };
+    struct kelp_run_dir run;
+    int start_fds[2];
+
+    ck_assert_int_eq(pipe(start_fds), 0);
+    pid_t pids[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            char byte;
+            (void)close(start_fds[1]);
+            (void)!read(start_fds[0], &byte, 1); /* ends when the parent closes it: all at once */
+            if (kelp_run_dir_create("same", true, &run, &error) != KELP_OK) {
+                (void)fprintf(stderr, "%s\n", error.text);
+                _exit(1);
+            }
+            (void)pause(); /* holding the folder */
+        }
+    }
+    (void)close(start_fds[0]);
+    (void)close(start_fds[1]);
+    const char *const names[RUNS] = {"same", "same-2", "same-3", "same-4"};
+    for (int i = 0; i < RUNS; i++) {
+        for (int looks = 0; !kelp_run_dir_running(names[i]); looks++) {
+            int wait_status;
+            ck_assert_int_eq(waitpid(-1, &wait_status, WNOHANG), 0); /* none has given up */
+            ck_assert_int_lt(looks, 20000);
+            (void)usleep(1000);
+        }
+    }
+    for (int i = 0; i < RUNS; i++) {
+        ck_assert_int_eq(kill(pids[i], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pids[i], NULL, 0), pids[i]);
+    }
+}
+END_TEST
+
 /* Files are replaced as a whole, and read back within their limit. */
 START_TEST(test_files)
 {
@@ -258,6 +298,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_create);
     tcase_add_test(tests, test_lock);
+    tcase_add_loop_test(tests, test_same_moment, 0, 20);
     tcase_add_test(tests, test_files);
     tcase_add_test(tests, test_latest);
     tcase_add_test(tests, test_default_name);
