@@ -529,6 +529,7 @@ static void follow(struct kelp_worker *worker)
     if (worker->lane_count == 0 && settled && !worker->fetching && !carries) {
         worker->spare = true;
     } else if (worker->spare && !carries) {
+        send_all(worker);      /* what was computed just now, while the offer came */
         worker->spare = false; /* lanes again, or an offer: find out where the job stands */
         worker->working = false;
         drop_pushed(worker);

@@ -322,6 +322,17 @@ static bool find_offered(struct sim_worker *worker)
     return true;
 }
 
+/* Nobody else may have computed it, and the next time another offer may come in between again. */
+static void check_sent(struct sim_worker *worker)
+{
+    for (size_t i = 0; i < worker->pushed_count; i++) {
+        if (!worker->pushed[i]->sent) {
+            sim_fail(worker->sim, "what a spare computes is sent", "by %s, of version %llu",
+                     worker->process->id, (unsigned long long)worker->word.version);
+        }
+    }
+}
+
 static void follow(struct sim_worker *worker)
 {
     bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
@@ -332,6 +343,8 @@ static void follow(struct sim_worker *worker)
     if (worker->lane_count == 0 && settled && !worker->fetching && !carries) {
         worker->spare = true;
     } else if (worker->spare && !carries) {
+        sim_worker_send_all(worker);
+        check_sent(worker);
         worker->spare = false;
         worker->working = false;
         drop_pushed(worker);
