@@ -491,7 +491,7 @@ static void remove_gone(struct kelp_coordinator *coordinator, const struct kelp_
     for (uint32_t i = 0; i < list->count && found->map.generation > 0; i++) {
         if (kelp_committed_gone(&list->entries[i], found->checkpoints, found->checkpoint_count)) {
             kelp_log_info("checkpoint is out of etcd folder=%s", list->entries[i].folder);
-            remove_folder(coordinator, list->entries[i].folder);
+            drop_folder(coordinator, list->entries[i].folder, list->entries[i].damaged);
         }
     }
 }

@@ -189,7 +189,8 @@ static void greet(struct sim_coordinator *coordinator, struct sim_link *link,
     sim_coordinator_place(coordinator,
                           (struct kelp_placement_event){.kind = KELP_PLACEMENT_CONNECTED,
                                                         .id = link->shard.id,
-                                                        .incarnation = link->shard.incarnation});
+                                                        .incarnation = link->shard.incarnation,
+                                                        .generation = report->loaded_generation});
     link_update(coordinator, link, false);
 }
 
