@@ -135,7 +135,7 @@ kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_s
                                     uint32_t last_step, bool fixed, struct kelp_error *reterr)
 {
     uint64_t epochs = kelp_job_file_job(file)->train.epochs;
-    uint64_t wanted = 2 * (uint64_t)last_step + KELP_CHAOS_SLACK_STEPS;
+    uint64_t wanted = KELP_CHAOS_LENGTH * (uint64_t)last_step + KELP_CHAOS_SLACK_STEPS;
 
     if (fixed && last_step >= epochs * epoch_steps) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -10,7 +10,10 @@
 #include "common/status.h"
 
 #define KELP_CHAOS_CHECKPOINT_STEPS 100 /* where the job asks for none by steps */
-#define KELP_CHAOS_SLACK_STEPS      500 /* beyond twice the step of the last fault */
+/* A job under faults has LENGTH times the step of its plan's last fault, and SLACK more: the faster
+ * the machine, the more steps go by while a fault waits for the one before it to pass. */
+#define KELP_CHAOS_LENGTH      10
+#define KELP_CHAOS_SLACK_STEPS 500
 
 /*
  * File, environment, --workers, --shards, --epochs and --set over one another. What a run under
@@ -27,8 +30,8 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
 
 /*
  * Give the job enough epochs for a plan whose last fault is at last_step: faults that find nothing
- * to hit are tried again later, so twice that and some more. `fixed`: the epochs may not be changed
- * (--epochs, --digest, --quiet-run).
+ * to hit are tried again later, so several times that and some more. `fixed`: the epochs may not be
+ * changed (--epochs, --digest, --quiet-run).
  * Errors: KELP_ERR_INVALID when they are fixed and the last fault is past the end.
  */
 kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_steps,
