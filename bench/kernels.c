@@ -310,19 +310,21 @@ static void bench_models(uint32_t threads)
 {
     struct kelp_job job = {.model = {.kind = KELP_MODEL_DLINEAR, .kernel_size = 25},
                            .cluster = {.lane_threads = threads}};
-    struct kelp_sample_shape shape = {
-        .input_rank = 2, .input_dims = {96, 1}, .target_rank = 2, .target_dims = {96, 1}};
+    struct kelp_sample_shape shape = {.input_count = 1,
+                                      .inputs[0] = {.rank = 2, .dims = {96, 1}},
+                                      .target = {.rank = 2, .dims = {96, 1}}};
     bench_model("dlinear 96 to 96, 1 channel, batch 32", &job, &shape, 32);
-    shape.input_dims[0] = 336;
-    shape.input_dims[1] = shape.target_dims[1] = 7;
+    shape.inputs[0].dims[0] = 336;
+    shape.inputs[0].dims[1] = shape.target.dims[1] = 7;
     bench_model("dlinear 336 to 96, 7 channels, batch 32", &job, &shape, 32);
     job.model.individual = true;
     bench_model("the same, a map per channel", &job, &shape, 32);
     job.model.kind = KELP_MODEL_MLP;
     job.model.hidden_count = 2;
     job.model.hidden[0] = job.model.hidden[1] = 256;
-    shape = (struct kelp_sample_shape){
-        .input_rank = 1, .input_dims = {96}, .target_rank = 1, .target_dims = {96}};
+    shape = (struct kelp_sample_shape){.input_count = 1,
+                                       .inputs[0] = {.rank = 1, .dims = {96}},
+                                       .target = {.rank = 1, .dims = {96}}};
     bench_model("mlp 96, 256, 256, 96, batch 32", &job, &shape, 32);
 }
 

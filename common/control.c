@@ -99,6 +99,7 @@ double kelp_control_lr(const struct kelp_job *job, uint32_t epoch)
     switch (job->train.schedule) {
     case KELP_SCHEDULE_CONSTANT:
         return job->train.lr;
+    default: /* refused by kelp_job_file_finish() */
     case KELP_SCHEDULE_TYPE1:
         /* The article's code adjusts after epoch e (0-based) to lr / 2^e, so that the first two
          * epochs have the full rate. Powers of two are exact. */

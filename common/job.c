@@ -80,18 +80,25 @@ static bool in_section(const char *key, const char *section, size_t section_byte
     return strncmp(key, section, section_bytes) == 0 && key[section_bytes] == '.';
 }
 
-/* The names of a section's keys, without the section. */
+/* The names of a section's keys, without the section, as far as there is room. */
 static void list_section(const char *section, size_t section_bytes, char *text, size_t text_bytes)
 {
+    static const char more[] = ", … (docs/JOB.md)";
     size_t used = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
         const char *key = kelp__job_keys[i].name;
-        if (in_section(key, section, section_bytes)) {
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "",
-                                     key + section_bytes + 1);
+        if (!in_section(key, section, section_bytes)) {
+            continue;
         }
+        const char *name = key + section_bytes + 1;
+        if (used + strlen(name) + 2 + sizeof(more) > text_bytes) {
+            (void)snprintf(text + used, text_bytes - used, "%s", more);
+            return;
+        }
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", name);
     }
 }
 
@@ -226,24 +233,22 @@ static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
 {
     const struct kelp_job_key *key = &kelp__job_keys[index];
     char list[256] = "", chosen[32] = "";
-    size_t used = 0, section = strcspn(key->name, ".");
+    size_t used = 0;
 
     if (file->origins[index].kind == KELP_ORIGIN_DEFAULT ||
         kelp__job_key_applies(key, &file->job)) {
         return KELP_OK;
     }
-    for (size_t i = 0; i < kelp__job_key_count && used < sizeof(list); i++) {
-        const struct kelp_job_key *other = &kelp__job_keys[i];
-        if (in_section(other->name, key->name, section) &&
-            (!other->only_with || strcmp(other->only_with, key->only_with) == 0) &&
-            kelp__job_key_applies(other, &file->job)) {
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
-                                     other->name + section + 1);
+    const struct kelp_job_key *other = &kelp__job_keys[kelp__job_key_find(key->only_with)];
+    for (uint32_t i = 0; other->choices[i] && used < sizeof(list); i++) {
+        if ((key->only_values & (1u << i)) != 0) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+                                     used > 0 ? " or " : "", other->choices[i]);
         }
     }
     kelp__job_key_chosen(key->only_with, &file->job, chosen, sizeof(chosen));
-    return refuse(file, key->name, reterr, "does not apply with %s %s; allowed in %.*s are %s",
-                  key->only_with, chosen, (int)section, key->name, list);
+    return refuse(file, key->name, reterr, "does not apply with %s %s; it goes with %s",
+                  key->only_with, chosen, list);
 }
 
 static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
@@ -300,10 +305,13 @@ static kelp_status check_data(const struct kelp_job_file *file, struct kelp_erro
     const struct kelp_job *job = &file->job;
 
     if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0') {
-        return refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",
-                      job->data.kind == KELP_DATA_CSV ? "csv" : "tensors");
+        char kind[32];
+        kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
+        return refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file", kind);
     }
-    return job->data.kind == KELP_DATA_TENSORS ? KELP_OK : check_series(file, reterr);
+    return job->data.kind == KELP_DATA_CSV || job->data.kind == KELP_DATA_SYNTHETIC
+               ? check_series(file, reterr)
+               : KELP_OK;
 }
 
 static kelp_status check_training(const struct kelp_job_file *file, struct kelp_error *reterr)
@@ -334,11 +342,21 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
     return KELP_OK;
 }
 
+/* Naming a library is enough to choose it. */
+static void choose_plugin(struct kelp_job_file *file)
+{
+    if (file->job.model.plugin[0] != '\0' &&
+        file->origins[kelp__job_key_find("model.kind")].kind == KELP_ORIGIN_DEFAULT) {
+        file->job.model.kind = KELP_MODEL_PLUGIN;
+    }
+}
+
 kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
         check_model, check_data, check_training, check_cluster};
 
+    choose_plugin(file);
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         kelp_status status = check_applies(file, i, reterr);
         if (status != KELP_OK) {

@@ -4,28 +4,52 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const model_kinds[] = {"mlp", "dlinear", NULL};
-static const char *const data_kinds[] = {"csv", "synthetic", "tensors", NULL};
+static const char *const run_modes[] = {"train", "evaluate", "predict", NULL};
+static const char *const run_parts[] = {"train", "val", "test", NULL};
+static const char *const model_kinds[] = {"mlp",      "dlinear", "nlinear", "fare",   "convnet",
+                                          "resnet18", "deepfm",  "tft",     "plugin", NULL};
+static const char *const data_kinds[] = {"csv", "synthetic", "tensors", "table", "panel",
+                                         "idx", "npy",       "binary",  NULL};
+static const char *const missing_policies[] = {"error", "drop", "zero", "mean", NULL};
+static const char *const normalize_kinds[] = {"none", "standard", "minmax", NULL};
+static const char *const dtypes[] = {"float32", "float64", "uint8", "int32", NULL};
+static const char *const schedule_units[] = {"epoch", "step", NULL};
+static const char *const monitors[] = {"val/loss",     "val/mse", "val/mae",
+                                       "val/accuracy", "val/auc", NULL};
 static const char *const feature_kinds[] = {"S", "M", NULL};
 static const char *const nan_policies[] = {"stop", "skip", NULL};
-static const char *const loss_kinds[] = {"mse", "mae", NULL};
-static const char *const optimizer_kinds[] = {"sgd", "adam", "adamw", NULL};
-static const char *const schedule_kinds[] = {"constant", "type1", NULL};
-static const char *const checkpoint_metrics[] = {"val/loss", "val/mse", "val/mae", NULL};
+static const char *const loss_kinds[] = {"mse",           "mae", "smooth_l1", "huber",
+                                         "cross_entropy", "nll", "bce",       "bce_with_logits",
+                                         "quantile",      NULL};
+static const char *const optimizer_kinds[] = {"sgd",     "adam",     "adamw", "adagrad",
+                                              "rmsprop", "adadelta", "lamb",  NULL};
+static const char *const schedule_kinds[] = {"constant", "step",   "multistep",       "exponential",
+                                             "type1",    "cosine", "cosine_restarts", "linear",
+                                             "plateau",  NULL};
+static const char *const checkpoint_metrics[] = {"val/loss",     "val/mse", "val/mae",
+                                                 "val/accuracy", "val/auc", NULL};
 static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", NULL};
 
-_Static_assert(KELP_MODEL_MLP == 0 && KELP_MODEL_DLINEAR == 1, "order of model_kinds");
-_Static_assert(KELP_DATA_CSV == 0 && KELP_DATA_SYNTHETIC == 1 && KELP_DATA_TENSORS == 2,
-               "order of data_kinds");
+/* A choice's words stand in the order of its enum: the first, the last and the number say enough.
+ */
+#define CHECK_ORDER(words, first, last)                                                            \
+    _Static_assert((first) == 0 && (last) + 2 == KELP_ARRAY_COUNT(words), "order of " #words)
+CHECK_ORDER(run_modes, KELP_RUN_TRAIN, KELP_RUN_PREDICT);
+CHECK_ORDER(run_parts, KELP_RUN_PART_TRAIN, KELP_RUN_PART_TEST);
+CHECK_ORDER(model_kinds, KELP_MODEL_MLP, KELP_MODEL_PLUGIN);
+CHECK_ORDER(data_kinds, KELP_DATA_CSV, KELP_DATA_BINARY);
+CHECK_ORDER(missing_policies, KELP_MISSING_ERROR, KELP_MISSING_MEAN);
+CHECK_ORDER(normalize_kinds, KELP_NORMALIZE_NONE, KELP_NORMALIZE_MINMAX);
+CHECK_ORDER(dtypes, KELP_NUMBER_FLOAT32, KELP_NUMBER_INT32);
+CHECK_ORDER(schedule_units, KELP_SCHEDULE_EPOCH, KELP_SCHEDULE_BY_STEP);
+CHECK_ORDER(monitors, KELP_MONITOR_LOSS, KELP_MONITOR_AUC);
 _Static_assert(KELP_FEATURES_S == 0 && KELP_FEATURES_M == 1, "order of feature_kinds");
-_Static_assert(KELP_LOSS_MSE == 0 && KELP_LOSS_MAE == 1, "order of loss_kinds");
-_Static_assert(KELP_OPTIMIZER_SGD == 0 && KELP_OPTIMIZER_ADAM == 1 && KELP_OPTIMIZER_ADAMW == 2,
-               "order of optimizer_kinds");
-_Static_assert(KELP_SCHEDULE_CONSTANT == 0 && KELP_SCHEDULE_TYPE1 == 1, "order of schedule_kinds");
+CHECK_ORDER(loss_kinds, KELP_LOSS_MSE, KELP_LOSS_QUANTILE);
+CHECK_ORDER(optimizer_kinds, KELP_OPTIMIZER_SGD, KELP_OPTIMIZER_LAMB);
+CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
 _Static_assert(KELP_DEVICE_CPU == 0, "order of device_kinds");
-_Static_assert(KELP_CHECKPOINT_VAL_LOSS == 0 && KELP_CHECKPOINT_VAL_MAE == 2,
-               "order of checkpoint_metrics");
+CHECK_ORDER(checkpoint_metrics, KELP_CHECKPOINT_VAL_LOSS, KELP_CHECKPOINT_VAL_AUC);
 _Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
 _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stored as uint32_t");
 
@@ -33,19 +57,48 @@ _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stor
     .offset = offsetof(struct kelp_job, member), .bytes = sizeof(((struct kelp_job *)0)->member)
 #define BIT(value) (1u << (value))
 
-#define WITH_MLP     .only_with = "model.kind", .only_values = BIT(KELP_MODEL_MLP)
-#define WITH_DLINEAR .only_with = "model.kind", .only_values = BIT(KELP_MODEL_DLINEAR)
-#define WITH_CSV     .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV)
-#define WITH_SERIES                                                                                \
-    .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV) | BIT(KELP_DATA_SYNTHETIC)
-#define WITH_SYNTHETIC .only_with = "data.kind", .only_values = BIT(KELP_DATA_SYNTHETIC)
-#define WITH_TENSORS   .only_with = "data.kind", .only_values = BIT(KELP_DATA_TENSORS)
-#define WITH_FILE                                                                                  \
-    .only_with = "data.kind", .only_values = BIT(KELP_DATA_CSV) | BIT(KELP_DATA_TENSORS)
-#define WITH_SGD .only_with = "train.optimizer", .only_values = BIT(KELP_OPTIMIZER_SGD)
-#define WITH_ADAM                                                                                  \
-    .only_with = "train.optimizer",                                                                \
-    .only_values = BIT(KELP_OPTIMIZER_ADAM) | BIT(KELP_OPTIMIZER_ADAMW)
+#define WITH_MODEL(kinds)     .only_with = "model.kind", .only_values = (kinds)
+#define WITH_DATA(kinds)      .only_with = "data.kind", .only_values = (kinds)
+#define WITH_OPTIMIZER(kinds) .only_with = "train.optimizer", .only_values = (kinds)
+#define WITH_SCHEDULE(kinds)  .only_with = "train.schedule", .only_values = (kinds)
+#define WITH_LOSS(kinds)      .only_with = "train.loss", .only_values = (kinds)
+
+#define MODEL_MLP     BIT(KELP_MODEL_MLP)
+#define MODEL_DLINEAR BIT(KELP_MODEL_DLINEAR)
+#define MODEL_NLINEAR BIT(KELP_MODEL_NLINEAR)
+#define MODEL_IMAGES  (BIT(KELP_MODEL_CONVNET) | BIT(KELP_MODEL_RESNET18))
+#define MODEL_DEEPFM  BIT(KELP_MODEL_DEEPFM)
+#define MODEL_TFT     BIT(KELP_MODEL_TFT)
+#define MODEL_DROPOUT (BIT(KELP_MODEL_CONVNET) | MODEL_DEEPFM | MODEL_TFT)
+#define MODEL_PLUGIN  BIT(KELP_MODEL_PLUGIN)
+
+#define DATA_CSV       BIT(KELP_DATA_CSV)
+#define DATA_SYNTHETIC BIT(KELP_DATA_SYNTHETIC)
+#define DATA_TENSORS   BIT(KELP_DATA_TENSORS)
+#define DATA_TABLE     BIT(KELP_DATA_TABLE)
+#define DATA_PANEL     BIT(KELP_DATA_PANEL)
+#define DATA_IDX       BIT(KELP_DATA_IDX)
+#define DATA_NPY       BIT(KELP_DATA_NPY)
+#define DATA_BINARY    BIT(KELP_DATA_BINARY)
+#define DATA_COLUMNS   (DATA_TABLE | DATA_PANEL)
+#define DATA_ROWS      (DATA_TABLE | DATA_NPY | DATA_BINARY)
+#define DATA_SERIES    (DATA_CSV | DATA_SYNTHETIC | DATA_PANEL)
+#define DATA_FILE      (DATA_CSV | DATA_TENSORS | DATA_ROWS | DATA_PANEL | DATA_IDX)
+
+#define OPTIMIZER_SGD      BIT(KELP_OPTIMIZER_SGD)
+#define OPTIMIZER_ADAM     (BIT(KELP_OPTIMIZER_ADAM) | BIT(KELP_OPTIMIZER_ADAMW))
+#define OPTIMIZER_LAMB     BIT(KELP_OPTIMIZER_LAMB)
+#define OPTIMIZER_ADAGRAD  BIT(KELP_OPTIMIZER_ADAGRAD)
+#define OPTIMIZER_RMSPROP  BIT(KELP_OPTIMIZER_RMSPROP)
+#define OPTIMIZER_ADADELTA BIT(KELP_OPTIMIZER_ADADELTA)
+
+#define SCHEDULE_STEP     BIT(KELP_SCHEDULE_STEP)
+#define SCHEDULE_MULTI    BIT(KELP_SCHEDULE_MULTISTEP)
+#define SCHEDULE_GAMMA    (SCHEDULE_STEP | SCHEDULE_MULTI | BIT(KELP_SCHEDULE_EXPONENTIAL))
+#define SCHEDULE_RESTARTS BIT(KELP_SCHEDULE_COSINE_RESTARTS)
+#define SCHEDULE_COSINE   (BIT(KELP_SCHEDULE_COSINE) | SCHEDULE_RESTARTS)
+#define SCHEDULE_LINEAR   BIT(KELP_SCHEDULE_LINEAR)
+#define SCHEDULE_PLATEAU  BIT(KELP_SCHEDULE_PLATEAU)
 
 #define BELOW_ONE 0x1.fffffffffffffp-1
 
@@ -68,13 +121,32 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "",
      .help = "folder of the run; empty: `runs/<name>-<time>`"},
 
+    {.name = "run.mode",
+     .type = KELP_JOB_CHOICE,
+     FIELD(run.mode),
+     .choices = run_modes,
+     .default_text = "train",
+     .help = "`evaluate`: measure the validation and test part with the weights of model.init; "
+             "`predict`: write the model's output for run.part into the run's folder"},
+    {.name = "run.part",
+     .type = KELP_JOB_CHOICE,
+     FIELD(run.part),
+     .choices = run_parts,
+     .default_text = "test",
+     .only_with = "run.mode",
+     .only_values = BIT(KELP_RUN_PREDICT),
+     .help = "the samples to predict"},
+
     {.name = "model.kind",
      .type = KELP_JOB_CHOICE,
      FIELD(model.kind),
      .choices = model_kinds,
      .default_text = "dlinear",
      .help = "`mlp`: linear layers with ReLU between; `dlinear`: one linear map each for the "
-             "trend and the rest of a series"},
+             "trend and the rest of a series; `nlinear`: one after the last value is taken off; "
+             "`fare`: 6-256-16-1 with batch norm and sigmoid; `convnet`: two convolutions and two "
+             "linear layers; `resnet18`; `deepfm`: factorization machine and MLP over categories "
+             "and numbers; `tft`: Temporal Fusion Transformer; `plugin`: model.plugin"},
     {.name = "model.hidden",
      .type = KELP_JOB_WIDTHS,
      FIELD(model.hidden),
@@ -82,13 +154,13 @@ const struct kelp_job_key kelp__job_keys[] = {
      .min = 1,
      .max = 1 << 20,
      .default_text = "[64]",
-     WITH_MLP,
-     .help = "widths of the hidden layers; `[]`: none"},
+     WITH_MODEL(MODEL_MLP | MODEL_DEEPFM),
+     .help = "widths of the hidden layers (deepfm: of its MLP); `[]`: none"},
     {.name = "model.individual",
      .type = KELP_JOB_BOOL,
      FIELD(model.individual),
      .default_text = "false",
-     WITH_DLINEAR,
+     WITH_MODEL(MODEL_DLINEAR | MODEL_NLINEAR),
      .help = "a linear map of its own for each channel, instead of one for all"},
     {.name = "model.kernel_size",
      .type = KELP_JOB_U32,
@@ -96,8 +168,62 @@ const struct kelp_job_key kelp__job_keys[] = {
      .min = 1,
      .max = 9999,
      .default_text = "25",
-     WITH_DLINEAR,
+     WITH_MODEL(MODEL_DLINEAR),
      .help = "width of the moving average that gives the trend; odd"},
+    {.name = "model.plugin",
+     .type = KELP_JOB_TEXT,
+     FIELD(model.plugin),
+     .default_text = "",
+     WITH_MODEL(MODEL_PLUGIN),
+     .help = "shared library with a model of your own (docs/MODELS.md); setting it is enough, "
+             "model.kind follows"},
+    {.name = "model.params",
+     .type = KELP_JOB_TEXTS,
+     FIELD(model.params),
+     .default_text = "[]",
+     WITH_MODEL(MODEL_PLUGIN),
+     .help = "what the library takes, each as `name=value`"},
+    {.name = "model.classes",
+     .type = KELP_JOB_U32,
+     FIELD(model.classes),
+     .min = 2,
+     .max = 1 << 20,
+     .default_text = "10",
+     WITH_MODEL(MODEL_IMAGES),
+     .help = "classes to tell apart"},
+    {.name = "model.dropout",
+     .type = KELP_JOB_NUMBERS,
+     FIELD(model.dropout),
+     .count_offset = offsetof(struct kelp_job, model.dropout_count),
+     .number_max = BELOW_ONE,
+     .default_text = "[]",
+     WITH_MODEL(MODEL_DROPOUT),
+     .help = "share of elements that each dropout layer zeroes, in the model's order; `[]`: "
+             "convnet `[0.25, 0.5]`, the others none"},
+    {.name = "model.embedding_dim",
+     .type = KELP_JOB_U32,
+     FIELD(model.embedding_dim),
+     .min = 1,
+     .max = 4096,
+     .default_text = "8",
+     WITH_MODEL(MODEL_DEEPFM),
+     .help = "numbers that stand for one category"},
+    {.name = "model.d_model",
+     .type = KELP_JOB_U32,
+     FIELD(model.d_model),
+     .min = 1,
+     .max = 4096,
+     .default_text = "16",
+     WITH_MODEL(MODEL_TFT),
+     .help = "hidden size"},
+    {.name = "model.heads",
+     .type = KELP_JOB_U32,
+     FIELD(model.heads),
+     .min = 1,
+     .max = 64,
+     .default_text = "4",
+     WITH_MODEL(MODEL_TFT),
+     .help = "attention heads; must divide model.d_model"},
     {.name = "model.init",
      .type = KELP_JOB_TEXT,
      FIELD(model.init),
@@ -116,25 +242,29 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "synthetic",
      .help = "`csv`: a time series with a header line, a date and number columns; `synthetic`: "
              "one of that form, generated from the seed; `tensors`: inputs and targets of a "
-             "safetensors file"},
+             "safetensors file; `table`: rows of CSV files, a sample each; `panel`: windows of one "
+             "or many time series in CSV files, with inputs known ahead; `idx`: images and labels "
+             "as MNIST has them; `npy`: NumPy arrays; `binary`: rows of numbers without a header"},
     {.name = "data.path",
      .type = KELP_JOB_TEXT,
      FIELD(data.path),
      .default_text = "",
-     WITH_FILE,
-     .help = "the file; needed"},
+     WITH_DATA(DATA_FILE),
+     .help = "the file; needed. `table`, `panel`: may be compressed with gzip, or a pattern "
+             "(`2017-0?.csv`) whose files are joined in the order of their names; `idx`: a folder "
+             "with the usual four files; `npy`: the inputs"},
     {.name = "data.target",
      .type = KELP_JOB_TEXT,
      FIELD(data.target),
      .default_text = "OT",
-     WITH_SERIES,
+     WITH_DATA(DATA_CSV | DATA_SYNTHETIC),
      .help = "name of the column to forecast"},
     {.name = "data.features",
      .type = KELP_JOB_CHOICE,
      FIELD(data.features),
      .choices = feature_kinds,
      .default_text = "S",
-     WITH_SERIES,
+     WITH_DATA(DATA_CSV | DATA_SYNTHETIC),
      .help = "`S`: the target column alone; `M`: all columns, forecast together"},
     {.name = "data.seq_len",
      .type = KELP_JOB_U32,
@@ -142,7 +272,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .min = 1,
      .max = 1 << 16,
      .default_text = "96",
-     WITH_SERIES,
+     WITH_DATA(DATA_SERIES),
      .help = "rows that the model sees"},
     {.name = "data.pred_len",
      .type = KELP_JOB_U32,
@@ -150,14 +280,14 @@ const struct kelp_job_key kelp__job_keys[] = {
      .min = 1,
      .max = 1 << 16,
      .default_text = "96",
-     WITH_SERIES,
+     WITH_DATA(DATA_SERIES),
      .help = "rows that it forecasts"},
     {.name = "data.split",
      .type = KELP_JOB_SPLIT,
      FIELD(data.split),
      .max = UINT64_C(1) << 40,
      .default_text = "[8640, 2880, 2880]",
-     WITH_SERIES,
+     WITH_DATA(DATA_SERIES),
      .help = "rows of the training, validation and test part, from the top of the file; the last "
              "two may be 0. A part's windows may begin in the part before it"},
     {.name = "data.rows",
@@ -166,7 +296,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .min = 1,
      .max = 10000000,
      .default_text = "17420",
-     WITH_SYNTHETIC,
+     WITH_DATA(DATA_SYNTHETIC),
      .help = "rows to generate"},
     {.name = "data.shuffle",
      .type = KELP_JOB_BOOL,
@@ -174,17 +304,194 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "true",
      .help = "another order of the training samples in each epoch, from the seed"},
     {.name = "data.input_name",
-     .type = KELP_JOB_TEXT,
+     .type = KELP_JOB_TEXTS,
      FIELD(data.input_name),
-     .default_text = "x",
-     WITH_TENSORS,
-     .help = "name of the tensor with one input in each row"},
+     .default_text = "[x]",
+     WITH_DATA(DATA_TENSORS),
+     .help = "names of the tensors with one input in each row"},
     {.name = "data.target_name",
      .type = KELP_JOB_TEXT,
      FIELD(data.target_name),
      .default_text = "y",
-     WITH_TENSORS,
+     WITH_DATA(DATA_TENSORS),
      .help = "name of the tensor with one target in each row"},
+
+    {.name = "data.columns",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.columns),
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS),
+     .help = "`table`: columns that are the number inputs, in this order; `panel`: columns that "
+             "are seen up to now, besides the targets"},
+    {.name = "data.categories",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.categories),
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS),
+     .help = "columns that are categories: each another input. Words and whole numbers are "
+             "numbered in the order of their first row in the training part; others become 0"},
+    {.name = "data.known",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.known),
+     .default_text = "[]",
+     WITH_DATA(DATA_PANEL),
+     .help = "columns that are known ahead, as the hour or the day of the week"},
+    {.name = "data.targets",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.targets),
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS),
+     .help = "columns to learn or forecast"},
+    {.name = "data.derive",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.derive),
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS),
+     .help = "new columns, each `name = expression` over columns that stand before it: + - * /, "
+             "comparisons, `and`, `or`, `not`, and hour(t), weekday(t) (Monday 0), day(t), "
+             "month(t), year(t), seconds(t), abs(x), log(x), sqrt(x), min(x, y), max(x, y)"},
+    {.name = "data.filter",
+     .type = KELP_JOB_TEXTS,
+     FIELD(data.filter),
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS),
+     .help =
+         "conditions that a row must meet, expressions as in data.derive; the others are left out"},
+    {.name = "data.time",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.time),
+     .default_text = "",
+     WITH_DATA(DATA_PANEL),
+     .help = "column that orders the rows of a series"},
+    {.name = "data.group",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.group),
+     .default_text = "",
+     WITH_DATA(DATA_PANEL),
+     .help = "column that tells one series from another; empty: all rows are one series"},
+    {.name = "data.vocab",
+     .type = KELP_JOB_WIDTHS,
+     FIELD(data.vocab),
+     .count_offset = offsetof(struct kelp_job, data.vocab_count),
+     .min = 1,
+     .max = 1 << 24,
+     .default_text = "[]",
+     WITH_DATA(DATA_COLUMNS | DATA_TENSORS),
+     .help = "sizes of the category inputs, one each; `[]`: from the data. `tensors`: inputs after "
+             "the first that are categories"},
+    {.name = "data.missing",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.missing),
+     .choices = missing_policies,
+     .default_text = "error",
+     WITH_DATA(DATA_COLUMNS),
+     .help = "an empty field is an error, drops its row, or counts as zero or as the mean of the "
+             "column in the training part"},
+    {.name = "data.normalize",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.normalize),
+     .choices = normalize_kinds,
+     .default_text = "none",
+     WITH_DATA(DATA_ROWS | DATA_PANEL),
+     .help = "number inputs are scaled by what the training part has: mean and standard deviation, "
+             "or smallest and largest"},
+    {.name = "data.normalize_target",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.normalize_target),
+     .choices = normalize_kinds,
+     .default_text = "none",
+     WITH_DATA(DATA_COLUMNS),
+     .help =
+         "the same for targets, in a panel for each series by itself; predictions are scaled back"},
+    {.name = "data.mean",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(data.mean),
+     .number_min = -1e30,
+     .number_max = 1e30,
+     .default_text = "0",
+     WITH_DATA(DATA_IDX),
+     .help = "images become (x / 255 - mean) / std"},
+    {.name = "data.std",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(data.std),
+     .number_min = 1e-30,
+     .number_max = 1e30,
+     .default_text = "1",
+     WITH_DATA(DATA_IDX),
+     .help = "see data.mean"},
+    {.name = "data.target_path",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.target_path),
+     .default_text = "",
+     WITH_DATA(DATA_NPY),
+     .help = "the targets"},
+    {.name = "data.dtype",
+     .type = KELP_JOB_CHOICE,
+     FIELD(data.dtype),
+     .choices = dtypes,
+     .default_text = "float32",
+     WITH_DATA(DATA_BINARY),
+     .help = "of the numbers, little-endian"},
+    {.name = "data.input_shape",
+     .type = KELP_JOB_WIDTHS,
+     FIELD(data.input_shape),
+     .count_offset = offsetof(struct kelp_job, data.input_shape_count),
+     .min = 1,
+     .max = 1 << 24,
+     .default_text = "[]",
+     WITH_DATA(DATA_BINARY),
+     .help = "of a row's input, which stands first"},
+    {.name = "data.target_shape",
+     .type = KELP_JOB_WIDTHS,
+     FIELD(data.target_shape),
+     .count_offset = offsetof(struct kelp_job, data.target_shape_count),
+     .min = 1,
+     .max = 1 << 24,
+     .default_text = "[]",
+     WITH_DATA(DATA_BINARY),
+     .help = "of a row's target, which follows it; `[]`: one number"},
+    {.name = "data.fractions",
+     .type = KELP_JOB_NUMBERS,
+     FIELD(data.fractions),
+     .count_offset = offsetof(struct kelp_job, data.fraction_count),
+     .number_max = 1,
+     .default_text = "[]",
+     WITH_DATA(DATA_ROWS),
+     .help = "shares of the rows that are the training, validation and test part, in this order "
+             "from the top; `[]`: all are training rows"},
+    {.name = "data.test_every",
+     .type = KELP_JOB_U32,
+     FIELD(data.test_every),
+     .max = 1 << 30,
+     .default_text = "0",
+     WITH_DATA(DATA_ROWS),
+     .help = "of every so many rows the last one is the test part; 0: none"},
+    {.name = "data.val_path",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.val_path),
+     .default_text = "",
+     WITH_DATA(DATA_ROWS),
+     .help = "a file of its own for the validation part"},
+    {.name = "data.test_path",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.test_path),
+     .default_text = "",
+     WITH_DATA(DATA_ROWS),
+     .help = "a file of its own for the test part"},
+    {.name = "data.limit",
+     .type = KELP_JOB_U64,
+     FIELD(data.limit),
+     .max = UINT64_C(1) << 40,
+     .default_text = "0",
+     .help = "only so many of the training samples, the first ones; 0: all"},
+    {.name = "data.cache",
+     .type = KELP_JOB_TEXT,
+     FIELD(data.cache),
+     .change = KELP_JOB_CHANGES,
+     .default_text = "",
+     WITH_DATA(DATA_COLUMNS | DATA_IDX),
+     .help = "folder for what was parsed and measured once; empty: `$XDG_CACHE_HOME/kelp` or "
+             "`~/.cache/kelp`. Changes no result"},
 
     {.name = "train.epochs",
      .type = KELP_JOB_U32,
@@ -206,12 +513,51 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(train.drop_last),
      .default_text = "false",
      .help = "leave out an epoch's last batch when it is short"},
+    {.name = "train.max_steps",
+     .type = KELP_JOB_U64,
+     FIELD(train.max_steps),
+     .max = UINT64_C(1) << 62,
+     .default_text = "0",
+     .help = "training ends after so many steps, in the middle of an epoch too; 0: with the last "
+             "epoch"},
+    {.name = "train.accumulate",
+     .type = KELP_JOB_U32,
+     FIELD(train.accumulate),
+     .min = 1,
+     .max = 1 << 20,
+     .default_text = "1",
+     .help = "pieces in which a lane computes its share, one after the other, their gradients "
+             "added: less memory for the same step"},
     {.name = "train.loss",
      .type = KELP_JOB_CHOICE,
      FIELD(train.loss),
      .choices = loss_kinds,
      .default_text = "mse",
-     .help = "mean squared or mean absolute error"},
+     .help = "mean over the elements, as PyTorch's loss of that name; `nll` takes "
+             "log-probabilities, `bce` probabilities; `quantile`: mean over train.quantiles"},
+    {.name = "train.loss_beta",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.loss_beta),
+     .number_max = 1e30,
+     .default_text = "1",
+     WITH_LOSS(BIT(KELP_LOSS_SMOOTH_L1) | BIT(KELP_LOSS_HUBER)),
+     .help = "where the loss goes over from squared to absolute"},
+    {.name = "train.label_smoothing",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.label_smoothing),
+     .number_max = BELOW_ONE,
+     .default_text = "0",
+     WITH_LOSS(BIT(KELP_LOSS_CROSS_ENTROPY)),
+     .help = "share of the weight that all classes get alike"},
+    {.name = "train.quantiles",
+     .type = KELP_JOB_NUMBERS,
+     FIELD(train.quantiles),
+     .count_offset = offsetof(struct kelp_job, train.quantile_count),
+     .number_max = 1,
+     .default_text = "[0.1, 0.5, 0.9]",
+     WITH_LOSS(BIT(KELP_LOSS_QUANTILE)),
+     .help =
+         "quantiles to forecast, ascending; the middle one is the forecast that mse and mae go by"},
     {.name = "train.optimizer",
      .type = KELP_JOB_CHOICE,
      FIELD(train.optimizer),
@@ -229,20 +575,20 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(train.momentum),
      .number_max = 1,
      .default_text = "0",
-     WITH_SGD,
-     .help = "0: plain gradient descent"},
+     WITH_OPTIMIZER(OPTIMIZER_SGD | OPTIMIZER_RMSPROP),
+     .help = "0: none"},
     {.name = "train.dampening",
      .type = KELP_JOB_DOUBLE,
      FIELD(train.dampening),
      .number_max = 1,
      .default_text = "0",
-     WITH_SGD,
+     WITH_OPTIMIZER(OPTIMIZER_SGD),
      .help = "of the momentum"},
     {.name = "train.nesterov",
      .type = KELP_JOB_BOOL,
      FIELD(train.nesterov),
      .default_text = "false",
-     WITH_SGD,
+     WITH_OPTIMIZER(OPTIMIZER_SGD),
      .help = "Nesterov momentum; needs a momentum, and no dampening"},
     {.name = "train.weight_decay",
      .type = KELP_JOB_DOUBLE,
@@ -250,38 +596,214 @@ const struct kelp_job_key kelp__job_keys[] = {
      .number_max = 1000,
      .default_text = "0",
      .help = "`sgd`, `adam`: added to the gradient; `adamw`: shrinks the weights"},
+    {.name = "train.decay_exclude",
+     .type = KELP_JOB_TEXTS,
+     FIELD(train.decay_exclude),
+     .default_text = "[]",
+     .help = "parameters that weight decay leaves alone: patterns of names with `*` and `?`, as "
+             "`*.bias`"},
     {.name = "train.beta1",
      .type = KELP_JOB_DOUBLE,
      FIELD(train.beta1),
      .number_max = BELOW_ONE,
      .default_text = "0.9",
-     WITH_ADAM,
+     WITH_OPTIMIZER(OPTIMIZER_ADAM | OPTIMIZER_LAMB),
      .help = "decay of the mean of gradients; below 1"},
     {.name = "train.beta2",
      .type = KELP_JOB_DOUBLE,
      FIELD(train.beta2),
      .number_max = BELOW_ONE,
      .default_text = "0.999",
-     WITH_ADAM,
+     WITH_OPTIMIZER(OPTIMIZER_ADAM | OPTIMIZER_LAMB),
      .help = "decay of the mean of squared gradients; below 1"},
+    {.name = "train.amsgrad",
+     .type = KELP_JOB_BOOL,
+     FIELD(train.amsgrad),
+     .default_text = "false",
+     WITH_OPTIMIZER(OPTIMIZER_ADAM),
+     .help = "divide by the largest mean of squared gradients so far"},
+    {.name = "train.alpha",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.alpha),
+     .number_max = BELOW_ONE,
+     .default_text = "0.99",
+     WITH_OPTIMIZER(OPTIMIZER_RMSPROP),
+     .help = "decay of the mean of squared gradients; below 1"},
+    {.name = "train.centered",
+     .type = KELP_JOB_BOOL,
+     FIELD(train.centered),
+     .default_text = "false",
+     WITH_OPTIMIZER(OPTIMIZER_RMSPROP),
+     .help = "divide by an estimate of the variance of gradients instead"},
+    {.name = "train.rho",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.rho),
+     .number_max = BELOW_ONE,
+     .default_text = "0.9",
+     WITH_OPTIMIZER(OPTIMIZER_ADADELTA),
+     .help = "decay of the means of squared gradients and updates; below 1"},
+    {.name = "train.lr_decay",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.lr_decay),
+     .number_max = 1000,
+     .default_text = "0",
+     WITH_OPTIMIZER(OPTIMIZER_ADAGRAD),
+     .help = "the rate of step t, counted from 0, is lr / (1 + t lr_decay)"},
+    {.name = "train.initial_accumulator",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.initial_accumulator),
+     .number_max = 1000,
+     .default_text = "0",
+     WITH_OPTIMIZER(OPTIMIZER_ADAGRAD),
+     .help = "what the sums of squared gradients start from"},
     {.name = "train.eps",
      .type = KELP_JOB_DOUBLE,
      FIELD(train.eps),
      .number_max = 1,
-     .default_text = "1e-08",
-     WITH_ADAM,
-     .help = "added to the denominator"},
+     .default_text = "0",
+     WITH_OPTIMIZER(~OPTIMIZER_SGD),
+     .help = "added to the denominator; 0: PyTorch's default (1e-08; `adagrad` 1e-10, `adadelta` "
+             "and `lamb` 1e-06)"},
+    {.name = "train.clip_norm",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.clip_norm),
+     .number_max = 1e30,
+     .default_text = "0",
+     .help = "longest that the whole gradient may be, all parameters together; a longer one is "
+             "scaled down to it; 0: any"},
     {.name = "train.schedule",
      .type = KELP_JOB_CHOICE,
      FIELD(train.schedule),
      .choices = schedule_kinds,
      .default_text = "type1",
-     .help = "`constant`, or `type1`: the full rate in epochs 1 and 2, halved in each one after"},
+     .help = "the learning rate over time, as PyTorch's schedulers: `step`, `multistep`, "
+             "`exponential`, `linear` and `cosine` by train.schedule_unit; `type1`: the full rate "
+             "in epochs 1 and 2, halved in each one after; `plateau`: smaller once train.monitor "
+             "stops getting better"},
+    {.name = "train.schedule_unit",
+     .type = KELP_JOB_CHOICE,
+     FIELD(train.schedule_unit),
+     .choices = schedule_units,
+     .default_text = "epoch",
+     .help = "what schedules count in, warm-up too (`type1` and `plateau` go by epochs and "
+             "evaluations)"},
+    {.name = "train.schedule_step",
+     .type = KELP_JOB_U32,
+     FIELD(train.schedule_step),
+     .min = 1,
+     .max = UINT32_MAX,
+     .default_text = "1",
+     WITH_SCHEDULE(SCHEDULE_STEP),
+     .help = "the rate is multiplied by train.gamma every so many units"},
+    {.name = "train.gamma",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.gamma),
+     .number_max = 1000,
+     .default_text = "0.1",
+     WITH_SCHEDULE(SCHEDULE_GAMMA),
+     .help = "factor of the schedule"},
+    {.name = "train.milestones",
+     .type = KELP_JOB_WIDTHS,
+     FIELD(train.milestones),
+     .count_offset = offsetof(struct kelp_job, train.milestone_count),
+     .max = UINT32_MAX,
+     .default_text = "[]",
+     WITH_SCHEDULE(SCHEDULE_MULTI),
+     .help = "units at which the rate is multiplied by train.gamma, ascending"},
+    {.name = "train.schedule_total",
+     .type = KELP_JOB_U32,
+     FIELD(train.schedule_total),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     WITH_SCHEDULE(SCHEDULE_COSINE | SCHEDULE_LINEAR),
+     .help = "units until the rate has come to its end (`cosine_restarts`: the first period); 0: "
+             "the whole run"},
+    {.name = "train.restart_factor",
+     .type = KELP_JOB_U32,
+     FIELD(train.restart_factor),
+     .min = 1,
+     .max = 1000,
+     .default_text = "1",
+     WITH_SCHEDULE(SCHEDULE_RESTARTS),
+     .help = "each period is so many times as long as the one before"},
+    {.name = "train.lr_min",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.lr_min),
+     .number_max = 1000,
+     .default_text = "0",
+     WITH_SCHEDULE(SCHEDULE_COSINE | SCHEDULE_PLATEAU),
+     .help = "smallest learning rate"},
+    {.name = "train.start_factor",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.start_factor),
+     .number_max = 1,
+     .default_text = "0.333333333333333",
+     WITH_SCHEDULE(SCHEDULE_LINEAR),
+     .help = "share of the rate at the start"},
+    {.name = "train.warmup",
+     .type = KELP_JOB_U32,
+     FIELD(train.warmup),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     WITH_SCHEDULE(~(SCHEDULE_LINEAR | SCHEDULE_PLATEAU)),
+     .help = "units in which the rate grows linearly to what the schedule says"},
+    {.name = "train.plateau_patience",
+     .type = KELP_JOB_U32,
+     FIELD(train.plateau_patience),
+     .max = UINT32_MAX,
+     .default_text = "10",
+     WITH_SCHEDULE(SCHEDULE_PLATEAU),
+     .help = "evaluations without a better one that are let pass"},
+    {.name = "train.plateau_factor",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.plateau_factor),
+     .number_max = BELOW_ONE,
+     .default_text = "0.1",
+     WITH_SCHEDULE(SCHEDULE_PLATEAU),
+     .help = "the rate is multiplied by it; below 1"},
+    {.name = "train.plateau_threshold",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.plateau_threshold),
+     .number_max = 1,
+     .default_text = "0.0001",
+     WITH_SCHEDULE(SCHEDULE_PLATEAU),
+     .help = "better is by more than this share of the best"},
     {.name = "train.evaluate",
      .type = KELP_JOB_BOOL,
      FIELD(train.evaluate),
      .default_text = "true",
-     .help = "measure the validation and test part after each epoch"},
+     .help = "measure the validation and test part"},
+    {.name = "train.evaluate_epochs",
+     .type = KELP_JOB_U32,
+     FIELD(train.evaluate_epochs),
+     .max = 1000000,
+     .default_text = "1",
+     .help = "measure after every so many epochs; 0: not by epochs. The end of training is always "
+             "measured"},
+    {.name = "train.evaluate_steps",
+     .type = KELP_JOB_U32,
+     FIELD(train.evaluate_steps),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     .help = "measure after every so many training steps; 0: not by steps"},
+    {.name = "train.monitor",
+     .type = KELP_JOB_CHOICE,
+     FIELD(train.monitor),
+     .choices = monitors,
+     .default_text = "val/loss",
+     .help = "what \"best so far\", early stopping and the `plateau` schedule go by"},
+    {.name = "train.patience",
+     .type = KELP_JOB_U32,
+     FIELD(train.patience),
+     .max = UINT32_MAX,
+     .default_text = "0",
+     .help = "training stops after so many evaluations without a better one; 0: never"},
+    {.name = "train.min_delta",
+     .type = KELP_JOB_DOUBLE,
+     FIELD(train.min_delta),
+     .number_max = 1e30,
+     .default_text = "0",
+     .help = "better is by more than this, for train.patience"},
 
     {.name = "cluster.workers",
      .type = KELP_JOB_RANGE,

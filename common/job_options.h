@@ -23,6 +23,8 @@ enum kelp_job_type {
     KELP_JOB_CHOICE,   /* an enum whose values count from 0 in the order of choices */
     KELP_JOB_WIDTHS,   /* uint32_t[KELP_JOB_LIST_MAX], its count in another field */
     KELP_JOB_SPLIT,    /* uint64_t[3] */
+    KELP_JOB_NUMBERS,  /* double[KELP_JOB_LIST_MAX], its count in another field */
+    KELP_JOB_TEXTS,    /* char[]: printable texts, a line feed between two */
 };
 
 /* Whether a key may differ in the job that goes on with a run (kelp_job_compare()). */
@@ -38,7 +40,7 @@ struct kelp_job_key {
     uint32_t only_values; /* see only_with */
     size_t offset;        /* in struct kelp_job */
     size_t bytes;         /* of the field there */
-    size_t count_offset;  /* WIDTHS: of the count */
+    size_t count_offset;  /* WIDTHS, NUMBERS: of the count */
     uint64_t min, max;    /* whole numbers, sizes (bytes), durations (ms), list entries */
     double number_min, number_max;
     const char *const *choices; /* CHOICE; ends with NULL */
@@ -53,7 +55,7 @@ struct kelp_job_key {
 extern const struct kelp_job_key kelp__job_keys[];
 extern const size_t kelp__job_key_count;
 
-#define KELP__JOB_KEYS_MAX 64
+#define KELP__JOB_KEYS_MAX 192
 
 /* The index of a key, or kelp__job_key_count. */
 size_t kelp__job_key_find(const char *name);

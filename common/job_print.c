@@ -23,6 +23,18 @@ static uint32_t u32_at(const char *field)
     return value;
 }
 
+static void print_quoted(FILE *out, const char *text, size_t bytes)
+{
+    (void)fputc('"', out);
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"' || text[i] == '\\') {
+            (void)fputc('\\', out);
+        }
+        (void)fputc(text[i], out);
+    }
+    (void)fputc('"', out);
+}
+
 /* Plain where any reader takes it for the same text, else in double quotes. What needs an escape
  * was refused when it was read, these two characters aside. */
 static void print_text(FILE *out, const char *text)
@@ -34,14 +46,22 @@ static void print_text(FILE *out, const char *text)
         (void)fputs(text, out);
         return;
     }
-    (void)fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            (void)fputc('\\', out);
+    print_quoted(out, text, strlen(text));
+}
+
+static void print_texts(FILE *out, const char *texts)
+{
+    (void)fputc('[', out);
+    while (*texts != '\0') {
+        size_t bytes = strcspn(texts, "\n");
+        print_quoted(out, texts, bytes);
+        texts += bytes;
+        if (*texts == '\n') {
+            (void)fputs(", ", out);
+            texts++;
         }
-        (void)fputc(*text, out);
     }
-    (void)fputc('"', out);
+    (void)fputc(']', out);
 }
 
 static void print_widths(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
@@ -74,6 +94,19 @@ static void print_number(FILE *out, double value)
 
     kelp_value_print_double(value, text);
     (void)fputs(text, out);
+}
+
+static void print_numbers(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const double *field = (const double *)(const void *)((const char *)job + key->offset);
+    uint32_t count = u32_at((const char *)job + key->count_offset);
+
+    (void)fputc('[', out);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)fputs(i > 0 ? ", " : "", out);
+        print_number(out, field[i]);
+    }
+    (void)fputc(']', out);
 }
 
 void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
@@ -114,6 +147,12 @@ void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct
         return;
     case KELP_JOB_WIDTHS:
         print_widths(out, key, job);
+        return;
+    case KELP_JOB_NUMBERS:
+        print_numbers(out, key, job);
+        return;
+    case KELP_JOB_TEXTS:
+        print_texts(out, field);
         return;
     case KELP_JOB_SPLIT: {
         const uint64_t *split = field;
@@ -243,7 +282,7 @@ static void allowed_numbers(const struct kelp_job_key *key, char *text, size_t t
 {
     char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
 
-    if (key->type == KELP_JOB_DOUBLE) {
+    if (key->type == KELP_JOB_DOUBLE || key->type == KELP_JOB_NUMBERS) {
         kelp_value_print_double(key->number_min, low);
         kelp_value_print_double(key->number_max, high);
     } else if (key->type == KELP_JOB_SIZE) {
@@ -283,6 +322,8 @@ static void print_allowed(FILE *out, const struct kelp_job_key *key)
         [KELP_JOB_CHOICE] = "",
         [KELP_JOB_WIDTHS] = "list of integers",
         [KELP_JOB_SPLIT] = "list of 3 integers",
+        [KELP_JOB_NUMBERS] = "list of numbers",
+        [KELP_JOB_TEXTS] = "list of texts",
     };
     char range[2 * KELP_VALUE_TEXT_MAX];
 
@@ -295,6 +336,7 @@ static void print_allowed(FILE *out, const struct kelp_job_key *key)
         return;
     case KELP_JOB_NAME:
     case KELP_JOB_TEXT:
+    case KELP_JOB_TEXTS:
         (void)fprintf(out, ", at most %zu bytes", key->bytes - 1);
         return;
     case KELP_JOB_U32:
@@ -306,6 +348,7 @@ static void print_allowed(FILE *out, const struct kelp_job_key *key)
     case KELP_JOB_RANGE:
     case KELP_JOB_WIDTHS:
     case KELP_JOB_SPLIT:
+    case KELP_JOB_NUMBERS:
         allowed_numbers(key, range, sizeof(range));
         (void)fprintf(out, " %s", range);
         return;

@@ -63,6 +63,110 @@ static kelp_status read_list(const struct kelp_job_key *key, const char *text, u
     return KELP_OK;
 }
 
+/*
+ * One entry of a list of texts, quoted ("a, \\"b\\"") or plain up to a comma that stands in no
+ * parentheses; written to *ret_end onwards. Returns what follows it, NULL when it is malformed.
+ */
+static const char *read_entry(const char *text, char **end, const char *limit)
+{
+    size_t depth = 0;
+    char *first = *end;
+
+    if (*text == '"') {
+        for (text++; *text != '"'; text++) {
+            text += *text == '\\';
+            if (*text == '\0' || *end == limit) {
+                return NULL;
+            }
+            *(*end)++ = *text;
+        }
+        return text + 1 + strspn(text + 1, " ");
+    }
+    for (; *text != '\0' && (*text != ',' || depth > 0); text++) {
+        depth += *text == '(';
+        depth -= *text == ')' && depth > 0;
+        if (*end == limit) {
+            return NULL;
+        }
+        *(*end)++ = *text;
+    }
+    while (*end > first && (*end)[-1] == ' ') {
+        (*end)--;
+    }
+    return text;
+}
+
+/* "[a, b]", "a, b" or "[]" into texts with a line feed between two. */
+static kelp_status read_texts(const struct kelp_job_key *key, const char *text, char *field,
+                              struct kelp_error *reterr)
+{
+    char inner[KELP_JOB_TEXTS_MAX + 1], joined[KELP_JOB_TEXTS_MAX + 1];
+    size_t bytes = strlen(text);
+    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
+    kelp_status status = kelp_value_text(text, sizeof(inner) - 1, reterr);
+
+    assert(key->bytes == sizeof(joined));
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(inner, sizeof(inner), "%.*s", (int)(bracketed ? bytes - 2 : bytes),
+                   text + bracketed);
+    char *end = joined;
+    for (const char *rest = inner + strspn(inner, " "); *rest != '\0';) {
+        const char *first = end;
+        rest = read_entry(rest, &end, joined + sizeof(joined) - 2);
+        if (!rest || (*rest != '\0' && *rest != ',') || end == first) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "'%.64s' is not a list of texts: [a, b], each one in double quotes "
+                             "where it holds a comma or a bracket",
+                             text);
+        }
+        if (*rest == ',') {
+            rest += 1 + strspn(rest + 1, " ");
+            *end++ = '\n';
+            if (*rest == '\0') {
+                return kelp_fail(reterr, KELP_ERR_INVALID, "'%.64s': the last text is empty", text);
+            }
+        }
+    }
+    *end = '\0';
+    memset(field, 0, key->bytes);
+    memcpy(field, joined, (size_t)(end - joined) + 1);
+    return KELP_OK;
+}
+
+static kelp_status read_numbers(const struct kelp_job_key *key, const char *text,
+                                struct kelp_job *job, struct kelp_error *reterr)
+{
+    char inner[1024], entry[KELP_VALUE_TEXT_MAX];
+    double values[KELP_JOB_LIST_MAX] = {0};
+    size_t bytes = strlen(text);
+    uint32_t count = 0;
+    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
+
+    if (bytes >= sizeof(inner)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the list is longer than %zu bytes",
+                         sizeof(inner) - 1);
+    }
+    (void)snprintf(inner, sizeof(inner), "%.*s", (int)(bracketed ? bytes - 2 : bytes),
+                   text + bracketed);
+    const char *rest = inner[strspn(inner, " ")] != '\0' ? inner : NULL;
+    while (rest) {
+        if (count == KELP_JOB_LIST_MAX) {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "more than %d entries", KELP_JOB_LIST_MAX);
+        }
+        rest = next_entry(rest, entry, sizeof(entry));
+        kelp_status status =
+            kelp_value_double(entry, key->number_min, key->number_max, &values[count++], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    memcpy((char *)job + key->offset, values, sizeof(values));
+    memcpy((char *)job + key->count_offset, &count, sizeof(count));
+    return KELP_OK;
+}
+
 static kelp_status read_widths(const struct kelp_job_key *key, const char *text,
                                struct kelp_job *job, struct kelp_error *reterr)
 {
@@ -197,6 +301,10 @@ kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
         return read_widths(key, text, job, reterr);
     case KELP_JOB_SPLIT:
         return read_split(key, text, job, reterr);
+    case KELP_JOB_NUMBERS:
+        return read_numbers(key, text, job, reterr);
+    case KELP_JOB_TEXTS:
+        return read_texts(key, text, field, reterr);
     }
     assert(false && "job key type");
     return KELP_ERR_INTERNAL;

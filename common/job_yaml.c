@@ -4,6 +4,7 @@
  * cycles of a document do not matter.
  */
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "common/value.h"
 
 #define KEY_BYTES  64
-#define LIST_BYTES 1024
+#define LIST_BYTES (KELP_JOB_TEXTS_MAX + 1)
 
 struct reader {
     struct kelp_job_file *file;
@@ -54,29 +55,67 @@ static bool is_null(const yaml_node_t *node, const char *text)
            (text[0] == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
 }
 
+/* One entry as --set takes it in a list of this type; false when it cannot be one. */
+static bool print_entry(enum kelp_job_type type, const char *entry, char *text, size_t text_bytes)
+{
+    uint64_t whole;
+    double number;
+    size_t used = 0;
+
+    if (type == KELP_JOB_TEXTS) {
+        text[used++] = '"';
+        for (; *entry != '\0' && used + 4 < text_bytes; entry++) {
+            if (*entry == '"' || *entry == '\\') {
+                text[used++] = '\\';
+            }
+            text[used++] = *entry;
+        }
+        (void)snprintf(text + used, text_bytes - used, "\"");
+        return *entry == '\0';
+    }
+    (void)snprintf(text, text_bytes, "%s", entry);
+    return type == KELP_JOB_NUMBERS
+               ? kelp_value_double(entry, -DBL_MAX, DBL_MAX, &number, NULL) == KELP_OK
+               : kelp_value_u64(entry, 0, UINT64_MAX, &whole, NULL) == KELP_OK;
+}
+
+static const char *entry_kind(enum kelp_job_type type)
+{
+    return type == KELP_JOB_TEXTS     ? "an entry of the list is not a text, or too long"
+           : type == KELP_JOB_NUMBERS ? "an entry of the list is not a number"
+                                      : "an entry of the list is not an integer";
+}
+
 /* A list's entries as "[1, 2]", the form that --set takes. */
-static kelp_status join_list(struct reader *reader, const yaml_node_t *node, const char *key,
+static kelp_status join_list(struct reader *reader, const yaml_node_t *node, size_t key_index,
                              char *text, size_t text_bytes)
 {
+    const char *key = kelp__job_keys[key_index].name;
+    enum kelp_job_type type = kelp__job_keys[key_index].type;
+    char printed[LIST_BYTES];
     size_t used = (size_t)snprintf(text, text_bytes, "[");
 
     for (yaml_node_item_t *item = node->data.sequence.items.start;
          item < node->data.sequence.items.top; item++) {
         const yaml_node_t *entry = yaml_document_get_node(reader->document, *item);
         const char *entry_text = entry ? scalar(entry) : NULL;
-        uint64_t ignored;
-        if (!entry_text || kelp_value_u64(entry_text, 0, UINT64_MAX, &ignored, NULL) != KELP_OK) {
-            return fail_at(reader, entry ? entry : node, key,
-                           "an entry of the list is not an integer");
+        if (!entry_text || !print_entry(type, entry_text, printed, sizeof(printed))) {
+            return fail_at(reader, entry ? entry : node, key, entry_kind(type));
         }
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 1 ? ", " : "",
-                                 entry_text);
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 1 ? ", " : "", printed);
         if (used + 2 > text_bytes) {
             return fail_at(reader, node, key, "the list is too long");
         }
     }
     (void)snprintf(text + used, text_bytes - used, "]");
     return KELP_OK;
+}
+
+static bool is_list(enum kelp_job_type type)
+{
+    return type == KELP_JOB_WIDTHS || type == KELP_JOB_SPLIT || type == KELP_JOB_NUMBERS ||
+           type == KELP_JOB_TEXTS;
 }
 
 static kelp_status read_value(struct reader *reader, const char *key, const yaml_node_t *name,
@@ -94,9 +133,8 @@ static kelp_status read_value(struct reader *reader, const char *key, const yaml
         return fail_at(reader, name, key, "given twice");
     }
     reader->seen[index] = true;
-    if (value->type == YAML_SEQUENCE_NODE && (kelp__job_keys[index].type == KELP_JOB_WIDTHS ||
-                                              kelp__job_keys[index].type == KELP_JOB_SPLIT)) {
-        kelp_status status = join_list(reader, value, key, list, sizeof(list));
+    if (value->type == YAML_SEQUENCE_NODE && is_list(kelp__job_keys[index].type)) {
+        kelp_status status = join_list(reader, value, index, list, sizeof(list));
         if (status != KELP_OK) {
             return status;
         }

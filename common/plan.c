@@ -386,6 +386,8 @@ static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
     case KELP_INIT_UNIFORM:
         fill_uniform(job->seed, tensor_index, tensor->init_a, first, count, values);
         return KELP_OK;
+    case KELP_INIT_NORMAL: /* no model asks for it yet */
+        break;
     case KELP_INIT_FILE:
         return fill_from_file(tensor, job, init_data, first, count, values, reterr);
     }

@@ -25,6 +25,7 @@ enum kelp_part { KELP_PART_TRAIN, KELP_PART_VAL, KELP_PART_TEST, KELP_PART_COUNT
 enum kelp_init_kind {
     KELP_INIT_CONSTANT, /* a */
     KELP_INIT_UNIFORM,  /* [-a, a), by Philox keyed with (seed, tensor index) */
+    KELP_INIT_NORMAL,   /* mean 0, standard deviation a, by Philox keyed likewise */
     KELP_INIT_FILE,     /* the tensor of model.init; shards read it from that file */
 };
 
@@ -36,6 +37,12 @@ struct kelp_tensor {
     uint64_t offset; /* in elements of the flat vector, a multiple of 16 */
     enum kelp_init_kind init;
     float init_a;
+    /* How it is updated. A statistic is no parameter: its "gradient" is a lane's value weighted by
+     * the lane's share of the step's samples, the update w' = (1 - momentum) w + momentum g, and
+     * neither the optimizer, weight decay nor the norm of the gradient know of it. */
+    bool statistic;
+    float momentum; /* of a statistic; else 0 */
+    bool decays;    /* weight decay applies: a parameter that train.decay_exclude does not name */
 };
 
 struct kelp_plan {

@@ -25,90 +25,12 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "kernels/operators.h"
 
 #define KELP_DEVICE_ALIGN      64 /* bytes, of memory from alloc() */
 #define KELP_COMPUTE_KIND_SIZE 128
 
-/* What an operator does with what its output holds already. */
-enum kelp_write { KELP_OVERWRITE, KELP_ACCUMULATE };
-
-/* C = op(A) op(B), or C += with KELP_ACCUMULATE; op transposes where the flag is set.
- * op(A) is [m, k], op(B) is [k, n], C is [m, n]; with a flag set the matrix is stored the other way
- * round and its ld is that of the stored form. */
-struct kelp_matmul {
-    bool transpose_a;
-    bool transpose_b;
-    uint32_t m, n, k;
-    const float *a;
-    uint64_t lda;
-    const float *b;
-    uint64_t ldb;
-    float *c;
-    uint64_t ldc;
-    enum kelp_write write;
-};
-
-/* matrix[r][c] += bias[c]; matrix is [rows, columns]. */
-struct kelp_bias {
-    float *matrix;
-    uint64_t ld;
-    uint32_t rows, columns;
-    const float *bias;
-};
-
-/* bias[c] = or += the sum of matrix[r][c] over r, rows in ascending order. */
-struct kelp_bias_gradient {
-    const float *matrix;
-    uint64_t ld;
-    uint32_t rows, columns;
-    float *bias;
-    enum kelp_write write;
-};
-
-/*
- * The moving average of each row of x, as wide as kernel_size (odd), after the row's first and last
- * value have been repeated (kernel_size - 1) / 2 times before and behind it:
- * y[r][t] = (sum of the kernel_size values around t, ascending) / kernel_size.
- * The gradient takes dy in x's place and gives dx in y's. x, y are [rows, length], dense.
- */
-struct kelp_moving_average {
-    const float *x;
-    float *y;
-    uint32_t rows, length, kernel_size;
-    float *workspace;      /* float32[kelp_moving_average_workspace()] */
-    enum kelp_write write; /* the gradient alone */
-};
-static inline uint64_t kelp_moving_average_workspace(uint32_t length, uint32_t kernel_size)
-{
-    return 2 * ((uint64_t)length + 2 * (uint64_t)kernel_size);
-}
-
-/* y[b][c][r] = or += x[b][r][c]: `batch` matrices [rows, columns] to [columns, rows], dense. */
-struct kelp_transpose {
-    const float *x;
-    float *y;
-    uint32_t batch, rows, columns;
-    enum kelp_write write;
-};
-
-/*
- * The loss of `samples` samples of `elements` values each, d = output - target:
- *   sums[2 s], sums[2 s + 1] = sum over sample s of d^2 and of |d|, d in float32 and the rest in
- *     double, in an order that depends on `elements` alone;
- *   gradient = gradient_scale * d, or with `absolute` gradient_scale * sign(d), sign(0) = 0.
- * output, target, gradient are [samples, elements], dense. gradient may be NULL.
- */
-struct kelp_loss {
-    const float *output;
-    const float *target;
-    uint32_t samples;
-    uint64_t elements;
-    bool absolute;
-    const float *gradient_scale; /* one value; not read when gradient is NULL */
-    float *gradient;
-    double *sums; /* float64[2 * samples] */
-};
-
+/* Arguments of operators stand in kernels/operators.h. */
 struct kelp_device;
 struct kelp_stream;
 
@@ -156,6 +78,42 @@ struct kelp_device_table {
                                     const struct kelp_moving_average *average);
     void (*transpose)(struct kelp_stream *stream, const struct kelp_transpose *transpose);
     void (*loss)(struct kelp_stream *stream, const struct kelp_loss *loss);
+
+    void (*unary)(struct kelp_stream *stream, const struct kelp_unary *unary);
+    void (*unary_gradient)(struct kelp_stream *stream, const struct kelp_unary_gradient *gradient);
+    void (*multiply)(struct kelp_stream *stream, const struct kelp_multiply *multiply);
+    void (*copy)(struct kelp_stream *stream, const struct kelp_copy *copy);
+    void (*reduce)(struct kelp_stream *stream, const struct kelp_reduce *reduce);
+    void (*weighted_sum)(struct kelp_stream *stream, const struct kelp_weighted_sum *sum);
+    void (*weighted_sum_gradient)(struct kelp_stream *stream, const struct kelp_weighted_sum *sum);
+    void (*softmax)(struct kelp_stream *stream, const struct kelp_softmax *softmax);
+    void (*softmax_gradient)(struct kelp_stream *stream, const struct kelp_softmax *softmax);
+    void (*glu)(struct kelp_stream *stream, const struct kelp_glu *glu);
+    void (*glu_gradient)(struct kelp_stream *stream, const struct kelp_glu *glu);
+    void (*layer_norm)(struct kelp_stream *stream, const struct kelp_layer_norm *norm);
+    void (*layer_norm_gradient)(struct kelp_stream *stream, const struct kelp_layer_norm *norm);
+    void (*batch_norm)(struct kelp_stream *stream, const struct kelp_batch_norm *norm);
+    void (*batch_norm_gradient)(struct kelp_stream *stream, const struct kelp_batch_norm *norm);
+    void (*dropout)(struct kelp_stream *stream, const struct kelp_dropout *dropout);
+    void (*embedding)(struct kelp_stream *stream, const struct kelp_embedding *embedding);
+    void (*embedding_gradient)(struct kelp_stream *stream, const struct kelp_embedding *embedding);
+    void (*lstm_cell)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell);
+    void (*lstm_cell_gradient)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell);
+    void (*max_pool)(struct kelp_stream *stream, const struct kelp_max_pool *pool);
+    void (*max_pool_gradient)(struct kelp_stream *stream, const struct kelp_max_pool *pool);
+    void (*average_pool)(struct kelp_stream *stream, const struct kelp_average_pool *pool);
+    void (*average_pool_gradient)(struct kelp_stream *stream, const struct kelp_average_pool *pool);
+    void (*criterion)(struct kelp_stream *stream, const struct kelp_criterion *criterion);
+
+    /* *ret is owned, conv2d_destroy(), before the device goes. Errors: KELP_ERR_NO_MEMORY,
+     * KELP_ERR_DEVICE. */
+    kelp_status (*conv2d_create)(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
+                                 struct kelp_conv2d **ret, struct kelp_error *reterr);
+    void (*conv2d_destroy)(struct kelp_conv2d *conv); /* NULL: nothing */
+    /* Elements of workspace that a run needs. */
+    uint64_t (*conv2d_workspace)(const struct kelp_conv2d *conv);
+    void (*conv2d)(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
+    void (*conv2d_gradient)(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 };
 
 /* What every device and stream begins with. */

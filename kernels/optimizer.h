@@ -34,6 +34,9 @@ uint32_t kelp_optimizer_slot_count(const struct kelp_job *job);
 /* PyTorch's name of a slot: "momentum_buffer", "exp_avg", "exp_avg_sq". */
 const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot);
 
+/* train.eps, or PyTorch's default for the job's optimizer where that is 0. */
+double kelp_optimizer_eps(const struct kelp_job *job);
+
 /* step_number counts from 1. */
 void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
                             uint64_t step_number);

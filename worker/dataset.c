@@ -49,6 +49,12 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
         return open_synthetic(dataset, job, reterr);
     case KELP_DATA_TENSORS:
         return kelp__dataset_open_tensors(dataset, job, reterr);
+    case KELP_DATA_TABLE:
+    case KELP_DATA_PANEL:
+    case KELP_DATA_IDX:
+    case KELP_DATA_NPY:
+    case KELP_DATA_BINARY:
+        break;
     }
     return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known", (int)job->data.kind);
 }

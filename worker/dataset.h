@@ -44,8 +44,8 @@ void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL is ignored */
 const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dataset);
 
 /*
- * Copy samples into input, float32[count, input_dims...], and target, float32[count,
- * target_dims...]. Allocates nothing; any number of threads may read at once.
+ * Copy samples into input, float32[count, record of all inputs], and target, float32[count,
+ * target dims...]. Allocates nothing; any number of threads may read at once.
  * Errors: KELP_ERR_INVALID when an index is not below info->samples[part]; nothing is written then.
  */
 kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part part,

@@ -173,10 +173,9 @@ static void set_windows(struct kelp_dataset *dataset, const struct kelp_job *job
                         uint32_t column_count)
 {
     dataset->info.shape = (struct kelp_sample_shape){
-        .input_rank = 2,
-        .input_dims = {job->data.seq_len, column_count},
-        .target_rank = 2,
-        .target_dims = {job->data.pred_len, column_count},
+        .input_count = 1,
+        .inputs[0] = {.rank = 2, .dims = {job->data.seq_len, column_count}},
+        .target = {.rank = 2, .dims = {job->data.pred_len, column_count}},
     };
     dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
     dataset->target_count = kelp_sample_target_count(&dataset->info.shape);

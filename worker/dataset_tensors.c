@@ -44,10 +44,11 @@ static void set_shape(struct kelp_dataset *dataset, const struct kelp_safetensor
                       const struct kelp_safetensors_tensor *target)
 {
     struct kelp_sample_shape *shape = &dataset->info.shape;
-    shape->input_rank = input->rank - 1;
-    shape->target_rank = target->rank - 1;
-    memcpy(shape->input_dims, input->shape + 1, shape->input_rank * sizeof(uint64_t));
-    memcpy(shape->target_dims, target->shape + 1, shape->target_rank * sizeof(uint64_t));
+    shape->input_count = 1;
+    shape->inputs[0].rank = input->rank - 1;
+    shape->target.rank = target->rank - 1;
+    memcpy(shape->inputs[0].dims, input->shape + 1, shape->inputs[0].rank * sizeof(uint64_t));
+    memcpy(shape->target.dims, target->shape + 1, shape->target.rank * sizeof(uint64_t));
     dataset->info.samples[KELP_PART_TRAIN] = input->shape[0];
     dataset->input_count = dataset->input_stride = kelp_sample_input_count(shape);
     dataset->target_count = dataset->target_stride = kelp_sample_target_count(shape);

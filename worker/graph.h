@@ -40,12 +40,28 @@ struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_
 /* Does nothing for NULL. */
 void kelp_graph_destroy(struct kelp_graph *graph);
 
-/* The samples' input; exactly one. */
+/*
+ * One of the samples' inputs: pieces of the sample's record (worker/sample.h), in the order in
+ * which they are declared; together they must be all of it.
+ */
 uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
                           const struct kelp_shape *shape);
 /* A parameter with initial values uniform in [-bound, bound). */
 uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, float bound);
+/* A parameter with other initial values: KELP_INIT_CONSTANT, _UNIFORM or _NORMAL with a. */
+struct kelp_graph_init {
+    enum kelp_init_kind kind;
+    float a;
+};
+uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
+                                   const struct kelp_shape *shape, struct kelp_graph_init init);
+/* A running statistic, [channels]: no parameter (kelp_tensor.statistic), `initial` at first. */
+uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, float initial, float momentum);
+
+/* In the place of a bias: the layer has none. */
+#define KELP_GRAPH_NO_BIAS (UINT32_MAX - 1)
 
 /* y[..., out] = x[..., in] weight[out, in]^T + bias[out]. */
 uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
@@ -55,16 +71,106 @@ uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t 
 uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, uint32_t x,
                                    const uint32_t *weights, const uint32_t *biases,
                                    uint32_t group_count);
-/* y = max(x, 0) */
+/* y[..., m, n] = a[..., m, k] b[..., k, n], or with transpose_b b[..., n, k]; the dimensions in
+ * front are the same. */
+uint32_t kelp_graph_matmul(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b,
+                           bool transpose_b);
+
+/* Sides in the order height, width; x [channels, height, width]. */
+struct kelp_graph_window {
+    uint32_t kernel[2]; /* pooling; a convolution takes its weight's */
+    uint32_t stride[2];
+    uint32_t padding[2];
+    uint32_t groups; /* convolution */
+};
+/* weight [out, in / groups, kernel height, kernel width], bias [out]. */
+uint32_t kelp_graph_conv2d(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
+                           uint32_t bias, const struct kelp_graph_window *window);
+uint32_t kelp_graph_max_pool(struct kelp_graph *graph, const char *name, uint32_t x,
+                             const struct kelp_graph_window *window);
+uint32_t kelp_graph_average_pool(struct kelp_graph *graph, const char *name, uint32_t x,
+                                 const struct kelp_graph_window *window);
+
+/* x [channels] or [channels, ...]; weight, bias parameters and mean, variance statistics, all
+ * [channels]. */
+struct kelp_graph_batch_norm {
+    uint32_t weight, bias, mean, variance;
+    float eps;
+};
+uint32_t kelp_graph_batch_norm(struct kelp_graph *graph, const char *name, uint32_t x,
+                               const struct kelp_graph_batch_norm *norm);
+/* Over the last dimension; weight and bias [last]. */
+uint32_t kelp_graph_layer_norm(struct kelp_graph *graph, const char *name, uint32_t x,
+                               uint32_t weight, uint32_t bias, float eps);
+/* 0 <= p < 1; nothing at all outside of training. Layers draw by the order of declaration. */
+uint32_t kelp_graph_dropout(struct kelp_graph *graph, const char *name, uint32_t x, float p);
+
+/* y[..., width] = table[ids[...]], or with ids [..., m] their given column: `column` is
+ * KELP_GRAPH_NONE where ids has none. table [vocab, width]; ids is an input. */
+uint32_t kelp_graph_embedding(struct kelp_graph *graph, const char *name, uint32_t ids,
+                              uint32_t column, uint32_t table);
+
+/* Element by element (kernels/operators.h, kelp_unary). */
 uint32_t kelp_graph_relu(struct kelp_graph *graph, const char *name, uint32_t x);
-/* Moving average along the last dimension, kernel_size odd, ends repeated (kernels/device.h). */
+uint32_t kelp_graph_gelu(struct kelp_graph *graph, const char *name, uint32_t x);
+uint32_t kelp_graph_elu(struct kelp_graph *graph, const char *name, uint32_t x);
+uint32_t kelp_graph_sigmoid(struct kelp_graph *graph, const char *name, uint32_t x);
+uint32_t kelp_graph_tanh(struct kelp_graph *graph, const char *name, uint32_t x);
+uint32_t kelp_graph_scale(struct kelp_graph *graph, const char *name, uint32_t x, float factor);
+
+/* Over the last dimension. */
+uint32_t kelp_graph_softmax(struct kelp_graph *graph, const char *name, uint32_t x);
+uint32_t kelp_graph_log_softmax(struct kelp_graph *graph, const char *name, uint32_t x);
+/* x [..., queries, keys]: query q sees keys up to q + offset alone. */
+uint32_t kelp_graph_causal_softmax(struct kelp_graph *graph, const char *name, uint32_t x,
+                                   uint32_t offset);
+/* y[..., w] = x[..., 0 to w - 1] sigmoid(x[..., w to 2 w - 1]). */
+uint32_t kelp_graph_glu(struct kelp_graph *graph, const char *name, uint32_t x);
+
+/* Moving average along the last dimension, kernel_size odd, ends repeated (kernels/operators.h). */
 uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, uint32_t x,
                                    uint32_t kernel_size);
-/* y = a + b and y = a - b, of one shape. */
+
+/* Of one shape. */
 uint32_t kelp_graph_add(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
 uint32_t kelp_graph_subtract(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
+uint32_t kelp_graph_multiply(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
+/* y[..., d] = sum over i of weights[..., i] x[..., i, d]. */
+uint32_t kelp_graph_weighted_sum(struct kelp_graph *graph, const char *name, uint32_t weights,
+                                 uint32_t x);
+
+/* Shapes. An axis counts the dimensions of one sample from 0. */
 /* y[..., c, r] = x[..., r, c] */
 uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32_t x);
+/* Dimension i of y is dimension order[i] of x; as many as x has, at most KELP_COPY_RANK_MAX - 1. */
+uint32_t kelp_graph_permute(struct kelp_graph *graph, const char *name, uint32_t x,
+                            const uint32_t *order);
+/* The same elements; no copy is made. */
+uint32_t kelp_graph_reshape(struct kelp_graph *graph, const char *name, uint32_t x,
+                            const struct kelp_shape *shape);
+uint32_t kelp_graph_concat(struct kelp_graph *graph, const char *name, const uint32_t *parts,
+                           uint32_t part_count, uint32_t axis);
+uint32_t kelp_graph_slice(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t axis,
+                          uint64_t first, uint64_t length);
+/* y has a new dimension of `times` at axis. */
+uint32_t kelp_graph_repeat(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t axis,
+                           uint64_t times);
+/* The dimension at axis goes. */
+uint32_t kelp_graph_reduce_sum(struct kelp_graph *graph, const char *name, uint32_t x,
+                               uint32_t axis);
+uint32_t kelp_graph_reduce_mean(struct kelp_graph *graph, const char *name, uint32_t x,
+                                uint32_t axis);
+
+/*
+ * One LSTM layer over x [time, in] from state h, c [hidden]: y[t] = (h_t, c_t), [time, 2 hidden].
+ * Parameters as PyTorch's nn.LSTM: weight_ih [4 hidden, in], weight_hh [4 hidden, hidden], both
+ * biases [4 hidden], gates in the order i, f, g, o.
+ */
+struct kelp_graph_lstm {
+    uint32_t weight_ih, weight_hh, bias_ih, bias_hh;
+};
+uint32_t kelp_graph_lstm(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t h,
+                         uint32_t c, const struct kelp_graph_lstm *lstm);
 
 /* Keep a failure of the caller's own as if a layer had failed. Returns KELP_GRAPH_NONE. */
 uint32_t kelp_graph_fail(struct kelp_graph *graph, kelp_status status, const char *format, ...)

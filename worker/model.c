@@ -87,10 +87,7 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
                               uint32_t batch_max, struct kelp_model **ret,
                               struct kelp_error *reterr)
 {
-    if (shape->input_rank > KELP_SAMPLE_RANK_MAX || shape->target_rank > KELP_SAMPLE_RANK_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "samples have over %d dimensions",
-                         KELP_SAMPLE_RANK_MAX);
-    }
+    assert(shape->input_count > 0 && shape->input_count <= KELP_SAMPLE_INPUTS_MAX);
     struct kelp_model *model = calloc(1, sizeof(*model));
     if (model == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");

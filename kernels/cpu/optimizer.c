@@ -14,6 +14,11 @@ uint32_t kelp_optimizer_slot_count(const struct kelp_job *job)
     case KELP_OPTIMIZER_ADAM:
     case KELP_OPTIMIZER_ADAMW:
         return 2;
+    case KELP_OPTIMIZER_ADAGRAD: /* refused by kelp_job_file_finish() */
+    case KELP_OPTIMIZER_RMSPROP:
+    case KELP_OPTIMIZER_ADADELTA:
+    case KELP_OPTIMIZER_LAMB:
+        break;
     }
     return 0;
 }
@@ -25,6 +30,26 @@ const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot)
         return "momentum_buffer";
     }
     return slot == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+double kelp_optimizer_eps(const struct kelp_job *job)
+{
+    if (job->train.eps > 0.0) {
+        return job->train.eps;
+    }
+    switch (job->train.optimizer) {
+    case KELP_OPTIMIZER_ADAGRAD:
+        return 1e-10;
+    case KELP_OPTIMIZER_ADADELTA:
+    case KELP_OPTIMIZER_LAMB:
+        return 1e-6;
+    case KELP_OPTIMIZER_SGD:
+    case KELP_OPTIMIZER_ADAM:
+    case KELP_OPTIMIZER_ADAMW:
+    case KELP_OPTIMIZER_RMSPROP:
+        break;
+    }
+    return 1e-8;
 }
 
 /* base^exponent by squaring. pow() is left alone: its last bit depends on the C library and on the
@@ -62,7 +87,7 @@ void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_
     step->beta2 = (float)beta2;
     step->one_minus_beta1 = (float)(1.0 - beta1);
     step->one_minus_beta2 = (float)(1.0 - beta2);
-    step->eps = (float)job->train.eps;
+    step->eps = (float)kelp_optimizer_eps(job);
     step->step_size = (float)(lr / (1.0 - power(beta1, step_number)));
     step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
     step->decay_factor = (float)(1.0 - lr * job->train.weight_decay);

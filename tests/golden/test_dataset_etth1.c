@@ -47,7 +47,7 @@ START_TEST(window_counts)
     ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 8449);
     ck_assert_uint_eq(info->samples[KELP_PART_VAL], 2785);
     ck_assert_uint_eq(info->samples[KELP_PART_TEST], 2785);
-    ck_assert_uint_eq(info->shape.input_dims[1], 1);
+    ck_assert_uint_eq(info->shape.inputs[0].dims[1], 1);
     kelp_dataset_close(dataset);
     job.data.seq_len = 336;
     job.data.features = KELP_FEATURES_M;
@@ -56,7 +56,7 @@ START_TEST(window_counts)
     ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 8209);
     ck_assert_uint_eq(info->samples[KELP_PART_VAL], 2785);
     ck_assert_uint_eq(info->samples[KELP_PART_TEST], 2785);
-    ck_assert_uint_eq(info->shape.input_dims[1], 7);
+    ck_assert_uint_eq(info->shape.inputs[0].dims[1], 7);
     kelp_dataset_close(dataset);
 }
 END_TEST

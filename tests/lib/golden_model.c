@@ -167,12 +167,13 @@ static bool read_shapes(const struct kelp_golden_file *file, struct kelp_golden_
         return false;
     }
     model->samples = (uint32_t)input->shape[0];
-    model->shape.input_rank = input->rank - 1;
-    model->shape.target_rank = target->rank - 1;
-    memcpy(model->shape.input_dims, input->shape + 1,
-           model->shape.input_rank * sizeof(input->shape[0]));
-    memcpy(model->shape.target_dims, target->shape + 1,
-           model->shape.target_rank * sizeof(target->shape[0]));
+    model->shape.input_count = 1;
+    model->shape.inputs[0].rank = input->rank - 1;
+    model->shape.target.rank = target->rank - 1;
+    memcpy(model->shape.inputs[0].dims, input->shape + 1,
+           model->shape.inputs[0].rank * sizeof(input->shape[0]));
+    memcpy(model->shape.target.dims, target->shape + 1,
+           model->shape.target.rank * sizeof(target->shape[0]));
     return true;
 }
 

@@ -330,19 +330,21 @@ static void random_job(struct source *source, struct kelp_job *job, struct kelp_
         for (uint32_t i = 0; i < job->model.hidden_count; i++) {
             job->model.hidden[i] = 1 + below(source, 9);
         }
-        *shape = (struct kelp_sample_shape){
-            .input_rank = 1, .input_dims = {1 + below(source, 9)}, .target_rank = below(source, 2)};
-        shape->target_dims[0] = 1 + below(source, 5);
+        *shape =
+            (struct kelp_sample_shape){.input_count = 1,
+                                       .inputs[0] = {.rank = 1, .dims = {1 + below(source, 9)}},
+                                       .target = {.rank = below(source, 2)}};
+        shape->target.dims[0] = 1 + below(source, 5);
         return;
     }
     job->model.kind = KELP_MODEL_DLINEAR;
     job->model.individual = below(source, 2) == 0;
     job->model.kernel_size = 1 + 2 * below(source, 14);
     const uint32_t channels = 1 + below(source, 4);
-    *shape = (struct kelp_sample_shape){.input_rank = 2,
-                                        .input_dims = {1 + below(source, 20), channels},
-                                        .target_rank = 2,
-                                        .target_dims = {1 + below(source, 9), channels}};
+    *shape = (struct kelp_sample_shape){
+        .input_count = 1,
+        .inputs[0] = {.rank = 2, .dims = {1 + below(source, 20), channels}},
+        .target = {.rank = 2, .dims = {1 + below(source, 9), channels}}};
 }
 
 static void setup_init(struct setup *setup, struct source *source)

@@ -385,7 +385,7 @@ START_TEST(synthetic_series)
     job.data.kind = KELP_DATA_CSV;
     dataset = open_or_fail(&job);
     ck_assert_uint_eq(kelp_dataset_info(dataset)->fingerprint, fingerprint);
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.input_dims[1], 7);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[0].dims[1], 7);
     kelp_dataset_close(dataset);
 
     job.data.kind = KELP_DATA_SYNTHETIC;
@@ -471,9 +471,9 @@ START_TEST(tensors)
     ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 3);
     ck_assert_uint_eq(info->samples[KELP_PART_VAL], 0);
     ck_assert_uint_eq(info->samples[KELP_PART_TEST], 0);
-    ck_assert_uint_eq(info->shape.input_rank, 1);
-    ck_assert_uint_eq(info->shape.input_dims[0], 2);
-    ck_assert_uint_eq(info->shape.target_rank, 0);
+    ck_assert_uint_eq(info->shape.inputs[0].rank, 1);
+    ck_assert_uint_eq(info->shape.inputs[0].dims[0], 2);
+    ck_assert_uint_eq(info->shape.target.rank, 0);
     float read_input[4];
     float read_target[2];
     const uint64_t indices[] = {2, 0};

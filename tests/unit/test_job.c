@@ -51,7 +51,7 @@ START_TEST(test_defaults)
     ck_assert_int_eq(job->train.optimizer, KELP_OPTIMIZER_ADAM);
     ck_assert_double_eq(job->train.lr, 0.005);
     ck_assert_double_eq(job->train.beta2, 0.999);
-    ck_assert_double_eq(job->train.eps, 1e-8);
+    ck_assert_double_eq(job->train.eps, 0);
     ck_assert_int_eq(job->train.schedule, KELP_SCHEDULE_TYPE1);
     ck_assert_uint_eq(job->train.batch_size, 32);
     ck_assert_uint_eq(job->cluster.lanes, 8);
@@ -103,8 +103,10 @@ static const struct {
      "job.yaml:2: train.batchsize: unknown key; did you mean train.batch_size?"},
     {"train:\n  zebra: 3\n",
      "job.yaml:2: train.zebra: unknown key; allowed in train are epochs, batch_size, drop_last, "
-     "loss, optimizer, lr, momentum, dampening, nesterov, weight_decay, beta1, beta2, eps, "
-     "schedule, evaluate"},
+     "max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, optimizer, lr, momentum, "
+     "dampening, nesterov, weight_decay, decay_exclude, beta1, beta2, amsgrad, alpha, centered, "
+     "rho, lr_decay, initial_accumulator, eps, clip_norm, schedule, schedule_unit, schedule_step, "
+     "gamma, milestones, schedule_total, restart_factor, lr_min, … (docs/JOB.md)"},
     {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
                    "train, cluster, transport, failure, checkpoint"},
     {"trian:\n  lr: 3\n", "job.yaml:1: trian: unknown key; did you mean train?"},
@@ -123,8 +125,9 @@ static const struct {
     {"train:\n  beta1: 1\n",
      "job.yaml:2: train.beta1: '1' is not a number from 0 to 0.9999999999999999"},
     {"train:\n  epochs: 0\n", "job.yaml:2: train.epochs: '0' is not an integer from 1 to 1000000"},
-    {"train:\n  optimizer: adagrad\n",
-     "job.yaml:2: train.optimizer: 'adagrad' is not one of sgd, adam, adamw"},
+    {"train:\n  optimizer: adam2\n",
+     "job.yaml:2: train.optimizer: 'adam2' is not one of sgd, adam, adamw, adagrad, rmsprop, "
+     "adadelta, lamb"},
     {"train:\n  drop_last: yes\n", "job.yaml:2: train.drop_last: 'yes' is not true or false"},
     {"failure:\n  detect: 5\n", "job.yaml:2: failure.detect: '5' is not a duration from 100ms to "
                                 "10m (a whole number with ms, s or m)"},
@@ -136,15 +139,18 @@ static const struct {
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
     {"model:\n  kernel_size: 24\n", "job.yaml:2: model.kernel_size: 24 is even; it must be odd"},
     {"model:\n  kind: mlp\n  kernel_size: 25\n",
-     "job.yaml:3: model.kernel_size: does not apply with model.kind mlp; allowed in model are "
-     "kind, hidden, init, init_prefix"},
+     "job.yaml:3: model.kernel_size: does not apply with model.kind mlp; it goes with dlinear"},
     {"train:\n  momentum: 0.9\n", "job.yaml:2: train.momentum: does not apply with "
-                                  "train.optimizer adam; allowed in train are epochs, batch_size, "
-                                  "drop_last, loss, optimizer, lr, weight_decay, beta1, beta2, "
-                                  "eps, schedule, evaluate"},
+                                  "train.optimizer adam; it goes with sgd or rmsprop"},
     {"data:\n  path: x.csv\n", "job.yaml:2: data.path: does not apply with data.kind synthetic; "
-                               "allowed in data are kind, target, features, seq_len, pred_len, "
-                               "split, rows, shuffle"},
+                               "it goes with csv or tensors or table or panel or idx or npy or "
+                               "binary"},
+    {"data:\n  kind: table\n  path: x\n  derive: [\"a = min(b, c)\", {x: 1}]\n",
+     "job.yaml:4: data.derive: an entry of the list is not a text, or too long"},
+    {"train:\n  loss: quantile\n  quantiles: [0.1, high]\n",
+     "job.yaml:3: train.quantiles: an entry of the list is not a number"},
+    {"train:\n  loss: quantile\n  quantiles: [0.1, 2]\n",
+     "job.yaml:3: train.quantiles: '2' is not a number from 0 to 1"},
     {"data:\n  kind: csv\n", "data.path: is empty; data.kind csv needs a file"},
     {"data:\n  split: [100, 0, 0]\n",
      "job.yaml:2: data.split: the training part has 100 rows, but one window takes 192 "
@@ -197,6 +203,34 @@ START_TEST(test_hostile)
     ck_assert_int_eq(parse(deep), KELP_ERR_LIMIT);
     memset(large, '#', sizeof(large) - 1);
     ck_assert_int_eq(parse(large), KELP_ERR_LIMIT);
+}
+END_TEST
+
+/* A list of texts reads the same from a file, from --set and from its canonical print. */
+START_TEST(test_texts)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+    char *text = NULL;
+
+    ck_assert_msg(parse("data:\n  kind: table\n  path: x.csv\n  columns: [a, b]\n"
+                        "  derive: [\"m = min(a, b)\", 'q = \"x\"']\n") == KELP_OK,
+                  "%s", error.text);
+    ck_assert_str_eq(job->data.columns, "a\nb");
+    ck_assert_str_eq(job->data.derive, "m = min(a, b)\nq = \"x\"");
+    ck_assert_int_eq(kelp_job_file_print(file, false, &text, &error), KELP_OK);
+    ck_assert_ptr_nonnull(strstr(text, "  derive: [\"m = min(a, b)\", \"q = \\\"x\\\"\"]\n"));
+    free(text);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "m = min(a, b), \"n = a,b\"",
+                                       KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_str_eq(job->data.derive, "m = min(a, b)\nn = a,b");
+    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[]", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_str_eq(job->data.derive, "");
+    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[a, , b]", KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[a,]", KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
 }
 END_TEST
 
@@ -356,6 +390,7 @@ int main(void)
     tcase_add_test(tests, test_values);
     tcase_add_loop_test(tests, test_mistakes, 0, KELP_ARRAY_COUNT(mistakes));
     tcase_add_test(tests, test_hostile);
+    tcase_add_test(tests, test_texts);
     tcase_add_test(tests, test_precedence);
     tcase_add_test(tests, test_print_with_origin);
     tcase_add_loop_test(tests, test_canonical, 0, KELP_ARRAY_COUNT(canonical));

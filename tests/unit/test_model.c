@@ -21,8 +21,9 @@ static float *input, *target, *weights, *gradient;
 static void setup(void)
 {
     job = (struct kelp_job){.cluster = {.lane_threads = 1}, .model = {.kernel_size = 5}};
-    shape = (struct kelp_sample_shape){
-        .input_rank = 2, .input_dims = {12, 3}, .target_rank = 2, .target_dims = {4, 3}};
+    shape = (struct kelp_sample_shape){.input_count = 1,
+                                       .inputs[0] = {.rank = 2, .dims = {12, 3}},
+                                       .target = {.rank = 2, .dims = {4, 3}}};
     error = (struct kelp_error){KELP_OK, ""};
 }
 
@@ -151,10 +152,10 @@ END_TEST
 START_TEST(test_dlinear_shapes)
 {
     job.model.kind = KELP_MODEL_DLINEAR;
-    shape.target_dims[1] = 2;
+    shape.target.dims[1] = 2;
     ck_assert_int_eq(kelp_model_create(&job, &shape, BATCH, &model, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "[12, 3] to [4, 2]") != NULL, "%s", error.text);
-    shape.input_rank = 1;
+    shape.inputs[0].rank = 1;
     ck_assert_int_eq(kelp_model_create(&job, &shape, BATCH, &model, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "[12] to [4, 2]") != NULL, "%s", error.text);
     ck_assert_ptr_null(model);

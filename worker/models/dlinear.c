@@ -50,11 +50,11 @@ static bool read_lengths(struct kelp_graph *graph, const struct kelp_sample_shap
                          struct lengths *ret_lengths, struct kelp_shape *ret_input,
                          struct kelp_shape *ret_target)
 {
-    ret_input->rank = shape->input_rank;
-    ret_target->rank = shape->target_rank;
+    ret_input->rank = shape->inputs[0].rank;
+    ret_target->rank = shape->target.rank;
     for (uint32_t i = 0; i < KELP_SAMPLE_RANK_MAX; i++) {
-        ret_input->dims[i] = i < shape->input_rank ? shape->input_dims[i] : 0;
-        ret_target->dims[i] = i < shape->target_rank ? shape->target_dims[i] : 0;
+        ret_input->dims[i] = i < shape->inputs[0].rank ? shape->inputs[0].dims[i] : 0;
+        ret_target->dims[i] = i < shape->target.rank ? shape->target.dims[i] : 0;
     }
     *ret_lengths = (struct lengths){.sequence = ret_input->dims[0],
                                     .prediction = ret_target->dims[0],

@@ -1,0 +1,385 @@
+/*
+ * The arguments of operators, shared by all devices. Pointers are device memory unless their
+ * comment says host; the structs themselves are read before the call returns. kernels/device.h says
+ * what holds for all of them. "dx = or +=" means that `write` decides; a NULL gradient is not
+ * wanted.
+ */
+#ifndef KELP_KERNELS_OPERATORS_H
+#define KELP_KERNELS_OPERATORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/job.h"
+#include "common/status.h"
+
+/* What an operator does with what its output holds already. */
+enum kelp_write { KELP_OVERWRITE, KELP_ACCUMULATE };
+
+/* C = op(A) op(B), or C += with KELP_ACCUMULATE; op transposes where the flag is set.
+ * op(A) is [m, k], op(B) is [k, n], C is [m, n]; with a flag set the matrix is stored the other way
+ * round and its ld is that of the stored form. With a batch it is that many products; the strides
+ * are the distances between one's matrices and the next one's, in elements (0: the same one, for A
+ * and B alone). */
+struct kelp_matmul {
+    bool transpose_a;
+    bool transpose_b;
+    uint32_t m, n, k;
+    const float *a;
+    uint64_t lda;
+    const float *b;
+    uint64_t ldb;
+    float *c;
+    uint64_t ldc;
+    enum kelp_write write;
+    uint32_t batch; /* 0 counts as 1 */
+    uint64_t stride_a, stride_b, stride_c;
+};
+
+/* matrix[r][c] += bias[c]; matrix is [rows, columns]. */
+struct kelp_bias {
+    float *matrix;
+    uint64_t ld;
+    uint32_t rows, columns;
+    const float *bias;
+};
+
+/* bias[c] = or += the sum of matrix[r][c] over r, rows in ascending order. */
+struct kelp_bias_gradient {
+    const float *matrix;
+    uint64_t ld;
+    uint32_t rows, columns;
+    float *bias;
+    enum kelp_write write;
+};
+
+/*
+ * The moving average of each row of x, as wide as kernel_size (odd), after the row's first and last
+ * value have been repeated (kernel_size - 1) / 2 times before and behind it:
+ * y[r][t] = (sum of the kernel_size values around t, ascending) / kernel_size.
+ * The gradient takes dy in x's place and gives dx in y's. x, y are [rows, length], dense.
+ */
+struct kelp_moving_average {
+    const float *x;
+    float *y;
+    uint32_t rows, length, kernel_size;
+    float *workspace;      /* float32[kelp_moving_average_workspace()] */
+    enum kelp_write write; /* the gradient alone */
+};
+static inline uint64_t kelp_moving_average_workspace(uint32_t length, uint32_t kernel_size)
+{
+    return 2 * ((uint64_t)length + 2 * (uint64_t)kernel_size);
+}
+
+/* y[b][c][r] = or += x[b][r][c]: `batch` matrices [rows, columns] to [columns, rows], dense. */
+struct kelp_transpose {
+    const float *x;
+    float *y;
+    uint32_t batch, rows, columns;
+    enum kelp_write write;
+};
+
+/*
+ * Functions of one element. Formulas are PyTorch's: gelu is x Phi(x) with erf, elu has alpha 1. The
+ * gradient reads what it needs, y or x: relu, elu, sigmoid and tanh read y alone, gelu x alone, and
+ * the other pointer may be NULL.
+ */
+enum kelp_unary_kind {
+    KELP_UNARY_RELU,
+    KELP_UNARY_GELU,
+    KELP_UNARY_ELU,
+    KELP_UNARY_SIGMOID,
+    KELP_UNARY_TANH
+};
+struct kelp_unary {
+    enum kelp_unary_kind kind;
+    const float *x;
+    float *y; /* may be x */
+    uint64_t count;
+};
+struct kelp_unary_gradient {
+    enum kelp_unary_kind kind;
+    const float *x, *y, *dy;
+    float *dx; /* dx = or += dy f'(x); with KELP_OVERWRITE may be dy */
+    uint64_t count;
+    enum kelp_write write;
+};
+
+/* y = or += a b, element by element. */
+struct kelp_multiply {
+    const float *a, *b;
+    float *y;
+    uint64_t count;
+    enum kelp_write write;
+};
+
+/*
+ * y[i] = or += scale * x[i] over all indices i of dims, each array with strides of its own, in
+ * elements: slices, concatenation, permutations, and (x stride 0) repetition. Without overlap in y.
+ */
+#define KELP_COPY_RANK_MAX 6
+struct kelp_copy {
+    uint32_t rank;
+    uint64_t dims[KELP_COPY_RANK_MAX];
+    const float *x;
+    uint64_t x_strides[KELP_COPY_RANK_MAX];
+    float *y;
+    uint64_t y_strides[KELP_COPY_RANK_MAX];
+    float scale;
+    enum kelp_write write;
+};
+
+/* y[o][i] = or += scale * (sum over m, ascending, of x[o][m][i]); x is [outer, middle, inner]. */
+struct kelp_reduce {
+    const float *x;
+    float *y;
+    uint64_t outer, middle, inner;
+    float scale;
+    enum kelp_write write;
+};
+
+/* y[r][d] = sum over i, ascending, of weights[r][i] x[r][i][d]; x is [rows, count, width].
+ * Gradients: dweights[r][i] = or += sum of dy[r] x[r][i]; dx[r][i][d] = or += weights[r][i]
+ * dy[r][d]. */
+struct kelp_weighted_sum {
+    const float *weights, *x;
+    float *y; /* forward */
+    uint32_t rows, count, width;
+    const float *dy; /* gradient */
+    float *dweights, *dx;
+    enum kelp_write write_weights, write_x;
+};
+
+/* y = softmax, or its logarithm, of each row of x, the largest element taken off first. With
+ * causal, row r is query q = r % queries and sees columns up to q + offset alone; the others get 0
+ * (the logarithm is not offered then). y may be x. Gradient: from y and dy. */
+struct kelp_softmax {
+    const float *x;
+    float *y;
+    uint64_t rows;
+    uint32_t columns;
+    bool logarithm;
+    bool causal;
+    uint32_t queries, offset;
+    const float *dy; /* gradient; y is read */
+    float *dx;       /* with KELP_OVERWRITE may be dy */
+    enum kelp_write write;
+};
+
+/* y[r][j] = x[r][j] sigmoid(x[r][width + j]); x is [rows, 2 width]. */
+struct kelp_glu {
+    const float *x;
+    float *y;
+    uint64_t rows;
+    uint32_t width;
+    const float *dy;
+    float *dx; /* [rows, 2 width] */
+    enum kelp_write write;
+};
+
+/* y[r] = (x[r] - mean[r]) rstd[r] * weight + bias over rows of `width`, variance biased. mean and
+ * rstd are written by the forward pass and read by the gradient. */
+struct kelp_layer_norm {
+    const float *x, *weight, *bias;
+    float *y, *mean, *rstd; /* mean, rstd: [rows] */
+    uint64_t rows;
+    uint32_t width;
+    float eps;
+    const float *dy;
+    float *dx, *dweight, *dbias;
+    enum kelp_write write_x, write_weight, write_bias;
+};
+
+/*
+ * Batch norm over x [samples, channels, inner] (inner 1: 1-D). Training: normalised by the batch's
+ * mean and biased variance, which go to mean and rstd; statistic_mean and statistic_variance, the
+ * "gradients" of the running statistics, get statistic_scale times the batch's mean and unbiased
+ * variance. Otherwise by running_mean and running_variance.
+ */
+struct kelp_batch_norm {
+    const float *x, *weight, *bias;
+    float *y;
+    uint32_t samples, channels;
+    uint64_t inner;
+    float eps;
+    bool training;
+    const float *running_mean, *running_variance; /* [channels] */
+    float *mean, *rstd;                           /* [channels]; training */
+    const float *statistic_scale;                 /* one value; training */
+    float *statistic_mean, *statistic_variance;   /* [channels]; training; NULL: not wanted */
+    enum kelp_write write_statistic;
+    const float *dy; /* gradient, of the training form */
+    float *dx, *dweight, *dbias;
+    enum kelp_write write_x, write_weight, write_bias;
+};
+
+/*
+ * y = x / (1 - p) where the element is kept, else 0; the gradient is the same of dy. What is kept
+ * follows from the seed, the step, the layer (`use`), the sample's position in its step, and the
+ * element's index in the sample: philox4x32 of counter (index / 4, position, step low, step high)
+ * and key (seed mixed with use); word index % 4 at or above p 2^32 keeps.
+ */
+struct kelp_dropout {
+    const float *x;
+    float *y; /* may be x */
+    uint32_t samples;
+    uint64_t elements; /* of one sample */
+    float p;           /* 0 <= p < 1 */
+    uint32_t use;
+    const uint64_t *seed_step; /* uint64[2]: seed, training step */
+    const uint32_t *positions; /* uint32[samples] */
+    enum kelp_write write;     /* of y; the gradient alone accumulates */
+};
+
+/* y[r] = table[ids[r]]: rows of `width`; ids are whole numbers below `vocab` as float32. One that
+ * is not is an error of the stream (KELP_ERR_INVALID at wait()). Gradient: dtable[id] = or += the
+ * sum of dy over the rows with that id, rows ascending; KELP_OVERWRITE zeroes the table first.
+ * ids_stride: elements between one row's id and the next one's. */
+struct kelp_embedding {
+    const float *ids;
+    uint64_t ids_stride;
+    uint64_t rows;
+    uint32_t vocab, width;
+    const float *table;
+    float *y;
+    const float *dy;
+    float *dtable;
+    enum kelp_write write;
+};
+
+/*
+ * One step of an LSTM for `batch` sequences, gates in PyTorch's order i, f, g, o. gates
+ * [batch, 4 hidden] holds the sums before activation and keeps the activated values.
+ * c = f c_before + i g, h = o tanh(c). Rows of h are h_ld apart. The gradient takes dh (+= of both
+ * sources done by the caller) and dc, and leaves the gradient of the sums in dgates and that of
+ * c_before in dc.
+ */
+struct kelp_lstm_cell {
+    uint32_t batch, hidden;
+    float *gates;
+    const float *c_before;
+    float *c, *h;
+    uint64_t h_ld;
+    const float *dh;
+    uint64_t dh_ld;
+    float *dc;
+    float *dgates;
+};
+
+/* Sizes of a convolution or pooling over [samples, channels, height, width], sides in the order
+ * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. */
+struct kelp_window {
+    uint32_t channels, input[2], kernel[2], stride[2], padding[2], output[2];
+};
+
+/*
+ * 2-D convolution (cross-correlation, as PyTorch). Made once for a shape by conv2d_create(), since
+ * a device may have to prepare it; a run takes any number of samples up to samples_max. weight
+ * [channels_out, channels / groups, kernel], bias [channels_out] or NULL.
+ */
+struct kelp_conv2d_shape {
+    struct kelp_window window; /* channels: in */
+    uint32_t channels_out, groups, samples_max;
+};
+struct kelp_conv2d; /* opaque, of a device */
+struct kelp_conv2d_run {
+    struct kelp_conv2d *conv;
+    uint32_t samples;
+    const float *x, *weight, *bias;
+    float *y;
+    float *workspace; /* float32[conv2d_workspace()], contents of no interest before and after */
+    const float *dy;  /* gradient: each of the three NULL when not wanted */
+    float *dx, *dweight, *dbias;
+    enum kelp_write write_x, write_weight, write_bias;
+};
+
+/* Max pooling keeps for each output where its value came from: the offset within the channel's
+ * plane, the first of equal ones (NaN counts as largest). Padding is never chosen. */
+struct kelp_max_pool {
+    struct kelp_window window;
+    uint32_t samples;
+    const float *x;
+    float *y;
+    uint32_t *chosen; /* uint32[samples, channels, output]: written forward, read by the gradient */
+    const float *dy;
+    float *dx;
+    enum kelp_write write;
+};
+
+/* Average pooling; padding counts as zeros in the average (PyTorch's default). */
+struct kelp_average_pool {
+    struct kelp_window window;
+    uint32_t samples;
+    const float *x;
+    float *y;
+    const float *dy;
+    float *dx;
+    enum kelp_write write;
+};
+
+/*
+ * The loss of `samples` samples of `elements` values each, d = output - target:
+ *   sums[2 s], sums[2 s + 1] = sum over sample s of d^2 and of |d|, d in float32 and the rest in
+ *     double, in an order that depends on `elements` alone;
+ *   gradient = gradient_scale * d, or with `absolute` gradient_scale * sign(d), sign(0) = 0.
+ * output, target, gradient are [samples, elements], dense. gradient may be NULL.
+ */
+struct kelp_loss {
+    const float *output;
+    const float *target;
+    uint32_t samples;
+    uint64_t elements;
+    bool absolute;
+    const float *gradient_scale; /* one value; not read when gradient is NULL */
+    float *gradient;
+    double *sums; /* float64[2 * samples] */
+};
+
+/*
+ * The loss of `samples` samples: output [samples, elements], target [samples, target_elements].
+ *   mse, mae, smooth_l1, huber, bce, bce_with_logits  target like output; mean over the elements
+ *   cross_entropy, nll  output: `elements` classes; target: one class number
+ *   quantile            output [.., quantile_count], target [..]: elements = target_elements times
+ *                       quantile_count; mean over elements of max(q e, (q - 1) e), e = target -
+ * output gradient = *gradient_scale times the gradient of the sample's mean loss, so the scale is 1
+ * over the samples of the whole step. A class that is no whole number below `elements` is an error
+ * of the stream (KELP_ERR_INVALID at wait()).
+ *
+ * sums float64[KELP_LOSS_SUMS] for each sample, in double, in an order that depends on the number
+ * of elements alone. SQUARED to TARGET_SQUARED compare the forecast (the output; of quantiles the
+ * middle one, index quantile_count / 2; of bce_with_logits its sigmoid) with the target, element by
+ * element; for class losses they are zero. CORRECT counts elements: the largest class is the
+ * target's (the first of equal ones), or for other losses forecast >= 0.5 and target >= 0.5 are the
+ * same. SCORE is the forecast of the first element, for AUC, or for two classes the probability
+ * of class 1; 0 otherwise.
+ */
+enum kelp_loss_sum {
+    KELP_LOSS_SUM_LOSS, /* of the sample: already divided by its elements */
+    KELP_LOSS_SUM_SQUARED,
+    KELP_LOSS_SUM_ABSOLUTE,
+    KELP_LOSS_SUM_RELATIVE,         /* |d / target|, infinite where the target is 0 */
+    KELP_LOSS_SUM_RELATIVE_SQUARED, /* (d / target)^2 */
+    KELP_LOSS_SUM_TARGET,
+    KELP_LOSS_SUM_TARGET_SQUARED,
+    KELP_LOSS_SUM_CORRECT,
+    KELP_LOSS_SUM_SCORE,
+    KELP_LOSS_SUMS = 10 /* one to spare */
+};
+struct kelp_criterion {
+    enum kelp_loss_kind kind;
+    const float *output;
+    const float *target;
+    uint32_t samples;
+    uint64_t elements, target_elements;
+    double beta;             /* smooth_l1: beta, huber: delta */
+    double label_smoothing;  /* cross_entropy */
+    const double *quantiles; /* host, float64[quantile_count] */
+    uint32_t quantile_count;
+    const float *gradient_scale; /* one value; not read when gradient is NULL */
+    float *gradient;             /* like output, or NULL */
+    double *sums;                /* float64[samples][KELP_LOSS_SUMS] */
+    float *workspace;            /* float32[samples * elements] for class losses, else NULL */
+};
+
+#endif
