@@ -308,13 +308,13 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(data.input_name),
      .default_text = "[x]",
      WITH_DATA(DATA_TENSORS),
-     .help = "names of the tensors with one input in each row"},
+     .help = "names of the tensors with one input in each row: float32, or int64 for categories"},
     {.name = "data.target_name",
      .type = KELP_JOB_TEXT,
      FIELD(data.target_name),
      .default_text = "y",
      WITH_DATA(DATA_TENSORS),
-     .help = "name of the tensor with one target in each row"},
+     .help = "name of the tensor with one target in each row: float32, or int64 for classes"},
 
     {.name = "data.columns",
      .type = KELP_JOB_TEXTS,
@@ -377,8 +377,8 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = 1 << 24,
      .default_text = "[]",
      WITH_DATA(DATA_COLUMNS | DATA_TENSORS),
-     .help = "sizes of the category inputs, one each; `[]`: from the data. `tensors`: inputs after "
-             "the first that are categories"},
+     .help = "sizes of the category inputs, one each; `[]`: from the data. `tensors`: of each "
+             "column of its int64 inputs"},
     {.name = "data.missing",
      .type = KELP_JOB_CHOICE,
      FIELD(data.missing),

@@ -8,7 +8,8 @@
  *            column alone; M takes all columns but the first (the date), in file order.
  * synthetic  the same windows over a series that the project generates itself, from data.rows and
  *            the seed alone, to the same bits on every machine.
- * tensors    rows of two tensors of a safetensors file, as they are; all are training samples.
+ * tensors    rows of tensors of a safetensors file, as they are, int64 ones as categories; all are
+ *            training samples.
  */
 #ifndef KELP_WORKER_DATASET_H
 #define KELP_WORKER_DATASET_H
