@@ -2,61 +2,55 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker/dataset_internal.h"
 
-static kelp_status open_csv(struct kelp_dataset *dataset, const struct kelp_job *job,
-                            struct kelp_error *reterr)
-{
-    if (job->data.path[0] == '\0') {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "data.path: is not set; data.kind csv needs the path of a CSV file");
-    }
-    struct kelp_series series = {0};
-    const char *target = job->data.features == KELP_FEATURES_S ? job->data.target : NULL;
-    kelp_status status = kelp_csv_read(job->data.path, target, &series, reterr);
-    if (status == KELP_OK) {
-        const struct kelp_series_source source = {.name = job->data.path, .is_file = true};
-        status = kelp__dataset_open_series(dataset, job, &series, &source, reterr);
-    }
-    kelp_series_fini(&series);
-    return status;
-}
-
-static kelp_status open_synthetic(struct kelp_dataset *dataset, const struct kelp_job *job,
-                                  struct kelp_error *reterr)
-{
-    struct kelp_series series = {0};
-    const char *target = job->data.features == KELP_FEATURES_S ? job->data.target : NULL;
-    kelp_status status =
-        kelp_synthetic_generate(job->data.rows, job->seed, target, &series, reterr);
-    if (status == KELP_OK) {
-        const struct kelp_series_source source = {.name = "data.rows"};
-        status = kelp__dataset_open_series(dataset, job, &series, &source, reterr);
-    }
-    kelp_series_fini(&series);
-    return status;
-}
+/* NULL: the kind is not built yet. */
+static kelp_dataset_opener *const openers[] = {
+    [KELP_DATA_CSV] = kelp__dataset_open_csv,
+    [KELP_DATA_SYNTHETIC] = kelp__dataset_open_synthetic,
+    [KELP_DATA_TENSORS] = kelp__dataset_open_tensors,
+    [KELP_DATA_BINARY] = NULL, /* the last kind */
+};
 
 static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job *job,
                              struct kelp_error *reterr)
 {
-    switch (job->data.kind) {
-    case KELP_DATA_CSV:
-        return open_csv(dataset, job, reterr);
-    case KELP_DATA_SYNTHETIC:
-        return open_synthetic(dataset, job, reterr);
-    case KELP_DATA_TENSORS:
-        return kelp__dataset_open_tensors(dataset, job, reterr);
-    case KELP_DATA_TABLE:
-    case KELP_DATA_PANEL:
-    case KELP_DATA_IDX:
-    case KELP_DATA_NPY:
-    case KELP_DATA_BINARY:
-        break;
+    if ((unsigned)job->data.kind >= KELP_ARRAY_COUNT(openers) || openers[job->data.kind] == NULL) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known",
+                         (int)job->data.kind);
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known", (int)job->data.kind);
+    kelp_status status = openers[job->data.kind](dataset, job, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    assert(dataset->functions != NULL);
+    dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
+    dataset->target_count = kelp_sample_target_count(&dataset->info.shape);
+    if (dataset->info.target_columns == 0) {
+        dataset->info.target_columns = 1;
+    }
+    uint64_t *samples = &dataset->info.samples[KELP_PART_TRAIN];
+    if (job->data.limit > 0 && job->data.limit < *samples) {
+        *samples = job->data.limit;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
+                                       struct kelp_error *reterr)
+{
+    assert(column_count > 0);
+    dataset->names = calloc(column_count, sizeof(*dataset->names));
+    dataset->scales = calloc(column_count, sizeof(*dataset->scales));
+    if (dataset->names == NULL || dataset->scales == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u columns", column_count);
+    }
+    for (uint32_t i = 0; i < column_count; i++) {
+        dataset->scales[i].factor = 1.0;
+    }
+    dataset->info.target_columns = column_count;
+    return KELP_OK;
 }
 
 kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
@@ -80,7 +74,11 @@ void kelp_dataset_close(struct kelp_dataset *dataset)
     if (dataset == NULL) {
         return;
     }
-    free(dataset->values);
+    if (dataset->state != NULL) {
+        dataset->functions->close(dataset->state);
+    }
+    free(dataset->names);
+    free(dataset->scales);
     free(dataset);
 }
 
@@ -98,14 +96,45 @@ kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part
             return KELP_ERR_INVALID;
         }
     }
-    size_t input_bytes = (size_t)dataset->input_count * sizeof(float);
-    size_t target_bytes = (size_t)dataset->target_count * sizeof(float);
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t at = dataset->first[part] + indices[i];
-        memcpy(input + i * dataset->input_count, dataset->input + at * dataset->input_stride,
-               input_bytes);
-        memcpy(target + i * dataset->target_count, dataset->target + at * dataset->target_stride,
-               target_bytes);
+    return dataset->functions->read(dataset, part, indices, count, input, target);
+}
+
+const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column)
+{
+    assert(column < dataset->info.target_columns);
+    return dataset->names != NULL ? dataset->names[column] : "";
+}
+
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_part part,
+                                uint64_t index, struct kelp_target_scale *ret_scales)
+{
+    assert(index < dataset->info.samples[part]);
+    if (dataset->functions->target_scales != NULL) {
+        dataset->functions->target_scales(dataset, part, index, ret_scales);
+        return;
     }
-    return KELP_OK;
+    for (uint32_t i = 0; i < dataset->info.target_columns; i++) {
+        ret_scales[i] = dataset->scales != NULL ? dataset->scales[i]
+                                                : (struct kelp_target_scale){.factor = 1.0};
+    }
+}
+
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    assert(index < dataset->info.samples[part]);
+    ret_text[0] = '\0';
+    if (dataset->functions->time != NULL) {
+        dataset->functions->time(dataset, part, index, row, ret_text);
+    }
+}
+
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                        char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    assert(index < dataset->info.samples[part]);
+    ret_text[0] = '\0';
+    if (dataset->functions->group != NULL) {
+        dataset->functions->group(dataset, part, index, ret_text);
+    }
 }

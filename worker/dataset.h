@@ -27,7 +27,18 @@ struct kelp_dataset_info {
     uint64_t samples[KELP_PART_COUNT];
     struct kelp_sample_shape shape;
     uint64_t fingerprint; /* XXH3-64 over the values in use and the borders of the parts */
+    /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
+     * e / target_columns of the sample. */
+    uint32_t target_columns;
 };
+
+/* A target as the data has it is value * factor + shift of what kelp_dataset_read() gives. */
+struct kelp_target_scale {
+    double factor;
+    double shift;
+};
+
+#define KELP_DATASET_LABEL_BYTES 128
 
 /*
  * Read the data that job->data names. *ret_dataset is owned by the caller (kelp_dataset_close()).
@@ -52,6 +63,19 @@ const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dat
 kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part part,
                               const uint64_t *indices, uint32_t count, float *input,
                               float *target) KELP_MUST_USE;
+
+/* What predictions are turned back and labelled with; index is below info->samples[part], column
+ * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
+const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
+/* ret_scales has info->target_columns entries. */
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_part part,
+                                uint64_t index, struct kelp_target_scale *ret_scales);
+/* The time stamp of a row of a sample's target, and the name of its series; "" where there are
+ * none. */
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                        char ret_text[KELP_DATASET_LABEL_BYTES]);
 
 /*
  * Write the synthetic series as a CSV file in the ETT layout (date, HUFL, HULL, MUFL, MULL, LUFL,

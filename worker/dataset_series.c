@@ -5,9 +5,10 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/digest.h"
-#include "worker/dataset_internal.h"
+#include "worker/dataset_strided.h"
 
 kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,
                              struct kelp_error *reterr)
@@ -33,6 +34,12 @@ void kelp_series_fini(struct kelp_series *series)
     free(series->column_names);
     *series = (struct kelp_series){0};
 }
+
+/* What the series is called in errors; is_file says that its row r stands in line r + 2. */
+struct kelp_series_source {
+    const char *name;
+    bool is_file;
+};
 
 /* ---- borders ------------------------------------------------------------------------------- */
 
@@ -71,14 +78,15 @@ static kelp_status check_rows(const struct kelp_job *job, const struct kelp_seri
     return KELP_OK;
 }
 
-static void set_parts(struct kelp_dataset *dataset, const struct kelp_job *job)
+static void set_parts(struct kelp_dataset *dataset, struct kelp_strided *strided,
+                      const struct kelp_job *job)
 {
     uint64_t border = 0;
     for (int part = 0; part < KELP_PART_COUNT; part++) {
         uint64_t rows = job->data.split[part];
         /* Validation and test start seq_len rows earlier; training cannot. */
         uint64_t early = part == KELP_PART_TRAIN ? 0 : job->data.seq_len;
-        dataset->first[part] = border - early;
+        strided->first[part] = border - early;
         dataset->info.samples[part] =
             rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
         border += rows;
@@ -128,6 +136,7 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
                                 uint32_t column, const struct kelp_job *job,
                                 const struct kelp_series_source *source, struct kelp_error *reterr)
 {
+    struct kelp_strided *strided = dataset->state;
     const char *name = series->column_names[column];
     const uint64_t *split = job->data.split;
     uint64_t rows = split[KELP_PART_TRAIN] + split[KELP_PART_VAL] + split[KELP_PART_TEST];
@@ -148,8 +157,10 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
                              source->name, (unsigned long long)(row + (source->is_file ? 2 : 1)),
                              name, series->values[at]);
         }
-        dataset->values[at] = scaled;
+        strided->values[at] = scaled;
     }
+    dataset->scales[column] =
+        (struct kelp_target_scale){.factor = scale.deviation, .shift = scale.mean};
     return KELP_OK;
 }
 
@@ -169,26 +180,23 @@ static uint64_t take_fingerprint(const struct kelp_job *job, const struct kelp_s
     return kelp_digest_short(&digest);
 }
 
-static void set_windows(struct kelp_dataset *dataset, const struct kelp_job *job,
-                        uint32_t column_count)
+static void set_windows(struct kelp_dataset *dataset, struct kelp_strided *strided,
+                        const struct kelp_job *job, uint32_t column_count)
 {
     dataset->info.shape = (struct kelp_sample_shape){
         .input_count = 1,
         .inputs[0] = {.rank = 2, .dims = {job->data.seq_len, column_count}},
         .target = {.rank = 2, .dims = {job->data.pred_len, column_count}},
     };
-    dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
-    dataset->target_count = kelp_sample_target_count(&dataset->info.shape);
-    dataset->input_stride = column_count;
-    dataset->target_stride = column_count;
-    dataset->input = dataset->values;
-    dataset->target = dataset->values + dataset->input_count;
+    strided->input_stride = column_count;
+    strided->target_stride = column_count;
+    strided->input = strided->values;
+    strided->target = strided->values + kelp_sample_input_count(&dataset->info.shape);
 }
 
-kelp_status kelp__dataset_open_series(struct kelp_dataset *dataset, const struct kelp_job *job,
-                                      const struct kelp_series *series,
-                                      const struct kelp_series_source *source,
-                                      struct kelp_error *reterr)
+static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_job *job,
+                               const struct kelp_series *series,
+                               const struct kelp_series_source *source, struct kelp_error *reterr)
 {
     assert(series->column_count > 0);
     kelp_status status = check_rows(job, series, source, reterr);
@@ -197,18 +205,62 @@ kelp_status kelp__dataset_open_series(struct kelp_dataset *dataset, const struct
     }
     uint64_t rows = job->data.split[KELP_PART_TRAIN] + job->data.split[KELP_PART_VAL] +
                     job->data.split[KELP_PART_TEST];
-    dataset->values = calloc((size_t)(rows * series->column_count), sizeof(*dataset->values));
-    if (dataset->values == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", source->name);
+    struct kelp_strided *strided = NULL;
+    status = kelp__dataset_make_strided(dataset, rows * series->column_count, &strided, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp__dataset_name_targets(dataset, series->column_count, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     for (uint32_t column = 0; column < series->column_count; column++) {
+        memcpy(dataset->names[column], series->column_names[column], sizeof(*dataset->names));
         status = scale_column(dataset, series, column, job, source, reterr);
         if (status != KELP_OK) {
             return status;
         }
     }
-    set_parts(dataset, job);
-    set_windows(dataset, job, series->column_count);
+    set_parts(dataset, strided, job);
+    set_windows(dataset, strided, job, series->column_count);
     dataset->info.fingerprint = take_fingerprint(job, series, rows);
     return KELP_OK;
+}
+
+/* ---- kinds --------------------------------------------------------------------------------- */
+
+static const char *target_column(const struct kelp_job *job)
+{
+    return job->data.features == KELP_FEATURES_S ? job->data.target : NULL;
+}
+
+kelp_status kelp__dataset_open_csv(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                   struct kelp_error *reterr)
+{
+    if (job->data.path[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.path: is not set; data.kind csv needs the path of a CSV file");
+    }
+    struct kelp_series series = {0};
+    kelp_status status = kelp_csv_read(job->data.path, target_column(job), &series, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_series_source source = {.name = job->data.path, .is_file = true};
+        status = open_series(dataset, job, &series, &source, reterr);
+    }
+    kelp_series_fini(&series);
+    return status;
+}
+
+kelp_status kelp__dataset_open_synthetic(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                         struct kelp_error *reterr)
+{
+    struct kelp_series series = {0};
+    kelp_status status =
+        kelp_synthetic_generate(job->data.rows, job->seed, target_column(job), &series, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_series_source source = {.name = "data.rows"};
+        status = open_series(dataset, job, &series, &source, reterr);
+    }
+    kelp_series_fini(&series);
+    return status;
 }

@@ -1,6 +1,6 @@
 /*
  * A table of numbers over time, and the data set of its windows. Internal to the data sets: a
- * source (CSV file, generator) fills a series, kelp__dataset_open_series() makes samples of it.
+ * source (CSV file, generator) fills a series, dataset_series.c makes samples of it.
  */
 #ifndef KELP_WORKER_DATASET_SERIES_H
 #define KELP_WORKER_DATASET_SERIES_H

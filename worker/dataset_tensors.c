@@ -7,7 +7,7 @@
 
 #include "common/digest.h"
 #include "common/safetensors.h"
-#include "worker/dataset_internal.h"
+#include "worker/dataset_strided.h"
 
 _Static_assert(KELP_SAMPLE_RANK_MAX + 1 >= KELP_SAFETENSORS_RANK_MAX,
                "a tensor without its first dimension is a sample");
@@ -181,21 +181,23 @@ static kelp_status set_shapes(const struct tensors *tensors, struct kelp_sample_
 static kelp_status allocate(struct kelp_dataset *dataset, uint64_t samples,
                             struct kelp_error *reterr)
 {
+    const uint64_t input_stride = kelp_sample_input_count(&dataset->info.shape);
+    const uint64_t target_stride = kelp_sample_target_count(&dataset->info.shape);
     uint64_t input = 0, target = 0, count = 0;
-    dataset->input_count = dataset->input_stride = kelp_sample_input_count(&dataset->info.shape);
-    dataset->target_count = dataset->target_stride = kelp_sample_target_count(&dataset->info.shape);
-    if (__builtin_mul_overflow(dataset->input_count, samples, &input) ||
-        __builtin_mul_overflow(dataset->target_count, samples, &target) ||
-        __builtin_add_overflow(input, target, &count) || count > SIZE_MAX / sizeof(float)) {
+    if (__builtin_mul_overflow(input_stride, samples, &input) ||
+        __builtin_mul_overflow(target_stride, samples, &target) ||
+        __builtin_add_overflow(input, target, &count)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the tensors are too large");
     }
-    dataset->values = calloc((size_t)count, sizeof(*dataset->values));
-    if (dataset->values == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu elements",
-                         (unsigned long long)count);
+    struct kelp_strided *strided = NULL;
+    const kelp_status status = kelp__dataset_make_strided(dataset, count, &strided, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    dataset->input = dataset->values;
-    dataset->target = dataset->values + input;
+    strided->input_stride = input_stride;
+    strided->target_stride = target_stride;
+    strided->input = strided->values;
+    strided->target = strided->values + input;
     return KELP_OK;
 }
 
@@ -234,12 +236,13 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
                                 const struct kelp_job *job, struct kelp_error *reterr)
 {
     struct kelp_sample_shape *shape = &dataset->info.shape;
-    float *record = dataset->values;
+    struct kelp_strided *strided = dataset->state;
+    float *record = strided->values;
     uint32_t vocab_used = 0;
     for (uint32_t i = 0; i < tensors->input_count; i++) {
         const uint32_t *given = job->data.vocab_count > 0 ? job->data.vocab + vocab_used : NULL;
         const kelp_status status = copy_tensor(tensors->items[i], &shape->inputs[i], given, record,
-                                               dataset->input_stride, reterr);
+                                               strided->input_stride, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -247,8 +250,8 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
         vocab_used += shape->inputs[i].vocab_count;
     }
     return copy_tensor(target_of(tensors), &shape->target, NULL,
-                       dataset->values + dataset->input_count * tensors->samples,
-                       dataset->target_stride, reterr);
+                       strided->values + strided->input_stride * tensors->samples,
+                       strided->target_stride, reterr);
 }
 
 static uint64_t take_fingerprint(const struct tensors *tensors)

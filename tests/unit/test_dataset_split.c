@@ -1,0 +1,166 @@
+/* Which rows make the parts: by shares, by every n-th row, by files. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/dataset_split.h"
+
+static struct kelp_job job;
+
+static void reset_job(void)
+{
+    memset(&job, 0, sizeof(job));
+}
+
+static struct kelp_split split_or_fail(uint64_t rows, uint64_t val_rows, uint64_t test_rows)
+{
+    struct kelp_split split = {0};
+    struct kelp_error error = {0};
+    const uint64_t counts[KELP_PART_COUNT] = {rows, val_rows, test_rows};
+    kelp_status status = kelp_split_init(&split, &job, counts, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    return split;
+}
+
+static void check_refused(uint64_t rows, const char *what)
+{
+    struct kelp_split split = {0};
+    struct kelp_error error = {0};
+    const uint64_t counts[KELP_PART_COUNT] = {rows, 0, 0};
+    ck_assert_int_eq(kelp_split_init(&split, &job, counts, &error), KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, what) != NULL, "%s", error.text);
+}
+
+static void set_fractions(double train, double val, double test)
+{
+    job.data.fractions[0] = train;
+    job.data.fractions[1] = val;
+    job.data.fractions[2] = test;
+    job.data.fraction_count = 3;
+}
+
+/* Whatever the split, every row is in at most one part, parts rise, and nothing is out of range. */
+static void check_disjoint(const struct kelp_split *split, uint64_t all_rows, uint64_t used)
+{
+    unsigned char *seen = calloc(all_rows, 1);
+    uint64_t count = 0;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        uint64_t before = 0;
+        for (uint64_t i = 0; i < split->parts[part].count; i++) {
+            uint64_t row = kelp_split_row(split, (enum kelp_part)part, i);
+            ck_assert_uint_lt(row, all_rows);
+            ck_assert(i == 0 || row > before);
+            ck_assert_uint_eq(seen[row]++, 0);
+            before = row;
+            count++;
+        }
+    }
+    ck_assert_uint_eq(count, used);
+    free(seen);
+}
+
+START_TEST(everything_trains_by_default)
+{
+    struct kelp_split split = split_or_fail(7, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 7);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 6), 6);
+    check_disjoint(&split, 7, 7);
+}
+END_TEST
+
+/* Shares that are not sums of powers of two still fall on the rows that people expect. */
+START_TEST(shares)
+{
+    set_fractions(0.8, 0.1, 0.1);
+    for (uint64_t rows = 10; rows < 400; rows++) {
+        struct kelp_split split = split_or_fail(rows, 0, 0);
+        check_disjoint(&split, rows, rows);
+        if (rows % 10 == 0) {
+            ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, rows / 10 * 8);
+            ck_assert_uint_eq(split.parts[KELP_PART_VAL].count, rows / 10);
+        }
+    }
+    set_fractions(0.5, 0.0, 0.25);
+    struct kelp_split split = split_or_fail(100, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_PART_VAL].count, 0);
+    ck_assert_uint_eq(split.parts[KELP_PART_TEST].count, 25);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 0), 50);
+}
+END_TEST
+
+/* Rows 9, 19, ... are the test part, and the others stay in order; shares divide those. */
+START_TEST(every_nth_row)
+{
+    job.data.test_every = 10;
+    struct kelp_split split = split_or_fail(50265, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 45239);
+    ck_assert_uint_eq(split.parts[KELP_PART_TEST].count, 5026);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 1), 19);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 8), 8);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 9), 10);
+    check_disjoint(&split, 50265, 50265);
+    set_fractions(0.5, 0.5, 0.0);
+    split = split_or_fail(21, 0, 0);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 11);
+    check_disjoint(&split, 21, 21);
+    job.data.test_every = 2;
+    split = split_or_fail(21, 0, 0);
+    check_disjoint(&split, 21, 21);
+}
+END_TEST
+
+/* Parts of files of their own stand behind the rows of the first file. */
+START_TEST(files_of_their_own)
+{
+    job.data.val_path[0] = 'v';
+    job.data.test_path[0] = 't';
+    struct kelp_split split = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 2), 16);
+    check_disjoint(&split, 17, 17);
+    job.data.test_path[0] = '\0';
+    job.data.test_every = 5;
+    split = split_or_fail(10, 4, 0);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 1), 9);
+    check_disjoint(&split, 14, 14);
+}
+END_TEST
+
+START_TEST(mistakes)
+{
+    set_fractions(0.8, 0.2, 0.1);
+    check_refused(100, "data.fractions");
+    set_fractions(0.9, 0.01, 0.09);
+    check_refused(10, "data.fractions: a share of 0.01");
+    set_fractions(0.8, 0.1, 0.1);
+    job.data.test_every = 3;
+    check_refused(100, "data.test_every");
+    job.data.test_every = 0;
+    job.data.val_path[0] = 'v';
+    check_refused(100, "data.val_path");
+    reset_job();
+    job.data.test_every = 1;
+    check_refused(100, "data.test_every: 1");
+    reset_job();
+    check_refused(0, "data.path");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dataset_split");
+    TCase *tcase = tcase_create("dataset_split");
+    tcase_add_checked_fixture(tcase, reset_job, NULL);
+    tcase_add_test(tcase, everything_trains_by_default);
+    tcase_add_test(tcase, shares);
+    tcase_add_test(tcase, every_nth_row);
+    tcase_add_test(tcase, files_of_their_own);
+    tcase_add_test(tcase, mistakes);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
