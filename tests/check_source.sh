@@ -64,7 +64,7 @@ for file in "${sources[@]}"; do
 done
 
 # ---- headers -------------------------------------------------------------------------------------
-read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash openblas check)"
+read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas check)"
 flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
 for file in "${sources[@]}"; do
     if [[ "$file" != *.h ]]; then continue; fi
