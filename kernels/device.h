@@ -105,8 +105,8 @@ struct kelp_device_table {
     void (*average_pool_gradient)(struct kelp_stream *stream, const struct kelp_average_pool *pool);
     void (*criterion)(struct kelp_stream *stream, const struct kelp_criterion *criterion);
 
-    /* *ret is owned, conv2d_destroy(), before the device goes. Errors: KELP_ERR_NO_MEMORY,
-     * KELP_ERR_DEVICE. */
+    /* *ret is owned, conv2d_destroy(), before the device goes. Errors: KELP_ERR_INVALID (sizes that
+     * do not fit together), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
     kelp_status (*conv2d_create)(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr);
     void (*conv2d_destroy)(struct kelp_conv2d *conv); /* NULL: nothing */

@@ -268,7 +268,8 @@ struct kelp_lstm_cell {
 };
 
 /* Sizes of a convolution or pooling over [samples, channels, height, width], sides in the order
- * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. */
+ * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. Pooling: padding
+ * is smaller than the kernel, so that no window is all padding. */
 struct kelp_window {
     uint32_t channels, input[2], kernel[2], stride[2], padding[2], output[2];
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "kernels/cpu/conv2d.h"
 #include "kernels/cpu/loops.h"
 
 struct cpu_device {
@@ -21,12 +22,18 @@ struct cpu_device {
 struct cpu_stream {
     struct kelp_stream base;
     const struct kelp_operator_loops *loops;
+    const struct kelp_window_loops *windows;
     bool too_large; /* a matrix product whose sizes OpenBLAS cannot take; wait() reports it */
 };
 
 static const struct kelp_operator_loops *loops_of(struct kelp_stream *stream)
 {
     return ((struct cpu_stream *)stream)->loops;
+}
+
+static const struct kelp_window_loops *windows_of(struct kelp_stream *stream)
+{
+    return ((struct cpu_stream *)stream)->windows;
 }
 
 static void device_destroy(struct kelp_device *device)
@@ -76,6 +83,7 @@ static kelp_status stream_create(struct kelp_device *device, struct kelp_stream 
     }
     stream->base = (struct kelp_stream){.table = device->table, .device = device};
     stream->loops = kelp__loops()->operators;
+    stream->windows = kelp__loops()->window;
     *ret = &stream->base;
     return KELP_OK;
 }
@@ -211,6 +219,45 @@ static void loss(struct kelp_stream *stream, const struct kelp_loss *loss)
     loops_of(stream)->loss(loss);
 }
 
+static void max_pool(struct kelp_stream *stream, const struct kelp_max_pool *pool)
+{
+    windows_of(stream)->max_pool(pool);
+}
+
+static void max_pool_gradient(struct kelp_stream *stream, const struct kelp_max_pool *pool)
+{
+    windows_of(stream)->max_pool_gradient(pool);
+}
+
+static void average_pool(struct kelp_stream *stream, const struct kelp_average_pool *pool)
+{
+    windows_of(stream)->average_pool(pool);
+}
+
+static void average_pool_gradient(struct kelp_stream *stream, const struct kelp_average_pool *pool)
+{
+    windows_of(stream)->average_pool_gradient(pool);
+}
+
+static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
+                                 struct kelp_conv2d **ret, struct kelp_error *reterr)
+{
+    (void)device;
+    return kelp__conv2d_create(shape, ret, reterr);
+}
+
+static void conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
+{
+    take_threads(stream);
+    kelp__conv2d_forward(windows_of(stream), run);
+}
+
+static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
+{
+    take_threads(stream);
+    kelp__conv2d_gradient(windows_of(stream), run);
+}
+
 static const struct kelp_device_table cpu_table = {
     .name = "cpu",
     .host_memory = true,
@@ -236,6 +283,15 @@ static const struct kelp_device_table cpu_table = {
     .moving_average_gradient = moving_average_gradient,
     .transpose = transpose,
     .loss = loss,
+    .max_pool = max_pool,
+    .max_pool_gradient = max_pool_gradient,
+    .average_pool = average_pool,
+    .average_pool_gradient = average_pool_gradient,
+    .conv2d_create = conv2d_create,
+    .conv2d_destroy = kelp__conv2d_destroy,
+    .conv2d_workspace = kelp__conv2d_workspace,
+    .conv2d = conv2d,
+    .conv2d_gradient = conv2d_gradient,
 };
 
 kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,

@@ -2,14 +2,16 @@
 
 extern const struct kelp_optimizer_loops kelp__optimizer_loops_base;
 extern const struct kelp_operator_loops kelp__operator_loops_base;
+extern const struct kelp_window_loops kelp__window_loops_base;
 static const struct kelp_loops loops_base = {"base", &kelp__optimizer_loops_base,
-                                             &kelp__operator_loops_base};
+                                             &kelp__operator_loops_base, &kelp__window_loops_base};
 
 #ifdef KELP_LOOPS_AVX2
 extern const struct kelp_optimizer_loops kelp__optimizer_loops_avx2;
 extern const struct kelp_operator_loops kelp__operator_loops_avx2;
+extern const struct kelp_window_loops kelp__window_loops_avx2;
 static const struct kelp_loops loops_avx2 = {"avx2", &kelp__optimizer_loops_avx2,
-                                             &kelp__operator_loops_avx2};
+                                             &kelp__operator_loops_avx2, &kelp__window_loops_avx2};
 #endif
 
 const struct kelp_loops *kelp__loops_variant(uint32_t index)

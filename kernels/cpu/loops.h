@@ -48,10 +48,32 @@ struct kelp_operator_loops {
     void (*loss)(const struct kelp_loss *loss);
 };
 
+/* The planes of [samples, channels, inner]. */
+struct kelp_channels {
+    uint32_t samples, channels;
+    uint64_t inner;
+};
+
+/* Loops over windows of images; pooling as in kernels/device.h, without the stream. */
+struct kelp_window_loops {
+    void (*max_pool)(const struct kelp_max_pool *pool);
+    void (*max_pool_gradient)(const struct kelp_max_pool *pool);
+    void (*average_pool)(const struct kelp_average_pool *pool);
+    void (*average_pool_gradient)(const struct kelp_average_pool *pool);
+    /* One sample x [channels, input] to columns [channels, kernel, output], 0 where padding is met;
+     * and each element of columns added to where it came from. */
+    void (*unfold)(const struct kelp_window *window, const float *x, float *columns);
+    void (*fold_add)(const struct kelp_window *window, const float *columns, float *x);
+    void (*channel_bias_add)(float *y, const float *bias, const struct kelp_channels *sizes);
+    void (*channel_bias_gradient)(float *dbias, const float *dy, const struct kelp_channels *sizes,
+                                  enum kelp_write write);
+};
+
 struct kelp_loops {
     const char *name; /* "base", "avx2" */
     const struct kelp_optimizer_loops *optimizer;
     const struct kelp_operator_loops *operators;
+    const struct kelp_window_loops *window;
 };
 
 /* The variants that this processor can run, slowest first; NULL past the last. */

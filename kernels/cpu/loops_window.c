@@ -1,0 +1,297 @@
+/*
+ * The loops over windows of images: pooling, and the matrices that make a convolution a matrix
+ * product. See kernels/device.h for what each does.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/loops.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The part [begin, end) of a kernel's side that lies within the input, for the output at `at`; the
+ * input position of kernel position k is start + k. */
+struct span {
+    int64_t start;
+    uint32_t begin, end;
+};
+
+INLINE struct span span_of(const struct kelp_window *window, uint32_t side, uint32_t at)
+{
+    const int64_t start = (int64_t)at * window->stride[side] - window->padding[side];
+    const int64_t room = (int64_t)window->input[side] - start;
+    struct span span = {.start = start, .begin = start < 0 ? (uint32_t)-start : 0};
+    span.end = room < (int64_t)window->kernel[side] ? (room > 0 ? (uint32_t)room : 0)
+                                                    : window->kernel[side];
+    return span;
+}
+
+INLINE uint64_t plane(const uint32_t sides[2])
+{
+    return (uint64_t)sides[0] * sides[1];
+}
+
+/* ---- pooling ---- */
+
+INLINE bool is_larger(float value, float than)
+{
+    return value > than || (isnan(value) && !isnan(than));
+}
+
+/* Row `at` of the output of one plane. */
+static void max_pool_row(const struct kelp_window *window, const float *restrict x, uint32_t at,
+                         float *restrict y, uint32_t *restrict chosen)
+{
+    const uint32_t width = window->input[1];
+    const struct span rows = span_of(window, 0, at);
+    for (uint32_t o = 0; o < window->output[1]; o++) {
+        const struct span columns = span_of(window, 1, o);
+        float best = -INFINITY;
+        uint32_t best_at =
+            (uint32_t)((rows.start + rows.begin) * width + columns.start + columns.begin);
+        for (uint32_t r = rows.begin; r < rows.end; r++) {
+            const uint32_t first = (uint32_t)((rows.start + r) * width + columns.start);
+            for (uint32_t c = columns.begin; c < columns.end; c++) {
+                if (is_larger(x[first + c], best)) {
+                    best = x[first + c];
+                    best_at = first + c;
+                }
+            }
+        }
+        y[o] = best;
+        chosen[o] = best_at;
+    }
+}
+
+static void max_pool(const struct kelp_max_pool *pool)
+{
+    const struct kelp_window *window = &pool->window;
+    const uint64_t planes = (uint64_t)pool->samples * window->channels;
+    for (uint64_t p = 0; p < planes; p++) {
+        for (uint32_t row = 0; row < window->output[0]; row++) {
+            const uint64_t to = p * plane(window->output) + (uint64_t)row * window->output[1];
+            max_pool_row(window, pool->x + p * plane(window->input), row, pool->y + to,
+                         pool->chosen + to);
+        }
+    }
+}
+
+static void max_pool_gradient(const struct kelp_max_pool *pool)
+{
+    const struct kelp_window *window = &pool->window;
+    const uint64_t planes = (uint64_t)pool->samples * window->channels;
+    const uint64_t in = plane(window->input), out = plane(window->output);
+    for (uint64_t p = 0; p < planes; p++) {
+        float *restrict dx = pool->dx + p * in;
+        const float *restrict dy = pool->dy + p * out;
+        const uint32_t *restrict chosen = pool->chosen + p * out;
+        if (pool->write == KELP_OVERWRITE) {
+            memset(dx, 0, in * sizeof(*dx));
+        }
+        for (uint64_t o = 0; o < out; o++) {
+            dx[chosen[o]] = dx[chosen[o]] + dy[o];
+        }
+    }
+}
+
+static void average_pool(const struct kelp_average_pool *pool)
+{
+    const struct kelp_window *window = &pool->window;
+    const uint64_t planes = (uint64_t)pool->samples * window->channels;
+    const float divisor = (float)plane(window->kernel);
+    for (uint64_t p = 0; p < planes; p++) {
+        const float *restrict x = pool->x + p * plane(window->input);
+        float *restrict y = pool->y + p * plane(window->output);
+        for (uint32_t row = 0; row < window->output[0]; row++) {
+            const struct span rows = span_of(window, 0, row);
+            for (uint32_t o = 0; o < window->output[1]; o++) {
+                const struct span columns = span_of(window, 1, o);
+                float sum = 0.0f;
+                for (uint32_t r = rows.begin; r < rows.end; r++) {
+                    const float *from = x + (rows.start + r) * window->input[1] + columns.start;
+                    for (uint32_t c = columns.begin; c < columns.end; c++) {
+                        sum = sum + from[c];
+                    }
+                }
+                y[(uint64_t)row * window->output[1] + o] = sum / divisor;
+            }
+        }
+    }
+}
+
+static void average_pool_gradient(const struct kelp_average_pool *pool)
+{
+    const struct kelp_window *window = &pool->window;
+    const uint64_t planes = (uint64_t)pool->samples * window->channels;
+    const float divisor = (float)plane(window->kernel);
+    for (uint64_t p = 0; p < planes; p++) {
+        float *restrict dx = pool->dx + p * plane(window->input);
+        const float *restrict dy = pool->dy + p * plane(window->output);
+        if (pool->write == KELP_OVERWRITE) {
+            memset(dx, 0, plane(window->input) * sizeof(*dx));
+        }
+        for (uint32_t row = 0; row < window->output[0]; row++) {
+            const struct span rows = span_of(window, 0, row);
+            for (uint32_t o = 0; o < window->output[1]; o++) {
+                const struct span columns = span_of(window, 1, o);
+                const float share = dy[(uint64_t)row * window->output[1] + o] / divisor;
+                for (uint32_t r = rows.begin; r < rows.end; r++) {
+                    float *to = dx + (rows.start + r) * window->input[1] + columns.start;
+                    for (uint32_t c = columns.begin; c < columns.end; c++) {
+                        to[c] = to[c] + share;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* ---- convolution as a matrix product ---- */
+
+/* The outputs [begin, end) of a side whose input at kernel position k is no padding. */
+INLINE struct span reach(const struct kelp_window *window, uint32_t side, uint32_t k)
+{
+    const int64_t stride = window->stride[side], output = window->output[side];
+    const int64_t start = (int64_t)k - window->padding[side];
+    const int64_t before = start < 0 ? (-start + stride - 1) / stride : 0;
+    const int64_t room = (int64_t)window->input[side] - start; /* outputs with o * stride < room */
+    int64_t end = room > 0 ? (room + stride - 1) / stride : 0;
+    end = end < output ? end : output;
+    const int64_t begin = before < end ? before : end;
+    return (struct span){.start = start, .begin = (uint32_t)begin, .end = (uint32_t)end};
+}
+
+static void unfold_row(const struct kelp_window *window, struct span span, const float *restrict x,
+                       float *restrict to)
+{
+    const uint32_t stride = window->stride[1], output = window->output[1];
+    memset(to, 0, span.begin * sizeof(*to));
+    const float *from = x + span.start;
+    if (stride == 1) {
+        memcpy(to + span.begin, from + span.begin, (span.end - span.begin) * sizeof(*to));
+    } else {
+        for (uint32_t o = span.begin; o < span.end; o++) {
+            to[o] = from[(uint64_t)o * stride];
+        }
+    }
+    memset(to + span.end, 0, (output - span.end) * sizeof(*to));
+}
+
+/* columns[(c, kr, kc)][(row, column)] = the input that kernel position (kr, kc) meets there. */
+static void unfold(const struct kelp_window *window, const float *x, float *columns)
+{
+    const uint32_t width = window->output[1];
+    for (uint32_t c = 0; c < window->channels; c++, x += plane(window->input)) {
+        for (uint32_t kr = 0; kr < window->kernel[0]; kr++) {
+            const struct span rows = reach(window, 0, kr);
+            for (uint32_t kc = 0; kc < window->kernel[1]; kc++) {
+                const struct span span = reach(window, 1, kc);
+                memset(columns, 0, (uint64_t)rows.begin * width * sizeof(*columns));
+                for (uint32_t o = rows.begin; o < rows.end; o++) {
+                    const int64_t row = rows.start + (int64_t)o * window->stride[0];
+                    unfold_row(window, span, x + row * window->input[1],
+                               columns + (uint64_t)o * width);
+                }
+                memset(columns + (uint64_t)rows.end * width, 0,
+                       (uint64_t)(window->output[0] - rows.end) * width * sizeof(*columns));
+                columns += plane(window->output);
+            }
+        }
+    }
+}
+
+static void fold_row(const struct kelp_window *window, struct span span, const float *restrict from,
+                     float *restrict x)
+{
+    const uint32_t stride = window->stride[1];
+    float *to = x + span.start;
+    if (stride == 1) {
+        for (uint32_t o = span.begin; o < span.end; o++) {
+            to[o] = to[o] + from[o];
+        }
+        return;
+    }
+    for (uint32_t o = span.begin; o < span.end; o++) {
+        to[(uint64_t)o * stride] = to[(uint64_t)o * stride] + from[o];
+    }
+}
+
+/* The reverse: each element of `columns` is added to where unfold() took it from. */
+static void fold_add(const struct kelp_window *window, const float *columns, float *x)
+{
+    const uint32_t width = window->output[1];
+    for (uint32_t c = 0; c < window->channels; c++, x += plane(window->input)) {
+        for (uint32_t kr = 0; kr < window->kernel[0]; kr++) {
+            const struct span rows = reach(window, 0, kr);
+            for (uint32_t kc = 0; kc < window->kernel[1]; kc++) {
+                const struct span span = reach(window, 1, kc);
+                for (uint32_t o = rows.begin; o < rows.end; o++) {
+                    const int64_t row = rows.start + (int64_t)o * window->stride[0];
+                    fold_row(window, span, columns + (uint64_t)o * width,
+                             x + row * window->input[1]);
+                }
+                columns += plane(window->output);
+            }
+        }
+    }
+}
+
+/* ---- the bias of channels ---- */
+
+static void channel_bias_add(float *y, const float *bias, const struct kelp_channels *sizes)
+{
+    for (uint32_t s = 0; s < sizes->samples; s++) {
+        for (uint32_t c = 0; c < sizes->channels; c++, y += sizes->inner) {
+            const float value = bias[c];
+            for (uint64_t i = 0; i < sizes->inner; i++) {
+                y[i] = y[i] + value;
+            }
+        }
+    }
+}
+
+/* Element i of a plane in sum i % 8, in float32; these and the planes of all samples in double. */
+#define LANES 8
+static double plane_sum(const float *restrict x, uint64_t count)
+{
+    float sums[LANES] = {0};
+    const uint64_t whole = count - count % LANES;
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            sums[j] = sums[j] + x[i + j];
+        }
+    }
+    for (uint64_t i = whole; i < count; i++) {
+        sums[i - whole] = sums[i - whole] + x[i];
+    }
+    double sum = 0.0;
+    for (uint32_t j = 0; j < LANES; j++) {
+        sum = sum + (double)sums[j];
+    }
+    return sum;
+}
+
+static void channel_bias_gradient(float *dbias, const float *dy, const struct kelp_channels *sizes,
+                                  enum kelp_write write)
+{
+    for (uint32_t c = 0; c < sizes->channels; c++) {
+        double sum = 0.0;
+        for (uint32_t s = 0; s < sizes->samples; s++) {
+            const uint64_t at = ((uint64_t)s * sizes->channels + c) * sizes->inner;
+            sum = sum + plane_sum(dy + at, sizes->inner);
+        }
+        dbias[c] = write == KELP_ACCUMULATE ? dbias[c] + (float)sum : (float)sum;
+    }
+}
+
+extern const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops);
+const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops) = {
+    .max_pool = max_pool,
+    .max_pool_gradient = max_pool_gradient,
+    .average_pool = average_pool,
+    .average_pool_gradient = average_pool_gradient,
+    .unfold = unfold,
+    .fold_add = fold_add,
+    .channel_bias_add = channel_bias_add,
+    .channel_bias_gradient = channel_bias_gradient,
+};

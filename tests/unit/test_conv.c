@@ -1,0 +1,574 @@
+/* Convolution and pooling of the CPU device: random shapes against the plainest possible loops in
+ * double, written over and added to; every instruction set to the same bits. */
+#include <check.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/philox.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/device.h"
+
+#define SAMPLES 3
+
+static struct kelp_device *device;
+static struct kelp_stream *stream;
+static uint32_t random_use; /* what the next random numbers are drawn for */
+
+static void setup(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_int_eq(kelp_device_cpu_create(1, &device, &error), KELP_OK);
+    ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    random_use = 0;
+}
+
+static void teardown(void)
+{
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+}
+
+static uint32_t random_below(uint32_t seed, uint32_t limit)
+{
+    uint32_t words[4];
+    kelp_philox(seed, KELP_PHILOX_TEST, random_use++, 0, words);
+    return words[0] % limit;
+}
+
+static float *floats(uint64_t count)
+{
+    float *values = malloc((count + 1) * sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t words[4];
+        kelp_philox(5, KELP_PHILOX_TEST, random_use, i, words);
+        values[i] = 2.0f * kelp_philox_float(words[0]) - 1.0f;
+    }
+    random_use++;
+    return values;
+}
+
+static double *doubles(const float *from, uint64_t count)
+{
+    double *values = calloc(count + 1, sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    for (uint64_t i = 0; from != NULL && i < count; i++) {
+        values[i] = (double)from[i];
+    }
+    return values;
+}
+
+static void expect_near(const float *values, double *wanted, uint64_t count, double tolerance,
+                        const char *what)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_msg(fabs((double)values[i] - wanted[i]) <= tolerance * (1.0 + fabs(wanted[i])),
+                      "%s, element %llu: %g, not %g", what, (unsigned long long)i,
+                      (double)values[i], wanted[i]);
+    }
+    free(wanted);
+}
+
+/* A window of up to 11x11 by up to 7x7; kernel 1x1 in a quarter of the seeds. */
+static struct kelp_window random_window(uint32_t seed)
+{
+    struct kelp_window window = {.channels = 1};
+    const uint32_t largest = random_below(seed, 4) == 0 ? 1 : 7;
+    for (uint32_t side = 0; side < 2; side++) {
+        window.kernel[side] = 1 + random_below(seed, largest);
+        window.stride[side] = 1 + random_below(seed, 3);
+        window.padding[side] = random_below(seed, window.kernel[side]);
+        const uint32_t least = window.kernel[side] > 2 * window.padding[side]
+                                   ? window.kernel[side] - 2 * window.padding[side]
+                                   : 1;
+        window.input[side] = least + random_below(seed, 12 - least);
+        window.output[side] =
+            (window.input[side] + 2 * window.padding[side] - window.kernel[side]) /
+                window.stride[side] +
+            1;
+    }
+    return window;
+}
+
+static uint64_t plane(const uint32_t sides[2])
+{
+    return (uint64_t)sides[0] * sides[1];
+}
+
+/* The offset in a plane of the input that output (row, column) meets at kernel position k; -1 in
+ * the padding. */
+static int64_t meets(const struct kelp_window *window, uint64_t output, uint64_t k)
+{
+    const uint64_t out[2] = {output / window->output[1], output % window->output[1]};
+    const uint64_t kernel[2] = {k / window->kernel[1], k % window->kernel[1]};
+    int64_t at[2];
+    for (uint32_t side = 0; side < 2; side++) {
+        at[side] =
+            (int64_t)(out[side] * window->stride[side] + kernel[side]) - window->padding[side];
+        if (at[side] < 0 || at[side] >= window->input[side]) {
+            return -1;
+        }
+    }
+    return at[0] * window->input[1] + at[1];
+}
+
+/* ---- convolution ---- */
+
+struct convolution {
+    struct kelp_conv2d_shape shape;
+    uint64_t x, y, weight; /* elements */
+    struct kelp_conv2d_run run;
+    float *bias;
+};
+
+static struct kelp_conv2d_shape random_shape(uint32_t seed)
+{
+    struct kelp_conv2d_shape shape = {.window = random_window(seed), .samples_max = SAMPLES};
+    shape.groups = random_below(seed, 3) == 0 ? 1 + random_below(seed, 4) : 1;
+    shape.window.channels = shape.groups * (1 + random_below(seed, 9));
+    shape.channels_out = shape.groups * (1 + random_below(seed, 17));
+    return shape;
+}
+
+static void convolution_init(struct convolution *c, const struct kelp_conv2d_shape *shape,
+                             uint32_t samples)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    const uint64_t channels_in = shape->window.channels / shape->groups;
+    *c = (struct convolution){.shape = *shape,
+                              .x = samples * shape->window.channels * plane(shape->window.input),
+                              .y = samples * shape->channels_out * plane(shape->window.output),
+                              .weight =
+                                  shape->channels_out * channels_in * plane(shape->window.kernel)};
+    ck_assert_msg(device->table->conv2d_create(device, shape, &c->run.conv, &error) == KELP_OK,
+                  "%s", error.text);
+    c->bias = floats(shape->channels_out);
+    c->run.samples = samples;
+    c->run.x = floats(c->x);
+    c->run.weight = floats(c->weight);
+    c->run.y = floats(c->y);
+    c->run.dy = floats(c->y);
+    c->run.workspace = floats(device->table->conv2d_workspace(c->run.conv));
+    c->run.dx = floats(c->x);
+    c->run.dweight = floats(c->weight);
+    c->run.dbias = floats(shape->channels_out);
+}
+
+static void convolution_fini(struct convolution *c)
+{
+    const void *buffers[] = {c->run.x,  c->run.weight,  c->run.y,     c->run.dy, c->run.workspace,
+                             c->run.dx, c->run.dweight, c->run.dbias, c->bias};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(buffers); i++) {
+        free((void *)(uintptr_t)buffers[i]);
+    }
+    device->table->conv2d_destroy(c->run.conv);
+}
+
+/* Calls visit() with the elements of x, weight and y that belong to each product. */
+struct product {
+    uint64_t x, weight, y;
+};
+static void each_product(const struct convolution *c,
+                         void (*visit)(const struct product *, const struct convolution *,
+                                       double *),
+                         double *sums)
+{
+    const struct kelp_window *window = &c->shape.window;
+    const uint64_t in = window->channels / c->shape.groups;
+    const uint64_t out = c->shape.channels_out / c->shape.groups, kernel = plane(window->kernel);
+    for (uint64_t s = 0; s < c->run.samples; s++) {
+        for (uint64_t channel = 0; channel < c->shape.channels_out; channel++) {
+            for (uint64_t o = 0; o < plane(window->output); o++) {
+                for (uint64_t i = 0; i < in * kernel; i++) {
+                    const int64_t at = meets(window, o, i % kernel);
+                    const uint64_t from = channel / out * in + i / kernel;
+                    const struct product product = {
+                        .x = (s * window->channels + from) * plane(window->input) + (uint64_t)at,
+                        .weight = channel * in * kernel + i,
+                        .y = (s * c->shape.channels_out + channel) * plane(window->output) + o};
+                    if (at >= 0) {
+                        visit(&product, c, sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void visit_y(const struct product *p, const struct convolution *c, double *y)
+{
+    y[p->y] += (double)c->run.x[p->x] * (double)c->run.weight[p->weight];
+}
+
+static void visit_dx(const struct product *p, const struct convolution *c, double *dx)
+{
+    dx[p->x] += (double)c->run.dy[p->y] * (double)c->run.weight[p->weight];
+}
+
+static void visit_dweight(const struct product *p, const struct convolution *c, double *dweight)
+{
+    dweight[p->weight] += (double)c->run.dy[p->y] * (double)c->run.x[p->x];
+}
+
+static double *expected_y(const struct convolution *c)
+{
+    const uint64_t output = plane(c->shape.window.output);
+    double *y = doubles(NULL, c->y);
+    for (uint64_t i = 0; c->run.bias != NULL && i < c->y; i++) {
+        y[i] = (double)c->run.bias[i / output % c->shape.channels_out];
+    }
+    each_product(c, visit_y, y);
+    return y;
+}
+
+static double *expected_dbias(const struct convolution *c)
+{
+    const uint64_t output = plane(c->shape.window.output);
+    double *dbias =
+        doubles(c->run.write_bias == KELP_ACCUMULATE ? c->run.dbias : NULL, c->shape.channels_out);
+    for (uint64_t i = 0; i < c->y; i++) {
+        dbias[i / output % c->shape.channels_out] += (double)c->run.dy[i];
+    }
+    return dbias;
+}
+
+static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t samples)
+{
+    struct convolution c;
+    convolution_init(&c, shape, samples);
+    for (uint32_t way = 0; way < 4; way++) {
+        const enum kelp_write write = way < 2 ? KELP_OVERWRITE : KELP_ACCUMULATE;
+        c.run.bias = way % 2 == 0 ? c.bias : NULL;
+        c.run.write_x = c.run.write_weight = c.run.write_bias = write;
+        double *y = expected_y(&c), *dbias = expected_dbias(&c);
+        double *dx = doubles(write == KELP_ACCUMULATE ? c.run.dx : NULL, c.x);
+        double *dweight = doubles(write == KELP_ACCUMULATE ? c.run.dweight : NULL, c.weight);
+        each_product(&c, visit_dx, dx);
+        each_product(&c, visit_dweight, dweight);
+        stream->table->conv2d(stream, &c.run);
+        stream->table->conv2d_gradient(stream, &c.run);
+        ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
+        expect_near(c.run.y, y, c.y, 1e-4, "output");
+        expect_near(c.run.dx, dx, c.x, 1e-4, "gradient of x");
+        expect_near(c.run.dweight, dweight, c.weight, 1e-4, "gradient of the weight");
+        expect_near(c.run.dbias, dbias, shape->channels_out, 1e-4, "gradient of the bias");
+    }
+    convolution_fini(&c);
+}
+
+/* Output and gradients of random shapes, for as many samples as planned and for fewer. */
+START_TEST(test_convolution)
+{
+    const struct kelp_conv2d_shape shape = random_shape((uint32_t)_i);
+    check_convolution(&shape, SAMPLES);
+    check_convolution(&shape, 1);
+}
+END_TEST
+
+/* The convolutions of the models that Kelp brings, on small images. */
+START_TEST(test_known_shapes)
+{
+    static const struct {
+        uint32_t in, out, side, kernel, stride, padding;
+    } shapes[] = {{1, 32, 28, 3, 1, 0},  {32, 64, 12, 3, 1, 0}, {1, 64, 28, 7, 2, 3},
+                  {64, 64, 7, 3, 1, 1},  {64, 128, 7, 3, 2, 1}, {64, 128, 7, 1, 2, 0},
+                  {128, 128, 4, 3, 1, 1}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(shapes); i++) {
+        const uint32_t side = shapes[i].side, kernel = shapes[i].kernel;
+        const uint32_t stride = shapes[i].stride, padding = shapes[i].padding;
+        const uint32_t output = (side + 2 * padding - kernel) / stride + 1;
+        const struct kelp_conv2d_shape shape = {.window = {.channels = shapes[i].in,
+                                                           .input = {side, side},
+                                                           .kernel = {kernel, kernel},
+                                                           .stride = {stride, stride},
+                                                           .padding = {padding, padding},
+                                                           .output = {output, output}},
+                                                .channels_out = shapes[i].out,
+                                                .groups = 1,
+                                                .samples_max = 2};
+        check_convolution(&shape, 2);
+    }
+}
+END_TEST
+
+/* Gradients that nobody wants are not touched, and without samples they are nothing. */
+START_TEST(test_parts_of_gradient)
+{
+    const struct kelp_conv2d_shape shape = random_shape(7);
+    struct convolution c;
+    convolution_init(&c, &shape, SAMPLES);
+    struct kelp_conv2d_run run = c.run;
+    double *dx = doubles(NULL, c.x);
+    each_product(&c, visit_dx, dx);
+    run.dweight = run.dbias = NULL;
+    stream->table->conv2d_gradient(stream, &run);
+    expect_near(run.dx, dx, c.x, 1e-4, "gradient of x alone");
+    run = c.run;
+    run.samples = 0;
+    stream->table->conv2d(stream, &run);
+    stream->table->conv2d_gradient(stream, &run);
+    ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
+    expect_near(run.dweight, doubles(NULL, c.weight), c.weight, 0.0, "gradient of no samples");
+    expect_near(run.dbias, doubles(NULL, shape.channels_out), shape.channels_out, 0.0,
+                "gradient of no samples");
+    convolution_fini(&c);
+}
+END_TEST
+
+/* Another workspace, another run: the same bits. */
+START_TEST(test_repeats)
+{
+    const struct kelp_conv2d_shape shape = random_shape((uint32_t)_i);
+    struct convolution first, second;
+    convolution_init(&first, &shape, SAMPLES);
+    random_use = 1000;
+    convolution_init(&second, &shape, SAMPLES);
+    memcpy((float *)(uintptr_t)second.run.x, first.run.x, first.x * sizeof(float));
+    memcpy((float *)(uintptr_t)second.run.weight, first.run.weight, first.weight * sizeof(float));
+    memcpy((float *)(uintptr_t)second.run.dy, first.run.dy, first.y * sizeof(float));
+    struct convolution *both[] = {&first, &second};
+    for (uint32_t i = 0; i < 2; i++) {
+        stream->table->conv2d(stream, &both[i]->run);
+        stream->table->conv2d_gradient(stream, &both[i]->run);
+    }
+    ck_assert_mem_eq(first.run.y, second.run.y, first.y * sizeof(float));
+    ck_assert_mem_eq(first.run.dx, second.run.dx, first.x * sizeof(float));
+    ck_assert_mem_eq(first.run.dweight, second.run.dweight, first.weight * sizeof(float));
+    ck_assert_mem_eq(first.run.dbias, second.run.dbias, shape.channels_out * sizeof(float));
+    convolution_fini(&first);
+    convolution_fini(&second);
+}
+END_TEST
+
+/* Sizes that do not belong together are refused with both of them in the text. */
+START_TEST(test_refuses)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_conv2d *conv = NULL;
+    struct kelp_conv2d_shape shape = random_shape(3);
+    shape.window.output[1]++;
+    ck_assert_int_eq(device->table->conv2d_create(device, &shape, &conv, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "does not fit together"));
+    shape.window.output[1]--;
+    shape.groups = shape.window.channels + 1;
+    ck_assert_int_eq(device->table->conv2d_create(device, &shape, &conv, &error), KELP_ERR_INVALID);
+    shape.groups = 0;
+    ck_assert_int_eq(device->table->conv2d_create(device, &shape, &conv, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_null(conv);
+    device->table->conv2d_destroy(NULL);
+}
+END_TEST
+
+/* ---- pooling ---- */
+
+/* Small whole numbers, so that windows have equal largest ones; NaN and infinities among them. */
+static void make_awkward(float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = rintf(values[i] * 3.0f);
+        values[i] = i % 29 == 11 ? NAN : (i % 13 == 5 ? -INFINITY : values[i]);
+    }
+}
+
+static uint64_t expected_choice(const struct kelp_window *window, const float *x, uint64_t output)
+{
+    int64_t best = -1;
+    for (uint64_t k = 0; k < plane(window->kernel); k++) {
+        const int64_t at = meets(window, output, k);
+        if (at >= 0 && (best < 0 || x[at] > x[best] || (isnan(x[at]) && !isnan(x[best])))) {
+            best = at;
+        }
+    }
+    ck_assert_int_ge(best, 0);
+    return (uint64_t)best;
+}
+
+START_TEST(test_max_pool)
+{
+    struct kelp_max_pool pool = {.window = random_window((uint32_t)_i), .samples = SAMPLES};
+    pool.window.channels = 1 + random_below((uint32_t)_i, 20);
+    const uint64_t planes = (uint64_t)SAMPLES * pool.window.channels;
+    const uint64_t in = plane(pool.window.input), out = plane(pool.window.output);
+    float *x = floats(planes * in), *y = floats(planes * out), *dy = floats(planes * out);
+    float *dx = floats(planes * in);
+    uint32_t *chosen = malloc(planes * out * sizeof(*chosen));
+    ck_assert_ptr_nonnull(chosen);
+    make_awkward(x, planes * in);
+    pool.x = x;
+    pool.y = y;
+    pool.chosen = chosen;
+    pool.dy = dy;
+    pool.dx = dx;
+    stream->table->max_pool(stream, &pool);
+    for (uint64_t i = 0; i < planes * out; i++) {
+        const float *from = x + i / out * in;
+        ck_assert_uint_eq(chosen[i], expected_choice(&pool.window, from, i % out));
+        ck_assert_mem_eq(&y[i], &from[chosen[i]], sizeof(float));
+    }
+    for (uint32_t way = 0; way < 2; way++) {
+        pool.write = way == 0 ? KELP_OVERWRITE : KELP_ACCUMULATE;
+        double *wanted = doubles(way == 0 ? NULL : dx, planes * in);
+        for (uint64_t i = 0; i < planes * out; i++) {
+            wanted[i / out * in + chosen[i]] += (double)dy[i];
+        }
+        stream->table->max_pool_gradient(stream, &pool);
+        expect_near(dx, wanted, planes * in, 1e-5, "gradient of max pooling");
+    }
+    free(x);
+    free(y);
+    free(dy);
+    free(dx);
+    free(chosen);
+}
+END_TEST
+
+START_TEST(test_average_pool)
+{
+    struct kelp_average_pool pool = {.window = random_window((uint32_t)_i), .samples = SAMPLES};
+    pool.window.channels = 1 + random_below((uint32_t)_i, 20);
+    const uint64_t planes = (uint64_t)SAMPLES * pool.window.channels;
+    const uint64_t in = plane(pool.window.input), out = plane(pool.window.output);
+    const uint64_t kernel = plane(pool.window.kernel);
+    float *x = floats(planes * in), *y = floats(planes * out), *dy = floats(planes * out);
+    float *dx = floats(planes * in);
+    pool.x = x;
+    pool.y = y;
+    pool.dy = dy;
+    pool.dx = dx;
+    for (uint32_t way = 0; way < 2; way++) {
+        pool.write = way == 0 ? KELP_OVERWRITE : KELP_ACCUMULATE;
+        double *wanted = doubles(NULL, planes * out);
+        double *wanted_dx = doubles(way == 0 ? NULL : dx, planes * in);
+        for (uint64_t i = 0; i < planes * out * kernel; i++) {
+            const uint64_t to = i / kernel;
+            const int64_t at = meets(&pool.window, to % out, i % kernel);
+            if (at >= 0) {
+                wanted[to] += (double)x[to / out * in + (uint64_t)at] / (double)kernel;
+                wanted_dx[to / out * in + (uint64_t)at] += (double)dy[to] / (double)kernel;
+            }
+        }
+        stream->table->average_pool(stream, &pool);
+        stream->table->average_pool_gradient(stream, &pool);
+        expect_near(y, wanted, planes * out, 1e-5, "average pooling");
+        expect_near(dx, wanted_dx, planes * in, 1e-5, "gradient of average pooling");
+    }
+    free(x);
+    free(y);
+    free(dy);
+    free(dx);
+}
+END_TEST
+
+/* ---- instruction sets ---- */
+
+struct results {
+    float *values;
+    uint64_t count;
+};
+
+static void add_result(struct results *results, const void *values, uint64_t count)
+{
+    results->values = realloc(results->values, (results->count + count + 1) * sizeof(float));
+    ck_assert_ptr_nonnull(results->values);
+    memcpy(results->values + results->count, values, count * sizeof(float));
+    results->count += count;
+}
+
+/* All loops of one variant, buffers `shift` elements after an aligned address. */
+static struct results run_all(const struct kelp_window_loops *loops, uint32_t seed, uint32_t shift)
+{
+    struct results results = {NULL, 0};
+    struct kelp_window window = random_window(seed);
+    window.channels = 5;
+    const uint64_t in = 5 * plane(window.input), out = 5 * plane(window.output);
+    const uint64_t kernel = plane(window.kernel);
+    float *x = floats(shift + in), *y = floats(shift + out), *dx = floats(shift + in);
+    float *dy = floats(shift + out), *columns = floats(shift + out * kernel);
+    uint32_t *chosen = calloc(shift + out, sizeof(*chosen));
+    const float *source = floats(in);
+    ck_assert_ptr_nonnull(chosen);
+    memcpy(x + shift, source, in * sizeof(float));
+    memset(dx + shift, 0, in * sizeof(float));
+    loops->unfold(&window, x + shift, columns + shift);
+    add_result(&results, columns + shift, out * kernel);
+    loops->fold_add(&window, columns + shift, dx + shift);
+    add_result(&results, dx + shift, in);
+    const struct kelp_average_pool average = {.window = window,
+                                              .samples = 1,
+                                              .x = x + shift,
+                                              .y = y + shift,
+                                              .dy = y + shift,
+                                              .dx = dx + shift,
+                                              .write = KELP_ACCUMULATE};
+    loops->average_pool(&average);
+    loops->average_pool_gradient(&average);
+    add_result(&results, dx + shift, in);
+    const struct kelp_max_pool max = {.window = window,
+                                      .samples = 1,
+                                      .x = dx + shift,
+                                      .y = dy + shift,
+                                      .chosen = chosen + shift,
+                                      .dy = y + shift,
+                                      .dx = x + shift,
+                                      .write = KELP_ACCUMULATE};
+    loops->max_pool(&max);
+    loops->max_pool_gradient(&max);
+    add_result(&results, dy + shift, out);
+    add_result(&results, chosen + shift, out);
+    const struct kelp_channels sizes = {1, 5, plane(window.input)};
+    float bias[5] = {0};
+    loops->channel_bias_gradient(bias, x + shift, &sizes, KELP_ACCUMULATE);
+    loops->channel_bias_add(x + shift, bias, &sizes);
+    add_result(&results, x + shift, in);
+    free(x);
+    free(y);
+    free(dx);
+    free(dy);
+    free(columns);
+    free(chosen);
+    free((void *)(uintptr_t)source);
+    return results;
+}
+
+/* Every instruction set gives the same bits, wherever the buffers begin. */
+START_TEST(test_variants_agree)
+{
+    const struct kelp_loops *variant;
+    random_use = 0;
+    struct results first = run_all(kelp__loops_variant(0)->window, (uint32_t)_i, 0);
+    for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
+        for (uint32_t shift = 0; shift < 9; shift += 3) {
+            random_use = 0;
+            struct results other = run_all(variant->window, (uint32_t)_i, shift);
+            ck_assert_uint_eq(first.count, other.count);
+            ck_assert_msg(memcmp(first.values, other.values, first.count * sizeof(float)) == 0,
+                          "%s, shift %u", variant->name, shift);
+            free(other.values);
+        }
+    }
+    free(first.values);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("conv");
+    TCase *tcase = tcase_create("conv");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_convolution, 0, 40);
+    tcase_add_test(tcase, test_known_shapes);
+    tcase_add_test(tcase, test_parts_of_gradient);
+    tcase_add_loop_test(tcase, test_repeats, 0, 10);
+    tcase_add_test(tcase, test_refuses);
+    tcase_add_loop_test(tcase, test_max_pool, 0, 40);
+    tcase_add_loop_test(tcase, test_average_pool, 0, 40);
+    tcase_add_loop_test(tcase, test_variants_agree, 0, 20);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
