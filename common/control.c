@@ -174,6 +174,14 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     *ret_word = word;
 }
 
+uint32_t kelp_metric_trim(const double *sums, uint32_t count)
+{
+    while (count > 0 && sums[count - 1] == 0.0 && !signbit(sums[count - 1])) {
+        count--;
+    }
+    return count;
+}
+
 static double mean(double sum, double count)
 {
     return count > 0 ? sum / count : 0.0;

@@ -24,15 +24,41 @@ enum kelp_step_kind {
     KELP_STEP_DONE = 5, /* nothing to compute: the state after the last entry */
 };
 
-/* Sums that travel with every node pushed to partition 0, added along the tree in double. */
+/*
+ * Sums that travel with every node pushed to partition 0, added along the tree in double. A
+ * forecast is what enum kelp_loss_sum (kernels/operators.h) compares with the target. On the wire
+ * zeros at the end are left out, so that training steps, which have no histogram, carry a handful.
+ */
+#define KELP_METRIC_BINS 512
 enum kelp_metric {
-    KELP_METRIC_LOSS,     /* sum over samples of the sample's loss */
-    KELP_METRIC_SAMPLES,  /* samples */
-    KELP_METRIC_SQUARED,  /* sum over elements of the squared error */
-    KELP_METRIC_ABSOLUTE, /* sum over elements of the absolute error */
-    KELP_METRIC_ELEMENTS, /* elements */
-    KELP_METRIC_COUNT = 8 /* three to spare, always zero */
+    KELP_METRIC_LOSS,             /* sum over samples of the sample's loss */
+    KELP_METRIC_SAMPLES,          /* samples */
+    KELP_METRIC_SQUARED,          /* sum over elements of the squared error */
+    KELP_METRIC_ABSOLUTE,         /* of the absolute error */
+    KELP_METRIC_ELEMENTS,         /* elements of the target; a class is one */
+    KELP_METRIC_RELATIVE,         /* of |error / target| */
+    KELP_METRIC_RELATIVE_SQUARED, /* of its square */
+    KELP_METRIC_TARGET,           /* of the target */
+    KELP_METRIC_TARGET_SQUARED,   /* of its square */
+    KELP_METRIC_CORRECT,          /* elements whose class is right */
+    KELP_METRIC_SCALARS = 16,     /* up to here it is zero */
+    /* Evaluations of one score for each sample (one element, or two classes): samples by score, in
+     * equal bins over [0, 1], of those whose target is below 0.5 (class 0) and of the others. */
+    KELP_METRIC_NEGATIVE = KELP_METRIC_SCALARS,
+    KELP_METRIC_POSITIVE = KELP_METRIC_NEGATIVE + KELP_METRIC_BINS,
+    KELP_METRIC_COUNT = KELP_METRIC_POSITIVE + KELP_METRIC_BINS
 };
+
+/* The bin of a score: 0 also for what lies below (NaN too), the last one for what lies above. */
+static inline uint32_t kelp_metric_bin(double score)
+{
+    double at = score * KELP_METRIC_BINS;
+    return !(at > 0) ? 0 : at >= KELP_METRIC_BINS ? KELP_METRIC_BINS - 1 : (uint32_t)at;
+}
+
+/* How many of the first `count` sums are left without the zeros at the end (+0, not -0, so that
+ * sums come to the same bits however they travelled). */
+uint32_t kelp_metric_trim(const double *sums, uint32_t count);
 
 struct kelp_control_word {
     uint64_t version; /* completed entries before this one */

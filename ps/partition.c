@@ -374,9 +374,9 @@ static void begin_apply(struct kelp_partition *partition, uint64_t root,
 void kelp__partition_after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     uint64_t root;
-    double sums[KELP_METRIC_COUNT] = {0};
+    const double *sums;
 
-    if (!kelp_reduction_root(partition->reduction, &root, sums)) {
+    if (!kelp_reduction_root(partition->reduction, &root, &sums)) {
         return;
     }
     assert(partition->has_word);
@@ -403,8 +403,8 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
 static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
 {
     uint64_t root;
-    double sums[KELP_METRIC_COUNT] = {0};
-    bool complete = kelp_reduction_root(partition->reduction, &root, sums);
+    const double *sums;
+    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
 
     assert(partition->phase == KELP_PARTITION_DECIDING);
     assert(complete);
@@ -478,7 +478,7 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
                                    struct kelp_actions *actions)
 {
     uint64_t root;
-    double sums[KELP_METRIC_COUNT] = {0};
+    const double *sums;
 
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
@@ -486,7 +486,7 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
     if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
         return KELP_OK; /* unloaded meanwhile */
     }
-    bool complete = kelp_reduction_root(partition->reduction, &root, sums);
+    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
     assert(complete);
     if (!finite || !complete) {
         kelp_reduction_clear(partition->reduction, actions);

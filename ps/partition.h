@@ -54,7 +54,8 @@ struct kelp_push {
     uint32_t lane_count;                  /* a power of two */
     uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
                            KELP_HANDLE_NONE: no samples, or not a training step */
-    const double *sums; /* KELP_METRIC_COUNT; partition 0 alone, NULL elsewhere */
+    const double *sums; /* partition 0 alone, NULL elsewhere */
+    uint32_t sum_count; /* at most KELP_METRIC_COUNT; the sums from here on are zero */
     const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
 };
 

@@ -71,11 +71,11 @@ static enum verdict judge_content(const struct kelp_partition *partition,
     }
     bool has_gradient = push->handle != KELP_HANDLE_NONE;
     bool needs_gradient = false;
+    uint32_t end = push->lane_first + push->lane_count;
+    bool has_samples = samples_before(word->sample_count, push->lane_first, partition->lanes) !=
+                       samples_before(word->sample_count, end, partition->lanes);
     if (word->kind == KELP_STEP_TRAIN) {
-        uint32_t end = push->lane_first + push->lane_count;
-        needs_gradient = !partition->hollow &&
-                         samples_before(word->sample_count, push->lane_first, partition->lanes) !=
-                             samples_before(word->sample_count, end, partition->lanes);
+        needs_gradient = !partition->hollow && has_samples;
         if (word->sample_count == 0) {
             return refuse(KELP_ERR_INVALID, "a step without samples", ret_status, ret_why);
         }
@@ -85,7 +85,7 @@ static enum verdict judge_content(const struct kelp_partition *partition,
                       has_gradient ? "a gradient of no samples" : "samples without a gradient",
                       ret_status, ret_why);
     }
-    if (kelp__holds_control(partition) && !push->sums) {
+    if (kelp__holds_control(partition) && has_samples && push->sum_count <= KELP_METRIC_SAMPLES) {
         return refuse(KELP_ERR_INVALID, "no sums", ret_status, ret_why);
     }
     if (kelp__holds_control(partition) && word->digest_due && push->lane_first == 0 &&
@@ -129,7 +129,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     enum verdict verdict = judge_push(partition, push, &status, &why);
     if (verdict == TAKE &&
         !kelp_reduction_add(partition->reduction, push->lane_first, push->lane_count, push->handle,
-                            push->sums, actions)) {
+                            push->sums, push->sum_count, actions)) {
         verdict = DROP;
     }
     switch (verdict) {

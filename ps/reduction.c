@@ -23,12 +23,18 @@ struct node {
     uint32_t state;  /* enum node_state */
 };
 
+/* Of a node. Those from `count` on are zero and not looked at: most entries have a few. */
+struct sums {
+    uint32_t count;
+    double values[KELP_METRIC_COUNT];
+};
+
 struct kelp_reduction {
     uint32_t lanes;
     uint32_t pending;
     uint32_t serial;    /* counts merges, so that a late result finds its node or nobody */
     struct node *nodes; /* 2 * lanes */
-    double (*sums)[KELP_METRIC_COUNT]; /* 2 * lanes, or NULL */
+    struct sums *sums;  /* 2 * lanes, or NULL */
 };
 
 static bool power_of_two(uint32_t value)
@@ -114,14 +120,27 @@ static void remove_descendants(struct kelp_reduction *reduction, uint32_t index,
     }
 }
 
+/* Zeros again where there were more. */
+static void resize_sums(struct sums *sums, uint32_t count)
+{
+    if (sums->count > count) {
+        memset(sums->values + count, 0, (sums->count - count) * sizeof(sums->values[0]));
+    }
+    sums->count = count;
+}
+
 static void add_sums(struct kelp_reduction *reduction, uint32_t parent)
 {
     if (!reduction->sums) {
         return;
     }
-    for (size_t i = 0; i < KELP_METRIC_COUNT; i++) {
-        reduction->sums[parent][i] =
-            reduction->sums[2 * parent][i] + reduction->sums[2 * parent + 1][i];
+    struct sums *sum = &reduction->sums[parent];
+    const struct sums *left = &reduction->sums[2 * parent];
+    const struct sums *right = &reduction->sums[2 * parent + 1];
+
+    resize_sums(sum, left->count > right->count ? left->count : right->count);
+    for (uint32_t i = 0; i < sum->count; i++) {
+        sum->values[i] = left->values[i] + right->values[i];
     }
 }
 
@@ -166,10 +185,12 @@ static void climb(struct kelp_reduction *reduction, uint32_t index, struct kelp_
 }
 
 bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
-                        uint64_t handle, const double *sums, struct kelp_actions *actions)
+                        uint64_t handle, const double *sums, uint32_t sum_count,
+                        struct kelp_actions *actions)
 {
     assert(kelp_reduction_aligned(reduction, lane_first, lane_count));
-    assert(!reduction->sums || sums);
+    assert(sums || sum_count == 0);
+    assert(sum_count <= KELP_METRIC_COUNT);
     uint32_t index = reduction->lanes / lane_count + lane_first / lane_count;
 
     if (covered(reduction, index)) {
@@ -178,7 +199,10 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, u
     remove_descendants(reduction, index, actions);
     reduction->nodes[index] = (struct node){.handle = handle, .state = NODE_READY};
     if (reduction->sums) {
-        memcpy(reduction->sums[index], sums, sizeof(reduction->sums[index]));
+        resize_sums(&reduction->sums[index], sum_count);
+        for (uint32_t i = 0; i < sum_count; i++) {
+            reduction->sums[index].values[i] = sums[i];
+        }
     }
     reduction->pending++;
     assert(reduction->pending <= reduction->lanes);
@@ -204,7 +228,7 @@ void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uin
 }
 
 bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_handle,
-                         double *ret_sums)
+                         const double **ret_sums)
 {
     const struct node *root = &reduction->nodes[1];
 
@@ -213,9 +237,7 @@ bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_h
     }
     assert(reduction->pending == 1);
     *ret_handle = root->handle;
-    if (reduction->sums && ret_sums) {
-        memcpy(ret_sums, reduction->sums[1], sizeof(reduction->sums[1]));
-    }
+    *ret_sums = reduction->sums ? reduction->sums[1].values : NULL;
     return true;
 }
 

@@ -25,18 +25,21 @@ bool kelp_reduction_aligned(const struct kelp_reduction *reduction, uint32_t lan
 /*
  * Add a node; false: its lanes are covered already, nothing changed and the handle is still the
  * caller's. Appends RELEASE for nodes that it replaces and at most one MERGE; the caller has
- * reserved room (kelp_reduction_actions_max). sums may be NULL when none are kept.
+ * reserved room (kelp_reduction_actions_max). sums that are not kept are ignored.
  */
 bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
-                        uint64_t handle, const double *sums, struct kelp_actions *actions);
+                        uint64_t handle, const double *sums, uint32_t sum_count,
+                        struct kelp_actions *actions);
 
 /* A MERGE came back. A result that nobody waits for any more is released. */
 void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uint64_t handle,
                            struct kelp_actions *actions);
 
-/* True when all lanes are in one node; the handle stays the tree's until kelp_reduction_clear(). */
+/* True when all lanes are in one node; the handle stays the tree's until kelp_reduction_clear().
+ * *ret_sums: KELP_METRIC_COUNT of them, borrowed until the next addition; NULL when none are kept.
+ */
 bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_handle,
-                         double *ret_sums);
+                         const double **ret_sums);
 
 /* Forget all nodes and release their handles. */
 void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions *actions);

@@ -233,8 +233,8 @@ static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
             "push to partition %u names bytes %" PRIu64 " to %" PRIu64 " of a payload of %zu",
             item->partition, item->offset, item->offset + item->length, payload->length);
     }
-    if (item->n_sums != 0 && item->n_sums != KELP_METRIC_COUNT) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, not %d",
+    if (item->n_sums > KELP_METRIC_COUNT) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, over %d",
                          item->partition, item->n_sums, KELP_METRIC_COUNT);
     }
     struct kelp_shard_push push = {.partition = item->partition,
@@ -244,7 +244,8 @@ static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
                                             .word = word,
                                             .lane_first = item->lane_first,
                                             .lane_count = item->lane_count,
-                                            .sums = item->n_sums ? item->sums : NULL,
+                                            .sums = item->sums,
+                                            .sum_count = (uint32_t)item->n_sums,
                                             .digest = item->digest},
                                    .payload = payload,
                                    .offset = item->offset,

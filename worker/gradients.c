@@ -7,7 +7,8 @@
 
 #include "kernels/optimizer.h"
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES   4096u
+#define HEADER_BYTES ((sizeof(struct kelp_gradient) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES)
 #define STAGGER_BYTES                                                                              \
     320u /* an odd number of cache lines: equal alignment costs a factor 2 to 3                    \
           */
@@ -56,17 +57,18 @@ void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
     }
 }
 
-/* Header and values in one piece: header first, values at the next page plus a stagger that differs
- * from buffer to buffer. */
+/* Header and values in one piece: header first, values at the next page after it plus a stagger
+ * that differs from buffer to buffer. */
 static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsigned number)
 {
     size_t stagger = (size_t)(number % 8) * STAGGER_BYTES;
     size_t value_bytes = (size_t)pool->flat_count * sizeof(float);
-    size_t total = (2 * PAGE_BYTES + 8 * STAGGER_BYTES + value_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+    size_t total =
+        (HEADER_BYTES + 8 * STAGGER_BYTES + value_bytes + 2 * PAGE_BYTES - 1) / PAGE_BYTES;
     struct kelp_gradient *gradient = aligned_alloc(PAGE_BYTES, total * PAGE_BYTES);
     if (gradient) {
         memset(gradient, 0, total * PAGE_BYTES);
-        gradient->values = (float *)(void *)((char *)gradient + PAGE_BYTES + stagger);
+        gradient->values = (float *)(void *)((char *)gradient + HEADER_BYTES + stagger);
         gradient->pool = pool;
     }
     return gradient;
@@ -95,7 +97,8 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
         return NULL;
     }
     gradient->present = false;
-    memset(gradient->sums, 0, sizeof(gradient->sums));
+    memset(gradient->sums, 0, gradient->sum_count * sizeof(gradient->sums[0]));
+    gradient->sum_count = KELP_METRIC_SCALARS;
     gradient->next_free = NULL;
     __atomic_store_n(&gradient->references, 1, __ATOMIC_RELAXED);
     return gradient;
@@ -132,7 +135,10 @@ void kelp_gradient_unref(struct kelp_gradient *gradient)
 
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right)
 {
-    for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+    if (left->sum_count < right->sum_count) {
+        left->sum_count = right->sum_count;
+    }
+    for (uint32_t i = 0; i < left->sum_count; i++) {
         left->sums[i] = left->sums[i] + right->sums[i];
     }
     if (!right->present) {

@@ -226,7 +226,7 @@ struct kelp_graph_run {
     uint32_t count;
     double batch_total;
     float *output;
-    double *sums; /* float64[KELP_METRIC_COUNT] */
+    double *sums; /* float64[KELP_METRIC_COUNT]; a training run sets the scalars alone */
 };
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;

@@ -277,7 +277,9 @@ static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *
         absolute += sums[1];
         loss += (graph->loss == KELP_LOSS_MSE ? sums[0] : sums[1]) / elements;
     }
-    for (uint32_t i = 0; i < KELP_METRIC_COUNT; i++) {
+    const uint32_t sum_count =
+        run->mode == KELP_GRAPH_TRAIN ? KELP_METRIC_SCALARS : KELP_METRIC_COUNT;
+    for (uint32_t i = 0; i < sum_count; i++) {
         run->sums[i] = 0.0;
     }
     run->sums[KELP_METRIC_LOSS] = loss;

@@ -87,7 +87,8 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes,
         if (status != KELP_OK) {
             return status;
         }
-        for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+        gradient->sum_count = KELP_METRIC_COUNT;
+        for (uint32_t i = 0; i < gradient->sum_count; i++) {
             gradient->sums[i] += sums[i];
         }
         done += count;

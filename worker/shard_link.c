@@ -434,7 +434,7 @@ static void collect_push(struct kelp_shard_link *link, const struct kelp_pushed 
     item->offset = link->payload_bytes;
     item->length = carries ? partition_bytes(link, partition) : 0;
     if (partition == 0) {
-        item->n_sums = KELP_METRIC_COUNT;
+        item->n_sums = kelp_metric_trim(node->gradient->sums, node->gradient->sum_count);
         item->sums = node->gradient->sums;
         item->digest = (char *)(uintptr_t)node->digest;
     }

@@ -99,7 +99,7 @@ static void request_push(struct request *request, uint32_t lane_first, uint32_t 
         if (p == 0) {
             request->sums[KELP_METRIC_SAMPLES] = lane_count * 2;
             request->sums[KELP_METRIC_LOSS] = lane_count;
-            item->n_sums = KELP_METRIC_COUNT;
+            item->n_sums = kelp_metric_trim(request->sums, KELP_METRIC_COUNT);
             item->sums = request->sums;
             item->digest = (char *)(uintptr_t) "00112233445566778899aabbccddeeff";
         }
@@ -674,7 +674,8 @@ START_TEST(defects_end_the_stream)
         request.word.kind = 77;
         break;
     case BAD_SUMS:
-        item->n_sums = 3;
+        item->n_sums = KELP_METRIC_COUNT + 1;
+        item->sums = (double[KELP_METRIC_COUNT + 1]){0};
         break;
     case BAD_TABLE:
         item->table = 1;

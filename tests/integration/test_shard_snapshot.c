@@ -235,7 +235,7 @@ static void add_push(const struct cluster *cluster, struct request *request, uin
         request->sums[KELP_METRIC_LOSS] = 16.0 / (double)(cluster->word.version + 1);
         request->sums[KELP_METRIC_SQUARED] = 3;
         request->sums[KELP_METRIC_ELEMENTS] = (double)(cluster->word.version + 7);
-        item->n_sums = KELP_METRIC_COUNT;
+        item->n_sums = kelp_metric_trim(request->sums, KELP_METRIC_COUNT);
         item->sums = request->sums;
         item->digest = (char *)(uintptr_t)DIGEST;
     }

@@ -22,7 +22,7 @@ static void fill_request(struct scripted_worker *worker, uint64_t generation, ui
         push->lane_count = 1;
         push->length = range.count * sizeof(float);
         if (p == 0) {
-            push->n_sums = KELP_METRIC_COUNT;
+            push->n_sums = kelp_metric_trim(sums, KELP_METRIC_COUNT);
             push->sums = sums;
         }
         request->push[p] = push;

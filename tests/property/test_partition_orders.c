@@ -367,6 +367,7 @@ static void push(uint32_t partition, const struct kelp_control_word *word, uint3
         sums[KELP_METRIC_LOSS] += (double)(UINT64_C(1) << lane);
     }
     sums[KELP_METRIC_SAMPLES] = (double)samples_of(word, first, first + count);
+    push.sum_count = partition == 0 ? kelp_metric_trim(sums, KELP_METRIC_COUNT) : 0;
     must(kelp_partition_push(world.partitions[partition], &push, &world.actions) == KELP_OK);
     take_actions(partition);
 }

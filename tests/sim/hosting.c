@@ -441,14 +441,16 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     struct sim *sim = hosting->shard->sim;
     struct sim_hosted *hosted = hosting->by_index[push->partition];
     const struct sim_node *node = push->node;
-    struct kelp_push core = {.requester = stream,
-                             .generation = request->generation,
-                             .map_epoch = push->map_epoch,
-                             .word = &request->word,
-                             .lane_first = node->lane_first,
-                             .lane_count = node->lane_count,
-                             .sums = push->partition == 0 ? node->sums : NULL,
-                             .digest = node->digest};
+    struct kelp_push core = {
+        .requester = stream,
+        .generation = request->generation,
+        .map_epoch = push->map_epoch,
+        .word = &request->word,
+        .lane_first = node->lane_first,
+        .lane_count = node->lane_count,
+        .sums = push->partition == 0 ? node->sums : NULL,
+        .sum_count = push->partition == 0 ? kelp_metric_trim(node->sums, KELP_METRIC_SCALARS) : 0,
+        .digest = node->digest};
     if (node->present && hosted->range.count > 0) {
         core.handle = new_gradient(
             hosting, &node->values[hosted->range.first], hosted->range.count,

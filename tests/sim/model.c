@@ -118,7 +118,7 @@ static void add_node(struct sim_node *left, const struct sim_node *right, uint64
         }
     }
     left->present = left->present || right->present;
-    for (int i = 0; i < KELP_METRIC_COUNT; i++) {
+    for (int i = 0; i < KELP_METRIC_SCALARS; i++) {
         left->sums[i] += right->sums[i];
     }
 }
@@ -187,9 +187,10 @@ static void run_entry(const struct sim *sim, struct sim_reference *reference,
         sim_model_apply(&word, root->values, sim->plan.flat_count, reference->weights[word.step],
                         reference->weights[word.step + 1], reference->momentum[word.step + 1]);
     }
-    (skip ? kelp_control_skip : kelp_control_apply)(control, &sim->job, &sim->plan, root->sums,
-                                                    root->digest,
-                                                    &reference->records[word.version]);
+    double sums[KELP_METRIC_COUNT] = {0};
+    memcpy(sums, root->sums, sizeof(root->sums));
+    (skip ? kelp_control_skip : kelp_control_apply)(
+        control, &sim->job, &sim->plan, sums, root->digest, &reference->records[word.version]);
     sim_node_unref(root);
 }
 

@@ -20,7 +20,7 @@ struct sim_node {
     uint32_t lane_count;
     bool present; /* some lane has samples, and it is a training step */
     bool sent;
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SCALARS];
     char digest[33]; /* of w_v, when due; or empty */
     float values[SIM_FLAT_MAX];
 };

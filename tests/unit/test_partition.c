@@ -234,6 +234,7 @@ static void push_as(const struct kelp_control_word *word, uint32_t first, uint32
         .lane_count = count,
         .handle = text ? new_handle(text) : KELP_HANDLE_NONE,
         .sums = bench.index == 0 ? sums : NULL,
+        .sum_count = bench.index == 0 ? kelp_metric_trim(sums, KELP_METRIC_COUNT) : 0,
         .digest = word->digest_due && first == 0 ? "00112233445566778899aabbccddeeff" : ""};
     ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
     take_actions();
