@@ -231,13 +231,21 @@ static void bench_updates(void)
 {
     static const uint64_t counts[] = {18624, 1u << 20, 16u << 20};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(counts); i++) {
-        struct kelp_job job = {.train = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
+        struct kelp_job job = {
+            .train = {
+                .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .alpha = 0.99, .rho = 0.9, .eps = 1e-8}};
         bench_update("sum", NULL, counts[i]);
         bench_update("sgd", &job, counts[i]);
         job.train.momentum = 0.9;
         bench_update("momentum", &job, counts[i]);
         job.train.optimizer = KELP_OPTIMIZER_ADAM;
         bench_update("adam", &job, counts[i]);
+        job.train.optimizer = KELP_OPTIMIZER_ADAGRAD;
+        bench_update("adagrad", &job, counts[i]);
+        job.train.optimizer = KELP_OPTIMIZER_RMSPROP;
+        bench_update("rmsprop", &job, counts[i]);
+        job.train.optimizer = KELP_OPTIMIZER_ADADELTA;
+        bench_update("adadelta", &job, counts[i]);
     }
 }
 

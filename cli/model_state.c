@@ -75,7 +75,10 @@ kelp_status kelp_model_state_begin(struct kelp_model_state *state, struct kelp_e
     }
     kelp_safetensors_close(init_data);
     for (uint32_t i = 0; i < state->slot_count; i++) {
-        memset(state->slots[i], 0, (size_t)state->plan->flat_count * sizeof(float));
+        float start = kelp_optimizer_slot_start(state->job, i);
+        for (uint64_t e = 0; e < state->plan->flat_count; e++) {
+            state->slots[i][e] = start;
+        }
     }
     kelp_control_init(&state->control, state->job, state->plan);
     return status;

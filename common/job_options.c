@@ -595,7 +595,8 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(train.weight_decay),
      .number_max = 1000,
      .default_text = "0",
-     .help = "`sgd`, `adam`: added to the gradient; `adamw`: shrinks the weights"},
+     .help = "times the weights: `adamw` shrinks the weights by it, `lamb` adds it to the "
+             "update, the others add it to the gradient"},
     {.name = "train.decay_exclude",
      .type = KELP_JOB_TEXTS,
      FIELD(train.decay_exclude),

@@ -15,6 +15,7 @@
 static const char *const init_names[] = {
     [KELP_INIT_CONSTANT] = "constant",
     [KELP_INIT_UNIFORM] = "uniform",
+    [KELP_INIT_NORMAL] = "normal",
     [KELP_INIT_FILE] = "file",
 };
 static const char *const part_names[KELP_PART_COUNT] = {"train", "validation", "test"};
@@ -102,7 +103,8 @@ static kelp_status parse_init(const cJSON *item, struct kelp_tensor *tensor,
             return KELP_OK;
         }
     }
-    return kelp_fail(reterr, KELP_ERR_FORMAT, "init: %s is not constant, uniform or file", name);
+    return kelp_fail(reterr, KELP_ERR_FORMAT, "init: %s is not constant, uniform, normal or file",
+                     name);
 }
 
 static kelp_status parse_shape(const cJSON *item, struct kelp_tensor *tensor,

@@ -1,7 +1,8 @@
 /*
  * Optimizer updates: one pass over memory, element by element, so that the result does not depend
  * on how the flat vector is cut. Formulas are PyTorch's, operation by operation
- * (torch.optim, 1.13), in float32, with scalars prepared in double.
+ * (torch.optim, 1.13), in float32, with scalars prepared in double. One thing differs: `centered`
+ * takes a variance that rounding made negative for zero, where PyTorch's root is NaN.
  *
  * Out of place: w' goes to another buffer than w (the shard keeps w_v readable); slots are updated
  * in place.
@@ -19,27 +20,31 @@
 /* What one update needs, prepared once per step: hyper-parameters and the number of this step. */
 struct kelp_optimizer_step {
     enum kelp_optimizer_kind kind;
+    float scale; /* of the gradient, before anything else; 1 unless it is clipped */
     float lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-    bool nesterov;
+    bool nesterov, amsgrad, centered;
     bool first;       /* step number is 1: momentum starts as the gradient */
-    float step_size;  /* adam: lr / (1 - beta1^t) */
+    float step_size;  /* adam: lr / (1 - beta1^t); adagrad: lr / (1 + (t - 1) lr_decay) */
     float bias2_sqrt; /* adam: sqrt(1 - beta2^t) */
     float one_minus_beta1, one_minus_beta2, one_minus_dampening;
     float decay_factor; /* adamw: 1 - lr * weight_decay */
 };
 
-/* Slots (float32 vectors as long as the weights, zero at the start) that the job's optimizer keeps.
- */
+/* Slots (float32 vectors as long as the weights) that the job's optimizer keeps. */
 uint32_t kelp_optimizer_slot_count(const struct kelp_job *job);
-/* PyTorch's name of a slot: "momentum_buffer", "exp_avg", "exp_avg_sq". */
+/* PyTorch's name of a slot: "momentum_buffer", "exp_avg", "exp_avg_sq" … */
 const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot);
+/* The value that every element of a slot starts from, of padding and statistics too. */
+float kelp_optimizer_slot_start(const struct kelp_job *job, uint32_t slot);
 
 /* train.eps, or PyTorch's default for the job's optimizer where that is 0. */
 double kelp_optimizer_eps(const struct kelp_job *job);
 
-/* step_number counts from 1. */
+/* step_number counts from 1. `rmsprop` has its alpha, and `adadelta` its rho, in beta2. */
 void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
                             uint64_t step_number);
+/* The same step without weight decay, for tensors that train.decay_exclude names. */
+void kelp_optimizer_leave_decay(struct kelp_optimizer_step *step);
 
 struct kelp_optimizer_buffers {
     const float *weights; /* w_v */

@@ -82,6 +82,7 @@ static kelp_status prepare_memory(struct kelp_hosting *hosting, struct kelp_erro
         total += counts[i];
         count_max = counts[i] > count_max ? counts[i] : count_max;
     }
+    hosting->element_count = total;
     kelp_status status = kelp_weights_create(counts, hosting->count, &hosting->weights, reterr);
     free(counts);
     if (status == KELP_OK) {
@@ -110,12 +111,24 @@ static bool needs_init_file(const struct kelp_plan *plan)
     return false;
 }
 
+/* What optimizer slots start from; their memory is zero already. */
+static void start_slots(struct kelp_hosting *hosting)
+{
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        float start = kelp_optimizer_slot_start(hosting->job, i);
+        for (uint64_t e = 0; start != 0.0f && e < hosting->element_count; e++) {
+            hosting->slots[i][e] = start;
+        }
+    }
+}
+
 static kelp_status initialise(struct kelp_hosting *hosting, const struct kelp_plan *plan,
                               struct kelp_error *reterr)
 {
     struct kelp_safetensors *init_data = NULL;
     kelp_status status = KELP_OK;
 
+    start_slots(hosting);
     if (needs_init_file(plan)) {
         status = kelp_safetensors_open(hosting->job->model.init, &init_data, reterr);
     }

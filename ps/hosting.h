@@ -30,6 +30,7 @@ struct kelp_hosting {
     struct hosted **by_index; /* partition_count; NULL: another shard's */
     struct kelp_weights *weights;
     struct kelp_gradients *gradients;
+    uint64_t element_count; /* of all partitions, and of each optimizer slot's block */
     uint32_t slot_count;
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
     void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];

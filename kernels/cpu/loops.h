@@ -28,6 +28,12 @@ struct kelp_optimizer_loops {
                 const struct kelp_optimizer_buffers *buffers, uint64_t count);
     bool (*adam)(const struct kelp_optimizer_step *step,
                  const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    bool (*adagrad)(const struct kelp_optimizer_step *step,
+                    const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    bool (*rmsprop)(const struct kelp_optimizer_step *step,
+                    const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    bool (*adadelta)(const struct kelp_optimizer_step *step,
+                     const struct kelp_optimizer_buffers *buffers, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);
 };
 
@@ -75,6 +81,11 @@ struct kelp_loops {
     const struct kelp_operator_loops *operators;
     const struct kelp_window_loops *window;
 };
+
+/* kelp_optimizer_apply() with the loops of one variant. */
+bool kelp__optimizer_update(const struct kelp_optimizer_loops *loops,
+                            const struct kelp_optimizer_step *step,
+                            const struct kelp_optimizer_buffers *buffers, uint64_t count);
 
 /* The variants that this processor can run, slowest first; NULL past the last. */
 const struct kelp_loops *kelp__loops_variant(uint32_t index);

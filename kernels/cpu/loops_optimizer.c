@@ -33,12 +33,12 @@ INLINE bool sgd_loop(const struct kelp_optimizer_step *step,
     float *restrict weights_next = buffers->weights_next;
     float *restrict momentum_buffer = flags.momentum ? buffers->slots[0] : NULL;
     const float lr = step->lr, momentum = step->momentum, decay = step->weight_decay;
-    const float one_minus_dampening = step->one_minus_dampening;
+    const float one_minus_dampening = step->one_minus_dampening, scale = step->scale;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i];
+        float g = gradient[i] * scale;
         const float w = weights[i];
-        bad |= not_finite(g);
+        bad |= not_finite(gradient[i]);
         if (flags.decay) {
             g = g + decay * w;
         }
@@ -85,22 +85,23 @@ enum decay_kind { DECAY_NONE, DECAY_GRADIENT, DECAY_WEIGHTS };
 
 INLINE bool adam_loop(const struct kelp_optimizer_step *step,
                       const struct kelp_optimizer_buffers *buffers, uint64_t count,
-                      const enum decay_kind decay_kind)
+                      const enum decay_kind decay_kind, const bool amsgrad)
 {
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict exp_avg = buffers->slots[0];
     float *restrict exp_avg_sq = buffers->slots[1];
+    float *restrict max_exp_avg_sq = amsgrad ? buffers->slots[2] : NULL;
     const float beta1 = step->beta1, one_minus_beta1 = step->one_minus_beta1;
     const float beta2 = step->beta2, one_minus_beta2 = step->one_minus_beta2;
     const float step_size = step->step_size, bias2_sqrt = step->bias2_sqrt, eps = step->eps;
-    const float decay = step->weight_decay, decay_factor = step->decay_factor;
+    const float decay = step->weight_decay, decay_factor = step->decay_factor, scale = step->scale;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i];
+        float g = gradient[i] * scale;
         float w = weights[i];
-        bad |= not_finite(g);
+        bad |= not_finite(gradient[i]);
         if (decay_kind == DECAY_WEIGHTS) {
             w = w * decay_factor;
         }
@@ -108,9 +109,14 @@ INLINE bool adam_loop(const struct kelp_optimizer_step *step,
             g = g + decay * w;
         }
         const float m = exp_avg[i] * beta1 + one_minus_beta1 * g;
-        const float v = exp_avg_sq[i] * beta2 + one_minus_beta2 * g * g;
+        float v = exp_avg_sq[i] * beta2 + one_minus_beta2 * g * g;
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
+        if (amsgrad) {
+            const float largest = max_exp_avg_sq[i];
+            v = v > largest ? v : largest;
+            max_exp_avg_sq[i] = v;
+        }
         const float denominator = sqrtf(v) / bias2_sqrt + eps;
         weights_next[i] = w - step_size * m / denominator;
     }
@@ -121,10 +127,152 @@ static bool adam(const struct kelp_optimizer_step *step,
                  const struct kelp_optimizer_buffers *buffers, uint64_t count)
 {
     if (step->weight_decay == 0.0f) {
-        return adam_loop(step, buffers, count, DECAY_NONE);
+        return step->amsgrad ? adam_loop(step, buffers, count, DECAY_NONE, true)
+                             : adam_loop(step, buffers, count, DECAY_NONE, false);
     }
-    return step->kind == KELP_OPTIMIZER_ADAMW ? adam_loop(step, buffers, count, DECAY_WEIGHTS)
-                                              : adam_loop(step, buffers, count, DECAY_GRADIENT);
+    if (step->kind == KELP_OPTIMIZER_ADAMW) {
+        return step->amsgrad ? adam_loop(step, buffers, count, DECAY_WEIGHTS, true)
+                             : adam_loop(step, buffers, count, DECAY_WEIGHTS, false);
+    }
+    return step->amsgrad ? adam_loop(step, buffers, count, DECAY_GRADIENT, true)
+                         : adam_loop(step, buffers, count, DECAY_GRADIENT, false);
+}
+
+INLINE bool adagrad_loop(const struct kelp_optimizer_step *step,
+                         const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                         const bool decays)
+{
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    float *restrict weights_next = buffers->weights_next;
+    float *restrict sum = buffers->slots[0];
+    const float step_size = step->step_size, eps = step->eps;
+    const float decay = step->weight_decay, scale = step->scale;
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        float g = gradient[i] * scale;
+        const float w = weights[i];
+        bad |= not_finite(gradient[i]);
+        if (decays) {
+            g = g + decay * w;
+        }
+        const float s = sum[i] + g * g;
+        sum[i] = s;
+        weights_next[i] = w - step_size * g / (sqrtf(s) + eps);
+    }
+    return bad == 0;
+}
+
+static bool adagrad(const struct kelp_optimizer_step *step,
+                    const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    return step->weight_decay != 0.0f ? adagrad_loop(step, buffers, count, true)
+                                      : adagrad_loop(step, buffers, count, false);
+}
+
+struct rmsprop_flags {
+    bool decay, centered, momentum;
+};
+
+INLINE bool rmsprop_loop(const struct kelp_optimizer_step *step,
+                         const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                         const struct rmsprop_flags flags)
+{
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    float *restrict weights_next = buffers->weights_next;
+    float *restrict square_avg = buffers->slots[0];
+    float *restrict momentum_buffer = flags.momentum ? buffers->slots[1] : NULL;
+    float *restrict grad_avg = flags.centered ? buffers->slots[flags.momentum ? 2 : 1] : NULL;
+    const float lr = step->lr, momentum = step->momentum, eps = step->eps, scale = step->scale;
+    const float alpha = step->beta2, one_minus_alpha = step->one_minus_beta2;
+    const float decay = step->weight_decay;
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        float g = gradient[i] * scale;
+        const float w = weights[i];
+        bad |= not_finite(gradient[i]);
+        if (flags.decay) {
+            g = g + decay * w;
+        }
+        float v = square_avg[i] * alpha + one_minus_alpha * g * g;
+        square_avg[i] = v;
+        if (flags.centered) {
+            const float a = grad_avg[i] * alpha + one_minus_alpha * g;
+            grad_avg[i] = a;
+            v = v - a * a;
+            v = v > 0.0f ? v : 0.0f; /* rounding can take it below, where the root is NaN */
+        }
+        const float denominator = sqrtf(v) + eps;
+        if (flags.momentum) {
+            const float m = momentum_buffer[i] * momentum + g / denominator;
+            momentum_buffer[i] = m;
+            weights_next[i] = w - lr * m;
+        } else {
+            weights_next[i] = w - lr * g / denominator;
+        }
+    }
+    return bad == 0;
+}
+
+static bool rmsprop(const struct kelp_optimizer_step *step,
+                    const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    const bool decay = step->weight_decay != 0.0f, momentum = step->momentum != 0.0f;
+    switch ((decay ? 4 : 0) + (step->centered ? 2 : 0) + (momentum ? 1 : 0)) {
+#define CASE(number, decay_, centered_, momentum_)                                                 \
+    case number:                                                                                   \
+        return rmsprop_loop(step, buffers, count,                                                  \
+                            (struct rmsprop_flags){.decay = (decay_),                              \
+                                                   .centered = (centered_),                        \
+                                                   .momentum = (momentum_)})
+        CASE(0, false, false, false);
+        CASE(1, false, false, true);
+        CASE(2, false, true, false);
+        CASE(3, false, true, true);
+        CASE(4, true, false, false);
+        CASE(5, true, false, true);
+        CASE(6, true, true, false);
+    default:
+        CASE(7, true, true, true);
+#undef CASE
+    }
+}
+
+INLINE bool adadelta_loop(const struct kelp_optimizer_step *step,
+                          const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                          const bool decays)
+{
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    float *restrict weights_next = buffers->weights_next;
+    float *restrict square_avg = buffers->slots[0];
+    float *restrict acc_delta = buffers->slots[1];
+    const float lr = step->lr, eps = step->eps, decay = step->weight_decay, scale = step->scale;
+    const float rho = step->beta2, one_minus_rho = step->one_minus_beta2;
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        float g = gradient[i] * scale;
+        const float w = weights[i];
+        bad |= not_finite(gradient[i]);
+        if (decays) {
+            g = g + decay * w;
+        }
+        const float v = square_avg[i] * rho + one_minus_rho * g * g;
+        const float before = acc_delta[i];
+        const float delta = sqrtf(before + eps) / sqrtf(v + eps) * g;
+        square_avg[i] = v;
+        acc_delta[i] = before * rho + one_minus_rho * delta * delta;
+        weights_next[i] = w - lr * delta;
+    }
+    return bad == 0;
+}
+
+static bool adadelta(const struct kelp_optimizer_step *step,
+                     const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    return step->weight_decay != 0.0f ? adadelta_loop(step, buffers, count, true)
+                                      : adadelta_loop(step, buffers, count, false);
 }
 
 static void vector_add(float *sum, const void *other, uint64_t count)
@@ -141,5 +289,8 @@ extern const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops);
 const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .sgd = sgd,
     .adam = adam,
+    .adagrad = adagrad,
+    .rmsprop = rmsprop,
+    .adadelta = adadelta,
     .vector_add = vector_add,
 };

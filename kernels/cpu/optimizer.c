@@ -6,30 +6,71 @@
 
 #include "kernels/cpu/loops.h"
 
-uint32_t kelp_optimizer_slot_count(const struct kelp_job *job)
+/* Names of the slots in the order in which the loops have them; ret_names may be NULL. */
+static uint32_t list_slots(const struct kelp_job *job,
+                           const char *ret_names[KELP_OPTIMIZER_SLOTS_MAX])
 {
+    const char *names[KELP_OPTIMIZER_SLOTS_MAX] = {NULL};
+    const bool momentum = (float)job->train.momentum != 0.0f;
+    uint32_t count = 0;
+
     switch (job->train.optimizer) {
     case KELP_OPTIMIZER_SGD:
-        return (float)job->train.momentum != 0.0f ? 1 : 0;
+        if (momentum) {
+            names[count++] = "momentum_buffer";
+        }
+        break;
     case KELP_OPTIMIZER_ADAM:
     case KELP_OPTIMIZER_ADAMW:
-        return 2;
-    case KELP_OPTIMIZER_ADAGRAD: /* refused by kelp_job_file_finish() */
-    case KELP_OPTIMIZER_RMSPROP:
-    case KELP_OPTIMIZER_ADADELTA:
     case KELP_OPTIMIZER_LAMB:
+        names[count++] = "exp_avg";
+        names[count++] = "exp_avg_sq";
+        if (job->train.optimizer != KELP_OPTIMIZER_LAMB && job->train.amsgrad) {
+            names[count++] = "max_exp_avg_sq";
+        }
+        break;
+    case KELP_OPTIMIZER_ADAGRAD:
+        names[count++] = "sum";
+        break;
+    case KELP_OPTIMIZER_RMSPROP:
+        names[count++] = "square_avg";
+        if (momentum) {
+            names[count++] = "momentum_buffer";
+        }
+        if (job->train.centered) {
+            names[count++] = "grad_avg";
+        }
+        break;
+    case KELP_OPTIMIZER_ADADELTA:
+        names[count++] = "square_avg";
+        names[count++] = "acc_delta";
         break;
     }
-    return 0;
+    if (ret_names) {
+        memcpy(ret_names, names, sizeof(names));
+    }
+    return count;
+}
+
+uint32_t kelp_optimizer_slot_count(const struct kelp_job *job)
+{
+    return list_slots(job, NULL);
 }
 
 const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot)
 {
+    const char *names[KELP_OPTIMIZER_SLOTS_MAX];
+    const uint32_t count = list_slots(job, names);
+
+    assert(slot < count);
+    return names[slot];
+}
+
+float kelp_optimizer_slot_start(const struct kelp_job *job, uint32_t slot)
+{
     assert(slot < kelp_optimizer_slot_count(job));
-    if (job->train.optimizer == KELP_OPTIMIZER_SGD) {
-        return "momentum_buffer";
-    }
-    return slot == 0 ? "exp_avg" : "exp_avg_sq";
+    return job->train.optimizer == KELP_OPTIMIZER_ADAGRAD ? (float)job->train.initial_accumulator
+                                                          : 0.0f;
 }
 
 double kelp_optimizer_eps(const struct kelp_job *job)
@@ -66,39 +107,94 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
+/* Scalars of adam, adamw and lamb. */
+static void prepare_moments(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
+                            uint64_t step_number)
+{
+    const double beta1 = job->train.beta1, beta2 = job->train.beta2;
+
+    step->beta1 = (float)beta1;
+    step->beta2 = (float)beta2;
+    step->one_minus_beta1 = (float)(1.0 - beta1);
+    step->one_minus_beta2 = (float)(1.0 - beta2);
+    step->amsgrad = step->kind != KELP_OPTIMIZER_LAMB && job->train.amsgrad;
+    step->step_size = (float)(lr / (1.0 - power(beta1, step_number)));
+    step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
+    step->decay_factor = (float)(1.0 - lr * job->train.weight_decay);
+}
+
 void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
                             uint64_t step_number)
 {
     assert(step_number >= 1);
     memset(step, 0, sizeof(*step));
     step->kind = job->train.optimizer;
+    step->scale = 1.0f;
     step->lr = (float)lr;
     step->weight_decay = (float)job->train.weight_decay;
-    if (step->kind == KELP_OPTIMIZER_SGD) {
+    step->eps = (float)kelp_optimizer_eps(job);
+    switch (step->kind) {
+    case KELP_OPTIMIZER_SGD:
         step->momentum = (float)job->train.momentum;
         step->dampening = (float)job->train.dampening;
         step->one_minus_dampening = (float)(1.0 - job->train.dampening);
         step->nesterov = job->train.nesterov;
         step->first = step_number == 1;
-        return;
+        break;
+    case KELP_OPTIMIZER_ADAM:
+    case KELP_OPTIMIZER_ADAMW:
+    case KELP_OPTIMIZER_LAMB:
+        prepare_moments(step, job, lr, step_number);
+        break;
+    case KELP_OPTIMIZER_ADAGRAD:
+        step->step_size = (float)(lr / (1.0 + (double)(step_number - 1) * job->train.lr_decay));
+        break;
+    case KELP_OPTIMIZER_RMSPROP:
+        step->momentum = (float)job->train.momentum;
+        step->centered = job->train.centered;
+        step->beta2 = (float)job->train.alpha;
+        step->one_minus_beta2 = (float)(1.0 - job->train.alpha);
+        break;
+    case KELP_OPTIMIZER_ADADELTA:
+        step->beta2 = (float)job->train.rho;
+        step->one_minus_beta2 = (float)(1.0 - job->train.rho);
+        break;
     }
-    const double beta1 = job->train.beta1, beta2 = job->train.beta2;
-    step->beta1 = (float)beta1;
-    step->beta2 = (float)beta2;
-    step->one_minus_beta1 = (float)(1.0 - beta1);
-    step->one_minus_beta2 = (float)(1.0 - beta2);
-    step->eps = (float)kelp_optimizer_eps(job);
-    step->step_size = (float)(lr / (1.0 - power(beta1, step_number)));
-    step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
-    step->decay_factor = (float)(1.0 - lr * job->train.weight_decay);
+}
+
+void kelp_optimizer_leave_decay(struct kelp_optimizer_step *step)
+{
+    step->weight_decay = 0.0f;
+    step->decay_factor = 1.0f;
+}
+
+bool kelp__optimizer_update(const struct kelp_optimizer_loops *loops,
+                            const struct kelp_optimizer_step *step,
+                            const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    switch (step->kind) {
+    case KELP_OPTIMIZER_SGD:
+        return loops->sgd(step, buffers, count);
+    case KELP_OPTIMIZER_ADAM:
+    case KELP_OPTIMIZER_ADAMW:
+        return loops->adam(step, buffers, count);
+    case KELP_OPTIMIZER_ADAGRAD:
+        return loops->adagrad(step, buffers, count);
+    case KELP_OPTIMIZER_RMSPROP:
+        return loops->rmsprop(step, buffers, count);
+    case KELP_OPTIMIZER_ADADELTA:
+        return loops->adadelta(step, buffers, count);
+    case KELP_OPTIMIZER_LAMB: /* refused by kelp_job_file_finish() */
+        break;
+    }
+    assert(false && "optimizer kind");
+    return false;
 }
 
 bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
                           const struct kelp_optimizer_buffers *buffers, uint64_t count)
 {
-    const struct kelp_optimizer_loops *loops = kelp__loops()->optimizer;
-    return step->kind == KELP_OPTIMIZER_SGD ? loops->sgd(step, buffers, count)
-                                            : loops->adam(step, buffers, count);
+    return kelp__optimizer_update(kelp__loops()->optimizer, step, buffers, count);
 }
 
 bool kelp_vector_finite(const float *values, uint64_t count)

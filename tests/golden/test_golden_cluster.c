@@ -56,19 +56,45 @@ static void add_model(struct text *text, const struct kelp_golden_file *file,
     add(text, "]\n");
 }
 
+static const char *flag(bool value)
+{
+    return value ? "true" : "false";
+}
+
 static void add_optimizer(struct text *text, const struct kelp_job *job)
 {
-    static const char *const names[] = {[KELP_OPTIMIZER_SGD] = "sgd",
-                                        [KELP_OPTIMIZER_ADAM] = "adam",
-                                        [KELP_OPTIMIZER_ADAMW] = "adamw"};
+    static const char *const names[] = {
+        [KELP_OPTIMIZER_SGD] = "sgd",         [KELP_OPTIMIZER_ADAM] = "adam",
+        [KELP_OPTIMIZER_ADAMW] = "adamw",     [KELP_OPTIMIZER_ADAGRAD] = "adagrad",
+        [KELP_OPTIMIZER_RMSPROP] = "rmsprop", [KELP_OPTIMIZER_ADADELTA] = "adadelta"};
     add(text, "  optimizer: %s\n  lr: %.17g\n  weight_decay: %.17g\n", names[job->train.optimizer],
         job->train.lr, job->train.weight_decay);
-    if (job->train.optimizer == KELP_OPTIMIZER_SGD) {
+    if (job->train.optimizer != KELP_OPTIMIZER_SGD) {
+        add(text, "  eps: %.17g\n", job->train.eps);
+    }
+    switch (job->train.optimizer) {
+    case KELP_OPTIMIZER_SGD:
         add(text, "  momentum: %.17g\n  dampening: %.17g\n  nesterov: %s\n", job->train.momentum,
-            job->train.dampening, job->train.nesterov ? "true" : "false");
-    } else {
-        add(text, "  beta1: %.17g\n  beta2: %.17g\n  eps: %.17g\n", job->train.beta1,
-            job->train.beta2, job->train.eps);
+            job->train.dampening, flag(job->train.nesterov));
+        break;
+    case KELP_OPTIMIZER_ADAM:
+    case KELP_OPTIMIZER_ADAMW:
+        add(text, "  beta1: %.17g\n  beta2: %.17g\n  amsgrad: %s\n", job->train.beta1,
+            job->train.beta2, flag(job->train.amsgrad));
+        break;
+    case KELP_OPTIMIZER_ADAGRAD:
+        add(text, "  lr_decay: %.17g\n  initial_accumulator: %.17g\n", job->train.lr_decay,
+            job->train.initial_accumulator);
+        break;
+    case KELP_OPTIMIZER_RMSPROP:
+        add(text, "  alpha: %.17g\n  momentum: %.17g\n  centered: %s\n", job->train.alpha,
+            job->train.momentum, flag(job->train.centered));
+        break;
+    case KELP_OPTIMIZER_ADADELTA:
+        add(text, "  rho: %.17g\n", job->train.rho);
+        break;
+    case KELP_OPTIMIZER_LAMB: /* no fixture names it */
+        break;
     }
 }
 

@@ -86,13 +86,14 @@ static void trainer_fini(struct trainer *trainer)
     }
 }
 
-/* Initial weights, slots zero. */
-static void trainer_reset(struct trainer *trainer)
+/* Initial weights, slots as the optimizer starts with. */
+static void trainer_reset(struct trainer *trainer, const struct kelp_job *job)
 {
-    const size_t bytes = (size_t)trainer->plan.flat_count * sizeof(float);
-    memcpy(trainer->weights, trainer->initial, bytes);
-    for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
-        memset(trainer->slots[s], 0, bytes);
+    memcpy(trainer->weights, trainer->initial, (size_t)trainer->plan.flat_count * sizeof(float));
+    for (uint32_t s = 0; s < kelp_optimizer_slot_count(job); s++) {
+        for (uint64_t i = 0; i < trainer->plan.flat_count; i++) {
+            trainer->slots[s][i] = kelp_optimizer_slot_start(job, s);
+        }
     }
 }
 
@@ -144,7 +145,7 @@ static void check_forward(struct kelp_golden_report *report, struct trainer *tra
 {
     const uint32_t samples = trainer->golden.samples;
     const uint64_t count = kelp_sample_target_count(&trainer->golden.shape) * samples;
-    trainer_reset(trainer);
+    trainer_reset(trainer, &trainer->golden.job);
     kelp_golden_case_begin(report, "forward");
     kelp_model_bind(trainer->model, &trainer->plan, trainer->weights, NULL);
     struct kelp_error error = {KELP_OK, ""};
@@ -194,7 +195,7 @@ static void check_optimizer(struct kelp_golden_report *report, struct trainer *t
     }
     const uint32_t samples = trainer->golden.samples, steps = last_step(report->file, prefix);
     float *losses = kelp_golden_allocate(steps, sizeof(*losses));
-    trainer_reset(trainer);
+    trainer_reset(trainer, &job);
     for (uint32_t k = 1; k <= steps; k++) {
         losses[k - 1] = (float)trainer_gradient(trainer, 0, samples, samples, trainer->gradient);
         trainer_update(trainer, &job, k);
@@ -231,7 +232,7 @@ static void check_shards(struct kelp_golden_report *report, struct trainer *trai
     }
     float *mean = kelp_golden_allocate(trainer->plan.flat_count, sizeof(*mean));
     char name[KELP_GOLDEN_NAME_SIZE];
-    trainer_reset(trainer);
+    trainer_reset(trainer, &trainer->golden.job);
     for (uint32_t s = 0, first = 0; s < shard_count; first += rows[s++]) {
         const double loss = trainer_gradient(trainer, first, rows[s], rows[s], trainer->gradient);
         kelp_golden_print(name, "shard%u/loss", s);
@@ -259,7 +260,7 @@ static void check_shards(struct kelp_golden_report *report, struct trainer *trai
         kelp_golden_case_begin(report, "one step with the mean");
         *step = '\0';
         if (kelp_golden_optimizer(cases[c], &job)) {
-            trainer_reset(trainer);
+            trainer_reset(trainer, &job);
             trainer_update(trainer, &job, 1);
             const struct kelp_golden_tolerance tolerance = kelp_golden_after_steps(&job, 1);
             check_flat(report, trainer, name, trainer->weights, &tolerance);

@@ -91,56 +91,82 @@ bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value)
     return true;
 }
 
+/* torch.optim's defaults of what the names leave out. */
+static bool optimizer_defaults(const char *word, struct kelp_job *job)
+{
+    static const struct {
+        const char *word;
+        enum kelp_optimizer_kind kind;
+        double weight_decay;
+    } kinds[] = {
+        {"sgd", KELP_OPTIMIZER_SGD, 0.0},         {"adam", KELP_OPTIMIZER_ADAM, 0.0},
+        {"adamw", KELP_OPTIMIZER_ADAMW, 0.01},    {"adagrad", KELP_OPTIMIZER_ADAGRAD, 0.0},
+        {"rmsprop", KELP_OPTIMIZER_RMSPROP, 0.0}, {"adadelta", KELP_OPTIMIZER_ADADELTA, 0.0}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
+        if (strcmp(word, kinds[i].word) == 0) {
+            job->train.optimizer = kinds[i].kind;
+            job->train.weight_decay = kinds[i].weight_decay;
+            job->train.momentum = job->train.dampening = job->train.eps = 0.0;
+            job->train.lr_decay = job->train.initial_accumulator = 0.0;
+            job->train.nesterov = job->train.amsgrad = job->train.centered = false;
+            job->train.beta1 = 0.9;
+            job->train.beta2 = 0.999;
+            job->train.alpha = 0.99;
+            job->train.rho = 0.9;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "lr0.1", "nesterov": one setting of an optimizer's name. */
+static bool optimizer_setting(const char *word, struct kelp_job *job)
+{
+    const struct {
+        const char *word;
+        double *field;
+    } numbers[] = {{"lr", &job->train.lr},
+                   {"momentum", &job->train.momentum},
+                   {"dampening", &job->train.dampening},
+                   {"wd", &job->train.weight_decay},
+                   {"eps", &job->train.eps},
+                   {"lrdecay", &job->train.lr_decay},
+                   {"acc", &job->train.initial_accumulator}};
+    const struct {
+        const char *word;
+        bool *field;
+    } flags[] = {{"nesterov", &job->train.nesterov},
+                 {"amsgrad", &job->train.amsgrad},
+                 {"centered", &job->train.centered}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(flags); i++) {
+        if (strcmp(word, flags[i].word) == 0) {
+            *flags[i].field = true;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
+        const size_t length = strlen(numbers[i].word);
+        char *end = NULL;
+        if (strncmp(word, numbers[i].word, length) == 0 && isdigit((unsigned char)word[length])) {
+            *numbers[i].field = strtod(word + length, &end);
+            return *end == '\0';
+        }
+    }
+    return false;
+}
+
 bool kelp_golden_optimizer(const char *name, struct kelp_job *job)
 {
     char words[KELP_GOLDEN_NAME_SIZE];
     (void)snprintf(words, sizeof(words), "%s", name);
     char *rest = words;
     const char *word = strsep(&rest, "_");
-    job->train.momentum = job->train.dampening = job->train.weight_decay = 0.0;
-    job->train.nesterov = false;
-    job->train.beta1 = 0.9;
-    job->train.beta2 = 0.999;
-    job->train.eps = 1e-8;
-    if (strcmp(word, "sgd") == 0) {
-        job->train.optimizer = KELP_OPTIMIZER_SGD;
-    } else if (strcmp(word, "adam") == 0) {
-        job->train.optimizer = KELP_OPTIMIZER_ADAM;
-    } else if (strcmp(word, "adamw") == 0) {
-        job->train.optimizer = KELP_OPTIMIZER_ADAMW;
-        job->train.weight_decay = 0.01;
-    } else {
-        return false;
+    bool known = optimizer_defaults(word, job), lr = false;
+    while (known && (word = strsep(&rest, "_")) != NULL) {
+        lr = lr || (strncmp(word, "lr", 2) == 0 && isdigit((unsigned char)word[2]));
+        known = optimizer_setting(word, job);
     }
-    const struct {
-        const char *word;
-        double *field;
-    } settings[] = {
-        {"lr", &job->train.lr},
-        {"momentum", &job->train.momentum},
-        {"dampening", &job->train.dampening},
-        {"wd", &job->train.weight_decay},
-        {"eps", &job->train.eps},
-    };
-    bool lr = false;
-    while ((word = strsep(&rest, "_")) != NULL) {
-        bool known = strcmp(word, "nesterov") == 0;
-        job->train.nesterov = job->train.nesterov || known;
-        for (size_t i = 0; i < KELP_ARRAY_COUNT(settings) && !known; i++) {
-            const size_t length = strlen(settings[i].word);
-            char *end = NULL;
-            if (strncmp(word, settings[i].word, length) == 0 &&
-                isdigit((unsigned char)word[length])) {
-                *settings[i].field = strtod(word + length, &end);
-                known = *end == '\0';
-                lr = lr || i == 0;
-            }
-        }
-        if (!known) {
-            return false;
-        }
-    }
-    return lr;
+    return known && lr;
 }
 
 uint32_t kelp_golden_cases(const struct kelp_golden_file *file, const char *prefix,

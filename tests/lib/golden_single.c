@@ -27,6 +27,9 @@ static void check_updates(struct kelp_golden_report *report, struct kelp_stream 
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
     for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
         slots[s] = kelp_golden_allocate(count, sizeof(float));
+        for (uint64_t i = 0; s < kelp_optimizer_slot_count(&job) && i < count; i++) {
+            slots[s][i] = kelp_optimizer_slot_start(&job, s);
+        }
     }
     for (uint32_t k = 1; count != 0 && k <= gradient_count / count; k++) {
         struct kelp_optimizer_step step;

@@ -14,7 +14,8 @@
 #define STEPS 3
 
 struct vectors {
-    float weights[COUNT + 16], gradient[COUNT + 16], next[COUNT + 16], slots[2][COUNT + 16];
+    float weights[COUNT + 16], gradient[COUNT + 16], next[COUNT + 16],
+        slots[KELP_OPTIMIZER_SLOTS_MAX][COUNT + 16];
 };
 
 static void fill_random(float *values, uint32_t count, uint32_t stream)
@@ -42,6 +43,27 @@ static const struct kelp_job jobs[] = {
     {.train = {.optimizer = KELP_OPTIMIZER_ADAM, .weight_decay = 0.01}},
     {.train = {.optimizer = KELP_OPTIMIZER_ADAMW, .weight_decay = 0.01}},
     {.train = {.optimizer = KELP_OPTIMIZER_ADAMW}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADAM, .amsgrad = true}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADAM, .amsgrad = true, .weight_decay = 0.01}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADAMW, .amsgrad = true, .weight_decay = 0.01}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADAGRAD}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADAGRAD,
+               .lr_decay = 0.1,
+               .initial_accumulator = 0.1,
+               .weight_decay = 0.01}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .momentum = 0.9}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true, .momentum = 0.9}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .weight_decay = 0.01}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .weight_decay = 0.01, .momentum = 0.9}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .weight_decay = 0.01, .centered = true}},
+    {.train = {.optimizer = KELP_OPTIMIZER_RMSPROP,
+               .weight_decay = 0.01,
+               .centered = true,
+               .momentum = 0.9}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADADELTA}},
+    {.train = {.optimizer = KELP_OPTIMIZER_ADADELTA, .weight_decay = 0.01}},
 };
 
 static struct kelp_job job_at(int index)
@@ -50,6 +72,8 @@ static struct kelp_job job_at(int index)
     job.train.lr = 0.05;
     job.train.beta1 = 0.9;
     job.train.beta2 = 0.999;
+    job.train.alpha = 0.99;
+    job.train.rho = 0.9;
     job.train.eps = 1e-8;
     return job;
 }
@@ -80,41 +104,128 @@ static float scalar_sgd(const struct kelp_job *job, float w, volatile float g, f
     return w - term;
 }
 
-static float scalar_adam(const struct kelp_job *job, volatile float w, volatile float g,
-                         float *exp_avg, float *exp_avg_sq, uint32_t step_number)
+/* a + b, each product rounded by itself. */
+static float scalar_sum(float a, float b)
 {
-    volatile float a, b;
-    double beta1_power = 1.0, beta2_power = 1.0;
-    for (uint32_t i = 0; i < step_number; i++) {
-        beta1_power *= job->train.beta1;
-        beta2_power *= job->train.beta2;
-    }
-    if (job->train.optimizer == KELP_OPTIMIZER_ADAMW) {
-        w = w * (float)(1.0 - job->train.lr * job->train.weight_decay);
-    } else if (job->train.weight_decay != 0.0) {
-        a = (float)job->train.weight_decay * w;
-        g = g + a;
-    }
-    a = *exp_avg * (float)job->train.beta1;
-    b = (float)(1.0 - job->train.beta1) * g;
-    *exp_avg = a + b;
-    a = *exp_avg_sq * (float)job->train.beta2;
-    b = (float)(1.0 - job->train.beta2) * g;
-    b = b * g;
-    *exp_avg_sq = a + b;
-    a = sqrtf(*exp_avg_sq);
-    a = a / (float)sqrt(1.0 - beta2_power);
-    a = a + (float)job->train.eps;
-    b = (float)(job->train.lr / (1.0 - beta1_power)) * *exp_avg;
-    b = b / a;
-    return w - b;
+    volatile float x = a, y = b;
+    return x + y;
 }
 
-static bool apply(const struct kelp_optimizer_loops *loops, const struct kelp_optimizer_step *step,
-                  const struct kelp_optimizer_buffers *buffers, uint64_t count)
+static float scalar_product(float a, float b)
 {
-    return step->kind == KELP_OPTIMIZER_SGD ? loops->sgd(step, buffers, count)
-                                            : loops->adam(step, buffers, count);
+    volatile float x = a, y = b;
+    return x * y;
+}
+
+/* average * keep + (1 - keep) * a * b, from left to right; b 1: of a alone. */
+static float scalar_average(float average, double keep, float a, float b)
+{
+    const float old = scalar_product(average, (float)keep);
+    return scalar_sum(old, scalar_product(scalar_product((float)(1.0 - keep), a), b));
+}
+
+static float scalar_quotient(float a, float b)
+{
+    volatile float x = a, y = b;
+    return x / y;
+}
+
+static double integer_power(double base, uint32_t exponent)
+{
+    double result = 1.0;
+    for (uint32_t i = 0; i < exponent; i++) {
+        result *= base;
+    }
+    return result;
+}
+
+static float scalar_adam(const struct kelp_job *job, float w, float g, float *const slots[],
+                         uint32_t k)
+{
+    const double beta1 = job->train.beta1, beta2 = job->train.beta2;
+    *slots[0] = scalar_average(*slots[0], beta1, g, 1.0f);
+    *slots[1] = scalar_average(*slots[1], beta2, g, g);
+    float v = *slots[1];
+    if (job->train.amsgrad) {
+        v = *slots[2] = fmaxf(*slots[2], v);
+    }
+    const float root = scalar_quotient(sqrtf(v), (float)sqrt(1.0 - integer_power(beta2, k)));
+    const float change =
+        scalar_product((float)(job->train.lr / (1.0 - integer_power(beta1, k))), *slots[0]);
+    return w - scalar_quotient(change, scalar_sum(root, (float)job->train.eps));
+}
+
+static float scalar_adagrad(const struct kelp_job *job, float w, float g, float *const slots[],
+                            uint32_t k)
+{
+    *slots[0] = scalar_sum(*slots[0], scalar_product(g, g));
+    const double rate = job->train.lr / (1.0 + (k - 1) * job->train.lr_decay);
+    return w - scalar_quotient(scalar_product((float)rate, g),
+                               scalar_sum(sqrtf(*slots[0]), (float)job->train.eps));
+}
+
+static float scalar_rmsprop(const struct kelp_job *job, float w, float g, float *const slots[])
+{
+    const bool momentum = job->train.momentum != 0.0;
+    float v = *slots[0] = scalar_average(*slots[0], job->train.alpha, g, g);
+    if (job->train.centered) {
+        float *mean = slots[momentum ? 2 : 1];
+        *mean = scalar_average(*mean, job->train.alpha, g, 1.0f);
+        v = fmaxf(0.0f, scalar_sum(v, -scalar_product(*mean, *mean)));
+    }
+    const float denominator = scalar_sum(sqrtf(v), (float)job->train.eps);
+    if (!momentum) {
+        return w - scalar_quotient(scalar_product((float)job->train.lr, g), denominator);
+    }
+    *slots[1] = scalar_sum(scalar_product(*slots[1], (float)job->train.momentum),
+                           scalar_quotient(g, denominator));
+    return w - scalar_product((float)job->train.lr, *slots[1]);
+}
+
+static float scalar_adadelta(const struct kelp_job *job, float w, float g, float *const slots[])
+{
+    const float eps = (float)job->train.eps;
+    *slots[0] = scalar_average(*slots[0], job->train.rho, g, g);
+    const float ratio =
+        scalar_quotient(sqrtf(scalar_sum(*slots[1], eps)), sqrtf(scalar_sum(*slots[0], eps)));
+    const float delta = scalar_product(ratio, g);
+    *slots[1] = scalar_average(*slots[1], job->train.rho, delta, delta);
+    return w - scalar_product((float)job->train.lr, delta);
+}
+
+/* One element's update number k. */
+static float scalar_update(const struct kelp_job *job, float w, float g, float *const slots[],
+                           uint32_t k)
+{
+    if (job->train.optimizer == KELP_OPTIMIZER_SGD) {
+        return scalar_sgd(job, w, g, slots[0], k);
+    }
+    if (job->train.optimizer == KELP_OPTIMIZER_ADAMW) {
+        w = scalar_product(w, (float)(1.0 - job->train.lr * job->train.weight_decay));
+    } else if (job->train.weight_decay != 0.0) {
+        g = scalar_sum(g, scalar_product((float)job->train.weight_decay, w));
+    }
+    switch (job->train.optimizer) {
+    case KELP_OPTIMIZER_ADAGRAD:
+        return scalar_adagrad(job, w, g, slots, k);
+    case KELP_OPTIMIZER_RMSPROP:
+        return scalar_rmsprop(job, w, g, slots);
+    case KELP_OPTIMIZER_ADADELTA:
+        return scalar_adadelta(job, w, g, slots);
+    default:
+        return scalar_adam(job, w, g, slots, k);
+    }
+}
+
+/* What the slots start from, in the first COUNT + 16 elements of each. */
+static void start_slots(const struct kelp_job *job, struct vectors *v)
+{
+    memset(v->slots, 0, sizeof(v->slots));
+    for (uint32_t s = 0; s < kelp_optimizer_slot_count(job); s++) {
+        for (uint32_t i = 0; i < COUNT + 16; i++) {
+            v->slots[s][i] = kelp_optimizer_slot_start(job, s);
+        }
+    }
 }
 
 /* STEPS steps with one variant, every array `shift` floats from its alignment. */
@@ -122,7 +233,7 @@ static void run(const struct kelp_optimizer_loops *loops, const struct kelp_job 
                 struct vectors *v, uint32_t shift)
 {
     fill_random(v->weights + shift, COUNT, 1);
-    memset(v->slots, 0, sizeof(v->slots));
+    start_slots(job, v);
     float *weights = v->weights + shift, *next = v->next + shift;
     for (uint32_t k = 1; k <= STEPS; k++) {
         struct kelp_optimizer_step step;
@@ -132,8 +243,8 @@ static void run(const struct kelp_optimizer_loops *loops, const struct kelp_job 
             .weights = weights,
             .gradient = v->gradient + shift,
             .weights_next = next,
-            .slots = {v->slots[0] + shift, v->slots[1] + shift}};
-        ck_assert(apply(loops, &step, &buffers, COUNT));
+            .slots = {v->slots[0] + shift, v->slots[1] + shift, v->slots[2] + shift}};
+        ck_assert(kelp__optimizer_update(loops, &step, &buffers, COUNT));
         float *swap = weights;
         weights = next;
         next = swap;
@@ -147,27 +258,25 @@ static void run(const struct kelp_optimizer_loops *loops, const struct kelp_job 
 START_TEST(test_variants_give_scalar_bits)
 {
     const struct kelp_job job = job_at(_i);
-    static struct vectors v;
-    static float weights[COUNT], gradient[COUNT], slots[2][COUNT];
-    memset(slots, 0, sizeof(slots));
-    fill_random(weights, COUNT, 1);
+    static struct vectors v, plain;
+    start_slots(&job, &plain);
+    fill_random(plain.weights, COUNT, 1);
     for (uint32_t k = 1; k <= STEPS; k++) {
-        fill_random(gradient, COUNT, 1 + k);
+        fill_random(plain.gradient, COUNT, 1 + k);
         for (uint32_t i = 0; i < COUNT; i++) {
-            weights[i] =
-                job.train.optimizer == KELP_OPTIMIZER_SGD
-                    ? scalar_sgd(&job, weights[i], gradient[i], &slots[0][i], k)
-                    : scalar_adam(&job, weights[i], gradient[i], &slots[0][i], &slots[1][i], k);
+            float *const slots[] = {&plain.slots[0][i], &plain.slots[1][i], &plain.slots[2][i]};
+            plain.weights[i] = scalar_update(&job, plain.weights[i], plain.gradient[i], slots, k);
         }
     }
     const struct kelp_loops *variant;
     for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
         for (uint32_t shift = 0; shift < 3; shift++) {
             run(variant->optimizer, &job, &v, shift);
-            ck_assert_msg(memcmp(v.weights + shift, weights, sizeof(weights)) == 0,
+            ck_assert_msg(memcmp(v.weights + shift, plain.weights, COUNT * sizeof(float)) == 0,
                           "%s, shift %u: weights", variant->name, shift);
             for (uint32_t s = 0; s < kelp_optimizer_slot_count(&job); s++) {
-                ck_assert_msg(memcmp(v.slots[s] + shift, slots[s], sizeof(slots[s])) == 0,
+                ck_assert_msg(memcmp(v.slots[s] + shift, plain.slots[s], COUNT * sizeof(float)) ==
+                                  0,
                               "%s, shift %u: slot %u", variant->name, shift, s);
             }
         }
@@ -184,17 +293,21 @@ START_TEST(test_cuts_change_nothing)
     for (struct vectors *v = &whole;; v = &cut) {
         fill_random(v->weights, COUNT, 1);
         fill_random(v->gradient, COUNT, 2);
-        fill_random(v->slots[0], COUNT, 3);
-        memset(v->slots[1], 0, sizeof(v->slots[1]));
+        for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
+            for (uint32_t i = 0; i < COUNT; i++) {
+                v->slots[s][i] = 0.5f; /* of any optimizer */
+            }
+        }
         if (v == &cut) {
             break;
         }
     }
     kelp_optimizer_prepare(&step, &job, job.train.lr, 2);
-    const struct kelp_optimizer_buffers buffers = {.weights = whole.weights,
-                                                   .gradient = whole.gradient,
-                                                   .weights_next = whole.next,
-                                                   .slots = {whole.slots[0], whole.slots[1]}};
+    const struct kelp_optimizer_buffers buffers = {
+        .weights = whole.weights,
+        .gradient = whole.gradient,
+        .weights_next = whole.next,
+        .slots = {whole.slots[0], whole.slots[1], whole.slots[2]}};
     ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
     for (uint32_t first = 0, size = 1; first < COUNT; first += size, size = size * 2 + 1) {
         const uint32_t count = COUNT - first < size ? COUNT - first : size;
@@ -202,7 +315,7 @@ START_TEST(test_cuts_change_nothing)
             .weights = cut.weights + first,
             .gradient = cut.gradient + first,
             .weights_next = cut.next + first,
-            .slots = {cut.slots[0] + first, cut.slots[1] + first}};
+            .slots = {cut.slots[0] + first, cut.slots[1] + first, cut.slots[2] + first}};
         ck_assert(kelp_optimizer_apply(&step, &part, count));
     }
     ck_assert_mem_eq(whole.next, cut.next, COUNT * sizeof(float));
@@ -222,18 +335,18 @@ START_TEST(test_not_finite_is_noticed)
     const struct kelp_optimizer_buffers buffers = {.weights = v.weights,
                                                    .gradient = v.gradient,
                                                    .weights_next = v.next,
-                                                   .slots = {v.slots[0], v.slots[1]}};
+                                                   .slots = {v.slots[0], v.slots[1], v.slots[2]}};
     const struct kelp_loops *variant;
     for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
         fill_random(v.gradient, COUNT, 5);
         v.gradient[3] = 3.4e38f;
         v.gradient[4] = -1e-45f;
-        ck_assert(apply(variant->optimizer, &step, &buffers, COUNT));
+        ck_assert(kelp__optimizer_update(variant->optimizer, &step, &buffers, COUNT));
         for (uint32_t at = 0; at < COUNT; at += 13) {
             const float saved = v.gradient[at];
             v.gradient[at] = wrong[at % KELP_ARRAY_COUNT(wrong)];
-            ck_assert_msg(!apply(variant->optimizer, &step, &buffers, COUNT), "%s at %u",
-                          variant->name, at);
+            ck_assert_msg(!kelp__optimizer_update(variant->optimizer, &step, &buffers, COUNT),
+                          "%s at %u", variant->name, at);
             v.gradient[at] = saved;
         }
     }
@@ -265,18 +378,115 @@ START_TEST(test_vector_add_takes_any_alignment)
 }
 END_TEST
 
-/* Slots are those that PyTorch keeps. */
+/* Slots are those that PyTorch keeps, under its names. */
 START_TEST(test_slots)
 {
-    struct kelp_job job = job_at(0);
-    ck_assert_uint_eq(kelp_optimizer_slot_count(&job), 0);
-    job.train.momentum = 0.9;
-    ck_assert_uint_eq(kelp_optimizer_slot_count(&job), 1);
-    ck_assert_str_eq(kelp_optimizer_slot_name(&job, 0), "momentum_buffer");
-    job.train.optimizer = KELP_OPTIMIZER_ADAMW;
-    ck_assert_uint_eq(kelp_optimizer_slot_count(&job), 2);
-    ck_assert_str_eq(kelp_optimizer_slot_name(&job, 0), "exp_avg");
-    ck_assert_str_eq(kelp_optimizer_slot_name(&job, 1), "exp_avg_sq");
+    static const struct {
+        struct kelp_job job;
+        const char *names[KELP_OPTIMIZER_SLOTS_MAX];
+    } cases[] = {
+        {{.train = {.optimizer = KELP_OPTIMIZER_SGD}}, {NULL}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_SGD, .momentum = 0.9}}, {"momentum_buffer"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_ADAMW}}, {"exp_avg", "exp_avg_sq"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_ADAM, .amsgrad = true}},
+         {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_ADAGRAD}}, {"sum"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_RMSPROP}}, {"square_avg"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true}},
+         {"square_avg", "grad_avg"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true, .momentum = 0.9}},
+         {"square_avg", "momentum_buffer", "grad_avg"}},
+        {{.train = {.optimizer = KELP_OPTIMIZER_ADADELTA}}, {"square_avg", "acc_delta"}},
+    };
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        uint32_t count = 0;
+        while (count < KELP_OPTIMIZER_SLOTS_MAX && cases[i].names[count] != NULL) {
+            count++;
+        }
+        ck_assert_uint_eq(kelp_optimizer_slot_count(&cases[i].job), count);
+        for (uint32_t s = 0; s < count; s++) {
+            ck_assert_str_eq(kelp_optimizer_slot_name(&cases[i].job, s), cases[i].names[s]);
+            ck_assert_float_eq(kelp_optimizer_slot_start(&cases[i].job, s), 0.0f);
+        }
+    }
+    struct kelp_job job = cases[4].job;
+    job.train.initial_accumulator = 0.25;
+    ck_assert_float_eq(kelp_optimizer_slot_start(&job, 0), 0.25f);
+}
+END_TEST
+
+/* A centered variance that rounding makes negative counts as zero: no root of it. */
+START_TEST(test_centered_stays_finite)
+{
+    struct kelp_job job = {
+        .train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true, .alpha = 0.5, .lr = 1e-4}};
+    float weight = 1.0f, next, square = 0.0f, mean = 0.0f;
+    const float gradient = 0.3f;
+    for (uint32_t k = 1; k <= 200; k++) {
+        struct kelp_optimizer_step step;
+        const struct kelp_optimizer_buffers buffers = {.weights = &weight,
+                                                       .gradient = &gradient,
+                                                       .weights_next = &next,
+                                                       .slots = {&square, &mean}};
+        kelp_optimizer_prepare(&step, &job, job.train.lr, k);
+        ck_assert(kelp_optimizer_apply(&step, &buffers, 1));
+        ck_assert_msg(isfinite(next), "step %u", k);
+        weight = next;
+    }
+}
+END_TEST
+
+/* A step that leaves decay out is the step of a job without decay. */
+START_TEST(test_leave_decay)
+{
+    struct kelp_job job = job_at(_i);
+    static struct vectors v;
+    static float expected[COUNT];
+    struct kelp_optimizer_step step;
+    const struct kelp_optimizer_buffers buffers = {.weights = v.weights,
+                                                   .gradient = v.gradient,
+                                                   .weights_next = v.next,
+                                                   .slots = {v.slots[0], v.slots[1], v.slots[2]}};
+    fill_random(v.weights, COUNT, 1);
+    fill_random(v.gradient, COUNT, 2);
+    kelp_optimizer_prepare(&step, &job, job.train.lr, 1);
+    kelp_optimizer_leave_decay(&step);
+    start_slots(&job, &v);
+    ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
+    memcpy(expected, v.next, sizeof(expected));
+    job.train.weight_decay = 0.0;
+    kelp_optimizer_prepare(&step, &job, job.train.lr, 1);
+    start_slots(&job, &v);
+    ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
+    ck_assert_mem_eq(v.next, expected, sizeof(expected));
+}
+END_TEST
+
+/* A scale acts on the gradient before everything else. */
+START_TEST(test_scale)
+{
+    const struct kelp_job job = job_at(_i);
+    static struct vectors v;
+    static float expected[COUNT];
+    struct kelp_optimizer_step step;
+    const struct kelp_optimizer_buffers buffers = {.weights = v.weights,
+                                                   .gradient = v.gradient,
+                                                   .weights_next = v.next,
+                                                   .slots = {v.slots[0], v.slots[1], v.slots[2]}};
+    fill_random(v.weights, COUNT, 1);
+    fill_random(v.gradient, COUNT, 2);
+    kelp_optimizer_prepare(&step, &job, job.train.lr, 1);
+    step.scale = 0.3f;
+    start_slots(&job, &v);
+    ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
+    memcpy(expected, v.next, sizeof(expected));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        v.gradient[i] *= 0.3f;
+    }
+    step.scale = 1.0f;
+    start_slots(&job, &v);
+    ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
+    ck_assert_mem_eq(v.next, expected, sizeof(expected));
 }
 END_TEST
 
@@ -304,6 +514,9 @@ int main(void)
     tcase_add_loop_test(tcase, test_not_finite_is_noticed, 0, job_count);
     tcase_add_test(tcase, test_vector_add_takes_any_alignment);
     tcase_add_test(tcase, test_slots);
+    tcase_add_test(tcase, test_centered_stays_finite);
+    tcase_add_loop_test(tcase, test_leave_decay, 0, job_count);
+    tcase_add_loop_test(tcase, test_scale, 0, job_count);
     tcase_add_test(tcase, test_late_steps);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
