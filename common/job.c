@@ -251,10 +251,93 @@ static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
                   key->only_with, chosen, list);
 }
 
+/* Losses that fit what a model puts out; any for the kinds that are not listed. */
+static kelp_status check_loss(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    static const struct {
+        enum kelp_model_kind model;
+        uint32_t losses; /* bits */
+        const char *text;
+    } fits[] = {
+        {KELP_MODEL_MLP, ~(1u << KELP_LOSS_NLL | 1u << KELP_LOSS_BCE),
+         "any but nll and bce, which take probabilities; mlp puts out any numbers"},
+        {KELP_MODEL_FARE,
+         ~(1u << KELP_LOSS_BCE_WITH_LOGITS | 1u << KELP_LOSS_CROSS_ENTROPY | 1u << KELP_LOSS_NLL |
+           1u << KELP_LOSS_QUANTILE),
+         "smooth_l1, huber, mse, mae or bce"},
+        {KELP_MODEL_CONVNET, 1u << KELP_LOSS_NLL | 1u << KELP_LOSS_CROSS_ENTROPY,
+         "nll or cross_entropy"},
+        {KELP_MODEL_RESNET18, 1u << KELP_LOSS_CROSS_ENTROPY, "cross_entropy"},
+        {KELP_MODEL_DEEPFM,
+         ~(1u << KELP_LOSS_BCE | 1u << KELP_LOSS_CROSS_ENTROPY | 1u << KELP_LOSS_NLL |
+           1u << KELP_LOSS_QUANTILE),
+         "bce_with_logits, or for numbers mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_TFT,
+         1u << KELP_LOSS_QUANTILE | 1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE |
+             1u << KELP_LOSS_SMOOTH_L1 | 1u << KELP_LOSS_HUBER,
+         "quantile, mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_DLINEAR,
+         1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE | 1u << KELP_LOSS_SMOOTH_L1 |
+             1u << KELP_LOSS_HUBER,
+         "mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_NLINEAR,
+         1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE | 1u << KELP_LOSS_SMOOTH_L1 |
+             1u << KELP_LOSS_HUBER,
+         "mse, mae, smooth_l1 or huber"},
+    };
+    const struct kelp_job *job = &file->job;
+    char loss[32], model[32];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(fits); i++) {
+        if (fits[i].model == job->model.kind && (fits[i].losses & (1u << job->train.loss)) == 0) {
+            kelp__job_key_chosen("train.loss", job, loss, sizeof(loss));
+            kelp__job_key_chosen("model.kind", job, model, sizeof(model));
+            return refuse(file, "train.loss", reterr, "%s does not fit model.kind %s; it takes %s",
+                          loss, model, fits[i].text);
+        }
+    }
+    return KELP_OK;
+}
+
+/* As many shares as the model has dropout layers, or none. */
+static kelp_status check_dropout(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    const char *layers = "one share for all of its layers";
+    uint32_t count = 1;
+    if (job->model.kind == KELP_MODEL_CONVNET) {
+        count = 2;
+        layers = "two layers";
+    } else if (job->model.kind == KELP_MODEL_DEEPFM) {
+        count = job->model.hidden_count;
+        layers = "one for each of model.hidden";
+    } else if (job->model.kind != KELP_MODEL_TFT) {
+        return KELP_OK;
+    }
+    if (job->model.dropout_count != 0 && job->model.dropout_count != count) {
+        return refuse(file, "model.dropout", reterr,
+                      "has %" PRIu32 " numbers; the model has %s: give %" PRIu32 ", or none",
+                      job->model.dropout_count, layers, count);
+    }
+    return KELP_OK;
+}
+
 static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
 
+    if (job->model.kind == KELP_MODEL_TFT && job->model.d_model % job->model.heads != 0) {
+        return refuse(file, "model.heads", reterr,
+                      "%" PRIu32 " does not divide model.d_model (%" PRIu32 ")", job->model.heads,
+                      job->model.d_model);
+    }
+    kelp_status status = check_dropout(file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = check_loss(file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     if (job->model.kind == KELP_MODEL_DLINEAR && job->model.kernel_size % 2 == 0) {
         return refuse(file, "model.kernel_size", reterr, "%" PRIu32 " is even; it must be odd",
                       job->model.kernel_size);

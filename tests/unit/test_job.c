@@ -151,6 +151,21 @@ static const struct {
      "job.yaml:3: train.quantiles: an entry of the list is not a number"},
     {"train:\n  loss: quantile\n  quantiles: [0.1, 2]\n",
      "job.yaml:3: train.quantiles: '2' is not a number from 0 to 1"},
+    {"model:\n  kind: tft\n  d_model: 10\ntrain:\n  loss: quantile\n",
+     "model.heads: 4 does not divide model.d_model (10)"},
+    {"model:\n  kind: convnet\n  dropout: [0.1]\ntrain:\n  loss: nll\n",
+     "job.yaml:3: model.dropout: has 1 numbers; the model has two layers: give 2, or none"},
+    {"model:\n  kind: deepfm\n  hidden: [8, 4, 2]\n  dropout: [0.1, 0.1]\n",
+     "job.yaml:4: model.dropout: has 2 numbers; the model has one for each of model.hidden: give "
+     "3, or none"},
+    {"model:\n  kind: resnet18\ntrain:\n  loss: nll\n",
+     "job.yaml:4: train.loss: nll does not fit model.kind resnet18; it takes cross_entropy"},
+    {"model:\n  kind: fare\ntrain:\n  loss: bce_with_logits\n",
+     "job.yaml:4: train.loss: bce_with_logits does not fit model.kind fare; it takes smooth_l1, "
+     "huber, mse, mae or bce"},
+    {"train:\n  loss: quantile\n",
+     "job.yaml:2: train.loss: quantile does not fit model.kind dlinear; it takes mse, mae, "
+     "smooth_l1 or huber"},
     {"data:\n  kind: csv\n", "data.path: is empty; data.kind csv needs a file"},
     {"data:\n  split: [100, 0, 0]\n",
      "job.yaml:2: data.split: the training part has 100 rows, but one window takes 192 "
