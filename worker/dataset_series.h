@@ -29,11 +29,8 @@ kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uin
 
 /*
  * Parse the text of a CSV file with a header line. target names the one column to take; NULL takes
- * all but the first. name stands for the file in errors ("FILE:LINE: column NAME: ...").
- *
- * Accepted: fields in double quotes (a doubled quote is one), LF or CRLF line ends, a UTF-8 byte
- * order mark, blank lines at the end. A quoted field may not hold a line end, so that line numbers
- * mean what an editor shows.
+ * all but the first. name stands for the file in errors ("FILE:LINE: column NAME: ..."). What is
+ * accepted stands in worker/csv.h.
  * Errors: KELP_ERR_FORMAT, KELP_ERR_INVALID (no such column), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  *         *ret_series is set on success only.
  */

@@ -5,8 +5,8 @@
 #ifndef KELP_WORKER_LIMITS_H
 #define KELP_WORKER_LIMITS_H
 
-/* Bytes of a CSV file: it is read into memory as a whole. 1 GiB is 17 million ETT rows. */
-#define KELP_CSV_FILE_MAX (1ull << 30)
+/* Numbers of a series, which is kept in memory: 4 GiB of them, 77 million ETT rows. */
+#define KELP_CSV_VALUES_MAX (1ull << 29)
 /* Bytes of one line: longer ones are a file without line ends, not a table. */
 #define KELP_CSV_LINE_MAX 65536u
 /* Columns of a table, and bytes of a column's name (as long as data.target may be). */
