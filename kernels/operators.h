@@ -130,7 +130,8 @@ struct kelp_copy {
     enum kelp_write write;
 };
 
-/* y[o][i] = or += scale * (sum over m, ascending, of x[o][m][i]); x is [outer, middle, inner]. */
+/* y[o][i] = or += scale * (sum over m of x[o][m][i]), in an order that depends on the sizes alone;
+ * x is [outer, middle, inner]. */
 struct kelp_reduce {
     const float *x;
     float *y;
@@ -218,15 +219,16 @@ struct kelp_batch_norm {
  * y = x / (1 - p) where the element is kept, else 0; the gradient is the same of dy. What is kept
  * follows from the seed, the step, the layer (`use`), the sample's position in its step, and the
  * element's index in the sample: philox4x32 of counter (index / 4, position, step low, step high)
- * and key (seed mixed with use); word index % 4 at or above p 2^32 keeps.
+ * and key (seed and use mixed, kernels/cpu/loops_dropout.c); word index % 4 at or above p 2^32
+ * keeps. Fewer than 2^33 elements.
  */
 struct kelp_dropout {
     const float *x;
     float *y; /* may be x */
     uint32_t samples;
-    uint64_t elements; /* of one sample */
-    float p;           /* 0 <= p < 1 */
-    uint32_t use;
+    uint64_t elements;         /* of one sample */
+    float p;                   /* 0 <= p < 1 */
+    uint32_t use;              /* the layer */
     const uint64_t *seed_step; /* uint64[2]: seed, training step */
     const uint32_t *positions; /* uint32[samples] */
     enum kelp_write write;     /* of y; the gradient alone accumulates */

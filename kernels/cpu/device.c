@@ -21,19 +21,26 @@ struct cpu_device {
 
 struct cpu_stream {
     struct kelp_stream base;
-    const struct kelp_operator_loops *loops;
-    const struct kelp_window_loops *windows;
-    bool too_large; /* a matrix product whose sizes OpenBLAS cannot take; wait() reports it */
+    const struct kelp_loops *loops;
+    /* What wait() reports: a matrix product whose sizes OpenBLAS cannot take, or the latest number
+     * that is no class or no row of a table. */
+    bool too_large;
+    struct kelp_loop_fault fault;
 };
 
-static const struct kelp_operator_loops *loops_of(struct kelp_stream *stream)
+static const struct kelp_loops *all_loops_of(struct kelp_stream *stream)
 {
     return ((struct cpu_stream *)stream)->loops;
 }
 
+static const struct kelp_operator_loops *loops_of(struct kelp_stream *stream)
+{
+    return all_loops_of(stream)->operators;
+}
+
 static const struct kelp_window_loops *windows_of(struct kelp_stream *stream)
 {
-    return ((struct cpu_stream *)stream)->windows;
+    return all_loops_of(stream)->window;
 }
 
 static void device_destroy(struct kelp_device *device)
@@ -82,8 +89,7 @@ static kelp_status stream_create(struct kelp_device *device, struct kelp_stream 
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
     }
     stream->base = (struct kelp_stream){.table = device->table, .device = device};
-    stream->loops = kelp__loops()->operators;
-    stream->windows = kelp__loops()->window;
+    stream->loops = kelp__loops();
     *ret = &stream->base;
     return KELP_OK;
 }
@@ -102,10 +108,23 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
                          "a matrix product has more than %d rows, columns or elements in a row",
                          INT_MAX);
     }
+    const struct kelp_loop_fault fault = stream->fault;
+    stream->fault = (struct kelp_loop_fault){.what = KELP_LOOP_FINE};
+    switch (fault.what) {
+    case KELP_LOOP_FINE:
+        break;
+    case KELP_LOOP_BAD_ID:
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "category %g: the embedding's table has rows 0 to %llu",
+                         (double)fault.value, (unsigned long long)fault.limit - 1);
+    case KELP_LOOP_BAD_CLASS:
+        return kelp_fail(reterr, KELP_ERR_INVALID, "class %g: the model has classes 0 to %llu",
+                         (double)fault.value, (unsigned long long)fault.limit - 1);
+    }
     return KELP_OK;
 }
 
-static void copy(struct kelp_stream *stream, void *to, const void *from, size_t bytes)
+static void copy_bytes(struct kelp_stream *stream, void *to, const void *from, size_t bytes)
 {
     (void)stream;
     if (bytes != 0) {
@@ -150,6 +169,21 @@ static void take_threads(const struct kelp_stream *stream)
     }
 }
 
+/* One product of sizes that OpenBLAS can take, m and n not 0. */
+static void matmul_one(const struct kelp_matmul *p, const float *a, const float *b, float *c)
+{
+    if (p->k == 0) { /* OpenBLAS takes no ld of 0 */
+        for (uint32_t row = 0; p->write == KELP_OVERWRITE && row < p->m; row++) {
+            memset(c + row * p->ldc, 0, p->n * sizeof(float));
+        }
+        return;
+    }
+    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
+                a, (int)p->lda, b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f, c,
+                (int)p->ldc);
+}
+
 static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
 {
     if (!fits_blas(p->m) || !fits_blas(p->n) || !fits_blas(p->k) || !fits_blas(p->lda) ||
@@ -160,17 +194,11 @@ static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
     if (p->m == 0 || p->n == 0) {
         return;
     }
-    if (p->k == 0) { /* OpenBLAS takes no ld of 0 */
-        for (uint32_t row = 0; p->write == KELP_OVERWRITE && row < p->m; row++) {
-            memset(p->c + row * p->ldc, 0, p->n * sizeof(float));
-        }
-        return;
-    }
     take_threads(stream);
-    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
-                p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
-                p->a, (int)p->lda, p->b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f,
-                p->c, (int)p->ldc);
+    const uint32_t batch = p->batch != 0 ? p->batch : 1;
+    for (uint32_t i = 0; i < batch; i++) {
+        matmul_one(p, p->a + i * p->stride_a, p->b + i * p->stride_b, p->c + i * p->stride_c);
+    }
 }
 
 static void bias_add(struct kelp_stream *stream, const struct kelp_bias *bias)
@@ -258,6 +286,41 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
     kelp__conv2d_gradient(windows_of(stream), run);
 }
 
+/* Operators that are a loop and nothing else; the second kind may meet a number that is not one of
+ * those it can take. */
+#define LOOP(table, name, arguments)                                                               \
+    static void name(struct kelp_stream *stream, const struct arguments *p)                        \
+    {                                                                                              \
+        all_loops_of(stream)->table->name(p);                                                      \
+    }
+#define LOOP_WITH_FAULT(table, name, arguments)                                                    \
+    static void name(struct kelp_stream *stream, const struct arguments *p)                        \
+    {                                                                                              \
+        all_loops_of(stream)->table->name(p, &((struct cpu_stream *)stream)->fault);               \
+    }
+
+LOOP(activation, unary, kelp_unary)
+LOOP(activation, unary_gradient, kelp_unary_gradient)
+LOOP(activation, softmax, kelp_softmax)
+LOOP(activation, softmax_gradient, kelp_softmax)
+LOOP(activation, glu, kelp_glu)
+LOOP(activation, glu_gradient, kelp_glu)
+LOOP(activation, lstm_cell, kelp_lstm_cell)
+LOOP(activation, lstm_cell_gradient, kelp_lstm_cell)
+LOOP(shape, multiply, kelp_multiply)
+LOOP(shape, copy, kelp_copy)
+LOOP(shape, reduce, kelp_reduce)
+LOOP(shape, weighted_sum, kelp_weighted_sum)
+LOOP(shape, weighted_sum_gradient, kelp_weighted_sum)
+LOOP(norm, layer_norm, kelp_layer_norm)
+LOOP(norm, layer_norm_gradient, kelp_layer_norm)
+LOOP(norm, batch_norm, kelp_batch_norm)
+LOOP(norm, batch_norm_gradient, kelp_batch_norm)
+LOOP(dropout, dropout, kelp_dropout)
+LOOP_WITH_FAULT(shape, embedding, kelp_embedding)
+LOOP_WITH_FAULT(shape, embedding_gradient, kelp_embedding)
+LOOP_WITH_FAULT(criterion, criterion, kelp_criterion)
+
 static const struct kelp_device_table cpu_table = {
     .name = "cpu",
     .host_memory = true,
@@ -268,8 +331,8 @@ static const struct kelp_device_table cpu_table = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .wait = stream_wait,
-    .copy_in = copy,
-    .copy_out = copy,
+    .copy_in = copy_bytes,
+    .copy_out = copy_bytes,
     .fill = fill,
     .axpy = axpy,
     .add = add,
@@ -283,6 +346,27 @@ static const struct kelp_device_table cpu_table = {
     .moving_average_gradient = moving_average_gradient,
     .transpose = transpose,
     .loss = loss,
+    .unary = unary,
+    .unary_gradient = unary_gradient,
+    .softmax = softmax,
+    .softmax_gradient = softmax_gradient,
+    .glu = glu,
+    .glu_gradient = glu_gradient,
+    .lstm_cell = lstm_cell,
+    .lstm_cell_gradient = lstm_cell_gradient,
+    .multiply = multiply,
+    .copy = copy,
+    .reduce = reduce,
+    .weighted_sum = weighted_sum,
+    .weighted_sum_gradient = weighted_sum_gradient,
+    .layer_norm = layer_norm,
+    .layer_norm_gradient = layer_norm_gradient,
+    .batch_norm = batch_norm,
+    .batch_norm_gradient = batch_norm_gradient,
+    .dropout = dropout,
+    .embedding = embedding,
+    .embedding_gradient = embedding_gradient,
+    .criterion = criterion,
     .max_pool = max_pool,
     .max_pool_gradient = max_pool_gradient,
     .average_pool = average_pool,

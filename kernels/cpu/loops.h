@@ -75,11 +75,59 @@ struct kelp_window_loops {
                                   enum kelp_write write);
 };
 
+/* What a loop met that it cannot compute; the others of its rows are done all the same. */
+enum kelp_loop_fault_what { KELP_LOOP_FINE, KELP_LOOP_BAD_ID, KELP_LOOP_BAD_CLASS };
+struct kelp_loop_fault {
+    enum kelp_loop_fault_what what;
+    float value;    /* the number that is no row of the table, or no class */
+    uint64_t limit; /* how many rows or classes there are */
+};
+
+/* One entry of kernels/device.h each, without the stream. */
+struct kelp_activation_loops {
+    void (*unary)(const struct kelp_unary *unary);
+    void (*unary_gradient)(const struct kelp_unary_gradient *gradient);
+    void (*softmax)(const struct kelp_softmax *softmax);
+    void (*softmax_gradient)(const struct kelp_softmax *softmax);
+    void (*glu)(const struct kelp_glu *glu);
+    void (*glu_gradient)(const struct kelp_glu *glu);
+    void (*lstm_cell)(const struct kelp_lstm_cell *cell);
+    void (*lstm_cell_gradient)(const struct kelp_lstm_cell *cell);
+};
+struct kelp_shape_loops {
+    void (*multiply)(const struct kelp_multiply *multiply);
+    void (*copy)(const struct kelp_copy *copy);
+    void (*reduce)(const struct kelp_reduce *reduce);
+    void (*weighted_sum)(const struct kelp_weighted_sum *sum);
+    void (*weighted_sum_gradient)(const struct kelp_weighted_sum *sum);
+    /* *fault is written on a fault alone. */
+    void (*embedding)(const struct kelp_embedding *embedding, struct kelp_loop_fault *fault);
+    void (*embedding_gradient)(const struct kelp_embedding *embedding,
+                               struct kelp_loop_fault *fault);
+};
+struct kelp_norm_loops {
+    void (*layer_norm)(const struct kelp_layer_norm *norm);
+    void (*layer_norm_gradient)(const struct kelp_layer_norm *norm);
+    void (*batch_norm)(const struct kelp_batch_norm *norm);
+    void (*batch_norm_gradient)(const struct kelp_batch_norm *norm);
+};
+struct kelp_dropout_loops {
+    void (*dropout)(const struct kelp_dropout *dropout);
+};
+struct kelp_criterion_loops {
+    void (*criterion)(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault);
+};
+
 struct kelp_loops {
     const char *name; /* "base", "avx2" */
     const struct kelp_optimizer_loops *optimizer;
     const struct kelp_operator_loops *operators;
     const struct kelp_window_loops *window;
+    const struct kelp_activation_loops *activation;
+    const struct kelp_shape_loops *shape;
+    const struct kelp_norm_loops *norm;
+    const struct kelp_dropout_loops *dropout;
+    const struct kelp_criterion_loops *criterion;
 };
 
 /* kelp_optimizer_apply() with the loops of one variant. */

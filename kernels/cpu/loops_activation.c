@@ -1,0 +1,358 @@
+/*
+ * Activations and what is made of them: softmax, gated linear units, the LSTM's cell.
+ * See kernels/operators.h for what each does.
+ */
+#include <math.h>
+
+#include "kernels/cpu/functions.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/sums.h"
+
+INLINE float gelu_cdf(float x)
+{
+    return 0.5f * (1.0f + kelp__erf(x * 0x1.6a09e6p-1f)); /* 1 / sqrt(2) */
+}
+
+INLINE float function(const enum kelp_unary_kind kind, float x)
+{
+    switch (kind) {
+    case KELP_UNARY_RELU:
+        return x <= 0.0f ? 0.0f : x;
+    case KELP_UNARY_GELU:
+        return x * gelu_cdf(x);
+    case KELP_UNARY_ELU: {
+        const float negative = kelp__expm1(x > 0.0f ? 0.0f : x);
+        return x > 0.0f ? x : negative;
+    }
+    case KELP_UNARY_SIGMOID:
+        return kelp__sigmoid(x);
+    case KELP_UNARY_TANH:
+        return kelp__tanh(x);
+    }
+    return x;
+}
+
+INLINE void unary_loop(const enum kelp_unary_kind kind, const struct kelp_unary *unary)
+{
+    const float *x = unary->x;
+    float *y = unary->y;
+    for (uint64_t i = 0; i < unary->count; i++) {
+        y[i] = function(kind, x[i]);
+    }
+}
+
+static void unary(const struct kelp_unary *unary)
+{
+    switch (unary->kind) {
+    case KELP_UNARY_RELU:
+        unary_loop(KELP_UNARY_RELU, unary);
+        break;
+    case KELP_UNARY_GELU:
+        unary_loop(KELP_UNARY_GELU, unary);
+        break;
+    case KELP_UNARY_ELU:
+        unary_loop(KELP_UNARY_ELU, unary);
+        break;
+    case KELP_UNARY_SIGMOID:
+        unary_loop(KELP_UNARY_SIGMOID, unary);
+        break;
+    case KELP_UNARY_TANH:
+        unary_loop(KELP_UNARY_TANH, unary);
+        break;
+    }
+}
+
+/* v is x for gelu, y for the others. */
+INLINE float slope_times(const enum kelp_unary_kind kind, float v, float dy)
+{
+    switch (kind) {
+    case KELP_UNARY_RELU:
+        return v > 0.0f ? dy : 0.0f;
+    case KELP_UNARY_GELU: {
+        const float density = 0x1.988454p-2f * kelp__exp(-0.5f * v * v); /* 1 / sqrt(2 pi) */
+        return dy * (gelu_cdf(v) + v * density);
+    }
+    case KELP_UNARY_ELU: {
+        const float negative = dy * (v + 1.0f);
+        return v > 0.0f ? dy : negative;
+    }
+    case KELP_UNARY_SIGMOID:
+        return dy * (v * (1.0f - v));
+    case KELP_UNARY_TANH:
+        return dy * (1.0f - v * v);
+    }
+    return dy;
+}
+
+INLINE void unary_gradient_loop(const enum kelp_unary_kind kind,
+                                const struct kelp_unary_gradient *gradient)
+{
+    const float *v = kind == KELP_UNARY_GELU ? gradient->x : gradient->y;
+    const float *dy = gradient->dy;
+    float *dx = gradient->dx;
+    if (gradient->write == KELP_OVERWRITE) {
+        for (uint64_t i = 0; i < gradient->count; i++) {
+            dx[i] = slope_times(kind, v[i], dy[i]);
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < gradient->count; i++) {
+        dx[i] = dx[i] + slope_times(kind, v[i], dy[i]);
+    }
+}
+
+static void unary_gradient(const struct kelp_unary_gradient *gradient)
+{
+    switch (gradient->kind) {
+    case KELP_UNARY_RELU:
+        unary_gradient_loop(KELP_UNARY_RELU, gradient);
+        break;
+    case KELP_UNARY_GELU:
+        unary_gradient_loop(KELP_UNARY_GELU, gradient);
+        break;
+    case KELP_UNARY_ELU:
+        unary_gradient_loop(KELP_UNARY_ELU, gradient);
+        break;
+    case KELP_UNARY_SIGMOID:
+        unary_gradient_loop(KELP_UNARY_SIGMOID, gradient);
+        break;
+    case KELP_UNARY_TANH:
+        unary_gradient_loop(KELP_UNARY_TANH, gradient);
+        break;
+    }
+}
+
+/* Rows are done in blocks that stay in the nearest cache, the exponentials of a block in one loop,
+ * since rows may be shorter than a vector. */
+#define BLOCK_FLOATS 4096u
+
+static uint64_t rows_of_block(uint32_t columns)
+{
+    return columns >= BLOCK_FLOATS ? 1 : BLOCK_FLOATS / columns;
+}
+
+/* What row r sees of its columns. */
+INLINE uint32_t visible(const struct kelp_softmax *softmax, uint64_t r)
+{
+    if (!softmax->causal) {
+        return softmax->columns;
+    }
+    const uint64_t end = r % softmax->queries + softmax->offset + 1;
+    return end < softmax->columns ? (uint32_t)end : softmax->columns;
+}
+
+static void softmax_block(const struct kelp_softmax *softmax, uint64_t first, uint64_t rows)
+{
+    const uint32_t columns = softmax->columns;
+    for (uint64_t r = first; r < first + rows; r++) {
+        const float *x = softmax->x + r * columns;
+        float *y = softmax->y + r * columns;
+        const uint32_t seen = visible(softmax, r);
+        const float largest = kelp__row_max(x, seen);
+        for (uint32_t c = 0; c < seen; c++) {
+            y[c] = x[c] - largest;
+        }
+        for (uint32_t c = seen; c < columns; c++) {
+            y[c] = 0.0f;
+        }
+    }
+    float *block = softmax->y + first * columns;
+    for (uint64_t i = 0; i < rows * columns; i++) {
+        block[i] = kelp__exp(block[i]);
+    }
+    for (uint64_t r = first; r < first + rows; r++) {
+        float *y = softmax->y + r * columns;
+        const uint32_t seen = visible(softmax, r);
+        const float sum = kelp__row_sum(y, seen);
+        for (uint32_t c = 0; c < seen; c++) {
+            y[c] = y[c] / sum;
+        }
+        for (uint32_t c = seen; c < columns; c++) {
+            y[c] = 0.0f;
+        }
+    }
+}
+
+static void log_softmax_block(const struct kelp_softmax *softmax, uint64_t first, uint64_t rows)
+{
+    const uint32_t columns = softmax->columns;
+    for (uint64_t r = first; r < first + rows; r++) {
+        const float *x = softmax->x + r * columns;
+        float *y = softmax->y + r * columns;
+        const float largest = kelp__row_max(x, columns);
+        float exponentials[LANES] = {0};
+        float sums[LANES] = {0};
+        for (uint32_t c = 0; c < columns; c += LANES) {
+            const uint32_t n = columns - c < LANES ? columns - c : LANES;
+            for (uint32_t j = 0; j < n; j++) {
+                y[c + j] = x[c + j] - largest;
+                exponentials[j] = y[c + j];
+            }
+            for (uint32_t j = 0; j < LANES; j++) {
+                exponentials[j] = kelp__exp(exponentials[j]);
+            }
+            for (uint32_t j = 0; j < n; j++) {
+                sums[j] = sums[j] + exponentials[j];
+            }
+        }
+        const float logarithm = (float)kelp__log((double)kelp__add_up(sums));
+        for (uint32_t c = 0; c < columns; c++) {
+            y[c] = y[c] - logarithm;
+        }
+    }
+}
+
+static void softmax(const struct kelp_softmax *softmax)
+{
+    if (softmax->columns == 0) {
+        return;
+    }
+    const uint64_t step = rows_of_block(softmax->columns);
+    for (uint64_t r = 0; r < softmax->rows; r += step) {
+        const uint64_t rows = softmax->rows - r < step ? softmax->rows - r : step;
+        if (softmax->logarithm) {
+            log_softmax_block(softmax, r, rows);
+        } else {
+            softmax_block(softmax, r, rows);
+        }
+    }
+}
+
+INLINE void softmax_gradient_loop(const struct kelp_softmax *softmax, const bool accumulate)
+{
+    const uint32_t columns = softmax->columns;
+    for (uint64_t r = 0; r < softmax->rows; r++) {
+        const float *y = softmax->y + r * columns, *dy = softmax->dy + r * columns;
+        float *dx = softmax->dx + r * columns;
+        const float dot = kelp__row_dot(y, dy, columns);
+        for (uint32_t c = 0; c < columns; c++) {
+            const float value = y[c] * (dy[c] - dot);
+            dx[c] = accumulate ? dx[c] + value : value;
+        }
+    }
+}
+
+INLINE void log_softmax_gradient_loop(const struct kelp_softmax *softmax, const bool accumulate)
+{
+    const uint32_t columns = softmax->columns;
+    for (uint64_t r = 0; r < softmax->rows; r++) {
+        const float *y = softmax->y + r * columns, *dy = softmax->dy + r * columns;
+        float *dx = softmax->dx + r * columns;
+        const float sum = kelp__row_sum(dy, columns);
+        for (uint32_t c = 0; c < columns; c++) {
+            const float value = dy[c] - kelp__exp(y[c]) * sum;
+            dx[c] = accumulate ? dx[c] + value : value;
+        }
+    }
+}
+
+static void softmax_gradient(const struct kelp_softmax *softmax)
+{
+    const bool accumulate = softmax->write == KELP_ACCUMULATE;
+    if (softmax->logarithm && accumulate) {
+        log_softmax_gradient_loop(softmax, true);
+    } else if (softmax->logarithm) {
+        log_softmax_gradient_loop(softmax, false);
+    } else if (accumulate) {
+        softmax_gradient_loop(softmax, true);
+    } else {
+        softmax_gradient_loop(softmax, false);
+    }
+}
+
+static void glu(const struct kelp_glu *glu)
+{
+    const uint32_t width = glu->width;
+    for (uint64_t r = 0; r < glu->rows; r++) {
+        const float *restrict value = glu->x + r * 2 * width;
+        const float *restrict gate = value + width;
+        float *restrict y = glu->y + r * width;
+        for (uint32_t c = 0; c < width; c++) {
+            y[c] = value[c] * kelp__sigmoid(gate[c]);
+        }
+    }
+}
+
+INLINE void glu_gradient_loop(const struct kelp_glu *glu, const bool accumulate)
+{
+    const uint32_t width = glu->width;
+    for (uint64_t r = 0; r < glu->rows; r++) {
+        const float *restrict value = glu->x + r * 2 * width;
+        const float *restrict gate = value + width;
+        const float *restrict dy = glu->dy + r * width;
+        float *restrict dvalue = glu->dx + r * 2 * width;
+        float *restrict dgate = dvalue + width;
+        for (uint32_t c = 0; c < width; c++) {
+            const float s = kelp__sigmoid(gate[c]);
+            const float first = dy[c] * s;
+            const float second = dy[c] * value[c] * (s * (1.0f - s));
+            dvalue[c] = accumulate ? dvalue[c] + first : first;
+            dgate[c] = accumulate ? dgate[c] + second : second;
+        }
+    }
+}
+
+static void glu_gradient(const struct kelp_glu *glu)
+{
+    if (glu->write == KELP_ACCUMULATE) {
+        glu_gradient_loop(glu, true);
+    } else {
+        glu_gradient_loop(glu, false);
+    }
+}
+
+static void lstm_cell(const struct kelp_lstm_cell *cell)
+{
+    const uint32_t hidden = cell->hidden;
+    for (uint32_t b = 0; b < cell->batch; b++) {
+        float *restrict in = cell->gates + (uint64_t)b * 4 * hidden;
+        float *restrict forget = in + hidden, *restrict update = forget + hidden;
+        float *restrict out = update + hidden;
+        const float *restrict before = cell->c_before + (uint64_t)b * hidden;
+        float *restrict c = cell->c + (uint64_t)b * hidden, *restrict h = cell->h + b * cell->h_ld;
+        for (uint32_t j = 0; j < hidden; j++) {
+            in[j] = kelp__sigmoid(in[j]);
+            forget[j] = kelp__sigmoid(forget[j]);
+            update[j] = kelp__tanh(update[j]);
+            out[j] = kelp__sigmoid(out[j]);
+            c[j] = forget[j] * before[j] + in[j] * update[j];
+            h[j] = out[j] * kelp__tanh(c[j]);
+        }
+    }
+}
+
+static void lstm_cell_gradient(const struct kelp_lstm_cell *cell)
+{
+    const uint32_t hidden = cell->hidden;
+    for (uint32_t b = 0; b < cell->batch; b++) {
+        const uint64_t row = (uint64_t)b * hidden;
+        const float *restrict in = cell->gates + 4 * row, *restrict forget = in + hidden;
+        const float *restrict update = forget + hidden, *restrict out = update + hidden;
+        const float *restrict before = cell->c_before + row, *restrict c = cell->c + row;
+        const float *restrict dh = cell->dh + b * cell->dh_ld;
+        float *restrict dc = cell->dc + row;
+        float *restrict din = cell->dgates + 4 * row, *restrict dforget = din + hidden;
+        float *restrict dupdate = dforget + hidden, *restrict dout = dupdate + hidden;
+        for (uint32_t j = 0; j < hidden; j++) {
+            const float t = kelp__tanh(c[j]);
+            const float total = dc[j] + dh[j] * out[j] * (1.0f - t * t);
+            dout[j] = dh[j] * t * (out[j] * (1.0f - out[j]));
+            din[j] = total * update[j] * (in[j] * (1.0f - in[j]));
+            dforget[j] = total * before[j] * (forget[j] * (1.0f - forget[j]));
+            dupdate[j] = total * in[j] * (1.0f - update[j] * update[j]);
+            dc[j] = total * forget[j];
+        }
+    }
+}
+
+extern const struct kelp_activation_loops KELP_LOOPS_NAME(kelp__activation_loops);
+const struct kelp_activation_loops KELP_LOOPS_NAME(kelp__activation_loops) = {
+    .unary = unary,
+    .unary_gradient = unary_gradient,
+    .softmax = softmax,
+    .softmax_gradient = softmax_gradient,
+    .glu = glu,
+    .glu_gradient = glu_gradient,
+    .lstm_cell = lstm_cell,
+    .lstm_cell_gradient = lstm_cell_gradient,
+};

@@ -1,0 +1,425 @@
+/*
+ * The losses: sums for the metrics, and the gradient. See kernels/operators.h for what each does.
+ */
+#include <math.h>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/sums.h"
+
+/* Elements of a sample are taken in pieces of this many, a multiple of LANES, so that what must be
+ * computed or gathered first stays in the nearest cache. */
+#define PIECE 256u
+
+static bool is_class_loss(const struct kelp_criterion *criterion)
+{
+    return criterion->kind == KELP_LOSS_CROSS_ENTROPY || criterion->kind == KELP_LOSS_NLL;
+}
+
+INLINE double absolute(double x)
+{
+    return x < 0.0 ? -x : x;
+}
+
+/* The logarithm that bce takes: PyTorch bounds it, so that a certain mistake costs 100. */
+INLINE double bounded_log(double x)
+{
+    const double value = kelp__log(x);
+    return value < -100.0 ? -100.0 : value;
+}
+
+/* The loss of one element, not yet divided by their number; d is output - target in float32. */
+INLINE double element_loss(const struct kelp_criterion *criterion, const enum kelp_loss_kind kind,
+                           float output, float target)
+{
+    const double d = (double)(output - target), magnitude = absolute(d), beta = criterion->beta;
+    switch (kind) {
+    case KELP_LOSS_SMOOTH_L1:
+        return magnitude < beta ? 0.5 * d * d / beta : magnitude - 0.5 * beta;
+    case KELP_LOSS_HUBER:
+        return magnitude <= beta ? 0.5 * d * d : beta * (magnitude - 0.5 * beta);
+    case KELP_LOSS_BCE: {
+        const double p = (double)output, t = (double)target;
+        return -(t * bounded_log(p) + (1.0 - t) * bounded_log(1.0 - p));
+    }
+    case KELP_LOSS_BCE_WITH_LOGITS: {
+        const double x = (double)output, t = (double)target;
+        const double positive = x <= 0.0 ? 0.0 : x;
+        const float e = kelp__exp(output < 0.0f ? output : -output);
+        return positive - x * t + kelp__log(1.0 + (double)e);
+    }
+    case KELP_LOSS_MAE:
+        return magnitude;
+    default:
+        return d * d;
+    }
+}
+
+struct sample_sums {
+    double loss[LANES], squared[LANES], absolute[LANES], relative[LANES], relative_squared[LANES];
+    double target[LANES], target_squared[LANES], correct[LANES];
+};
+
+/* Count elements from the first of a piece; a last part that fills no vector is of count below
+ * LANES. */
+INLINE void add_differences(struct sample_sums *sums, const float *forecast, const float *target,
+                            uint32_t count)
+{
+    for (uint32_t j = 0; j < count; j++) {
+        const double d = (double)(forecast[j] - target[j]);
+        sums->squared[j] = sums->squared[j] + d * d;
+        sums->absolute[j] = sums->absolute[j] + absolute(d);
+    }
+}
+
+INLINE void add_relative(struct sample_sums *sums, const float *forecast, const float *target,
+                         uint32_t count)
+{
+    for (uint32_t j = 0; j < count; j++) {
+        const double ratio = (double)((forecast[j] - target[j]) / target[j]);
+        sums->relative[j] = sums->relative[j] + absolute(ratio);
+        sums->relative_squared[j] = sums->relative_squared[j] + ratio * ratio;
+    }
+}
+
+INLINE void add_targets(struct sample_sums *sums, const float *forecast, const float *target,
+                        uint32_t count)
+{
+    for (uint32_t j = 0; j < count; j++) {
+        const double t = (double)target[j];
+        const bool same = (forecast[j] >= 0.5f) == (target[j] >= 0.5f);
+        sums->target[j] = sums->target[j] + t;
+        sums->target_squared[j] = sums->target_squared[j] + t * t;
+        sums->correct[j] = sums->correct[j] + (same ? 1.0 : 0.0);
+    }
+}
+
+INLINE void add_losses(struct sample_sums *sums, const struct kelp_criterion *criterion,
+                       const enum kelp_loss_kind kind, const float *output, const float *target,
+                       uint32_t count)
+{
+    for (uint32_t j = 0; j < count; j++) {
+        sums->loss[j] = sums->loss[j] + element_loss(criterion, kind, output[j], target[j]);
+    }
+}
+
+/* One piece, vector by vector, each group of sums in a loop of its own, so that its running sums
+ * stay in registers. */
+#define EACH_VECTOR(call)                                                                          \
+    for (uint32_t i = 0; i < count; i += LANES) {                                                  \
+        if (count - i >= LANES) {                                                                  \
+            const uint32_t n = LANES;                                                              \
+            call;                                                                                  \
+        } else {                                                                                   \
+            const uint32_t n = count - i;                                                          \
+            call;                                                                                  \
+        }                                                                                          \
+    }
+INLINE void add_piece(struct sample_sums *sums, const float *forecast, const float *target,
+                      uint32_t count)
+{
+    EACH_VECTOR(add_differences(sums, forecast + i, target + i, n))
+    EACH_VECTOR(add_relative(sums, forecast + i, target + i, n))
+    EACH_VECTOR(add_targets(sums, forecast + i, target + i, n))
+}
+
+static void add_piece_losses(struct sample_sums *sums, const struct kelp_criterion *criterion,
+                             const float *output, const float *target, uint32_t count)
+{
+    switch (criterion->kind) {
+    case KELP_LOSS_SMOOTH_L1:
+        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_SMOOTH_L1, output + i, target + i, n))
+        break;
+    case KELP_LOSS_HUBER:
+        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_HUBER, output + i, target + i, n))
+        break;
+    case KELP_LOSS_BCE:
+        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_BCE, output + i, target + i, n))
+        break;
+    case KELP_LOSS_BCE_WITH_LOGITS:
+        EACH_VECTOR(
+            add_losses(sums, criterion, KELP_LOSS_BCE_WITH_LOGITS, output + i, target + i, n))
+        break;
+    default: /* the sums that are there anyhow */
+        break;
+    }
+}
+
+/* The forecasts of a piece, which the output has as they are, or every so often, or as logits. */
+INLINE const float *piece_forecast(const struct kelp_criterion *criterion, const float *output,
+                                   uint64_t first, uint32_t count, float room[PIECE])
+{
+    if (criterion->kind == KELP_LOSS_BCE_WITH_LOGITS) {
+        for (uint32_t i = 0; i < count; i++) {
+            room[i] = kelp__sigmoid(output[first + i]);
+        }
+        return room;
+    }
+    if (criterion->kind == KELP_LOSS_QUANTILE) {
+        const uint64_t stride = criterion->quantile_count;
+        for (uint32_t i = 0; i < count; i++) {
+            room[i] = output[(first + i) * stride + stride / 2];
+        }
+        return room;
+    }
+    return output + first;
+}
+
+static double quantile_loss(const struct kelp_criterion *criterion, const float *output,
+                            const float *target)
+{
+    const uint32_t count = criterion->quantile_count;
+    double sum = 0.0;
+    for (uint64_t i = 0; i < criterion->target_elements; i++) {
+        for (uint32_t k = 0; k < count; k++) {
+            const double q = criterion->quantiles[k];
+            const double e = (double)(target[i] - output[i * count + k]);
+            sum = sum + (e > 0.0 ? q * e : (q - 1.0) * e);
+        }
+    }
+    return sum;
+}
+
+static void elementwise_sums(const struct kelp_criterion *criterion, const float *output,
+                             const float *target, double *ret)
+{
+    const uint64_t elements = criterion->target_elements;
+    struct sample_sums sums = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+    float first = 0.0f;
+    for (uint64_t i = 0; i < elements; i += PIECE) {
+        float room[PIECE];
+        const uint32_t count = elements - i < PIECE ? (uint32_t)(elements - i) : PIECE;
+        const float *forecast = piece_forecast(criterion, output, i, count, room);
+        add_piece(&sums, forecast, target + i, count);
+        add_piece_losses(&sums, criterion, output + i, target + i, count);
+        first = i == 0 ? forecast[0] : first;
+    }
+    ret[KELP_LOSS_SUM_SQUARED] = kelp__add_up_double(sums.squared);
+    ret[KELP_LOSS_SUM_ABSOLUTE] = kelp__add_up_double(sums.absolute);
+    ret[KELP_LOSS_SUM_RELATIVE] = kelp__add_up_double(sums.relative);
+    ret[KELP_LOSS_SUM_RELATIVE_SQUARED] = kelp__add_up_double(sums.relative_squared);
+    ret[KELP_LOSS_SUM_TARGET] = kelp__add_up_double(sums.target);
+    ret[KELP_LOSS_SUM_TARGET_SQUARED] = kelp__add_up_double(sums.target_squared);
+    ret[KELP_LOSS_SUM_CORRECT] = kelp__add_up_double(sums.correct);
+    ret[KELP_LOSS_SUM_SCORE] = (double)first;
+    double loss = kelp__add_up_double(sums.loss);
+    if (criterion->kind == KELP_LOSS_MSE) {
+        loss = ret[KELP_LOSS_SUM_SQUARED];
+    } else if (criterion->kind == KELP_LOSS_MAE) {
+        loss = ret[KELP_LOSS_SUM_ABSOLUTE];
+    } else if (criterion->kind == KELP_LOSS_QUANTILE) {
+        loss = quantile_loss(criterion, output, target);
+    }
+    ret[KELP_LOSS_SUM_LOSS] = elements == 0 ? 0.0 : loss / (double)criterion->elements;
+}
+
+/* The gradient of one element's loss. */
+INLINE float element_slope(const enum kelp_loss_kind kind, float beta, float output, float target)
+{
+    const float d = output - target;
+    /* d itself when it is zero or NaN, so that NaN is not lost. */
+    const float sign = d > 0.0f ? 1.0f : (d < 0.0f ? -1.0f : d);
+    const float magnitude = d < 0.0f ? -d : d;
+    switch (kind) {
+    case KELP_LOSS_MAE:
+        return sign;
+    case KELP_LOSS_SMOOTH_L1: {
+        const float quotient = d / beta;
+        return magnitude < beta ? quotient : sign;
+    }
+    case KELP_LOSS_HUBER:
+        return magnitude <= beta ? d : beta * sign;
+    case KELP_LOSS_BCE: {
+        const float variance = (1.0f - output) * output;
+        return d / (variance < 1e-12f ? 1e-12f : variance);
+    }
+    case KELP_LOSS_BCE_WITH_LOGITS:
+        return kelp__sigmoid(output) - target;
+    default:
+        return 2.0f * d;
+    }
+}
+
+INLINE void slopes(const struct kelp_criterion *criterion, const enum kelp_loss_kind kind)
+{
+    const uint64_t count = criterion->samples * criterion->elements;
+    const float *restrict output = criterion->output;
+    const float *restrict target = criterion->target;
+    float *restrict gradient = criterion->gradient;
+    const float beta = (float)criterion->beta;
+    const float scale = (float)((double)*criterion->gradient_scale / (double)criterion->elements);
+    for (uint64_t i = 0; i < count; i++) {
+        gradient[i] = scale * element_slope(kind, beta, output[i], target[i]);
+    }
+}
+
+static void quantile_gradient(const struct kelp_criterion *criterion)
+{
+    const uint32_t count = criterion->quantile_count;
+    const uint64_t rows = criterion->samples * criterion->target_elements;
+    const float scale = (float)((double)*criterion->gradient_scale / (double)criterion->elements);
+    for (uint32_t k = 0; k < count; k++) {
+        const float q = (float)criterion->quantiles[k];
+        const float *output = criterion->output + k;
+        float *gradient = criterion->gradient + k;
+        for (uint64_t i = 0; i < rows; i++) {
+            const float e = criterion->target[i] - output[i * count];
+            /* At the corner the middle of both slopes, as PyTorch; NaN stays. */
+            const float at_corner = e == 0.0f ? 0.5f - q : e;
+            const float slope = e > 0.0f ? -q : (e < 0.0f ? 1.0f - q : at_corner);
+            gradient[i * count] = scale * slope;
+        }
+    }
+}
+
+static void elementwise_gradient(const struct kelp_criterion *criterion)
+{
+    switch (criterion->kind) {
+    case KELP_LOSS_MAE:
+        slopes(criterion, KELP_LOSS_MAE);
+        break;
+    case KELP_LOSS_SMOOTH_L1:
+        slopes(criterion, KELP_LOSS_SMOOTH_L1);
+        break;
+    case KELP_LOSS_HUBER:
+        slopes(criterion, KELP_LOSS_HUBER);
+        break;
+    case KELP_LOSS_BCE:
+        slopes(criterion, KELP_LOSS_BCE);
+        break;
+    case KELP_LOSS_BCE_WITH_LOGITS:
+        slopes(criterion, KELP_LOSS_BCE_WITH_LOGITS);
+        break;
+    case KELP_LOSS_QUANTILE:
+        quantile_gradient(criterion);
+        break;
+    default:
+        slopes(criterion, KELP_LOSS_MSE);
+        break;
+    }
+}
+
+/* False: the target is not one of the classes. */
+static bool class_of(const struct kelp_criterion *criterion, uint32_t sample, uint64_t *ret,
+                     struct kelp_loop_fault *fault)
+{
+    const float target = criterion->target[sample];
+    /* The first comparisons also refuse NaN, and keep what follows within the range. */
+    if (target >= 0.0f && target < (float)criterion->elements &&
+        (float)(uint32_t)target == target && (uint32_t)target < criterion->elements) {
+        *ret = (uint32_t)target;
+        return true;
+    }
+    *fault = (struct kelp_loop_fault){
+        .what = KELP_LOOP_BAD_CLASS, .value = target, .limit = criterion->elements};
+    return false;
+}
+
+static uint64_t index_of_largest(const float *x, uint64_t count)
+{
+    uint64_t largest = 0;
+    for (uint64_t i = 1; i < count; i++) {
+        largest = x[i] > x[largest] ? i : largest;
+    }
+    return largest;
+}
+
+static void class_score(const struct kelp_criterion *criterion, const float *output, uint64_t class,
+                        double *ret)
+{
+    ret[KELP_LOSS_SUM_CORRECT] = index_of_largest(output, criterion->elements) == class ? 1.0 : 0.0;
+    if (criterion->elements == 2) {
+        const bool logits = criterion->kind == KELP_LOSS_CROSS_ENTROPY;
+        ret[KELP_LOSS_SUM_SCORE] =
+            (double)(logits ? kelp__sigmoid(output[1] - output[0]) : kelp__exp(output[1]));
+    }
+}
+
+/* The loss of one sample, and e^(output - largest) and its sum for the gradient. */
+static double cross_entropy(const struct kelp_criterion *criterion, const float *output,
+                            uint64_t class, float *exponentials, float *ret_sum)
+{
+    const uint64_t count = criterion->elements;
+    const double smoothing = criterion->label_smoothing;
+    const float largest = kelp__row_max(output, count);
+    for (uint64_t c = 0; c < count; c++) {
+        exponentials[c] = kelp__exp(output[c] - largest);
+    }
+    *ret_sum = kelp__row_sum(exponentials, count);
+    const double logarithm = kelp__log((double)*ret_sum);
+    double loss = logarithm - (double)(output[class] - largest);
+    if (smoothing != 0.0) {
+        double all = 0.0;
+        for (uint64_t c = 0; c < count; c++) {
+            all = all + (logarithm - (double)(output[c] - largest));
+        }
+        loss = (1.0 - smoothing) * loss + smoothing / (double)count * all;
+    }
+    return loss;
+}
+
+static void cross_entropy_gradient(const struct kelp_criterion *criterion, uint64_t class,
+                                   const float *exponentials, float sum, float *gradient)
+{
+    const uint64_t count = criterion->elements;
+    const float scale = *criterion->gradient_scale;
+    const float spread = (float)(criterion->label_smoothing / (double)count);
+    for (uint64_t c = 0; c < count; c++) {
+        gradient[c] = scale * (exponentials[c] / sum - spread);
+    }
+    gradient[class] =
+        scale * (exponentials[class] / sum - spread - (float)(1.0 - criterion->label_smoothing));
+}
+
+static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault)
+{
+    const uint64_t count = criterion->elements;
+    for (uint32_t s = 0; s < criterion->samples; s++) {
+        const float *output = criterion->output + s * count;
+        float *gradient = criterion->gradient != NULL ? criterion->gradient + s * count : NULL;
+        double *sums = criterion->sums + (uint64_t)s * KELP_LOSS_SUMS;
+        uint64_t class = 0;
+        if (!class_of(criterion, s, &class, fault)) {
+            for (uint64_t c = 0; gradient != NULL && c < count; c++) {
+                gradient[c] = 0.0f;
+            }
+            continue;
+        }
+        if (criterion->kind == KELP_LOSS_CROSS_ENTROPY) {
+            float *exponentials = criterion->workspace + s * count, sum = 0.0f;
+            sums[KELP_LOSS_SUM_LOSS] = cross_entropy(criterion, output, class, exponentials, &sum);
+            if (gradient != NULL) {
+                cross_entropy_gradient(criterion, class, exponentials, sum, gradient);
+            }
+        } else {
+            sums[KELP_LOSS_SUM_LOSS] = -(double)output[class];
+            for (uint64_t c = 0; gradient != NULL && c < count; c++) {
+                gradient[c] = c == class ? -*criterion->gradient_scale : 0.0f;
+            }
+        }
+        class_score(criterion, output, class, sums);
+    }
+}
+
+static void criterion(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault)
+{
+    for (uint64_t i = 0; i < (uint64_t)criterion->samples * KELP_LOSS_SUMS; i++) {
+        criterion->sums[i] = 0.0;
+    }
+    if (is_class_loss(criterion)) {
+        class_loss(criterion, fault);
+        return;
+    }
+    for (uint32_t s = 0; s < criterion->samples; s++) {
+        elementwise_sums(criterion, criterion->output + s * criterion->elements,
+                         criterion->target + s * criterion->target_elements,
+                         criterion->sums + (uint64_t)s * KELP_LOSS_SUMS);
+    }
+    if (criterion->gradient != NULL && criterion->elements != 0) {
+        elementwise_gradient(criterion);
+    }
+}
+
+extern const struct kelp_criterion_loops KELP_LOOPS_NAME(kelp__criterion_loops);
+const struct kelp_criterion_loops KELP_LOOPS_NAME(kelp__criterion_loops) = {
+    .criterion = criterion,
+};

@@ -1,0 +1,302 @@
+/*
+ * Operators that move, select and add up elements. See kernels/operators.h for what each does.
+ */
+#include <string.h>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/sums.h"
+
+static void multiply(const struct kelp_multiply *multiply)
+{
+    const float *a = multiply->a, *b = multiply->b;
+    float *restrict y = multiply->y;
+    if (multiply->write == KELP_OVERWRITE) {
+        for (uint64_t i = 0; i < multiply->count; i++) {
+            y[i] = a[i] * b[i];
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < multiply->count; i++) {
+        y[i] = y[i] + a[i] * b[i];
+    }
+}
+
+/* A copy as few nested loops: neighbours that both sides walk as one are joined, y's largest
+ * strides outermost. */
+struct copy_loops {
+    uint32_t rank;
+    uint64_t dims[KELP_COPY_RANK_MAX], x[KELP_COPY_RANK_MAX], y[KELP_COPY_RANK_MAX];
+};
+
+/* Into its place among those that are there, by falling stride of y. */
+static void insert_dimension(struct copy_loops *loops, uint64_t dim, uint64_t x, uint64_t y)
+{
+    uint32_t at = loops->rank++;
+    for (; at > 0 && loops->y[at - 1] < y; at--) {
+        loops->dims[at] = loops->dims[at - 1];
+        loops->x[at] = loops->x[at - 1];
+        loops->y[at] = loops->y[at - 1];
+    }
+    loops->dims[at] = dim;
+    loops->x[at] = x;
+    loops->y[at] = y;
+}
+
+/* False when there is nothing to copy. */
+static bool plan_copy(const struct kelp_copy *copy, struct copy_loops *ret)
+{
+    struct copy_loops sorted = {.rank = 0};
+    for (uint32_t i = 0; i < copy->rank; i++) {
+        if (copy->dims[i] == 0) {
+            return false;
+        }
+        if (copy->dims[i] != 1) {
+            insert_dimension(&sorted, copy->dims[i], copy->x_strides[i], copy->y_strides[i]);
+        }
+    }
+    *ret = (struct copy_loops){.rank = 0};
+    for (uint32_t i = 0; i < sorted.rank; i++) {
+        const uint32_t last = ret->rank - 1;
+        if (ret->rank > 0 && ret->x[last] == sorted.dims[i] * sorted.x[i] &&
+            ret->y[last] == sorted.dims[i] * sorted.y[i]) {
+            ret->dims[last] *= sorted.dims[i];
+        } else {
+            ret->dims[ret->rank++] = sorted.dims[i];
+        }
+        ret->x[ret->rank - 1] = sorted.x[i];
+        ret->y[ret->rank - 1] = sorted.y[i];
+    }
+    return true;
+}
+
+struct copy_how {
+    float scale;
+    bool accumulate;
+};
+
+INLINE void copy_line(float *y, uint64_t y_stride, const float *x, uint64_t x_stride,
+                      uint64_t count, const struct copy_how how)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const float value = how.scale * x[i * x_stride];
+        y[i * y_stride] = how.accumulate ? y[i * y_stride] + value : value;
+    }
+}
+
+static void copy_inner(float *y, uint64_t y_stride, const float *x, uint64_t x_stride,
+                       uint64_t count, struct copy_how how)
+{
+    if (y_stride == 1 && x_stride == 1 && how.scale == 1.0f && !how.accumulate) {
+        memcpy(y, x, count * sizeof(*y));
+    } else if (y_stride == 1 && x_stride == 1 && !how.accumulate) {
+        copy_line(y, 1, x, 1, count, (struct copy_how){how.scale, false});
+    } else if (y_stride == 1 && x_stride == 1) {
+        copy_line(y, 1, x, 1, count, (struct copy_how){how.scale, true});
+    } else if (y_stride == 1 && x_stride == 0 && !how.accumulate) {
+        copy_line(y, 1, x, 0, count, (struct copy_how){how.scale, false});
+    } else {
+        copy_line(y, y_stride, x, x_stride, count, how);
+    }
+}
+
+/* Two dimensions of which x walks the outer one more closely than the inner: in tiles, so that both
+ * sides stay within a few cache lines. */
+#define TILE 16u
+static void copy_tiles(float *y, const float *x, const struct copy_loops *loops, uint32_t at,
+                       struct copy_how how)
+{
+    const uint64_t rows = loops->dims[at], columns = loops->dims[at + 1];
+    for (uint64_t r = 0; r < rows; r += TILE) {
+        const uint64_t row_end = rows - r < TILE ? rows : r + TILE;
+        for (uint64_t c = 0; c < columns; c += TILE) {
+            const uint64_t count = columns - c < TILE ? columns - c : TILE;
+            for (uint64_t row = r; row < row_end; row++) {
+                copy_inner(y + row * loops->y[at] + c * loops->y[at + 1], loops->y[at + 1],
+                           x + row * loops->x[at] + c * loops->x[at + 1], loops->x[at + 1], count,
+                           how);
+            }
+        }
+    }
+}
+
+static void copy_level(float *y, const float *x, const struct copy_loops *loops, uint32_t at,
+                       struct copy_how how)
+{
+    if (at == loops->rank) {
+        copy_inner(y, 1, x, 1, 1, how);
+    } else if (at + 1 == loops->rank) {
+        copy_inner(y, loops->y[at], x, loops->x[at], loops->dims[at], how);
+    } else if (at + 2 == loops->rank && loops->x[at + 1] > loops->x[at] && loops->x[at] != 0) {
+        copy_tiles(y, x, loops, at, how);
+    } else {
+        for (uint64_t i = 0; i < loops->dims[at]; i++) {
+            copy_level(y + i * loops->y[at], x + i * loops->x[at], loops, at + 1, how);
+        }
+    }
+}
+
+static void copy(const struct kelp_copy *copy)
+{
+    struct copy_loops loops;
+    if (plan_copy(copy, &loops)) {
+        copy_level(copy->y, copy->x, &loops, 0,
+                   (struct copy_how){copy->scale, copy->write == KELP_ACCUMULATE});
+    }
+}
+
+/* A strip of inner elements at a time, its sums in registers. */
+#define STRIP 32u
+INLINE void reduce_strip(const struct kelp_reduce *reduce, const float *x, float *restrict y,
+                         const uint32_t width)
+{
+    float sums[STRIP] = {0};
+    for (uint64_t m = 0; m < reduce->middle; m++) {
+        const float *row = x + m * reduce->inner;
+        for (uint32_t i = 0; i < width; i++) {
+            sums[i] = sums[i] + row[i];
+        }
+    }
+    for (uint32_t i = 0; i < width; i++) {
+        const float value = reduce->scale * sums[i];
+        y[i] = reduce->write == KELP_ACCUMULATE ? y[i] + value : value;
+    }
+}
+
+static void reduce_rows(const struct kelp_reduce *reduce)
+{
+    for (uint64_t o = 0; o < reduce->outer; o++) {
+        const float value =
+            reduce->scale * kelp__row_sum(reduce->x + o * reduce->middle, reduce->middle);
+        reduce->y[o] = reduce->write == KELP_ACCUMULATE ? reduce->y[o] + value : value;
+    }
+}
+
+static void reduce(const struct kelp_reduce *reduce)
+{
+    if (reduce->inner == 1) {
+        reduce_rows(reduce);
+        return;
+    }
+    for (uint64_t o = 0; o < reduce->outer; o++) {
+        const float *x = reduce->x + o * reduce->middle * reduce->inner;
+        float *y = reduce->y + o * reduce->inner;
+        uint64_t i = 0;
+        for (; i + STRIP <= reduce->inner; i += STRIP) {
+            reduce_strip(reduce, x + i, y + i, STRIP);
+        }
+        if (i < reduce->inner) {
+            reduce_strip(reduce, x + i, y + i, (uint32_t)(reduce->inner - i));
+        }
+    }
+}
+
+static void weighted_sum(const struct kelp_weighted_sum *sum)
+{
+    const uint32_t count = sum->count, width = sum->width;
+    for (uint64_t r = 0; r < sum->rows; r++) {
+        const float *weights = sum->weights + r * count;
+        const float *x = sum->x + r * count * width;
+        float *restrict y = sum->y + r * width;
+        for (uint32_t d = 0; d < width; d++) {
+            y[d] = 0.0f;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            const float *restrict values = x + (uint64_t)i * width;
+            const float weight = weights[i];
+            for (uint32_t d = 0; d < width; d++) {
+                y[d] = y[d] + weight * values[d];
+            }
+        }
+    }
+}
+
+INLINE void weighted_sum_dx(const struct kelp_weighted_sum *sum, const bool accumulate)
+{
+    const uint32_t count = sum->count, width = sum->width;
+    for (uint64_t r = 0; r < sum->rows; r++) {
+        const float *restrict dy = sum->dy + r * width;
+        for (uint64_t i = r * count; i < (r + 1) * count; i++) {
+            float *restrict dx = sum->dx + i * width;
+            const float weight = sum->weights[i];
+            for (uint32_t d = 0; d < width; d++) {
+                dx[d] = accumulate ? dx[d] + weight * dy[d] : weight * dy[d];
+            }
+        }
+    }
+}
+
+static void weighted_sum_gradient(const struct kelp_weighted_sum *sum)
+{
+    const uint32_t count = sum->count, width = sum->width;
+    for (uint64_t i = 0; sum->dweights != NULL && i < (uint64_t)sum->rows * count; i++) {
+        const float dot = kelp__row_dot(sum->dy + i / count * width, sum->x + i * width, width);
+        sum->dweights[i] = sum->write_weights == KELP_ACCUMULATE ? sum->dweights[i] + dot : dot;
+    }
+    if (sum->dx != NULL && sum->write_x == KELP_ACCUMULATE) {
+        weighted_sum_dx(sum, true);
+    } else if (sum->dx != NULL) {
+        weighted_sum_dx(sum, false);
+    }
+}
+
+/* False: ids[row] is not a row of the table. */
+INLINE bool table_row(const struct kelp_embedding *embedding, uint64_t row, uint32_t *ret,
+                      struct kelp_loop_fault *fault)
+{
+    const float id = embedding->ids[row * embedding->ids_stride];
+    /* The first comparison also refuses NaN, and keeps what follows within the range of uint32_t.
+     */
+    if (id >= 0.0f && id < (float)embedding->vocab && (float)(uint32_t)id == id &&
+        (uint32_t)id < embedding->vocab) {
+        *ret = (uint32_t)id;
+        return true;
+    }
+    *fault =
+        (struct kelp_loop_fault){.what = KELP_LOOP_BAD_ID, .value = id, .limit = embedding->vocab};
+    return false;
+}
+
+static void embedding(const struct kelp_embedding *embedding, struct kelp_loop_fault *fault)
+{
+    const uint64_t width = embedding->width;
+    for (uint64_t r = 0; r < embedding->rows; r++) {
+        uint32_t id = 0;
+        float *y = embedding->y + r * width;
+        if (table_row(embedding, r, &id, fault)) {
+            memcpy(y, embedding->table + id * width, width * sizeof(*y));
+        } else {
+            memset(y, 0, width * sizeof(*y));
+        }
+    }
+}
+
+static void embedding_gradient(const struct kelp_embedding *embedding,
+                               struct kelp_loop_fault *fault)
+{
+    const uint64_t width = embedding->width;
+    if (embedding->write == KELP_OVERWRITE) {
+        memset(embedding->dtable, 0, embedding->vocab * width * sizeof(*embedding->dtable));
+    }
+    for (uint64_t r = 0; r < embedding->rows; r++) {
+        uint32_t id = 0;
+        if (!table_row(embedding, r, &id, fault)) {
+            continue;
+        }
+        const float *restrict dy = embedding->dy + r * width;
+        float *restrict row = embedding->dtable + id * width;
+        for (uint64_t c = 0; c < width; c++) {
+            row[c] = row[c] + dy[c];
+        }
+    }
+}
+
+extern const struct kelp_shape_loops KELP_LOOPS_NAME(kelp__shape_loops);
+const struct kelp_shape_loops KELP_LOOPS_NAME(kelp__shape_loops) = {
+    .multiply = multiply,
+    .copy = copy,
+    .reduce = reduce,
+    .weighted_sum = weighted_sum,
+    .weighted_sum_gradient = weighted_sum_gradient,
+    .embedding = embedding,
+    .embedding_gradient = embedding_gradient,
+};

@@ -1,0 +1,80 @@
+/*
+ * Sums over a row in an order that vector registers of any width can follow: eight running sums,
+ * element i in sum i % 8, then added up pairwise. Private to the loops of kernels/cpu.
+ */
+#ifndef KELP_KERNELS_CPU_SUMS_H
+#define KELP_KERNELS_CPU_SUMS_H
+
+#include <stdint.h>
+
+#include "kernels/cpu/functions.h"
+
+#define LANES 8u
+
+INLINE float kelp__add_up(const float sums[LANES])
+{
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+INLINE double kelp__add_up_double(const double sums[LANES])
+{
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+INLINE float kelp__row_sum(const float *x, uint64_t count)
+{
+    float sums[LANES] = {0};
+    const uint64_t whole = count - count % LANES;
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            sums[j] = sums[j] + x[i + j];
+        }
+    }
+    for (uint64_t i = whole; i < count; i++) {
+        sums[i - whole] = sums[i - whole] + x[i];
+    }
+    return kelp__add_up(sums);
+}
+
+INLINE float kelp__row_dot(const float *a, const float *b, uint64_t count)
+{
+    float sums[LANES] = {0};
+    const uint64_t whole = count - count % LANES;
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            sums[j] = sums[j] + a[i + j] * b[i + j];
+        }
+    }
+    for (uint64_t i = whole; i < count; i++) {
+        sums[i - whole] = sums[i - whole] + a[i] * b[i];
+    }
+    return kelp__add_up(sums);
+}
+
+/* The largest; what NaN gives is not defined, since it comes out of the exponentials anyhow. */
+INLINE float kelp__row_max(const float *x, uint64_t count)
+{
+    float largest[LANES];
+    const float lowest = -__builtin_inff();
+    for (uint32_t j = 0; j < LANES; j++) {
+        largest[j] = lowest;
+    }
+    const uint64_t whole = count - count % LANES;
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
+        }
+    }
+    for (uint64_t i = whole; i < count; i++) {
+        largest[i - whole] = x[i] > largest[i - whole] ? x[i] : largest[i - whole];
+    }
+    float all = lowest;
+    for (uint32_t j = 0; j < LANES; j++) {
+        all = largest[j] > all ? largest[j] : all;
+    }
+    return all;
+}
+
+#endif
