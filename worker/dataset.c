@@ -10,6 +10,7 @@ static kelp_dataset_opener *const openers[] = {
     [KELP_DATA_CSV] = kelp__dataset_open_csv,
     [KELP_DATA_SYNTHETIC] = kelp__dataset_open_synthetic,
     [KELP_DATA_TENSORS] = kelp__dataset_open_tensors,
+    [KELP_DATA_IDX] = kelp__dataset_open_idx,
     [KELP_DATA_BINARY] = NULL, /* the last kind */
 };
 

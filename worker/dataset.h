@@ -8,8 +8,9 @@
  *            column alone; M takes all columns but the first (the date), in file order.
  * synthetic  the same windows over a series that the project generates itself, from data.rows and
  *            the seed alone, to the same bits on every machine.
- * tensors    rows of tensors of a safetensors file, as they are, int64 ones as categories; all are
- *            training samples.
+ * idx        images of the four IDX files of a folder, as (x / 255 - data.mean) / data.std in
+ * float32, and their classes; the t10k files are the test part. tensors    rows of tensors of a
+ * safetensors file, as they are, int64 ones as categories; all are training samples.
  */
 #ifndef KELP_WORKER_DATASET_H
 #define KELP_WORKER_DATASET_H

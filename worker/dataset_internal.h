@@ -50,5 +50,6 @@ kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t co
 kelp_dataset_opener kelp__dataset_open_csv;
 kelp_dataset_opener kelp__dataset_open_synthetic;
 kelp_dataset_opener kelp__dataset_open_tensors;
+kelp_dataset_opener kelp__dataset_open_idx;
 
 #endif

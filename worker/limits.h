@@ -14,5 +14,10 @@
 #define KELP_CSV_COLUMN_NAME_MAX 63
 /* Rows of a generated series: 1142 years of hours. */
 #define KELP_SYNTHETIC_ROWS_MAX 10000000ull
+/* Bytes of an array that are kept in memory; larger files are read as they are needed. The images
+ * of MNIST have 47 MB. */
+#define KELP_ARRAY_RESIDENT_MAX (64ull << 20)
+/* Bytes of an array that is stored compressed, which cannot be read in any order. */
+#define KELP_ARRAY_INFLATED_MAX (2ull << 30)
 
 #endif

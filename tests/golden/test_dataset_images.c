@@ -1,0 +1,86 @@
+/* MNIST and FashionMNIST as they are published, compressed: how many images, and their mean. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/shared_files.h"
+#include "worker/dataset.h"
+
+#define EXIT_SKIPPED 77
+#define PIXELS       784u
+
+struct image_set {
+    const char *folder; /* beside the source tree */
+    double mean, std;
+    double normalized_mean; /* of the training images, data_checks.json */
+    float labels[5];        /* of the first training images */
+};
+
+static const struct image_set sets[] = {
+    {"mnist", 0.1307, 0.3081, -0.0001282926419238658, {5, 0, 4, 1, 9}},
+    {"fashion-mnist", 0.5, 0.5, -0.42791879712701425, {9, 0, 0, 3, 0}},
+};
+
+static double mean_of(const struct kelp_dataset *dataset, uint64_t count)
+{
+    double sum = 0.0;
+    for (uint64_t i = 0; i < count; i++) {
+        float pixels[PIXELS], label;
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &i, 1, pixels, &label),
+                         KELP_OK);
+        for (uint32_t p = 0; p < PIXELS; p++) {
+            sum += (double)pixels[p];
+        }
+    }
+    return sum / ((double)count * PIXELS);
+}
+
+START_TEST(published_images)
+{
+    const struct image_set *set = &sets[_i];
+    struct kelp_job job;
+    struct kelp_dataset *dataset = NULL;
+    struct kelp_error error = {0};
+    memset(&job, 0, sizeof(job));
+    job.data.kind = KELP_DATA_IDX;
+    job.data.mean = set->mean;
+    job.data.std = set->std;
+    job.model.kind = KELP_MODEL_CONVNET;
+    job.model.classes = 10;
+    ck_assert(kelp_test_data_file(set->folder, job.data.path));
+    ck_assert_msg(kelp_dataset_open(&job, &dataset, &error) == KELP_OK, "%s", error.text);
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 60000);
+    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 10000);
+    ck_assert_uint_eq(kelp_sample_input_count(&info->shape), PIXELS);
+    ck_assert_double_eq_tol(mean_of(dataset, 60000), set->normalized_mean, 1e-6);
+    for (uint64_t i = 0; i < KELP_ARRAY_COUNT(set->labels); i++) {
+        float pixels[PIXELS], label;
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &i, 1, pixels, &label),
+                         KELP_OK);
+        ck_assert_float_eq(label, set->labels[i]);
+    }
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
+int main(void)
+{
+    char path[KELP_TEST_PATH_MAX];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(sets); i++) {
+        if (!kelp_test_data_file(sets[i].folder, path)) {
+            printf("skipped: %s is not there\n", path);
+            return EXIT_SKIPPED;
+        }
+    }
+    Suite *suite = suite_create("dataset_images");
+    TCase *tcase = tcase_create("published");
+    tcase_add_loop_test(tcase, published_images, 0, (int)KELP_ARRAY_COUNT(sets));
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
