@@ -1,10 +1,10 @@
-/* Fixtures of single operators, losses, metrics and optimizers, through the CPU device. */
+/* Fixtures of single operations, losses, metrics and optimizers, through the CPU device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/optimizer.h"
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden_single.h"
 
 /* "param", "gradients" [steps, n], "<optimizer>/step<k>", "<optimizer>/state<k>/<slot>" */
 static void check_updates(struct kelp_golden_report *report, struct kelp_stream *stream,
@@ -59,7 +59,7 @@ static void check_updates(struct kelp_golden_report *report, struct kelp_stream 
 
 /* `samples` samples of two tensors that are equally large, for the loss operator. */
 struct pair {
-    float *output, *target, *gradient;
+    float *output, *target;
     double *sums;
     uint64_t count;
     uint32_t samples;
@@ -78,8 +78,8 @@ static bool pair_read(struct pair *pair, const struct kelp_golden_file *file, co
         return false;
     }
     pair->samples = tensor->rank > 0 ? (uint32_t)tensor->shape[0] : 1;
-    pair->gradient = kelp_golden_allocate(pair->count, sizeof(*pair->gradient));
-    pair->sums = kelp_golden_allocate(2ull * pair->samples, sizeof(*pair->sums));
+    pair->sums =
+        kelp_golden_allocate((uint64_t)pair->samples * KELP_LOSS_SUMS, sizeof(*pair->sums));
     return true;
 }
 
@@ -87,64 +87,25 @@ static void pair_fini(struct pair *pair)
 {
     free(pair->output);
     free(pair->target);
-    free(pair->gradient);
     free(pair->sums);
 }
 
-/* Sum of squared or absolute differences over everything; fills the gradient. */
-static double pair_loss(struct kelp_stream *stream, struct pair *pair, bool absolute, float scale)
+/* The sum of one of the loss's sums over all samples. */
+static double pair_sum(struct kelp_stream *stream, struct pair *pair, enum kelp_loss_sum which)
 {
-    const struct kelp_loss loss = {.output = pair->output,
-                                   .target = pair->target,
-                                   .samples = pair->samples,
-                                   .elements = pair->count / pair->samples,
-                                   .absolute = absolute,
-                                   .gradient_scale = &scale,
-                                   .gradient = pair->gradient,
-                                   .sums = pair->sums};
-    stream->table->loss(stream, &loss);
+    const struct kelp_criterion criterion = {.kind = KELP_LOSS_MSE,
+                                             .output = pair->output,
+                                             .target = pair->target,
+                                             .samples = pair->samples,
+                                             .elements = pair->count / pair->samples,
+                                             .target_elements = pair->count / pair->samples,
+                                             .sums = pair->sums};
+    stream->table->criterion(stream, &criterion);
     double sum = 0.0;
     for (uint32_t s = 0; s < pair->samples; s++) {
-        sum += pair->sums[2 * s + (absolute ? 1 : 0)];
+        sum += pair->sums[s * (uint32_t)KELP_LOSS_SUMS + which];
     }
     return sum;
-}
-
-static void check_loss(struct kelp_golden_report *report, struct kelp_stream *stream,
-                       const char *case_name)
-{
-    static const struct {
-        const char *name;
-        bool absolute, mean;
-    } known[] = {{"mse_mean", false, true},
-                 {"mse_sum", false, false},
-                 {"l1_mean", true, true},
-                 {"l1_sum", true, false}};
-    char name[KELP_GOLDEN_NAME_SIZE], target[KELP_GOLDEN_NAME_SIZE];
-    kelp_golden_case_begin(report, case_name);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(known); i++) {
-        struct pair pair;
-        if (strcmp(case_name, known[i].name) != 0) {
-            continue;
-        }
-        kelp_golden_print(name, "%.120s/input", case_name);
-        kelp_golden_print(target, "%.120s/target", case_name);
-        if (pair_read(&pair, report->file, name, target)) {
-            const double divisor = known[i].mean ? (double)pair.count : 1.0;
-            const double scale = (known[i].absolute ? 1.0 : 2.0) / divisor;
-            kelp_golden_print(name, "%.120s/loss", case_name);
-            kelp_golden_check_scalar(
-                report, name, pair_loss(stream, &pair, known[i].absolute, (float)scale) / divisor);
-            kelp_golden_print(name, "%.120s/grad_input", case_name);
-            kelp_golden_check(report, name, pair.gradient, pair.count, &kelp_golden_values);
-        }
-        pair_fini(&pair);
-    }
-    if (report->passed + report->failed == 0) {
-        kelp_golden_print(name, "%.120s/", case_name);
-        report->skipped = kelp_golden_count(report->file, name);
-    }
-    kelp_golden_case_end(report, report->skipped != 0 ? "no such loss yet" : "");
 }
 
 static void check_metrics(struct kelp_golden_report *report, struct kelp_stream *stream)
@@ -154,8 +115,10 @@ static void check_metrics(struct kelp_golden_report *report, struct kelp_stream 
     kelp_golden_case_begin(report, "mse and mae");
     if (pair_read(&pair, report->file, "pred", "true")) {
         const double count = (double)pair.count;
-        kelp_golden_check_scalar(report, "mse", pair_loss(stream, &pair, false, 0.0f) / count);
-        kelp_golden_check_scalar(report, "mae", pair_loss(stream, &pair, true, 0.0f) / count);
+        kelp_golden_check_scalar(report, "mse",
+                                 pair_sum(stream, &pair, KELP_LOSS_SUM_SQUARED) / count);
+        kelp_golden_check_scalar(report, "mae",
+                                 pair_sum(stream, &pair, KELP_LOSS_SUM_ABSOLUTE) / count);
     }
     pair_fini(&pair);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(others); i++) {
@@ -211,133 +174,6 @@ static void check_decomposition(struct kelp_golden_report *report, struct kelp_s
     kelp_golden_case_end(report, "");
 }
 
-/* The tensors of one case of single operations, those of an operand missing where it has none. */
-struct operation {
-    float *input[3], *output, *grad_output;
-    uint64_t input_count[3], output_count;
-};
-
-static bool operation_read(struct operation *operation, const struct kelp_golden_file *file,
-                           const char *case_name, uint32_t inputs)
-{
-    char name[KELP_GOLDEN_NAME_SIZE];
-    uint64_t count = 0;
-    *operation = (struct operation){.output_count = 0};
-    for (uint32_t i = 0; i < inputs; i++) {
-        kelp_golden_print(name, "%.120s/input/%u", case_name, i);
-        operation->input[i] = kelp_golden_floats(file, name, &operation->input_count[i]);
-        if (operation->input[i] == NULL) {
-            return false;
-        }
-    }
-    kelp_golden_print(name, "%.120s/grad_output", case_name);
-    operation->grad_output = kelp_golden_floats(file, name, &count);
-    kelp_golden_print(name, "%.120s/output", case_name);
-    operation->output = kelp_golden_floats(file, name, &operation->output_count);
-    return operation->output != NULL && operation->grad_output != NULL &&
-           operation->output_count == count;
-}
-
-static void operation_fini(struct operation *operation)
-{
-    for (uint32_t i = 0; i < 3; i++) {
-        free(operation->input[i]);
-    }
-    free(operation->output);
-    free(operation->grad_output);
-}
-
-static void check_relu(struct kelp_golden_report *report, struct kelp_stream *stream,
-                       const char *case_name, struct operation *op)
-{
-    char name[KELP_GOLDEN_NAME_SIZE];
-    stream->table->relu(stream, op->output, op->input[0], op->output_count);
-    kelp_golden_print(name, "%.120s/output", case_name);
-    kelp_golden_check(report, name, op->output, op->output_count, &kelp_golden_values);
-    stream->table->relu_gradient(stream, op->input[0], op->output, op->grad_output,
-                                 op->output_count, KELP_OVERWRITE);
-    kelp_golden_print(name, "%.120s/grad_input/0", case_name);
-    kelp_golden_check(report, name, op->input[0], op->output_count, &kelp_golden_values);
-}
-
-/* y [rows, out] = x [rows, in] W^T + b */
-static void check_linear(struct kelp_golden_report *report, struct kelp_stream *stream,
-                         const char *case_name, struct operation *op)
-{
-    char name[KELP_GOLDEN_NAME_SIZE];
-    const uint32_t out = (uint32_t)op->input_count[2], in = (uint32_t)op->input_count[1] / out;
-    const uint32_t rows = (uint32_t)op->input_count[0] / in;
-    float *dx = kelp_golden_allocate(op->input_count[0], sizeof(*dx));
-    float *dw = kelp_golden_allocate(op->input_count[1], sizeof(*dw));
-    const struct kelp_matmul forward = {.transpose_b = true,
-                                        .m = rows,
-                                        .n = out,
-                                        .k = in,
-                                        .a = op->input[0],
-                                        .lda = in,
-                                        .b = op->input[1],
-                                        .ldb = in,
-                                        .c = op->output,
-                                        .ldc = out};
-    const struct kelp_matmul input_gradient = {.m = rows,
-                                               .n = in,
-                                               .k = out,
-                                               .a = op->grad_output,
-                                               .lda = out,
-                                               .b = op->input[1],
-                                               .ldb = in,
-                                               .c = dx,
-                                               .ldc = in};
-    const struct kelp_matmul weight_gradient = {.transpose_a = true,
-                                                .m = out,
-                                                .n = in,
-                                                .k = rows,
-                                                .a = op->grad_output,
-                                                .lda = out,
-                                                .b = op->input[0],
-                                                .ldb = in,
-                                                .c = dw,
-                                                .ldc = in};
-    const struct kelp_bias bias = {
-        .matrix = op->output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
-    const struct kelp_bias_gradient bias_gradient = {
-        .matrix = op->grad_output, .ld = out, .rows = rows, .columns = out, .bias = op->input[2]};
-    stream->table->matmul(stream, &forward);
-    stream->table->bias_add(stream, &bias);
-    kelp_golden_print(name, "%.120s/output", case_name);
-    kelp_golden_check(report, name, op->output, op->output_count, &kelp_golden_values);
-    stream->table->matmul(stream, &input_gradient);
-    kelp_golden_print(name, "%.120s/grad_input/0", case_name);
-    kelp_golden_check(report, name, dx, op->input_count[0], &kelp_golden_values);
-    stream->table->matmul(stream, &weight_gradient);
-    kelp_golden_print(name, "%.120s/grad_input/1", case_name);
-    kelp_golden_check(report, name, dw, op->input_count[1], &kelp_golden_values);
-    stream->table->bias_gradient(stream, &bias_gradient);
-    kelp_golden_print(name, "%.120s/grad_input/2", case_name);
-    kelp_golden_check(report, name, op->input[2], out, &kelp_golden_values);
-    free(dx);
-    free(dw);
-}
-
-static void check_operator(struct kelp_golden_report *report, struct kelp_stream *stream,
-                           const char *case_name)
-{
-    char prefix[KELP_GOLDEN_NAME_SIZE];
-    struct operation operation = {.output_count = 0};
-    kelp_golden_case_begin(report, case_name);
-    if (strcmp(case_name, "relu") == 0 && operation_read(&operation, report->file, case_name, 1)) {
-        check_relu(report, stream, case_name, &operation);
-    } else if (strcmp(case_name, "linear") == 0 &&
-               operation_read(&operation, report->file, case_name, 3)) {
-        check_linear(report, stream, case_name, &operation);
-    } else {
-        kelp_golden_print(prefix, "%.120s/", case_name);
-        report->skipped = kelp_golden_count(report->file, prefix);
-    }
-    operation_fini(&operation);
-    kelp_golden_case_end(report, report->skipped != 0 ? "no such operator yet" : "");
-}
-
 /* Each case of the file, one after the other. */
 static void check_cases(struct kelp_golden_report *report, struct kelp_stream *stream,
                         void (*check_case)(struct kelp_golden_report *report,
@@ -363,9 +199,9 @@ bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_str
     } else if (kelp_golden_has(file, "input/0")) {
         return false;
     } else if (strstr(file->model, "loss") != NULL) {
-        check_cases(report, stream, check_loss);
+        check_cases(report, stream, kelp_golden_check_loss);
     } else if (strstr(file->model, "single operations") != NULL) {
-        check_cases(report, stream, check_operator);
+        check_cases(report, stream, kelp_golden_check_operation);
     } else {
         return false;
     }

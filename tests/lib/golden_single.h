@@ -1,0 +1,13 @@
+/* Private to golden_single.c: one case each of the fixtures of losses and of single operations. The
+ * case's name says which ("conv2d_3x3_s2_p1_nobias", "smooth_l1_beta0.5"). */
+#ifndef KELP_TESTS_LIB_GOLDEN_SINGLE_H
+#define KELP_TESTS_LIB_GOLDEN_SINGLE_H
+
+#include "tests/lib/golden_report.h"
+
+void kelp_golden_check_loss(struct kelp_golden_report *report, struct kelp_stream *stream,
+                            const char *case_name);
+void kelp_golden_check_operation(struct kelp_golden_report *report, struct kelp_stream *stream,
+                                 const char *case_name);
+
+#endif
