@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/update.h"
 #include "worker/gradients.h"
 #include "worker/lanes.h"
 
@@ -12,6 +13,7 @@ struct kelp_replay {
     const struct kelp_job *job;
     struct kelp_lanes *lanes;
     const struct kelp_plan *plan; /* of lanes */
+    struct kelp_update update;    /* of the whole flat vector */
     struct kelp_gradient_pool *pool;
     struct kelp_model_state state;
     float *weights_next; /* owned; changes places with state.weights at each training step */
@@ -38,6 +40,10 @@ kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **
         }
     }
     if (status == KELP_OK) {
+        struct kelp_slice_range all = {.count = replay->plan->flat_count};
+        status = kelp_update_init(&replay->update, job, replay->plan, all, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_model_state_init(&replay->state, job, replay->plan, reterr);
     }
     if (status == KELP_OK) {
@@ -57,6 +63,7 @@ void kelp_replay_destroy(struct kelp_replay *replay)
         return;
     }
     kelp_model_state_fini(&replay->state);
+    kelp_update_fini(&replay->update);
     free(replay->weights_next);
     kelp_gradient_pool_destroy(replay->pool);
     kelp_lanes_destroy(replay->lanes);
@@ -127,7 +134,7 @@ static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_cont
                      word->step, name ? name : "?");
 }
 
-/* As the shards do with each of their slices: the update is element by element. */
+/* As the shards do with each of their slices. */
 static void apply(struct kelp_replay *replay, const struct kelp_control_word *word,
                   const struct kelp_gradient *gradient)
 {
@@ -139,7 +146,7 @@ static void apply(struct kelp_replay *replay, const struct kelp_control_word *wo
 
     memcpy(buffers.slots, state->slots, sizeof(buffers.slots));
     kelp_optimizer_prepare(&step, replay->job, word->lr, word->step + 1);
-    bool applied = kelp_optimizer_apply(&step, &buffers, replay->plan->flat_count);
+    bool applied = kelp_update_apply(&replay->update, &step, &buffers);
     assert(applied);
     replay->weights_next = state->weights;
     state->weights = buffers.weights_next;

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/digest.h"
 #include "common/json.h"
-#include "common/philox.h"
-#include "common/safetensors.h"
 #include "common/text.h"
 
 static const char *const init_names[] = {
@@ -33,6 +30,12 @@ static void print_tensor(FILE *out, const struct kelp_tensor *tensor)
     }
     (void)fprintf(out, "],\"init\":\"%s\",\"a\":", init_names[tensor->init]);
     kelp_json_print_float(out, tensor->init_a);
+    if (tensor->statistic) {
+        (void)fputs(",\"momentum\":", out);
+        kelp_json_print_float(out, tensor->momentum);
+    } else if (!tensor->decays) {
+        (void)fputs(",\"decays\":false", out);
+    }
     (void)fputc('}', out);
 }
 
@@ -107,6 +110,33 @@ static kelp_status parse_init(const cJSON *item, struct kelp_tensor *tensor,
                      name);
 }
 
+/* "momentum" makes a statistic; a parameter decays unless "decays" says that it does not. */
+static kelp_status parse_update(const cJSON *item, struct kelp_tensor *tensor,
+                                struct kelp_error *reterr)
+{
+    const cJSON *decays = cJSON_GetObjectItemCaseSensitive(item, "decays");
+    double momentum = 0;
+
+    if (decays && !cJSON_IsFalse(decays)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "decays: is false, or left out");
+    }
+    tensor->statistic = cJSON_HasObjectItem(item, "momentum");
+    tensor->decays = !tensor->statistic && !decays;
+    if (!tensor->statistic) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_json_double(item, "momentum", &momentum, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (decays || !(momentum >= 0 && momentum <= 1)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "momentum: is a number from 0 to 1, and goes without decays");
+    }
+    tensor->momentum = (float)momentum;
+    return KELP_OK;
+}
+
 static kelp_status parse_shape(const cJSON *item, struct kelp_tensor *tensor,
                                struct kelp_error *reterr)
 {
@@ -150,6 +180,9 @@ static kelp_status parse_tensors(const cJSON *json, struct kelp_plan *plan,
         }
         if (status == KELP_OK) {
             status = parse_init(item, tensor, reterr);
+        }
+        if (status == KELP_OK) {
+            status = parse_update(item, tensor, reterr);
         }
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "tensors[%" PRIu32 "]", plan->tensor_count);
@@ -263,7 +296,8 @@ static bool tensors_equal(const struct kelp_tensor *a, const struct kelp_tensor 
 {
     return strcmp(a->name, b->name) == 0 && a->rank == b->rank &&
            memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0 && a->init == b->init &&
-           same_bits(a->init_a, b->init_a);
+           same_bits(a->init_a, b->init_a) && a->statistic == b->statistic &&
+           a->decays == b->decays && same_bits(a->momentum, b->momentum);
 }
 
 static bool tensor_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
@@ -277,8 +311,8 @@ static bool tensor_difference(const struct kelp_plan *ours, const struct kelp_pl
     for (uint32_t i = 0; i < ours->tensor_count; i++) {
         if (!tensors_equal(&ours->tensors[i], &theirs->tensors[i])) {
             (void)snprintf(text, text_bytes,
-                           "tensor %" PRIu32 " (%s) differs in name, shape or initial values from "
-                           "%s",
+                           "tensor %" PRIu32 " (%s) differs in name, shape, initial values or "
+                           "update from %s",
                            i, ours->tensors[i].name, theirs->tensors[i].name);
             return true;
         }
@@ -327,113 +361,4 @@ bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *
     }
     return tensor_difference(ours, theirs, text, text_bytes) ||
            (!mixed && compute_difference(ours, theirs, text, text_bytes));
-}
-
-/* ---- values ------------------------------------------------------------------------------------
- */
-
-/* Elements [first, first + count) of a uniform tensor. Element i is word i % 4 of block i / 4. */
-static void fill_uniform(uint64_t seed, uint32_t tensor_index, float a, uint64_t first,
-                         uint64_t count, float *values)
-{
-    uint32_t words[4] = {0};
-
-    for (uint64_t i = first; i < first + count; i++) {
-        if (i == first || i % 4 == 0) {
-            kelp_philox(seed, KELP_PHILOX_INIT, tensor_index, i / 4, words);
-        }
-        values[i - first] = (2.0f * kelp_philox_float(words[i % 4]) - 1.0f) * a;
-    }
-}
-
-static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
-                                  const struct kelp_safetensors *init_data, uint64_t first,
-                                  uint64_t count, float *values, struct kelp_error *reterr)
-{
-    char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
-
-    if (!init_data) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "tensor %s comes from model.init, which is "
-                         "not open",
-                         tensor->name);
-    }
-    (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
-    const struct kelp_safetensors_tensor *found = kelp_safetensors_find(init_data, name);
-    if (!found) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s",
-                         kelp_safetensors_path(init_data), name);
-    }
-    if (found->rank != tensor->rank ||
-        memcmp(found->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s: tensor %s has another shape than the model",
-                         kelp_safetensors_path(init_data), name);
-    }
-    return kelp_safetensors_floats(found, first, count, values, reterr);
-}
-
-static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
-                        const struct kelp_job *job, const struct kelp_safetensors *init_data,
-                        uint64_t first, uint64_t count, float *values, struct kelp_error *reterr)
-{
-    const struct kelp_tensor *tensor = &plan->tensors[tensor_index];
-
-    switch (tensor->init) {
-    case KELP_INIT_CONSTANT:
-        for (uint64_t i = 0; i < count; i++) {
-            values[i] = tensor->init_a;
-        }
-        return KELP_OK;
-    case KELP_INIT_UNIFORM:
-        fill_uniform(job->seed, tensor_index, tensor->init_a, first, count, values);
-        return KELP_OK;
-    case KELP_INIT_NORMAL: /* no model asks for it yet */
-        break;
-    case KELP_INIT_FILE:
-        return fill_from_file(tensor, job, init_data, first, count, values, reterr);
-    }
-    assert(false && "init kind");
-    return KELP_ERR_INTERNAL;
-}
-
-kelp_status kelp_plan_initialise(const struct kelp_plan *plan, const struct kelp_job *job,
-                                 const struct kelp_safetensors *init_data, uint64_t first,
-                                 uint64_t count, float *values, struct kelp_error *reterr)
-{
-    assert(first <= plan->flat_count);
-    assert(count <= plan->flat_count - first);
-
-    if (count == 0) {
-        return KELP_OK;
-    }
-    memset(values, 0, count * sizeof(*values)); /* padding between tensors is zero */
-    for (uint32_t i = 0; i < plan->tensor_count; i++) {
-        const struct kelp_tensor *tensor = &plan->tensors[i];
-        uint64_t begin = tensor->offset > first ? tensor->offset : first;
-        uint64_t tensor_end = tensor->offset + tensor->elem_count;
-        uint64_t end = tensor_end < first + count ? tensor_end : first + count;
-        if (begin >= end) {
-            continue;
-        }
-        kelp_status status = fill(plan, i, job, init_data, begin - tensor->offset, end - begin,
-                                  values + (begin - first), reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-    }
-    return KELP_OK;
-}
-
-void kelp_plan_digest(const struct kelp_plan *plan, const float *flat, char ret_hex[33])
-{
-    struct kelp_digest digest;
-
-    kelp_digest_init(&digest);
-    for (uint32_t i = 0; i < plan->tensor_count; i++) {
-        const struct kelp_tensor *tensor = &plan->tensors[i];
-        kelp_digest_tensor(&digest, tensor->name, tensor->rank, tensor->shape);
-        kelp_digest_update(&digest, flat + tensor->offset, tensor->elem_count * sizeof(*flat));
-    }
-    kelp_digest_hex(&digest, ret_hex);
 }

@@ -64,6 +64,13 @@ struct kelp_plan {
 kelp_status kelp_plan_lay_out(struct kelp_plan *plan, uint32_t max_shards,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * Set `decays` of each tensor: parameters do but those that train.decay_exclude names.
+ * Errors: KELP_ERR_INVALID (a pattern that names none).
+ */
+kelp_status kelp_plan_mark_decays(struct kelp_plan *plan, const struct kelp_job *job,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
 void kelp_plan_fini(struct kelp_plan *plan);
 
 /* Canonical JSON; ret_text owned by the caller (free()). */

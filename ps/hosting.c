@@ -18,6 +18,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting)
     for (uint32_t i = 0; hosting->hosted && i < hosting->count; i++) {
         kelp_capture_release(&hosting->hosted[i].capture);
         kelp_partition_destroy(hosting->hosted[i].core);
+        kelp_update_fini(&hosting->hosted[i].update);
         (void)pthread_mutex_destroy(&hosting->hosted[i].lock);
     }
     for (uint32_t i = 0; i < hosting->slot_count; i++) {
@@ -59,7 +60,11 @@ static kelp_status prepare_partitions(struct kelp_hosting *hosting, const struct
                                                .hollow = hosted->range.count == 0,
                                                .job = hosting->job,
                                                .plan = plan};
-        kelp_status status = kelp_partition_create(&config, &hosted->core, reterr);
+        kelp_status status =
+            kelp_update_init(&hosted->update, hosting->job, plan, hosted->range, reterr);
+        if (status == KELP_OK) {
+            status = kelp_partition_create(&config, &hosted->core, reterr);
+        }
         if (status != KELP_OK) {
             return status;
         }

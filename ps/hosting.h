@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "kernels/optimizer.h"
+#include "kernels/update.h"
 #include "ps/capture.h"
 #include "ps/gradient.h"
 #include "ps/shard.h"
@@ -17,6 +17,7 @@ struct hosted {
     uint32_t place; /* in weights and slots */
     uint64_t map_epoch;
     struct kelp_slice_range range;
+    struct kelp_update update;   /* of the range */
     uint64_t slot_offset;        /* elements, in each optimizer slot's block */
     struct kelp_capture capture; /* for a snapshot, until the writer takes it */
 };

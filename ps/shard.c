@@ -169,7 +169,7 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
         }
         keep_for_snapshot(scene);
         kelp_optimizer_prepare(&step, hosting->job, word->lr, word->step + 1);
-        finite = kelp_optimizer_apply(&step, &buffers, hosted->range.count);
+        finite = kelp_update_apply(&hosted->update, &step, &buffers);
         if (finite) {
             kelp_weights_commit(hosting->weights, hosted->place);
         }

@@ -49,6 +49,9 @@ kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_datas
     if (status == KELP_OK) {
         status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_plan_mark_decays(&plan, job, reterr);
+    }
     if (status != KELP_OK) {
         kelp_plan_fini(&plan);
         return status;

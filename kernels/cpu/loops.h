@@ -34,6 +34,8 @@ struct kelp_optimizer_loops {
                     const struct kelp_optimizer_buffers *buffers, uint64_t count);
     bool (*adadelta)(const struct kelp_optimizer_step *step,
                      const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    /* w' = (1 - momentum) w + momentum g; slots are left alone. */
+    bool (*statistic)(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);
 };
 

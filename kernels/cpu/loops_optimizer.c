@@ -275,6 +275,20 @@ static bool adadelta(const struct kelp_optimizer_step *step,
                                       : adadelta_loop(step, buffers, count, false);
 }
 
+static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count)
+{
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    float *restrict weights_next = buffers->weights_next;
+    const float keep = (float)(1.0 - (double)momentum);
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bad |= not_finite(gradient[i]);
+        weights_next[i] = weights[i] * keep + momentum * gradient[i];
+    }
+    return bad == 0;
+}
+
 static void vector_add(float *sum, const void *other, uint64_t count)
 {
     const char *bytes = other;
@@ -292,5 +306,6 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .adagrad = adagrad,
     .rmsprop = rmsprop,
     .adadelta = adadelta,
+    .statistic = statistic,
     .vector_add = vector_add,
 };

@@ -40,6 +40,9 @@ static void setup(void)
     plan.tensors[1].init = KELP_INIT_CONSTANT;
     plan.tensors[1].init_a = 1.0f / 3;
     plan.tensors[2].init = KELP_INIT_FILE;
+    plan.tensors[0].decays = true;
+    plan.tensors[2].statistic = true;
+    plan.tensors[2].momentum = 0.1f;
 }
 
 static void teardown(void)
@@ -121,11 +124,79 @@ START_TEST(test_round_trip)
     ck_assert_uint_eq(parsed.flat_count, plan.flat_count);
     ck_assert_uint_eq(parsed.tensors[2].offset, plan.tensors[2].offset);
     ck_assert_float_eq(parsed.tensors[1].init_a, 1.0f / 3);
+    ck_assert(parsed.tensors[0].decays && !parsed.tensors[0].statistic);
+    ck_assert(!parsed.tensors[1].decays && !parsed.tensors[1].statistic);
+    ck_assert(!parsed.tensors[2].decays && parsed.tensors[2].statistic);
+    ck_assert_float_eq(parsed.tensors[2].momentum, 0.1f);
     ck_assert_int_eq(kelp_plan_print(&parsed, &again, &error), KELP_OK);
     ck_assert_str_eq(text, again);
     kelp_plan_fini(&parsed);
     free(text);
     free(again);
+}
+END_TEST
+
+/* What a tensor's update may be is checked. */
+START_TEST(test_parse_update)
+{
+    static const char *const wrong[] = {"\"momentum\":1.5",
+                                        "\"momentum\":-0.1",
+                                        "\"momentum\":null",
+                                        "\"momentum\":\"0.1\"",
+                                        "\"momentum\":0.1,\"decays\":false",
+                                        "\"decays\":true",
+                                        "\"decays\":0"};
+    char *text, changed[1024];
+    struct kelp_plan parsed;
+
+    lay_out(4);
+    ck_assert_int_eq(kelp_plan_print(&plan, &text, &error), KELP_OK);
+    const char *at = strstr(text, "\"decays\":false");
+    ck_assert_ptr_nonnull(at);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
+        (void)snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text), text, wrong[i],
+                       at + strlen("\"decays\":false"));
+        ck_assert_msg(kelp_plan_parse(changed, strlen(changed), &parsed, &error) == KELP_ERR_FORMAT,
+                      "%s", changed);
+        ck_assert_ptr_nonnull(strstr(error.text, "tensors[1]"));
+    }
+    free(text);
+}
+END_TEST
+
+/* Parameters decay but those that a pattern names; a pattern that names none is refused. */
+START_TEST(test_mark_decays)
+{
+    static const struct {
+        const char *patterns;
+        bool decays[2];
+    } cases[] = {{"", {true, true}},
+                 {"*.bias", {true, false}},
+                 {"linear.*", {false, false}},
+                 {"*", {false, false}},
+                 {"linear.????", {true, false}},
+                 {"linear.bias\nlinear.weight", {false, false}},
+                 {"*a*.*g*t", {false, true}},
+                 {"**ear.b*s*", {true, false}}};
+    static const char *const none[] = {"*.bias\nlinear", "scale",  "linear.bia", "?",
+                                       "inear.bias",     "*.bias?"};
+    static struct kelp_job job;
+
+    lay_out(4);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        (void)snprintf(job.train.decay_exclude, sizeof(job.train.decay_exclude), "%s",
+                       cases[i].patterns);
+        ck_assert_int_eq(kelp_plan_mark_decays(&plan, &job, &error), KELP_OK);
+        ck_assert_msg(plan.tensors[0].decays == cases[i].decays[0], "%s", cases[i].patterns);
+        ck_assert_msg(plan.tensors[1].decays == cases[i].decays[1], "%s", cases[i].patterns);
+        ck_assert(!plan.tensors[2].decays);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(none); i++) {
+        (void)snprintf(job.train.decay_exclude, sizeof(job.train.decay_exclude), "%s", none[i]);
+        ck_assert_msg(kelp_plan_mark_decays(&plan, &job, &error) == KELP_ERR_INVALID, "%s",
+                      none[i]);
+        ck_assert_ptr_nonnull(strstr(error.text, "train.decay_exclude: no parameter's name"));
+    }
 }
 END_TEST
 
@@ -157,6 +228,13 @@ START_TEST(test_difference)
     ck_assert(kelp_plan_difference(&other, &plan, false, text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "known answer 0000000000000006 differs"));
     ck_assert(!kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    other.tensors[2].momentum = 0.2f;
+    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "(scale)"));
+    other.tensors[1].decays = true;
+    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_ptr_nonnull(strstr(text, "linear.bias"));
+    other.tensors[1].decays = false;
     other.tensors[1].shape[0] = 6;
     ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "linear.bias"));
@@ -199,6 +277,37 @@ START_TEST(test_initialise)
     job.seed = 2;
     ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, piece, &error), KELP_OK);
     ck_assert_float_ne(whole[0], piece[0]);
+}
+END_TEST
+
+/* Normal values have their mean and deviation, and do not depend on how they are cut. */
+START_TEST(test_initialise_normal)
+{
+    static struct kelp_job job = {.seed = 3};
+    static float whole[65536], piece[64];
+    const uint64_t count = 65536;
+    double sum = 0, squares = 0;
+    uint32_t beyond = 0;
+
+    plan.tensor_count = 1;
+    name_tensor(0, "embedding", 1, &count);
+    plan.tensors[0].init = KELP_INIT_NORMAL;
+    plan.tensors[0].init_a = 0.5f;
+    lay_out(4);
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, count, whole, &error), KELP_OK);
+    for (uint64_t i = 0; i < count; i++) {
+        sum += (double)whole[i];
+        squares += (double)whole[i] * (double)whole[i];
+        beyond += fabsf(whole[i]) > 1.0f ? 1 : 0; /* two deviations */
+    }
+    ck_assert_double_eq_tol(sum / 65536, 0.0, 0.008);
+    ck_assert_double_eq_tol(squares / 65536, 0.25, 0.006);
+    ck_assert_double_eq_tol(beyond / 65536.0, 0.0455, 0.004);
+    for (uint64_t first = 0; first < 4000; first += 61) {
+        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, first, 64, piece, &error),
+                         KELP_OK);
+        ck_assert_mem_eq(piece, whole + first, sizeof(piece));
+    }
 }
 END_TEST
 
@@ -271,6 +380,9 @@ int main(void)
     tcase_add_test(tests, test_partition_counts);
     tcase_add_test(tests, test_lay_out_refuses);
     tcase_add_test(tests, test_round_trip);
+    tcase_add_test(tests, test_parse_update);
+    tcase_add_test(tests, test_mark_decays);
+    tcase_add_test(tests, test_initialise_normal);
     tcase_add_test(tests, test_parse_truncated);
     tcase_add_test(tests, test_difference);
     tcase_add_test(tests, test_initialise);

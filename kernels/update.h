@@ -1,0 +1,45 @@
+/*
+ * One step's update of a slice of the flat vector: not every tensor is updated in the same way.
+ * Shards apply their slices with it, and so does whoever computes a run again.
+ */
+#ifndef KELP_KERNELS_UPDATE_H
+#define KELP_KERNELS_UPDATE_H
+
+#include "common/plan.h"
+#include "kernels/optimizer.h"
+
+enum kelp_update_kind {
+    KELP_UPDATE_DECAYED,   /* by the optimizer, with weight decay if the job has any */
+    KELP_UPDATE_PLAIN,     /* by the optimizer, without weight decay */
+    KELP_UPDATE_STATISTIC, /* an exponential average: kelp_tensor.statistic */
+};
+
+/* Neighbouring tensors that are updated in one way, with the padding behind each. */
+struct kelp_update_segment {
+    uint64_t first; /* within the slice */
+    uint64_t count;
+    enum kelp_update_kind kind;
+    float momentum; /* of a statistic */
+};
+
+struct kelp_update {
+    struct kelp_update_segment *segments; /* owned, ascending, without gaps */
+    uint32_t count;                       /* one, where all parameters decay or none does */
+};
+
+/* Cut elements [range.first, range.first + range.count) of the flat vector. Errors:
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_update_init(struct kelp_update *update, const struct kelp_job *job,
+                             const struct kelp_plan *plan, struct kelp_slice_range range,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+/* All zero is fine too. */
+void kelp_update_fini(struct kelp_update *update);
+
+/*
+ * w_{v+1} and the slots of the slice; the buffers begin at its first element. False when an element
+ * of the gradient is not finite: weights_next is of no use then, and slots may have changed.
+ */
+bool kelp_update_apply(const struct kelp_update *update, const struct kelp_optimizer_step *step,
+                       const struct kelp_optimizer_buffers *buffers);
+
+#endif
