@@ -1,4 +1,4 @@
-/* Building: nodes, edges and the checks of their shapes. */
+/* Building: nodes, edges, and the checks that all layers share. */
 #include "worker/graph.h"
 
 #include <assert.h>
@@ -9,8 +9,6 @@
 
 #include "worker/graph_private.h"
 
-#define SHAPE_TEXT_SIZE 192
-
 struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_max)
 {
     struct kelp_graph *graph = calloc(1, sizeof(*graph));
@@ -19,7 +17,6 @@ struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_
     }
     graph->stream = stream;
     graph->batch_max = batch_max;
-    graph->input = KELP_GRAPH_NONE;
     graph->output = KELP_GRAPH_NONE;
     return graph;
 }
@@ -29,8 +26,15 @@ void kelp_graph_destroy(struct kelp_graph *graph)
     if (graph == NULL) {
         return;
     }
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        if (graph->nodes[i].op == &kelp__graph_conv2d && graph->nodes[i].u.window.conv != NULL) {
+            graph->stream->table->conv2d_destroy(graph->nodes[i].u.window.conv);
+        }
+    }
     graph->stream->table->free(graph->stream->device, graph->memory);
     free(graph->host_sums);
+    free(graph->host_positions);
+    free(graph->steps);
     free(graph->parameters);
     free(graph->edges);
     free(graph->nodes);
@@ -74,15 +78,21 @@ uint32_t kelp_graph_fail(struct kelp_graph *graph, kelp_status status, const cha
     return KELP_GRAPH_NONE;
 }
 
-/* "fc1: takes [..., 15], not [10]": the one form of all shape errors. */
-static uint32_t fail_shape(struct kelp_graph *graph, const char *name, const char *what,
-                           const struct kelp_shape *wanted, const struct kelp_shape *found)
+uint32_t kelp__graph_fail_form(struct kelp_graph *graph, const char *name, const char *what,
+                               const char *wanted, const struct kelp_shape *found)
 {
-    char wanted_text[SHAPE_TEXT_SIZE], found_text[SHAPE_TEXT_SIZE];
-    kelp_shape_print(wanted, wanted_text, sizeof(wanted_text));
+    char found_text[GRAPH_SHAPE_TEXT_SIZE];
     kelp_shape_print(found, found_text, sizeof(found_text));
     return kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: %s must be %s, but is %s", name,
-                           what, wanted_text, found_text);
+                           what, wanted, found_text);
+}
+
+uint32_t kelp__graph_fail_shape(struct kelp_graph *graph, const char *name, const char *what,
+                                const struct kelp_shape *wanted, const struct kelp_shape *found)
+{
+    char wanted_text[GRAPH_SHAPE_TEXT_SIZE];
+    kelp_shape_print(wanted, wanted_text, sizeof(wanted_text));
+    return kelp__graph_fail_form(graph, name, what, wanted_text, found);
 }
 
 /* The array with room for count elements; NULL when there is no memory, the array then being as it
@@ -132,21 +142,27 @@ static bool shape_count(const struct kelp_shape *shape, uint64_t *ret_count)
     return count <= UINT64_MAX / sizeof(double);
 }
 
-/* The operands of a node to be. */
-struct operands {
-    const uint32_t *nodes;
-    uint32_t count;
-};
+uint64_t kelp__graph_product(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
 
-static uint32_t add_node(struct kelp_graph *graph, enum graph_op op, const char *name,
-                         const struct kelp_shape *shape, struct operands operands)
+static bool is_parameter(const struct graph_node *node)
+{
+    return node->op == &kelp__graph_parameter || node->op == &kelp__graph_rows;
+}
+
+uint32_t kelp__graph_add(struct kelp_graph *graph, const struct graph_operator *op,
+                         const char *name, const struct kelp_shape *shape,
+                         struct graph_operands operands)
 {
     uint64_t elem_count;
     if (graph->status != KELP_OK) {
         return KELP_GRAPH_NONE;
     }
     if (shape->rank > KELP_TENSOR_RANK_MAX || !shape_count(shape, &elem_count)) {
-        char text[SHAPE_TEXT_SIZE];
+        char text[GRAPH_SHAPE_TEXT_SIZE];
         kelp_shape_print(shape, text, sizeof(text));
         return kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: no tensor can have the shape %s",
                                name, text);
@@ -159,13 +175,15 @@ static uint32_t add_node(struct kelp_graph *graph, enum graph_op op, const char 
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
     }
     struct graph_node *node = &graph->nodes[graph->node_count];
-    *node = (struct graph_node){.op = op,
-                                .shape = *shape,
-                                .elem_count = elem_count,
-                                .per_sample = op != GRAPH_PARAMETER,
-                                .needs_gradient = op == GRAPH_PARAMETER,
-                                .edge_first = graph->edge_count,
-                                .edge_count = operands.count};
+    *node =
+        (struct graph_node){.op = op,
+                            .shape = *shape,
+                            .elem_count = elem_count,
+                            .per_sample = op != &kelp__graph_parameter && op != &kelp__graph_rows,
+                            .needs_gradient = op == &kelp__graph_parameter,
+                            .edge_first = graph->edge_count,
+                            .edge_count = operands.count,
+                            .complete_from = KELP_GRAPH_NONE};
     (void)snprintf(node->name, sizeof(node->name), "%s", name);
     for (uint32_t i = 0; i < operands.count; i++) {
         struct graph_node *operand = &graph->nodes[operands.nodes[i]];
@@ -176,34 +194,18 @@ static uint32_t add_node(struct kelp_graph *graph, enum graph_op op, const char 
     return graph->node_count++;
 }
 
-uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
-                          const struct kelp_shape *shape)
+uint32_t kelp__graph_add_like(struct kelp_graph *graph, const struct graph_operator *op,
+                              const char *name, uint32_t x)
 {
-    if (graph->input != KELP_GRAPH_NONE) {
-        return kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: there is an input already",
-                               name);
+    const struct graph_node *operand = kelp__graph_operand(graph, name, x);
+    if (operand == NULL) {
+        return KELP_GRAPH_NONE;
     }
-    graph->input = add_node(graph, GRAPH_INPUT, name, shape, (struct operands){NULL, 0});
-    return graph->input;
+    const struct kelp_shape shape = operand->shape;
+    return kelp__graph_add(graph, op, name, &shape, (struct graph_operands){&x, 1});
 }
 
-uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
-                              const struct kelp_shape *shape, float bound)
-{
-    if (strlen(name) > KELP_TENSOR_NAME_MAX) {
-        return kelp_graph_fail(graph, KELP_ERR_LIMIT, "parameter %.32s...: name over %d bytes",
-                               name, KELP_TENSOR_NAME_MAX);
-    }
-    const uint32_t id = add_node(graph, GRAPH_PARAMETER, name, shape, (struct operands){NULL, 0});
-    if (id != KELP_GRAPH_NONE) {
-        graph->nodes[id].bound = bound;
-        graph->parameter_count++;
-    }
-    return id;
-}
-
-/* A layer's operand x: there, and not a parameter. */
-static const struct graph_node *operand_of(struct kelp_graph *graph, const char *name, uint32_t x)
+const struct graph_node *kelp__graph_operand(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     if (graph->status != KELP_OK) {
         return NULL;
@@ -221,184 +223,138 @@ static const struct graph_node *operand_of(struct kelp_graph *graph, const char 
     return &graph->nodes[x];
 }
 
-/* weight must be [out, in] and bias [out] for this `in`; ret_out is set on success. */
-static bool check_linear(struct kelp_graph *graph, const char *name, uint64_t in, uint32_t weight,
-                         uint32_t bias, uint64_t *ret_out)
+bool kelp__graph_check_parameter(struct kelp_graph *graph, const char *name, const char *what,
+                                 uint32_t parameter, const struct kelp_shape *wanted)
 {
-    if (weight >= graph->node_count || bias >= graph->node_count ||
-        graph->nodes[weight].op != GRAPH_PARAMETER || graph->nodes[bias].op != GRAPH_PARAMETER) {
-        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
-                              "layer %s: weight and bias must be parameters", name);
+    if (graph->status != KELP_OK) {
         return false;
     }
-    const struct kelp_shape *weight_shape = &graph->nodes[weight].shape;
-    const uint64_t out = weight_shape->rank > 0 ? weight_shape->dims[0] : 0;
-    const struct kelp_shape weight_wanted = {.rank = 2, .dims = {out, in}};
-    if (!kelp_shape_equal(weight_shape, &weight_wanted)) {
-        (void)fail_shape(graph, name, "the weight", &weight_wanted, weight_shape);
+    if (parameter >= graph->node_count || !is_parameter(&graph->nodes[parameter])) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: %s must be a parameter", name,
+                              what);
         return false;
     }
-    const struct kelp_shape bias_wanted = {.rank = 1, .dims = {out}};
-    if (!kelp_shape_equal(&graph->nodes[bias].shape, &bias_wanted)) {
-        (void)fail_shape(graph, name, "the bias", &bias_wanted, &graph->nodes[bias].shape);
+    if (!kelp_shape_equal(&graph->nodes[parameter].shape, wanted)) {
+        (void)kelp__graph_fail_shape(graph, name, what, wanted, &graph->nodes[parameter].shape);
         return false;
     }
-    *ret_out = out;
     return true;
 }
 
-uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
-                           uint32_t bias)
+/* ---- inputs and parameters ---- */
+
+/* The single input is the record itself; of several, each is gathered from the records. */
+static bool input_available(const struct kelp_device_table *table)
 {
-    const struct graph_node *operand = operand_of(graph, name, x);
-    if (operand == NULL) {
-        return KELP_GRAPH_NONE;
-    }
-    struct kelp_shape shape = operand->shape;
-    if (shape.rank == 0) {
-        return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: the input must be [..., in], but is []", name);
-    }
-    uint64_t *last = &shape.dims[shape.rank - 1];
-    if (!check_linear(graph, name, *last, weight, bias, last)) {
-        return KELP_GRAPH_NONE;
-    }
-    const uint32_t operands[] = {x, weight, bias};
-    return add_node(graph, GRAPH_LINEAR, name, &shape, (struct operands){operands, 3});
+    (void)table;
+    return true;
 }
 
-uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, uint32_t x,
-                                   const uint32_t *weights, const uint32_t *biases,
-                                   uint32_t group_count)
+static void input_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
 {
-    const struct graph_node *operand = operand_of(graph, name, x);
-    if (operand == NULL) {
-        return KELP_GRAPH_NONE;
+    if (graph->input_count == 1) {
+        node->value = graph->input;
+        return;
     }
-    const struct kelp_shape found = operand->shape;
-    const struct kelp_shape wanted = {.rank = 2,
-                                      .dims = {group_count, found.rank == 2 ? found.dims[1] : 0}};
-    if (group_count == 0 || !kelp_shape_equal(&found, &wanted)) {
-        return fail_shape(graph, name, "the input", &wanted, &found);
+    const struct kelp_copy copy = {.rank = 2,
+                                   .dims = {count, node->elem_count},
+                                   .x = graph->input + node->u.input_first,
+                                   .x_strides = {graph->record_count, 1},
+                                   .y = node->buffer,
+                                   .y_strides = {node->elem_count, 1},
+                                   .scale = 1.0f};
+    graph->stream->table->copy(graph->stream, &copy);
+}
+
+const struct graph_operator kelp__graph_input = {
+    .name = "input", .available = input_available, .forward = input_forward};
+const struct graph_operator kelp__graph_parameter = {.name = "parameter"};
+const struct graph_operator kelp__graph_rows = {.name = "rows"};
+
+uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
+                          const struct kelp_shape *shape)
+{
+    const uint32_t id =
+        kelp__graph_add(graph, &kelp__graph_input, name, shape, (struct graph_operands){NULL, 0});
+    if (id == KELP_GRAPH_NONE) {
+        return id;
     }
-    uint64_t out = 0;
-    for (uint32_t g = 0; g < group_count; g++) {
-        uint64_t group_out;
-        if (!check_linear(graph, name, found.dims[1], weights[g], biases[g], &group_out)) {
-            return KELP_GRAPH_NONE;
-        }
-        if (g > 0 && group_out != out) {
-            const struct kelp_shape like_first = {.rank = 2, .dims = {out, found.dims[1]}};
-            return fail_shape(graph, name, "each weight", &like_first,
-                              &graph->nodes[weights[g]].shape);
-        }
-        out = group_out;
+    graph->nodes[id].u.input_first = graph->record_count;
+    if (__builtin_add_overflow(graph->record_count, graph->nodes[id].elem_count,
+                               &graph->record_count)) {
+        return kelp_graph_fail(graph, KELP_ERR_LIMIT, "layer %s: the inputs are too large", name);
     }
-    uint32_t *operands = calloc(1 + 2 * (size_t)group_count, sizeof(*operands));
-    if (operands == NULL) {
-        return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
-    }
-    operands[0] = x;
-    for (uint32_t g = 0; g < group_count; g++) {
-        operands[1 + 2 * (size_t)g] = weights[g];
-        operands[2 + 2 * (size_t)g] = biases[g];
-    }
-    const struct kelp_shape shape = {.rank = 2, .dims = {group_count, out}};
-    const uint32_t id = add_node(graph, GRAPH_LINEAR_GROUPED, name, &shape,
-                                 (struct operands){operands, 1 + 2 * group_count});
-    free(operands);
+    graph->input_count++;
     return id;
 }
 
-/* A layer that keeps the shape of its operand. */
-static uint32_t add_elementwise(struct kelp_graph *graph, enum graph_op op, const char *name,
-                                uint32_t x)
+uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
+                                   const struct kelp_shape *shape, struct kelp_graph_init init)
 {
-    const struct graph_node *operand = operand_of(graph, name, x);
-    if (operand == NULL) {
-        return KELP_GRAPH_NONE;
+    if (strlen(name) > KELP_TENSOR_NAME_MAX) {
+        return kelp_graph_fail(graph, KELP_ERR_LIMIT, "parameter %.32s...: name over %d bytes",
+                               name, KELP_TENSOR_NAME_MAX);
     }
-    const struct kelp_shape shape = operand->shape;
-    return add_node(graph, op, name, &shape, (struct operands){&x, 1});
+    const uint32_t id = kelp__graph_add(graph, &kelp__graph_parameter, name, shape,
+                                        (struct graph_operands){NULL, 0});
+    if (id != KELP_GRAPH_NONE) {
+        graph->nodes[id].u.parameter.init = init;
+        graph->nodes[id].u.parameter.index = graph->parameter_count++;
+    }
+    return id;
 }
 
-uint32_t kelp_graph_relu(struct kelp_graph *graph, const char *name, uint32_t x)
+uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, float bound)
 {
-    return add_elementwise(graph, GRAPH_RELU, name, x);
+    return kelp_graph_parameter_init(
+        graph, name, shape, (struct kelp_graph_init){.kind = KELP_INIT_UNIFORM, .a = bound});
 }
 
-uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, uint32_t x,
-                                   uint32_t kernel_size)
+uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, float initial, float momentum)
 {
-    const struct graph_node *operand = operand_of(graph, name, x);
-    if (operand == NULL) {
+    const uint32_t id = kelp_graph_parameter_init(
+        graph, name, shape, (struct kelp_graph_init){.kind = KELP_INIT_CONSTANT, .a = initial});
+    if (id != KELP_GRAPH_NONE) {
+        graph->nodes[id].statistic = true;
+        graph->nodes[id].needs_gradient = false;
+        graph->nodes[id].u.parameter.momentum = momentum;
+    }
+    return id;
+}
+
+uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,
+                         uint64_t first, uint64_t count)
+{
+    if (graph->status != KELP_OK) {
         return KELP_GRAPH_NONE;
     }
-    if (operand->shape.rank == 0 || operand->shape.dims[operand->shape.rank - 1] > UINT32_MAX) {
-        return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: the input must be [..., length], length below 2^32",
+    if (parameter >= graph->node_count || graph->nodes[parameter].op != &kelp__graph_parameter ||
+        graph->nodes[parameter].statistic || graph->nodes[parameter].shape.rank == 0) {
+        return kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: rows are taken of a parameter",
                                name);
     }
-    if (kernel_size % 2 == 0 || kernel_size > (1u << 24)) {
+    struct graph_node *whole = &graph->nodes[parameter];
+    struct kelp_shape shape = whole->shape;
+    if (first > shape.dims[0] || count > shape.dims[0] - first) {
         return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: kernel size %u: must be odd and at most 2^24", name,
-                               kernel_size);
+                               "layer %s: rows [%llu, +%llu) of %s, which has %llu", name,
+                               (unsigned long long)first, (unsigned long long)count, whole->name,
+                               (unsigned long long)shape.dims[0]);
     }
-    const uint32_t id = add_elementwise(graph, GRAPH_MOVING_AVERAGE, name, x);
+    const uint64_t row = whole->elem_count / shape.dims[0];
+    whole->u.parameter.viewed = true;
+    shape.dims[0] = count;
+    const uint32_t id = kelp__graph_add(graph, &kelp__graph_rows, name, &shape,
+                                        (struct graph_operands){&parameter, 1});
     if (id != KELP_GRAPH_NONE) {
-        struct graph_node *node = &graph->nodes[id];
-        const uint32_t length = (uint32_t)node->shape.dims[node->shape.rank - 1];
-        node->kernel_size = kernel_size;
-        node->workspace_count = kelp_moving_average_workspace(length, kernel_size);
+        graph->nodes[id].u.rows_first = first * row;
     }
     return id;
 }
 
-static uint32_t add_binary(struct kelp_graph *graph, enum graph_op op, const char *name, uint32_t a,
-                           uint32_t b)
-{
-    const struct graph_node *first = operand_of(graph, name, a);
-    const struct graph_node *second = first == NULL ? NULL : operand_of(graph, name, b);
-    if (second == NULL) {
-        return KELP_GRAPH_NONE;
-    }
-    if (!kelp_shape_equal(&first->shape, &second->shape)) {
-        return fail_shape(graph, name, "the second operand", &first->shape, &second->shape);
-    }
-    const struct kelp_shape shape = first->shape;
-    const uint32_t operands[] = {a, b};
-    return add_node(graph, op, name, &shape, (struct operands){operands, 2});
-}
-
-uint32_t kelp_graph_add(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b)
-{
-    return add_binary(graph, GRAPH_ADD, name, a, b);
-}
-
-uint32_t kelp_graph_subtract(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b)
-{
-    return add_binary(graph, GRAPH_SUBTRACT, name, a, b);
-}
-
-uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32_t x)
-{
-    const struct graph_node *operand = operand_of(graph, name, x);
-    if (operand == NULL) {
-        return KELP_GRAPH_NONE;
-    }
-    struct kelp_shape shape = operand->shape;
-    if (shape.rank < 2) {
-        char text[SHAPE_TEXT_SIZE];
-        kelp_shape_print(&shape, text, sizeof(text));
-        return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: the input must be [..., rows, columns], but is %s", name,
-                               text);
-    }
-    const uint64_t columns = shape.dims[shape.rank - 1];
-    shape.dims[shape.rank - 1] = shape.dims[shape.rank - 2];
-    shape.dims[shape.rank - 2] = columns;
-    return add_node(graph, GRAPH_TRANSPOSE, name, &shape, (struct operands){&x, 1});
-}
+/* ---- what a finished graph tells ---- */
 
 uint32_t kelp_graph_parameter_count(const struct kelp_graph *graph)
 {
@@ -412,10 +368,26 @@ void kelp_graph_parameter_tensor(const struct kelp_graph *graph, uint32_t index,
     const struct graph_node *node = &graph->nodes[graph->parameters[index]];
     *ret_tensor = (struct kelp_tensor){.rank = node->shape.rank,
                                        .elem_count = node->elem_count,
-                                       .init = KELP_INIT_UNIFORM,
-                                       .init_a = node->bound};
+                                       .init = node->u.parameter.init.kind,
+                                       .init_a = node->u.parameter.init.a,
+                                       .statistic = node->statistic,
+                                       .momentum = node->u.parameter.momentum,
+                                       .decays = !node->statistic};
     memcpy(ret_tensor->name, node->name, sizeof(ret_tensor->name));
     memcpy(ret_tensor->shape, node->shape.dims, node->shape.rank * sizeof(ret_tensor->shape[0]));
+}
+
+/* What was taken of a parameter moves with it. */
+static void bind_rows(struct kelp_graph *graph, uint32_t parameter)
+{
+    const struct graph_node *whole = &graph->nodes[parameter];
+    for (uint32_t i = parameter + 1; i < graph->node_count; i++) {
+        struct graph_node *node = &graph->nodes[i];
+        if (node->op == &kelp__graph_rows && graph_edge(graph, node, 0)->node == parameter) {
+            node->value = whole->value + node->u.rows_first;
+            node->gradient = whole->gradient == NULL ? NULL : whole->gradient + node->u.rows_first;
+        }
+    }
 }
 
 void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *value, float *gradient)
@@ -424,9 +396,52 @@ void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *valu
     struct graph_node *node = &graph->nodes[graph->parameters[index]];
     node->value = value;
     node->gradient = gradient;
+    if (node->u.parameter.viewed) {
+        bind_rows(graph, graph->parameters[index]);
+    }
 }
 
-size_t kelp_graph_memory(const struct kelp_graph *graph)
+void kelp_graph_memory(const struct kelp_graph *graph, struct kelp_graph_memory *ret_memory)
 {
-    return graph->memory_bytes;
+    *ret_memory = graph->bytes;
+}
+
+uint32_t kelp_graph_layer_count(const struct kelp_graph *graph)
+{
+    return graph->node_count;
+}
+
+void kelp_graph_layer(const struct kelp_graph *graph, uint32_t index,
+                      struct kelp_graph_layer *ret_layer)
+{
+    assert(index < graph->node_count);
+    const struct graph_node *node = &graph->nodes[index];
+    *ret_layer =
+        (struct kelp_graph_layer){.name = node->name,
+                                  .operator_name = node->statistic ? "statistic" : node->op->name,
+                                  .shape = node->shape};
+    for (uint32_t e = 0; e < node->edge_count; e++) {
+        const struct graph_node *operand = graph_operand(graph, node, e);
+        if (is_parameter(operand) && !operand->statistic) {
+            ret_layer->parameters += operand->elem_count;
+        }
+    }
+}
+
+uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char **ret_name)
+{
+    uint64_t values = 0;
+    *ret_name = NULL;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        if (node->op != &kelp__graph_batch_norm) {
+            continue;
+        }
+        const uint64_t inner = node->elem_count / node->shape.dims[0];
+        if (*ret_name == NULL || inner < values) {
+            values = inner;
+            *ret_name = node->name;
+        }
+    }
+    return values;
 }

@@ -56,6 +56,10 @@ struct kelp_graph_init {
 };
 uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
                                    const struct kelp_shape *shape, struct kelp_graph_init init);
+/* Rows [first, first + count) of a parameter's first dimension, in the place of a parameter; no
+ * copy is made. A parameter of which rows are taken is used in no other way, and each row once. */
+uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,
+                         uint64_t first, uint64_t count);
 /* A running statistic, [channels]: no parameter (kelp_tensor.statistic), `initial` at first. */
 uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, float initial, float momentum);
@@ -182,41 +186,85 @@ const struct kelp_shape *kelp_graph_shape(const struct kelp_graph *graph, uint32
 void kelp_shape_print(const struct kelp_shape *shape, char *text, size_t text_bytes);
 bool kelp_shape_equal(const struct kelp_shape *a, const struct kelp_shape *b);
 
+/* The loss of the model's output (kernels/operators.h, kelp_criterion). */
+struct kelp_graph_loss {
+    enum kelp_loss_kind kind;
+    double beta;             /* smooth_l1: beta, huber: delta */
+    double label_smoothing;  /* cross_entropy */
+    const double *quantiles; /* quantile; copied */
+    uint32_t quantile_count; /* at most KELP_JOB_LIST_MAX */
+};
+
 /*
  * Name the output and the loss, plan and allocate.
  *
- * target       shape of one sample's target, equal to the output's.
+ * target       shape of one sample's target: the output's; for losses of classes that without the
+ *              output's only dimension (a single number), for quantiles that without the last one.
  *
- * Errors: the first failure of building; KELP_ERR_INVALID (output and target differ in shape, a
- *         parameter that the output does not depend on), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ * Errors: the first failure of building; KELP_ERR_INVALID (output and target do not fit, a
+ *         parameter that the output does not depend on), KELP_ERR_UNSUPPORTED (the device has no
+ *         such operator), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
-                              const struct kelp_shape *target, enum kelp_loss_kind loss,
+                              const struct kelp_shape *target, const struct kelp_graph_loss *loss,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
 /* All that follows needs a finished graph. */
 
-/* Parameters in the order in which they were declared; init is KELP_INIT_UNIFORM, offset 0. */
+/* Parameters and statistics in the order in which they were declared; offset is 0. */
 uint32_t kelp_graph_parameter_count(const struct kelp_graph *graph);
 void kelp_graph_parameter_tensor(const struct kelp_graph *graph, uint32_t index,
                                  struct kelp_tensor *ret_tensor);
 /* value and gradient are device memory, borrowed until bound again; gradient may be NULL when
- * kelp_graph_train() is not called. */
+ * kelp_graph_run() does not train. */
 void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *value, float *gradient);
 
-/* Bytes of device memory that the plan takes. */
-size_t kelp_graph_memory(const struct kelp_graph *graph);
+/* What the plan takes of device memory, in bytes. The parts are what their buffers would take
+ * without reuse; `total`, in which buffers that are never alive together share their place, is what
+ * was allocated. */
+struct kelp_graph_memory {
+    uint64_t total;
+    uint64_t values;    /* outputs of layers */
+    uint64_t gradients; /* of those outputs */
+    uint64_t kept;      /* what layers keep from the forward for the backward pass */
+    uint64_t workspaces;
+};
+void kelp_graph_memory(const struct kelp_graph *graph, struct kelp_graph_memory *ret_memory);
+
+/* The layers in order of declaration, parameters and inputs included, for people to read. */
+struct kelp_graph_layer {
+    const char *name;          /* borrowed until the graph is destroyed, as operator_name */
+    const char *operator_name; /* "conv2d"; "input", "parameter", "statistic" */
+    struct kelp_shape shape;
+    uint64_t parameters; /* elements of the parameters that it uses directly */
+};
+uint32_t kelp_graph_layer_count(const struct kelp_graph *graph);
+void kelp_graph_layer(const struct kelp_graph *graph, uint32_t index,
+                      struct kelp_graph_layer *ret_layer);
+
+/* The smallest number of values that a batch norm has for a channel per sample (the inner size),
+ * and the layer's name: with one sample and one value there is no variance. 0 without batch norm,
+ * *ret_name then is NULL. */
+uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char **ret_name);
 
 /*
  * Run forward and, with KELP_GRAPH_TRAIN, the loss's gradient and backward, on count samples.
  *
  * input, target  host memory, borrowed until return; target is NULL with KELP_GRAPH_FORWARD.
  * count          at most batch_max.
- * batch_total    what the gradient is divided by; read with KELP_GRAPH_TRAIN alone.
  * output         host memory for the output, or NULL.
  * sums           the metrics of these samples, set on success; NULL with KELP_GRAPH_FORWARD.
  *
- * Errors: KELP_ERR_LIMIT, KELP_ERR_DEVICE.
+ * The rest is read with KELP_GRAPH_TRAIN alone:
+ * batch_total    samples of the whole step: what the gradient is divided by.
+ * accumulate     add to the gradients instead of overwriting them: a further piece of a batch.
+ * seed, step     of the job and of the training; with position, the place of the first sample in
+ *                the step's batch (the others follow it), they decide what dropout keeps.
+ * complete       called during the backward pass, with falling indices: the gradients of the
+ *                parameters from index on are complete. The last call has index 0. NULL: not.
+ *
+ * Errors: KELP_ERR_LIMIT, KELP_ERR_INVALID (a class or category that does not exist),
+ *         KELP_ERR_DEVICE.
  */
 enum kelp_graph_mode { KELP_GRAPH_FORWARD, KELP_GRAPH_EVALUATE, KELP_GRAPH_TRAIN };
 struct kelp_graph_run {
@@ -224,9 +272,13 @@ struct kelp_graph_run {
     const float *input;
     const float *target;
     uint32_t count;
-    double batch_total;
     float *output;
     double *sums; /* float64[KELP_METRIC_COUNT]; a training run sets the scalars alone */
+    double batch_total;
+    bool accumulate;
+    uint64_t seed, step, position;
+    void (*complete)(void *user, uint32_t index);
+    void *user;
 };
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;

@@ -1,21 +1,12 @@
-/*
- * Finishing a graph: which gradients are computed and who writes them first, then one block of
- * device memory for all values.
- *
- * Every value that the backward pass may read keeps its own place. Two savings are taken: ReLU
- * works in place where nothing else reads its operand, forward and backward, and the gradient of a
- * sum is the gradient of each operand, so operands without other consumers use the same buffer.
- */
+/* Finishing a graph: whether loss, target and device fit, which gradients are computed, and who
+ * writes them first. The memory for it all is graph_memory.c. */
 #include <assert.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "worker/graph.h"
 #include "worker/graph_private.h"
-
-/* Between buffers, so that those that one loop walks together do not start at the same offset in a
- * page: equal alignment costs a factor of two to three. */
-#define STAGGER_BYTES 320
 
 /* Mark what the output depends on, and how each gradient is written, in the order of the backward
  * pass: from the last node to the first, each node's operands in order. */
@@ -34,111 +25,38 @@ static void plan_backward(struct kelp_graph *graph)
     }
 }
 
-/* True when this edge's operand can have the node's gradient buffer for its own. */
-static bool can_share_gradient(const struct graph_node *node, uint32_t edge)
+/* Where in the backward pass the gradients of the parameters from an index on are complete. */
+static kelp_status plan_completion(struct kelp_graph *graph, struct kelp_error *reterr)
 {
-    switch (node->op) {
-    case GRAPH_ADD:
-        return true;
-    case GRAPH_SUBTRACT:
-        return edge == 0;
-    case GRAPH_RELU:
-        /* In place, so nobody else may look at the buffer. */
-        return !node->gradient_shared;
-    case GRAPH_INPUT:
-    case GRAPH_PARAMETER:
-    case GRAPH_LINEAR:
-    case GRAPH_LINEAR_GROUPED:
-    case GRAPH_MOVING_AVERAGE:
-    case GRAPH_TRANSPOSE:
-        return false;
+    uint32_t *first = malloc((graph->node_count + 1u) * sizeof(*first));
+    if (first == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    return false;
-}
-
-static void plan_sharing(struct kelp_graph *graph)
-{
-    for (uint32_t i = graph->node_count; i-- > 0;) {
-        struct graph_node *node = &graph->nodes[i];
-        for (uint32_t e = 0; node->reached && e < node->edge_count; e++) {
-            struct graph_edge *edge = &graph->edges[node->edge_first + e];
-            struct graph_node *operand = &graph->nodes[edge->node];
-            edge->shared = edge->wanted && operand->per_sample && operand->consumer_count == 1 &&
-                           can_share_gradient(node, e);
-            operand->gradient_shared = operand->gradient_shared || edge->shared;
-        }
-        if (node->op == GRAPH_RELU) {
-            const struct graph_node *operand = graph_operand(graph, node, 0);
-            /* The backward pass of these two reads their value; the input's is the caller's. */
-            node->value_shared = operand->consumer_count == 1 && operand->op != GRAPH_INPUT &&
-                                 operand->op != GRAPH_RELU;
-        }
-    }
-}
-
-/* Hands out places in the block; with base NULL it only counts. */
-struct layout {
-    char *base;
-    uint64_t used;
-    bool overflow;
-};
-
-static void *place(struct layout *layout, uint64_t count, uint64_t batch, size_t elem_bytes)
-{
-    uint64_t bytes;
-    void *memory = layout->base == NULL ? NULL : layout->base + layout->used;
-    if (__builtin_mul_overflow(count, batch, &bytes) ||
-        __builtin_mul_overflow(bytes, elem_bytes, &bytes) || bytes > (uint64_t)1 << 46 ||
-        __builtin_add_overflow(layout->used, bytes + STAGGER_BYTES + KELP_DEVICE_ALIGN,
-                               &layout->used)) {
-        layout->overflow = true;
-        return NULL;
-    }
-    layout->used -= layout->used % KELP_DEVICE_ALIGN;
-    return memory;
-}
-
-static void lay_out(struct kelp_graph *graph, struct layout *layout)
-{
-    const uint64_t batch = graph->batch_max;
     for (uint32_t i = 0; i < graph->node_count; i++) {
-        struct graph_node *node = &graph->nodes[i];
-        if (node->op == GRAPH_INPUT || node->op == GRAPH_PARAMETER) {
-            continue;
-        }
-        node->buffer = node->value_shared ? graph_operand(graph, node, 0)->buffer
-                                          : place(layout, node->elem_count, batch, sizeof(float));
-        node->value = node->buffer;
-        if (node->workspace_count != 0) {
-            node->workspace = place(layout, node->workspace_count, 1, sizeof(float));
-        }
+        first[i] = KELP_GRAPH_NONE;
     }
+    /* Rows of a parameter come behind it: what uses them counts for it. */
     for (uint32_t i = graph->node_count; i-- > 0;) {
-        struct graph_node *node = &graph->nodes[i];
-        if (!node->reached || !node->needs_gradient || !node->per_sample) {
-            continue;
-        }
-        if (!node->gradient_shared) {
-            node->gradient = place(layout, node->elem_count, batch, sizeof(float));
-        }
-        for (uint32_t e = 0; e < node->edge_count; e++) {
-            if (graph_edge(graph, node, e)->shared) {
-                graph_operand(graph, node, e)->gradient = node->gradient;
-            }
+        const struct graph_node *node = &graph->nodes[i];
+        const uint32_t user = node->op == &kelp__graph_rows ? first[i] : i;
+        for (uint32_t e = 0; node->reached && e < node->edge_count; e++) {
+            const uint32_t operand = graph_edge(graph, node, e)->node;
+            first[operand] = user < first[operand] ? user : first[operand];
         }
     }
-    if (!graph->stream->table->host_memory) {
-        graph->input_buffer =
-            place(layout, graph->nodes[graph->input].elem_count, batch, sizeof(float));
-        graph->target_buffer =
-            place(layout, graph->nodes[graph->output].elem_count, batch, sizeof(float));
+    uint32_t latest = KELP_GRAPH_NONE; /* of the parameters from k on, the one that is done last */
+    for (uint32_t k = graph->parameter_count; k-- > 0;) {
+        const uint32_t user = first[graph->parameters[k]];
+        latest = user < latest ? user : latest;
+        assert(latest < graph->node_count);
+        graph->nodes[latest].complete_from = k;
     }
-    graph->gradient_scale = place(layout, 1, 1, sizeof(float));
-    graph->sample_sums = place(layout, 2, batch, sizeof(double));
+    free(first);
+    return KELP_OK;
 }
 
 /* Rows and columns are 32-bit numbers in the operators. */
-static kelp_status check_sizes(struct kelp_graph *graph, struct kelp_error *reterr)
+static kelp_status check_sizes(const struct kelp_graph *graph, struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const struct graph_node *node = &graph->nodes[i];
@@ -156,78 +74,167 @@ static kelp_status check_sizes(struct kelp_graph *graph, struct kelp_error *rete
     return KELP_OK;
 }
 
+/* What the device cannot compute. */
+static kelp_status check_operators(const struct kelp_graph *graph, struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = graph->stream->table;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        if (node->reached && node->op->available != NULL && !node->op->available(table)) {
+            return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "layer %s: the device %s has no %s",
+                             node->name, table->name, node->op->name);
+        }
+    }
+    if (graph->input_count > 1 && table->copy == NULL) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "the device %s takes one input, not %u",
+                         table->name, graph->input_count);
+    }
+    if (table->criterion == NULL) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "the device %s has no losses", table->name);
+    }
+    return KELP_OK;
+}
+
+/* Rows that were taken of a parameter must be all of it, each once: its gradient has no other
+ * source. They come in any order. */
+static kelp_status check_rows(const struct kelp_graph *graph, uint32_t parameter,
+                              struct kelp_error *reterr)
+{
+    const struct graph_node *whole = &graph->nodes[parameter];
+    uint64_t covered = 0;
+    bool overlap = false, other_use = false;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        for (uint32_t e = 0; node->reached && e < node->edge_count; e++) {
+            other_use = other_use || (graph_edge(graph, node, e)->node == parameter &&
+                                      node->op != &kelp__graph_rows);
+        }
+        if (!node->reached || node->op != &kelp__graph_rows ||
+            graph_edge(graph, node, 0)->node != parameter) {
+            continue;
+        }
+        covered += node->elem_count;
+        for (uint32_t j = parameter + 1; j < i; j++) {
+            const struct graph_node *before = &graph->nodes[j];
+            overlap = overlap || (before->reached && before->op == &kelp__graph_rows &&
+                                  graph_edge(graph, before, 0)->node == parameter &&
+                                  before->u.rows_first < node->u.rows_first + node->elem_count &&
+                                  node->u.rows_first < before->u.rows_first + before->elem_count);
+        }
+    }
+    if (other_use || overlap || covered != whole->elem_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "parameter %s: rows are taken of it, so each of them must be used once, "
+                         "and the whole nowhere",
+                         whole->name);
+    }
+    return KELP_OK;
+}
+
 static kelp_status list_parameters(struct kelp_graph *graph, struct kelp_error *reterr)
 {
     graph->parameters = calloc(graph->parameter_count + 1u, sizeof(*graph->parameters));
-    if (graph->parameters == NULL) {
+    graph->steps = calloc(graph->node_count + 1u, sizeof(*graph->steps));
+    if (graph->parameters == NULL || graph->steps == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     uint32_t count = 0;
-    for (uint32_t i = 0; i < graph->node_count; i++) {
-        if (graph->nodes[i].op != GRAPH_PARAMETER) {
+    kelp_status status = KELP_OK;
+    for (uint32_t i = 0; status == KELP_OK && i < graph->node_count; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        if (node->reached && node->op->forward != NULL) {
+            graph->steps[graph->step_count++] = i;
+        }
+        if (node->op != &kelp__graph_parameter) {
             continue;
         }
-        if (!graph->nodes[i].reached) {
+        if (!node->reached) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "parameter %s takes no part in the model's output",
-                             graph->nodes[i].name);
+                             "parameter %s takes no part in the model's output", node->name);
         }
         graph->parameters[count++] = i;
+        if (node->u.parameter.viewed) {
+            status = check_rows(graph, i, reterr);
+        }
     }
-    assert(count == graph->parameter_count);
-    return KELP_OK;
+    assert(status != KELP_OK || count == graph->parameter_count);
+    return status;
 }
 
-static kelp_status allocate(struct kelp_graph *graph, struct kelp_error *reterr)
+/* The target that this loss compares an output with; false where the output does not suit it. */
+static bool target_of(const struct kelp_graph_loss *loss, const struct kelp_shape *output,
+                      struct kelp_shape *ret_target)
 {
-    struct layout layout = {.base = NULL};
-    lay_out(graph, &layout);
-    if (layout.overflow || layout.used > SIZE_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "the model is too large for %u samples at once",
-                         graph->batch_max);
+    *ret_target = *output;
+    switch (loss->kind) {
+    case KELP_LOSS_MSE:
+    case KELP_LOSS_MAE:
+    case KELP_LOSS_SMOOTH_L1:
+    case KELP_LOSS_HUBER:
+    case KELP_LOSS_BCE:
+    case KELP_LOSS_BCE_WITH_LOGITS:
+        return true;
+    case KELP_LOSS_CROSS_ENTROPY:
+    case KELP_LOSS_NLL:
+        ret_target->rank = 0;
+        return output->rank == 1;
+    case KELP_LOSS_QUANTILE:
+        ret_target->rank = output->rank == 0 ? 0 : output->rank - 1;
+        return output->rank > 0 && output->dims[output->rank - 1] == loss->quantile_count;
     }
-    graph->host_sums = calloc(2 * (size_t)graph->batch_max, sizeof(*graph->host_sums));
-    if (graph->host_sums == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    void *memory = NULL;
-    const kelp_status status =
-        graph->stream->table->alloc(graph->stream->device, (size_t)layout.used, &memory, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    graph->memory = memory;
-    graph->memory_bytes = (size_t)layout.used;
-    layout = (struct layout){.base = graph->memory};
-    lay_out(graph, &layout);
-    assert(layout.used == graph->memory_bytes);
-    return KELP_OK;
+    return false;
 }
 
 static kelp_status check_target(const struct kelp_graph *graph, const struct kelp_shape *target,
-                                struct kelp_error *reterr)
+                                const struct kelp_graph_loss *loss, struct kelp_error *reterr)
 {
-    const struct kelp_shape *output = &graph->nodes[graph->output].shape;
-    if (kelp_shape_equal(output, target)) {
+    const struct graph_node *output = &graph->nodes[graph->output];
+    struct kelp_shape wanted;
+    char output_text[GRAPH_SHAPE_TEXT_SIZE], target_text[GRAPH_SHAPE_TEXT_SIZE];
+    kelp_shape_print(&output->shape, output_text, sizeof(output_text));
+    if (!target_of(loss, &output->shape, &wanted)) {
+        char needed[32] = "[classes]";
+        if (loss->kind == KELP_LOSS_QUANTILE) {
+            (void)snprintf(needed, sizeof(needed), "[..., %u]", loss->quantile_count);
+        }
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "layer %s: the model's output is %s for each sample, but the loss takes "
+                         "%s",
+                         output->name, output_text, needed);
+    }
+    if (kelp_shape_equal(&wanted, target)) {
         return KELP_OK;
     }
-    char output_text[192], target_text[192];
-    kelp_shape_print(output, output_text, sizeof(output_text));
     kelp_shape_print(target, target_text, sizeof(target_text));
     return kelp_fail(reterr, KELP_ERR_INVALID,
                      "layer %s: the model's output is %s for each sample, but the target is %s",
-                     graph->nodes[graph->output].name, output_text, target_text);
+                     output->name, output_text, target_text);
+}
+
+static void set_loss(struct kelp_graph *graph, const struct kelp_shape *target,
+                     const struct kelp_graph_loss *loss)
+{
+    assert(loss->quantile_count <= KELP_JOB_LIST_MAX);
+    graph->loss_kind = loss->kind;
+    graph->loss_beta = loss->beta;
+    graph->label_smoothing = loss->label_smoothing;
+    graph->quantile_count = loss->quantile_count;
+    if (loss->quantile_count != 0) {
+        memcpy(graph->quantiles, loss->quantiles,
+               loss->quantile_count * sizeof(graph->quantiles[0]));
+    }
+    graph->target_count = graph_dims_count(target, 0, target->rank);
 }
 
 kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
-                              const struct kelp_shape *target, enum kelp_loss_kind loss,
+                              const struct kelp_shape *target, const struct kelp_graph_loss *loss,
                               struct kelp_error *reterr)
 {
     if (graph->status != KELP_OK) {
         return kelp_fail(reterr, graph->status, "%s", graph->error.text);
     }
     assert(graph->memory == NULL);
-    if (graph->input == KELP_GRAPH_NONE || output >= graph->node_count ||
+    if (graph->input_count == 0 || output >= graph->node_count ||
         !graph->nodes[output].needs_gradient || !graph->nodes[output].per_sample) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "the model has no input, or its output depends on no parameter");
@@ -236,15 +243,20 @@ kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
         return kelp_fail(reterr, KELP_ERR_INVALID, "a batch of 0 samples at most");
     }
     graph->output = output;
-    graph->loss = loss;
-    kelp_status status = check_target(graph, target, reterr);
+    kelp_status status = check_target(graph, target, loss, reterr);
     if (status == KELP_OK) {
+        set_loss(graph, target, loss);
         plan_backward(graph);
-        plan_sharing(graph);
         status = list_parameters(graph, reterr);
+    }
+    if (status == KELP_OK) {
+        status = plan_completion(graph, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_operators(graph, reterr);
     }
     if (status == KELP_OK) {
         status = check_sizes(graph, reterr);
     }
-    return status == KELP_OK ? allocate(graph, reterr) : status;
+    return status == KELP_OK ? kelp__graph_allocate(graph, reterr) : status;
 }

@@ -65,8 +65,15 @@ static kelp_status train_lane(struct kelp_lanes *lanes, const struct kelp_schedu
     }
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
     gradient->present = true;
-    return kelp_model_train(lanes->model, lanes->input, lanes->target, (uint32_t)samples->count,
-                            (double)lanes->word.sample_count, gradient->sums, reterr);
+    const struct kelp_model_piece piece = {
+        .input = lanes->input,
+        .target = lanes->target,
+        .count = (uint32_t)samples->count,
+        .batch_total = (double)lanes->word.sample_count,
+        .step = lanes->word.step,
+        .position = samples->first,
+    };
+    return kelp_model_train_piece(lanes->model, &piece, gradient->sums, reterr);
 }
 
 static kelp_status evaluate_lane(struct kelp_lanes *lanes,

@@ -1,7 +1,6 @@
 #include "worker/model.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,26 +15,22 @@ struct kelp_model {
     uint32_t batch_max;
     uint64_t input_count; /* elements of one sample */
     uint64_t target_count;
+    struct kelp_shape output_shape;
+    uint64_t output_count;
+    uint64_t seed;
     struct kelp_tensor *tensors;
     uint32_t tensor_count;
     bool bound;
     bool gradient_bound;
 };
 
-struct kelp__linear kelp__linear_parameters(struct kelp_graph *graph, const char *name, uint64_t in,
-                                            uint64_t out)
+static uint64_t shape_count(const struct kelp_shape *shape)
 {
-    char parameter_name[KELP_TENSOR_NAME_MAX + 1];
-    const struct kelp_shape weight_shape = {.rank = 2, .dims = {out, in}};
-    const struct kelp_shape bias_shape = {.rank = 1, .dims = {out}};
-    /* torch.nn.Linear.reset_parameters(): kaiming_uniform_(a=sqrt(5)) comes to this, too. */
-    const float bound = (float)(1.0 / sqrt((double)in));
-    struct kelp__linear linear;
-    (void)snprintf(parameter_name, sizeof(parameter_name), "%s.weight", name);
-    linear.weight = kelp_graph_parameter(graph, parameter_name, &weight_shape, bound);
-    (void)snprintf(parameter_name, sizeof(parameter_name), "%s.bias", name);
-    linear.bias = kelp_graph_parameter(graph, parameter_name, &bias_shape, bound);
-    return linear;
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        count *= shape->dims[i];
+    }
+    return count;
 }
 
 static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
@@ -45,10 +40,23 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
         [KELP_MODEL_MLP] = kelp__mlp_build,
         [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
     };
-    assert((size_t)job->model.kind < KELP_ARRAY_COUNT(builders));
+    if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) ||
+        builders[job->model.kind] == NULL) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "model.kind: no such model");
+    }
     struct kelp_shape target = {0};
     const uint32_t output = builders[job->model.kind](model->graph, job, shape, &target);
-    return kelp_graph_finish(model->graph, output, &target, job->train.loss, reterr);
+    const struct kelp_graph_loss loss = {.kind = job->train.loss,
+                                         .beta = job->train.loss_beta,
+                                         .label_smoothing = job->train.label_smoothing,
+                                         .quantiles = job->train.quantiles,
+                                         .quantile_count = job->train.quantile_count};
+    const kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
+    if (status == KELP_OK) {
+        model->output_shape = *kelp_graph_shape(model->graph, output);
+        model->output_count = shape_count(&model->output_shape);
+    }
+    return status;
 }
 
 static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,
@@ -65,7 +73,7 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         kelp_graph_parameter_tensor(model->graph, i, &model->tensors[i]);
-        if (job->model.init[0] != '\0') {
+        if (job->model.init[0] != '\0') { /* statistics too: a trained model has them */
             model->tensors[i].init = KELP_INIT_FILE;
             model->tensors[i].init_a = 0.0f;
         }
@@ -93,6 +101,7 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     model->batch_max = batch_max;
+    model->seed = job->seed;
     model->input_count = kelp_sample_input_count(shape);
     model->target_count = kelp_sample_target_count(shape);
     kelp_status status = device_create(job, &model->device, reterr);
@@ -151,20 +160,34 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
-kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
-                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
-                             struct kelp_error *reterr)
+kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
+                                   double sums[KELP_METRIC_COUNT], struct kelp_error *reterr)
 {
     assert(model->gradient_bound);
     const struct kelp_graph_run run = {
         .mode = KELP_GRAPH_TRAIN,
-        .input = input,
-        .target = target,
-        .count = count,
-        .batch_total = batch_total,
+        .input = piece->input,
+        .target = piece->target,
+        .count = piece->count,
+        .batch_total = piece->batch_total,
         .sums = sums,
+        .accumulate = piece->accumulate,
+        .seed = model->seed,
+        .step = piece->step,
+        .position = piece->position,
+        .complete = piece->complete,
+        .user = piece->user,
     };
     return kelp_graph_run(model->graph, &run, reterr);
+}
+
+kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             struct kelp_error *reterr)
+{
+    const struct kelp_model_piece piece = {
+        .input = input, .target = target, .count = count, .batch_total = batch_total};
+    return kelp_model_train_piece(model, &piece, sums, reterr);
 }
 
 /* run, batch_max samples at a time; its sums are added up in order. */
@@ -186,7 +209,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
         }
         run.input += run.count * model->input_count;
         run.target = run.target == NULL ? NULL : run.target + run.count * model->target_count;
-        run.output = run.output == NULL ? NULL : run.output + run.count * model->target_count;
+        run.output = run.output == NULL ? NULL : run.output + run.count * model->output_count;
     }
     if (sums != NULL) {
         memcpy(sums, total, sizeof(total));
@@ -211,6 +234,16 @@ kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uin
     return run_pieces(model, run, count, reterr);
 }
 /* NOLINTEND(readability-non-const-parameter) */
+
+const struct kelp_shape *kelp_model_output(const struct kelp_model *model)
+{
+    return &model->output_shape;
+}
+
+const struct kelp_graph *kelp_model_graph(const struct kelp_model *model)
+{
+    return model->graph;
+}
 
 kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,
                                     uint64_t *ret_answer, struct kelp_error *reterr)

@@ -21,6 +21,8 @@
 #include "worker/sample.h"
 
 struct kelp_model;
+struct kelp_graph;
+struct kelp_shape;
 
 /*
  * Build the model of job for samples of this shape.
@@ -40,10 +42,9 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
 void kelp_model_destroy(struct kelp_model *model);
 
 /*
- * The parameters in declaration order, with PyTorch's names and shapes and the initial values of
- * PyTorch's nn.Linear (uniform in +-1/sqrt(fan_in) for weight and bias), or KELP_INIT_FILE where
- * the job has model.init. Offsets are zero: a plan gives them. Borrowed until the model is
- * destroyed.
+ * Parameters and statistics in declaration order, with PyTorch's names, shapes and default initial
+ * values, or KELP_INIT_FILE where the job has model.init. Offsets are zero: a plan gives them.
+ * Borrowed until the model is destroyed.
  */
 const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uint32_t *ret_count);
 
@@ -65,7 +66,8 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
  *              return.
  * count        0 (gradient zero) to batch_max.
  * batch_total  samples of the step over all lanes, so that lanes' gradients add up to the mean's.
- * sums         as in common/control.h, of these samples alone; set on success only.
+ * sums         as in common/control.h, of these samples alone; set on success only, and but for
+ *              evaluations the scalars alone.
  *
  * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
  */
@@ -73,14 +75,43 @@ kelp_status kelp_model_train(struct kelp_model *model, const float *input, const
                              uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * The same for one piece of a lane's samples, with all that a job's training needs:
+ *
+ * accumulate   add to the gradient instead of overwriting it: not the first piece.
+ * step         training steps before this one; position: the first sample's place in the step's
+ *              batch. They decide, with the job's seed, what dropout keeps.
+ * complete     called while the backward pass runs, with falling indices: the gradients of the
+ *              tensors from index on are complete. The last call has index 0. NULL: not.
+ */
+struct kelp_model_piece {
+    const float *input, *target;
+    uint32_t count;
+    double batch_total;
+    bool accumulate;
+    uint64_t step, position;
+    void (*complete)(void *user, uint32_t index);
+    void *user;
+};
+kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
+                                   double sums[KELP_METRIC_COUNT],
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 /* The same sums without a gradient, for any count: batch_max samples at a time. */
 kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
                                 uint32_t count, double sums[KELP_METRIC_COUNT],
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* output float32[count][target dims], for any count: batch_max samples at a time. */
+/* output float32[count][kelp_model_output()], for any count: batch_max samples at a time. */
 kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,
                                float *output, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The dimensions of the model's output for one sample: the target's, or for classes [classes] and
+ * for quantiles [..., quantiles]. Borrowed until the model is destroyed. */
+const struct kelp_shape *kelp_model_output(const struct kelp_model *model);
+
+/* The graph, for reading (kelp_graph_layer(), kelp_graph_memory()). Borrowed likewise. */
+const struct kelp_graph *kelp_model_graph(const struct kelp_model *model);
 
 /*
  * The compute kind of the job's device ("x86_64 avx2 openblas-0.3.21 Zen threads=1") and the

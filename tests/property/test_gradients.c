@@ -172,7 +172,9 @@ static void random_graph_init(struct random_graph *random, struct source *source
         random->nodes[random->node_count++] = x;
     }
     random->target = *kelp_graph_shape(random->graph, x);
-    const kelp_status status = kelp_graph_finish(random->graph, x, &random->target, loss, &error);
+    const struct kelp_graph_loss graph_loss_kind = {.kind = loss};
+    const kelp_status status =
+        kelp_graph_finish(random->graph, x, &random->target, &graph_loss_kind, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     ck_assert_uint_lt(random->parameter_elements, PARAMS_MAX);
 }

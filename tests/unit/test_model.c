@@ -213,7 +213,7 @@ START_TEST(test_sums)
         sums[job.train.loss == KELP_LOSS_MSE ? KELP_METRIC_SQUARED : KELP_METRIC_ABSOLUTE] /
             (double)kelp_sample_target_count(&shape),
         1e-9);
-    for (uint32_t i = KELP_METRIC_ELEMENTS + 1; i < KELP_METRIC_COUNT; i++) {
+    for (uint32_t i = KELP_METRIC_CORRECT + 1; i < KELP_METRIC_COUNT; i++) {
         ck_assert_double_eq(sums[i], 0.0);
     }
     free(output);
