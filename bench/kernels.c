@@ -4,6 +4,7 @@
  *
  * usage: kernels [THREADS]
  */
+#include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,122 @@ static void bench_product(struct kelp_stream *stream, uint32_t m, uint32_t n, ui
     free(a);
     free(b);
     free(c);
+}
+
+struct convolution {
+    struct kelp_stream *stream;
+    struct kelp_conv2d_run run;
+    bool gradient;
+};
+
+static void run_convolution(void *argument)
+{
+    struct convolution *convolution = argument;
+    if (convolution->gradient) {
+        convolution->stream->table->conv2d_gradient(convolution->stream, &convolution->run);
+    } else {
+        convolution->stream->table->conv2d(convolution->stream, &convolution->run);
+    }
+}
+
+/* Columns: channels in, image side, channels out, kernel, stride, padding. */
+static const uint32_t convolutions[][6] = {
+    {1, 28, 32, 3, 1, 0},   {32, 26, 64, 3, 1, 0},  {1, 28, 64, 7, 2, 3},   {64, 7, 64, 3, 1, 1},
+    {64, 7, 128, 3, 2, 1},  {64, 7, 128, 1, 2, 0},  {128, 4, 128, 3, 1, 1}, {128, 4, 256, 3, 2, 1},
+    {256, 2, 256, 3, 1, 1}, {256, 2, 512, 3, 2, 1}, {512, 1, 512, 3, 1, 1}, {64, 56, 64, 3, 1, 1}};
+#define CONVOLUTION_SAMPLES 128u
+
+static struct kelp_conv2d_shape convolution_shape(const uint32_t sizes[6])
+{
+    const uint32_t side = (sizes[1] + 2 * sizes[5] - sizes[3]) / sizes[4] + 1;
+    return (struct kelp_conv2d_shape){.window = {.channels = sizes[0],
+                                                 .input = {sizes[1], sizes[1]},
+                                                 .kernel = {sizes[3], sizes[3]},
+                                                 .stride = {sizes[4], sizes[4]},
+                                                 .padding = {sizes[5], sizes[5]},
+                                                 .output = {side, side}},
+                                      .channels_out = sizes[2],
+                                      .groups = 1,
+                                      .samples_max = CONVOLUTION_SAMPLES};
+}
+
+/* Multiplications with padding count: they are what a convolution is said to cost. The ratio is to
+ * OpenBLAS's product of two matrices 1024x1024. The gradient of a first layer has no dx. */
+static void bench_convolution(struct kelp_stream *stream, const uint32_t sizes[6],
+                              double product_per_second)
+{
+    const struct kelp_conv2d_shape shape = convolution_shape(sizes);
+    const struct kelp_window *window = &shape.window;
+    const uint64_t weight = (uint64_t)sizes[0] * sizes[2] * sizes[3] * sizes[3];
+    const uint64_t output = (uint64_t)window->output[0] * window->output[1];
+    const uint64_t x_count = (uint64_t)CONVOLUTION_SAMPLES * sizes[0] * sizes[1] * sizes[1];
+    const uint64_t y_count = CONVOLUTION_SAMPLES * sizes[2] * output;
+    struct convolution convolution = {.stream = stream, .run = {.samples = CONVOLUTION_SAMPLES}};
+    struct kelp_error error = {KELP_OK, ""};
+    if (stream->table->conv2d_create(stream->device, &shape, &convolution.run.conv, &error) !=
+        KELP_OK) {
+        fail(&error);
+    }
+    float *x = floats(x_count), *y = floats(y_count), *weights = floats(weight);
+    float *dx = floats(x_count), *dy = floats(y_count), *dweights = floats(weight);
+    float *workspace = floats(stream->table->conv2d_workspace(convolution.run.conv));
+    convolution.run.x = x;
+    convolution.run.y = y;
+    convolution.run.weight = weights;
+    convolution.run.workspace = workspace;
+    convolution.run.dy = dy;
+    convolution.run.dx = sizes[0] == 1 ? NULL : dx;
+    convolution.run.dweight = dweights;
+    const double forward = measure(run_convolution, &convolution);
+    convolution.gradient = true;
+    const double gradient = measure(run_convolution, &convolution);
+    const double products = (double)CONVOLUTION_SAMPLES * (double)(weight * output);
+    const double parts = sizes[0] == 1 ? 2e-9 : 4e-9;
+    char name[64];
+    (void)snprintf(name, sizeof(name), "conv2d %ux%ux%u to %u, %ux%u/%u", sizes[0], sizes[1],
+                   sizes[1], sizes[2], sizes[3], sizes[3], sizes[4]);
+    printf("%-32s %10.2f us %8.1f GFLOP/s %5.2f   gradient %10.2f us %8.1f GFLOP/s %5.2f\n", name,
+           forward * 1e6, 2e-9 * products / forward, 2 * products / forward / product_per_second,
+           gradient * 1e6, parts * products / gradient,
+           parts * 1e9 * products / gradient / product_per_second);
+    stream->table->conv2d_destroy(convolution.run.conv);
+    float *buffers[] = {x, y, weights, dx, dy, dweights, workspace};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(buffers); i++) {
+        free(buffers[i]);
+    }
+}
+
+struct blas {
+    const float *a, *b;
+    float *c;
+};
+
+static void run_blas(void *argument)
+{
+    struct blas *blas = argument;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1024, 1024, 1024, 1.0f, blas->a, 1024,
+                blas->b, 1024, 0.0f, blas->c, 1024);
+}
+
+static double blas_per_second(void)
+{
+    float *a = floats(1u << 20), *b = floats(1u << 20), *c = floats(1u << 20);
+    struct blas blas = {a, b, c};
+    const double seconds = measure(run_blas, &blas);
+    free(a);
+    free(b);
+    free(c);
+    return 2.0 * 1024 * 1024 * 1024 / seconds;
+}
+
+static void bench_convolutions(struct kelp_stream *stream)
+{
+    const double product = blas_per_second();
+    printf("%-32s %10.2f us %8.1f GFLOP/s\n", "OpenBLAS 1024x1024x1024", 2.147e15 / product,
+           1e-9 * product);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(convolutions); i++) {
+        bench_convolution(stream, convolutions[i], product);
+    }
 }
 
 struct average {
@@ -360,6 +477,9 @@ int main(int argc, char **argv)
     bench_product(stream, 224, 96, 336, false, true);
     bench_product(stream, 96, 336, 224, true, false);
     bench_product(stream, 1024, 1024, 1024, false, false);
+    printf("\n");
+    bench_convolutions(stream);
+    printf("\n");
     bench_average(stream, 32, 96, false);
     bench_average(stream, 32, 96, true);
     bench_average(stream, 224, 336, false);

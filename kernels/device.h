@@ -126,18 +126,18 @@ struct kelp_stream {
 };
 
 /*
- * The CPU. Matrix products run on `threads` threads of OpenBLAS; that number belongs to the
- * process: devices that compute at once must agree on it, those that take turns need not. *ret is
- * owned, table->destroy(). Errors: KELP_ERR_INVALID (threads 0 or more than OpenBLAS can),
+ * The CPU. Matrix products run on `threads` threads of OpenBLAS or oneDNN; that number belongs to
+ * the process: devices that compute at once must agree on it, those that take turns need not. *ret
+ * is owned, table->destroy(). Errors: KELP_ERR_INVALID (threads 0 or more than OpenBLAS can),
  * KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen threads=1"), and the XXH3-64 of
- * the results of a fixed computation that uses every operator: a device whose text is right but
- * whose arithmetic is not has another answer. Takes about a millisecond.
+ * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1"), and
+ * the XXH3-64 of the results of a fixed computation that uses every operator: a device whose text
+ * is right but whose arithmetic is not has another answer. Takes about a millisecond.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */
 kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE],

@@ -1,24 +1,64 @@
 /*
- * The CPU's 2-D convolution; kernels/device.h says what each function does. Private to kernels/ and
- * its tests.
+ * The CPU's 2-D convolution in its two ways; kernels/device.h says what each function does. Which
+ * way a convolution goes follows from its shape alone. Private to kernels/ and its tests.
  */
 #ifndef KELP_KERNELS_CPU_CONV2D_H
 #define KELP_KERNELS_CPU_CONV2D_H
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/device.h"
 
+/* The product of one position of the kernel with `count` neighbouring positions of the input, for
+ * as many positions of the output. */
+struct kelp_conv2d_tap {
+    uint32_t tap;  /* of those that meet the input at all */
+    uint32_t x, y; /* first position in input and output planes */
+    uint32_t count;
+};
+
 struct kelp_conv2d {
     struct kelp_conv2d_shape shape;
+    bool by_taps;                 /* else by columns */
+    struct kelp_conv2d_tap *taps; /* grouped by tap */
+    uint32_t tap_count;
+    uint32_t *kernel_positions; /* of each tap that meets the input */
+    uint32_t used;              /* taps that meet the input */
+    uint32_t chunk;             /* samples at a time */
+    /* The first tap meets every position of the output, or of the input, so that what is added up
+     * needs no zeros to begin with. */
+    bool covers_output, covers_input;
+};
+
+/* What both ways need to run. */
+struct kelp_conv2d_context {
+    const struct kelp_gemm *gemm;
+    const struct kelp_window_loops *loops;
+    const struct kelp_conv2d_run *run;
 };
 
 kelp_status kelp__conv2d_create(const struct kelp_conv2d_shape *shape, struct kelp_conv2d **ret,
                                 struct kelp_error *reterr);
 void kelp__conv2d_destroy(struct kelp_conv2d *conv);
 uint64_t kelp__conv2d_workspace(const struct kelp_conv2d *conv);
-/* The caller has set OpenBLAS's threads. */
-void kelp__conv2d_forward(const struct kelp_window_loops *loops, const struct kelp_conv2d_run *run);
-void kelp__conv2d_gradient(const struct kelp_window_loops *loops,
-                           const struct kelp_conv2d_run *run);
+/* Errors: those of kelp__gemm_run(). */
+kelp_status kelp__conv2d_forward(const struct kelp_conv2d_context *context);
+kelp_status kelp__conv2d_gradient(const struct kelp_conv2d_context *context);
+
+/* By columns (conv2d_columns.c): for few channels. */
+uint64_t kelp__conv2d_columns_workspace(const struct kelp_conv2d_shape *shape);
+kelp_status kelp__conv2d_columns_forward(const struct kelp_conv2d_context *context);
+kelp_status kelp__conv2d_columns_gradient(const struct kelp_conv2d_context *context);
+
+/* By taps (conv2d_taps.c): for many. Errors of create: KELP_ERR_NO_MEMORY. */
+kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error *reterr);
+uint64_t kelp__conv2d_taps_workspace(const struct kelp_conv2d *conv);
+kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context);
+kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context);
+
+static inline uint64_t kelp__plane(const uint32_t sides[2])
+{
+    return (uint64_t)sides[0] * sides[1];
+}
 
 #endif

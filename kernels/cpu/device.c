@@ -4,7 +4,6 @@
  */
 #include "kernels/device.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,19 +11,20 @@
 #include <sys/utsname.h>
 
 #include "kernels/cpu/conv2d.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/loops.h"
 
 struct cpu_device {
     struct kelp_device base;
-    uint32_t threads;
+    struct kelp_gemm gemm;
 };
 
 struct cpu_stream {
     struct kelp_stream base;
     const struct kelp_loops *loops;
-    /* What wait() reports: a matrix product whose sizes OpenBLAS cannot take, or the latest number
-     * that is no class or no row of a table. */
-    bool too_large;
+    /* What wait() reports: why a matrix product failed, or the latest number that is no class or no
+     * row of a table. */
+    kelp_status product_failed;
     struct kelp_loop_fault fault;
 };
 
@@ -50,14 +50,13 @@ static void device_destroy(struct kelp_device *device)
 
 static void device_describe(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE])
 {
-    /* "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the second word is the version. */
-    char version[32] = "?";
-    (void)sscanf(openblas_get_config(), "%*s %31s", version); /* "?" stays when there is none */
+    char libraries[KELP_GEMM_TEXT_SIZE];
+    kelp__gemm_describe(libraries);
     struct utsname host = {.machine = "?"};
     (void)uname(&host);
-    (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu %.16s %s openblas-%s %.24s threads=%u",
-                   host.machine, kelp__loops()->name, version, openblas_get_corename(),
-                   ((const struct cpu_device *)device)->threads);
+    (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu %.16s %s %s threads=%u", host.machine,
+                   kelp__loops()->name, libraries,
+                   ((const struct cpu_device *)device)->gemm.threads);
 }
 
 static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,
@@ -102,11 +101,15 @@ static void stream_destroy(struct kelp_stream *stream)
 static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
 {
     struct cpu_stream *stream = (struct cpu_stream *)base;
-    if (stream->too_large) {
-        stream->too_large = false;
-        return kelp_fail(reterr, KELP_ERR_DEVICE,
+    const kelp_status failed = stream->product_failed;
+    stream->product_failed = KELP_OK;
+    if (failed == KELP_ERR_DEVICE) {
+        return kelp_fail(reterr, failed,
                          "a matrix product has more than %d rows, columns or elements in a row",
                          INT_MAX);
+    }
+    if (failed != KELP_OK) {
+        return kelp_fail(reterr, failed, "a matrix product found no memory");
     }
     const struct kelp_loop_fault fault = stream->fault;
     stream->fault = (struct kelp_loop_fault){.what = KELP_LOOP_FINE};
@@ -154,50 +157,32 @@ static void subtract(struct kelp_stream *stream, float *y, const float *a, const
     loops_of(stream)->subtract(y, a, b, count);
 }
 
-static bool fits_blas(uint64_t size)
+/* The first failure is the one that wait() reports. */
+static bool note(struct kelp_stream *stream, kelp_status status)
 {
-    return size <= INT_MAX;
+    struct cpu_stream *cpu = (struct cpu_stream *)stream;
+    if (cpu->product_failed == KELP_OK) {
+        cpu->product_failed = status;
+    }
+    return status == KELP_OK;
 }
 
-/* OpenBLAS has one number of threads in a process; devices that take turns may want two. */
-static void take_threads(const struct kelp_stream *stream)
+static const struct kelp_gemm *gemm_of(struct kelp_stream *stream)
 {
-    int threads = (int)((const struct cpu_device *)stream->device)->threads;
-
-    if (openblas_get_num_threads() != threads) {
-        openblas_set_num_threads(threads);
-    }
-}
-
-/* One product of sizes that OpenBLAS can take, m and n not 0. */
-static void matmul_one(const struct kelp_matmul *p, const float *a, const float *b, float *c)
-{
-    if (p->k == 0) { /* OpenBLAS takes no ld of 0 */
-        for (uint32_t row = 0; p->write == KELP_OVERWRITE && row < p->m; row++) {
-            memset(c + row * p->ldc, 0, p->n * sizeof(float));
-        }
-        return;
-    }
-    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
-                p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
-                a, (int)p->lda, b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f, c,
-                (int)p->ldc);
+    return &((const struct cpu_device *)stream->device)->gemm;
 }
 
 static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
 {
-    if (!fits_blas(p->m) || !fits_blas(p->n) || !fits_blas(p->k) || !fits_blas(p->lda) ||
-        !fits_blas(p->ldb) || !fits_blas(p->ldc)) {
-        ((struct cpu_stream *)stream)->too_large = true;
-        return;
-    }
-    if (p->m == 0 || p->n == 0) {
-        return;
-    }
-    take_threads(stream);
     const uint32_t batch = p->batch != 0 ? p->batch : 1;
+    struct kelp_matmul one = *p;
     for (uint32_t i = 0; i < batch; i++) {
-        matmul_one(p, p->a + i * p->stride_a, p->b + i * p->stride_b, p->c + i * p->stride_c);
+        if (!note(stream, kelp__gemm_run(gemm_of(stream), &one))) {
+            return;
+        }
+        one.a += p->stride_a;
+        one.b += p->stride_b;
+        one.c += p->stride_c;
     }
 }
 
@@ -276,14 +261,14 @@ static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_c
 
 static void conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
 {
-    take_threads(stream);
-    kelp__conv2d_forward(windows_of(stream), run);
+    const struct kelp_conv2d_context context = {gemm_of(stream), windows_of(stream), run};
+    (void)note(stream, kelp__conv2d_forward(&context));
 }
 
 static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
 {
-    take_threads(stream);
-    kelp__conv2d_gradient(windows_of(stream), run);
+    const struct kelp_conv2d_context context = {gemm_of(stream), windows_of(stream), run};
+    (void)note(stream, kelp__conv2d_gradient(&context));
 }
 
 /* Operators that are a loop and nothing else; the second kind may meet a number that is not one of
@@ -384,17 +369,17 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
     if (threads == 0 || threads > INT_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: at least one is needed", threads);
     }
-    openblas_set_num_threads((int)threads);
-    if (openblas_get_num_threads() != (int)threads) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: this OpenBLAS runs %d at most",
-                         threads, openblas_get_num_threads());
+    struct kelp_gemm gemm;
+    const kelp_status status = kelp__gemm_init(&gemm, threads, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     struct cpu_device *device = calloc(1, sizeof(*device));
     if (device == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CPU device");
     }
     device->base.table = &cpu_table;
-    device->threads = threads;
+    device->gemm = gemm;
     *ret = &device->base;
     return KELP_OK;
 }

@@ -62,6 +62,24 @@ struct kelp_channels {
     uint64_t inner;
 };
 
+/* y[c][r] = x[r][c] + bias[c], or += x[r][c]; rows of x and of y are ld elements apart. */
+struct kelp_turn {
+    const float *x;
+    uint64_t x_ld;
+    float *y;
+    uint64_t y_ld;
+    uint32_t rows, columns;
+    const float *bias; /* NULL: none; not looked at with KELP_ACCUMULATE */
+    enum kelp_write write;
+};
+
+/* The `used` columns `positions` of weights [rows, kernel]. */
+struct kelp_taps {
+    uint64_t rows;
+    uint32_t kernel, used;
+    const uint32_t *positions;
+};
+
 /* Loops over windows of images; pooling as in kernels/device.h, without the stream. */
 struct kelp_window_loops {
     void (*max_pool)(const struct kelp_max_pool *pool);
@@ -72,6 +90,12 @@ struct kelp_window_loops {
      * and each element of columns added to where it came from. */
     void (*unfold)(const struct kelp_window *window, const float *x, float *columns);
     void (*fold_add)(const struct kelp_window *window, const float *columns, float *x);
+    void (*turn)(const struct kelp_turn *turn);
+    /* weights [rows, kernel] to [used, rows], and back; columns that are not used become zero, with
+     * KELP_ACCUMULATE they stay. */
+    void (*gather_taps)(const struct kelp_taps *taps, const float *weights, float *to);
+    void (*scatter_taps)(const struct kelp_taps *taps, const float *from, float *weights,
+                         enum kelp_write write);
     void (*channel_bias_add)(float *y, const float *bias, const struct kelp_channels *sizes);
     void (*channel_bias_gradient)(float *dbias, const float *dy, const struct kelp_channels *sizes,
                                   enum kelp_write write);

@@ -236,6 +236,132 @@ static void fold_add(const struct kelp_window *window, const float *columns, flo
     }
 }
 
+/* ---- convolution by taps ---- */
+
+typedef float four __attribute__((vector_size(16)));
+
+INLINE void load(four *to, const float *from)
+{
+    memcpy(to, from, sizeof(*to));
+}
+
+INLINE void put(float *to, four values, four bias, const bool accumulate)
+{
+    four before;
+    load(&before, to);
+    values = accumulate ? before + values : values + bias;
+    memcpy(to, &values, sizeof(values));
+}
+
+INLINE four splat(float value)
+{
+    return (four){value, value, value, value};
+}
+
+/* y[c][r] from x[r][c], 4 by 4. */
+INLINE void turn_block(const struct kelp_turn *turn, const float *x, float *y, const four bias[4],
+                       const bool accumulate)
+{
+    const uint64_t ld = turn->y_ld;
+    four a, b, c, d;
+    load(&a, x);
+    load(&b, x + turn->x_ld);
+    load(&c, x + 2 * turn->x_ld);
+    load(&d, x + 3 * turn->x_ld);
+    const four ab = __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){0, 4, 1, 5});
+    const four cd = __builtin_shuffle(c, d, (int __attribute__((vector_size(16)))){0, 4, 1, 5});
+    const four ef = __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){2, 6, 3, 7});
+    const four gh = __builtin_shuffle(c, d, (int __attribute__((vector_size(16)))){2, 6, 3, 7});
+    const int __attribute__((vector_size(16))) low = {0, 1, 4, 5}, high = {2, 3, 6, 7};
+    put(y, __builtin_shuffle(ab, cd, low), bias[0], accumulate);
+    put(y + ld, __builtin_shuffle(ab, cd, high), bias[1], accumulate);
+    put(y + 2 * ld, __builtin_shuffle(ef, gh, low), bias[2], accumulate);
+    put(y + 3 * ld, __builtin_shuffle(ef, gh, high), bias[3], accumulate);
+}
+
+INLINE void turn_one(const struct kelp_turn *turn, uint32_t r, uint32_t c, const bool accumulate)
+{
+    const float value = turn->x[r * turn->x_ld + c];
+    float *y = turn->y + c * turn->y_ld + r;
+    if (accumulate) {
+        *y = *y + value;
+    } else {
+        *y = turn->bias != NULL ? value + turn->bias[c] : value + 0.0f;
+    }
+}
+
+INLINE void turn_loop(const struct kelp_turn *turn, const bool accumulate)
+{
+    const uint32_t rows = turn->rows - turn->rows % 4, columns = turn->columns - turn->columns % 4;
+    for (uint32_t c = 0; c < columns; c += 4) {
+        four bias[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            bias[i] = splat(turn->bias != NULL ? turn->bias[c + i] : 0.0f);
+        }
+        for (uint32_t r = 0; r < rows; r += 4) {
+            turn_block(turn, turn->x + r * turn->x_ld + c, turn->y + c * turn->y_ld + r, bias,
+                       accumulate);
+        }
+        for (uint32_t i = c; rows < turn->rows && i < c + 4; i++) {
+            for (uint32_t r = rows; r < turn->rows; r++) {
+                turn_one(turn, r, i, accumulate);
+            }
+        }
+    }
+    for (uint32_t c = columns; c < turn->columns; c++) {
+        for (uint32_t r = 0; r < turn->rows; r++) {
+            turn_one(turn, r, c, accumulate);
+        }
+    }
+}
+
+static void turn(const struct kelp_turn *turn)
+{
+    if (turn->write == KELP_ACCUMULATE) {
+        turn_loop(turn, true);
+    } else {
+        turn_loop(turn, false);
+    }
+}
+
+/* Rows of weights at a time, so that their lines are still near for the next tap. */
+#define WEIGHT_BLOCK 128
+
+static void gather_taps(const struct kelp_taps *taps, const float *restrict weights,
+                        float *restrict to)
+{
+    for (uint64_t first = 0; first < taps->rows; first += WEIGHT_BLOCK) {
+        const uint64_t left = taps->rows - first;
+        const uint64_t end = first + (left < WEIGHT_BLOCK ? left : WEIGHT_BLOCK);
+        for (uint32_t u = 0; u < taps->used; u++) {
+            const float *restrict from = weights + taps->positions[u];
+            for (uint64_t i = first; i < end; i++) {
+                to[u * taps->rows + i] = from[i * taps->kernel];
+            }
+        }
+    }
+}
+
+static void scatter_taps(const struct kelp_taps *taps, const float *restrict from,
+                         float *restrict weights, enum kelp_write write)
+{
+    for (uint64_t first = 0; first < taps->rows; first += WEIGHT_BLOCK) {
+        const uint64_t left = taps->rows - first;
+        const uint64_t end = first + (left < WEIGHT_BLOCK ? left : WEIGHT_BLOCK);
+        if (write == KELP_OVERWRITE && taps->used < taps->kernel) {
+            memset(weights + first * taps->kernel, 0, (end - first) * taps->kernel * sizeof(*from));
+        }
+        for (uint32_t u = 0; u < taps->used; u++) {
+            float *restrict to = weights + taps->positions[u];
+            for (uint64_t i = first; i < end; i++) {
+                const float value = from[u * taps->rows + i];
+                to[i * taps->kernel] =
+                    write == KELP_ACCUMULATE ? to[i * taps->kernel] + value : value;
+            }
+        }
+    }
+}
+
 /* ---- the bias of channels ---- */
 
 static void channel_bias_add(float *y, const float *bias, const struct kelp_channels *sizes)
@@ -292,6 +418,9 @@ const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops) = {
     .average_pool_gradient = average_pool_gradient,
     .unfold = unfold,
     .fold_add = fold_add,
+    .turn = turn,
+    .gather_taps = gather_taps,
+    .scatter_taps = scatter_taps,
     .channel_bias_add = channel_bias_add,
     .channel_bias_gradient = channel_bias_gradient,
 };

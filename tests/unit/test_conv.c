@@ -127,7 +127,7 @@ static struct kelp_conv2d_shape random_shape(uint32_t seed)
 {
     struct kelp_conv2d_shape shape = {.window = random_window(seed), .samples_max = SAMPLES};
     shape.groups = random_below(seed, 3) == 0 ? 1 + random_below(seed, 4) : 1;
-    shape.window.channels = shape.groups * (1 + random_below(seed, 9));
+    shape.window.channels = shape.groups * (1 + random_below(seed, seed % 3 == 0 ? 40 : 9));
     shape.channels_out = shape.groups * (1 + random_below(seed, 17));
     return shape;
 }
@@ -290,6 +290,22 @@ START_TEST(test_known_shapes)
                                                 .samples_max = 2};
         check_convolution(&shape, 2);
     }
+}
+END_TEST
+
+/* More samples than are worked on at a time. */
+START_TEST(test_many_samples)
+{
+    const struct kelp_conv2d_shape shape = {.window = {.channels = 32,
+                                                       .input = {40, 40},
+                                                       .kernel = {2, 1},
+                                                       .stride = {1, 1},
+                                                       .padding = {1, 0},
+                                                       .output = {41, 40}},
+                                            .channels_out = 3,
+                                            .groups = 1,
+                                            .samples_max = 21};
+    check_convolution(&shape, 21);
 }
 END_TEST
 
@@ -559,6 +575,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_convolution, 0, 40);
     tcase_add_test(tcase, test_known_shapes);
+    tcase_add_test(tcase, test_many_samples);
     tcase_add_test(tcase, test_parts_of_gradient);
     tcase_add_loop_test(tcase, test_repeats, 0, 10);
     tcase_add_test(tcase, test_refuses);

@@ -1,0 +1,86 @@
+#include "kernels/cpu/gemm.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cpu/onednn.h"
+
+/* Multiplications below which oneDNN's preparations cost more than its vectors gain. */
+#define TINY_PRODUCT 8192
+
+static bool has_openblas_avx512(void)
+{
+    static const char *const cores[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cores); i++) {
+        if (strcmp(openblas_get_corename(), cores[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kelp_error *reterr)
+{
+    openblas_set_num_threads((int)threads);
+    if (openblas_get_num_threads() != (int)threads) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: this OpenBLAS runs %d at most",
+                         threads, openblas_get_num_threads());
+    }
+    /* An OpenBLAS that is older than the processor takes it for one without AVX-512 and reaches
+     * half of what oneDNN's product does; without AVX-512 the two are about equal. */
+    *gemm = (struct kelp_gemm){.threads = threads,
+                               .onednn = kelp__onednn_has_avx512() && !has_openblas_avx512()};
+    return KELP_OK;
+}
+
+void kelp__gemm_describe(char text[KELP_GEMM_TEXT_SIZE])
+{
+    /* "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the second word is the version. */
+    char version[32] = "?";
+    (void)sscanf(openblas_get_config(), "%*s %31s", version); /* "?" stays when there is none */
+    char onednn[KELP_ONEDNN_TEXT_SIZE];
+    kelp__onednn_describe(onednn);
+    (void)snprintf(text, KELP_GEMM_TEXT_SIZE, "openblas-%.16s %.24s %.40s", version,
+                   openblas_get_corename(), onednn);
+}
+
+static bool fits_blas(const struct kelp_matmul *p)
+{
+    return p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX && p->lda <= INT_MAX &&
+           p->ldb <= INT_MAX && p->ldc <= INT_MAX;
+}
+
+/* OpenBLAS has one number of threads in a process; devices that take turns may want two. */
+static void take_threads(uint32_t threads)
+{
+    if (openblas_get_num_threads() != (int)threads) {
+        openblas_set_num_threads((int)threads);
+    }
+}
+
+kelp_status kelp__gemm_run(const struct kelp_gemm *gemm, const struct kelp_matmul *p)
+{
+    if (!fits_blas(p)) {
+        return KELP_ERR_DEVICE;
+    }
+    if (p->m == 0 || p->n == 0) {
+        return KELP_OK;
+    }
+    if (p->k == 0) { /* OpenBLAS takes no ld of 0 */
+        for (uint32_t row = 0; p->write == KELP_OVERWRITE && row < p->m; row++) {
+            memset(p->c + row * p->ldc, 0, p->n * sizeof(float));
+        }
+        return KELP_OK;
+    }
+    if (gemm->onednn && (uint64_t)p->m * p->n >= TINY_PRODUCT / p->k) {
+        return kelp__onednn_product(p, gemm->threads);
+    }
+    take_threads(gemm->threads);
+    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
+                p->a, (int)p->lda, p->b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f,
+                p->c, (int)p->ldc);
+    return KELP_OK;
+}

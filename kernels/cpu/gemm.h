@@ -1,0 +1,33 @@
+/*
+ * Matrix products of the CPU: OpenBLAS, or oneDNN's product where that one has wider vectors. Which
+ * of the two takes a product follows from the processor, the libraries and the product's sizes, all
+ * of which the compute kind names. Private to kernels/ and its tests.
+ */
+#ifndef KELP_KERNELS_CPU_GEMM_H
+#define KELP_KERNELS_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/operators.h"
+
+#define KELP_GEMM_TEXT_SIZE 96
+
+struct kelp_gemm {
+    uint32_t threads;
+    bool onednn; /* takes the products that are not tiny */
+};
+
+/* Both libraries get the number of threads. Errors: KELP_ERR_INVALID (more than OpenBLAS can). */
+kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/* "openblas-0.3.21 Haswell onednn-2.6.3 avx512_core". */
+void kelp__gemm_describe(char text[KELP_GEMM_TEXT_SIZE]);
+
+/* One product; batch and strides are not looked at. Sizes and lds of more than INT_MAX are
+ * KELP_ERR_DEVICE, and nothing is done; memory that a library cannot get is KELP_ERR_NO_MEMORY. */
+kelp_status kelp__gemm_run(const struct kelp_gemm *gemm,
+                           const struct kelp_matmul *product) KELP_MUST_USE;
+
+#endif
