@@ -9,7 +9,7 @@
 
 #include "common/status.h"
 
-#define KELP_RESULT_METRICS_MAX 16
+#define KELP_RESULT_METRICS_MAX 32
 #define KELP_RESULT_WORKERS_MAX 1024 /* names of workers; more are counted but not listed */
 
 struct kelp_result_metric {

@@ -7,10 +7,24 @@
 
 #include "common/control.h"
 #include "common/json.h"
+#include "proto/convert.h"
 
 static bool evaluated(const Kelp__V1__Record *record)
 {
     return record && record->word;
+}
+
+/* Of the newest training step; false: there is none. */
+static bool newest_loss(const Kelp__V1__StatusReply *status, double *ret_loss)
+{
+    struct kelp_measures measures;
+
+    if (!evaluated(status->latest_train) ||
+        !kelp_wire_take_measures(status->latest_train->measures, &measures)) {
+        return false;
+    }
+    *ret_loss = measures.of[KELP_MEASURE_LOSS];
+    return true;
 }
 
 /* Completed epochs: a job that has made its last step counts its last one. */
@@ -40,8 +54,7 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
     }
     meter.total_steps = status->total_steps;
     meter.epochs = status->epochs;
-    meter.loss_known = evaluated(status->latest_train);
-    meter.loss = meter.loss_known ? status->latest_train->loss : 0;
+    meter.loss_known = newest_loss(status, &meter.loss);
     meter.samples_per_s = steps_per_s * batch_size;
     meter.workers = (uint32_t)status->n_workers;
     for (size_t i = 0; i < status->n_shards; i++) {
@@ -56,17 +69,18 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
 static void add_evaluation(const Kelp__V1__Record *record, const char *part,
                            struct kelp_result *result)
 {
+    struct kelp_measures measures;
     char name[32];
 
-    if (!evaluated(record)) {
+    if (!evaluated(record) || !kelp_wire_take_measures(record->measures, &measures)) {
         return;
     }
-    (void)snprintf(name, sizeof(name), "%s/loss", part);
-    kelp_result_add(result, name, record->loss);
-    (void)snprintf(name, sizeof(name), "%s/mse", part);
-    kelp_result_add(result, name, record->mse);
-    (void)snprintf(name, sizeof(name), "%s/mae", part);
-    kelp_result_add(result, name, record->mae);
+    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        if (kelp_measures_have(&measures, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
+            kelp_result_add(result, name, measures.of[i]);
+        }
+    }
 }
 
 void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result)
@@ -120,6 +134,7 @@ static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkp
 
 static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const char *run_path)
 {
+    double loss;
     struct kelp_result result = {0};
 
     kelp_status_result(status, &result);
@@ -139,8 +154,8 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
                       status->restore_step, status->steps_recomputed);
     }
     print_checkpoint(out, status->checkpoint);
-    if (evaluated(status->latest_train)) {
-        (void)fprintf(out, "loss       %.6g (newest step)\n", status->latest_train->loss);
+    if (newest_loss(status, &loss)) {
+        (void)fprintf(out, "loss       %.6g (newest step)\n", loss);
     }
     kelp_result_table(out, &result);
     if (status->digest[0]) {

@@ -4,138 +4,124 @@
 #include <math.h>
 #include <string.h>
 
-static bool evaluates(const struct kelp_job *job, const struct kelp_plan *plan, enum kelp_part part)
-{
-    return job->train.evaluate && plan->samples[part] > 0;
-}
+#include "common/learning_rate.h"
 
-uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan)
-{
-    assert(job->train.batch_size > 0);
-    uint64_t samples = plan->samples[KELP_PART_TRAIN];
-    uint64_t steps = samples / job->train.batch_size;
+/* PyTorch's: a change of the rate that is smaller is not made. */
+#define PLATEAU_EPS 1e-8
 
-    return steps + (!job->train.drop_last && samples % job->train.batch_size != 0 ? 1 : 0);
-}
+/* ---- from entry to entry -----------------------------------------------------------------------
+ */
 
-uint64_t kelp_control_entries_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan)
+void kelp__control_next_step(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan)
 {
-    return kelp_control_steps_per_epoch(job, plan) + evaluates(job, plan, KELP_PART_VAL) +
-           evaluates(job, plan, KELP_PART_TEST);
-}
-
-uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan)
-{
-    return job->train.epochs * kelp_control_steps_per_epoch(job, plan);
-}
-
-/* All entries of the epoch are behind us. */
-static void end_epoch(struct kelp_control_state *state, const struct kelp_job *job)
-{
-    if (state->epoch + 1 >= job->train.epochs) {
+    if (state->stopped || state->step >= kelp_control_total_steps(job, plan)) {
         state->kind = KELP_STEP_FINISH;
         return;
     }
-    state->epoch++;
-    state->step_in_epoch = 0;
-    state->epoch_loss = 0;
-    state->epoch_samples = 0;
+    if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan)) {
+        state->epoch++;
+        state->step_in_epoch = 0;
+        state->epoch_loss = 0;
+        state->epoch_samples = 0;
+    }
     state->kind = KELP_STEP_TRAIN;
 }
 
-/* From the entry that state->kind names, go on to the first one that has something to compute. */
-static void settle(struct kelp_control_state *state, const struct kelp_job *job,
-                   const struct kelp_plan *plan)
+/* From an evaluation on to the first one of a part that has samples, or behind them. */
+static void settle_evaluation(struct kelp_control_state *state, const struct kelp_job *job,
+                              const struct kelp_plan *plan)
 {
-    uint64_t steps = kelp_control_steps_per_epoch(job, plan);
-
-    for (;;) {
-        switch (state->kind) {
-        case KELP_STEP_TRAIN:
-            if (state->step_in_epoch < steps) {
-                return;
-            }
-            state->kind = KELP_STEP_EVALUATE_VAL;
-            break;
-        case KELP_STEP_EVALUATE_VAL:
-            if (evaluates(job, plan, KELP_PART_VAL)) {
-                return;
-            }
-            state->kind = KELP_STEP_EVALUATE_TEST;
-            break;
-        case KELP_STEP_EVALUATE_TEST:
-            if (evaluates(job, plan, KELP_PART_TEST)) {
-                return;
-            }
-            end_epoch(state, job);
-            break;
-        case KELP_STEP_FINISH:
-        case KELP_STEP_DONE:
-            return;
-        }
+    if (state->kind == KELP_STEP_EVALUATE_VAL &&
+        !kelp_control_evaluates(job, plan, KELP_PART_VAL)) {
+        state->kind = KELP_STEP_EVALUATE_TEST;
+    }
+    if (state->kind == KELP_STEP_EVALUATE_TEST &&
+        !kelp_control_evaluates(job, plan, KELP_PART_TEST)) {
+        kelp__control_next_step(state, job, plan);
     }
 }
 
-void kelp__control_end_epoch(struct kelp_control_state *state, const struct kelp_job *job,
-                             const struct kelp_plan *plan)
+static void after_training(struct kelp_control_state *state, const struct kelp_job *job,
+                           const struct kelp_plan *plan)
 {
-    end_epoch(state, job);
-    settle(state, job, plan);
+    if (!kelp_control_evaluates_after(job, plan, state->step)) {
+        kelp__control_next_step(state, job, plan);
+        return;
+    }
+    if (!kelp_control_evaluation_due(job, plan, state->step)) {
+        state->best_before = state->best;
+    }
+    state->kind = KELP_STEP_EVALUATE_VAL;
+    settle_evaluation(state, job, plan);
 }
 
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
 {
-    assert(job->train.epochs > 0);
+    enum kelp_measure monitored = kelp_monitored_measure(job->train.monitor);
 
     memset(state, 0, sizeof(*state));
-    state->kind = KELP_STEP_TRAIN;
-    state->best_val_mse = INFINITY;
-    settle(state, job, plan);
+    state->patience_best = kelp_measure_worst(monitored);
+    state->plateau_best = kelp_measure_worst(monitored);
+    state->plateau_lr = job->train.lr;
+    if (job->run.mode == KELP_RUN_PREDICT) {
+        state->kind =
+            kelp_control_predict_blocks(job, plan) > 0 ? KELP_STEP_PREDICT : KELP_STEP_FINISH;
+    } else if (kelp_control_total_steps(job, plan) > 0) {
+        state->kind = KELP_STEP_TRAIN;
+    } else {
+        after_training(state, job, plan);
+    }
 }
 
-double kelp_control_lr(const struct kelp_job *job, uint32_t epoch)
-{
-    switch (job->train.schedule) {
-    case KELP_SCHEDULE_CONSTANT:
-        return job->train.lr;
-    default: /* refused by kelp_job_file_finish() */
-    case KELP_SCHEDULE_TYPE1:
-        /* The article's code adjusts after epoch e (0-based) to lr / 2^e, so that the first two
-         * epochs have the full rate. Powers of two are exact. */
-        return epoch < 2 ? job->train.lr
-                         : ldexp(job->train.lr, epoch < 4096 ? 1 - (int)epoch : -4096);
-    }
-    assert(false && "schedule kind");
-    return job->train.lr;
-}
+/* ---- the word ----------------------------------------------------------------------------------
+ */
 
 static bool digest_due(const struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
 {
-    bool val = evaluates(job, plan, KELP_PART_VAL);
-    bool test = evaluates(job, plan, KELP_PART_TEST);
-
     switch (state->kind) {
     case KELP_STEP_TRAIN:
-        if (state->step == 0) {
-            return false;
+        if (state->step == 0 || kelp_control_evaluation_due(job, plan, state->step)) {
+            return false; /* else the evaluation has reported these weights */
         }
-        if (state->step_in_epoch == 0) {
-            return !val && !test; /* else the epoch's evaluation has reported these weights */
-        }
-        return job->checkpoint.digest_steps > 0 && state->step % job->checkpoint.digest_steps == 0;
+        return state->step_in_epoch == 0 || (job->checkpoint.digest_steps > 0 &&
+                                             state->step % job->checkpoint.digest_steps == 0);
     case KELP_STEP_EVALUATE_VAL:
         return true;
     case KELP_STEP_EVALUATE_TEST:
-        return !val;
+        return !kelp_control_evaluates(job, plan, KELP_PART_VAL);
     case KELP_STEP_FINISH:
         return true;
+    case KELP_STEP_PREDICT:
     case KELP_STEP_DONE:
         return false;
     }
     assert(false && "step kind");
     return false;
+}
+
+double kelp_control_lr(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan)
+{
+    const struct kelp_run_place place = {.epoch = state->epoch,
+                                         .step = state->step,
+                                         .epoch_total = job->train.epochs,
+                                         .step_total = kelp_control_total_steps(job, plan),
+                                         .plateau_lr = state->plateau_lr};
+    return kelp_learning_rate(job, &place);
+}
+
+/* Samples [first, first + one batch) of `samples`. */
+static void set_block(struct kelp_control_word *word, uint64_t first, uint64_t samples,
+                      const struct kelp_job *job)
+{
+    assert(first < samples);
+    uint64_t left = samples - first;
+
+    word->sample_first = first;
+    word->sample_count = left < job->train.batch_size ? left : job->train.batch_size;
 }
 
 void kelp_control_word(const struct kelp_control_state *state, const struct kelp_job *job,
@@ -150,22 +136,24 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     word.epoch = state->epoch;
     word.skipped = state->skipped;
     word.digest_due = digest_due(state, job, plan);
-    switch (state->kind) {
-    case KELP_STEP_TRAIN: {
-        uint64_t first = state->step_in_epoch * job->train.batch_size;
-        uint64_t left = plan->samples[KELP_PART_TRAIN] - first;
-        assert(first < plan->samples[KELP_PART_TRAIN]);
+    if (state->kind == KELP_STEP_TRAIN ||
+        state->step_in_epoch < kelp_control_steps_per_epoch(job, plan)) {
         word.step_in_epoch = state->step_in_epoch;
-        word.sample_first = first;
-        word.sample_count = left < job->train.batch_size ? left : job->train.batch_size;
-        word.lr = kelp_control_lr(job, state->epoch);
-        break;
     }
+    switch (state->kind) {
+    case KELP_STEP_TRAIN:
+        set_block(&word, state->step_in_epoch * job->train.batch_size,
+                  plan->samples[KELP_PART_TRAIN], job);
+        word.lr = kelp_control_lr(state, job, plan);
+        break;
     case KELP_STEP_EVALUATE_VAL:
         word.sample_count = plan->samples[KELP_PART_VAL];
         break;
     case KELP_STEP_EVALUATE_TEST:
         word.sample_count = plan->samples[KELP_PART_TEST];
+        break;
+    case KELP_STEP_PREDICT:
+        set_block(&word, state->version * job->train.batch_size, plan->samples[job->run.part], job);
         break;
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
@@ -174,13 +162,8 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     *ret_word = word;
 }
 
-uint32_t kelp_metric_trim(const double *sums, uint32_t count)
-{
-    while (count > 0 && sums[count - 1] == 0.0 && !signbit(sums[count - 1])) {
-        count--;
-    }
-    return count;
-}
+/* ---- completing --------------------------------------------------------------------------------
+ */
 
 static double mean(double sum, double count)
 {
@@ -188,9 +171,11 @@ static double mean(double sum, double count)
 }
 
 static void apply_train(struct kelp_control_state *state, const struct kelp_job *job,
-                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const struct kelp_plan *plan, const double *sums,
                         struct kelp_record *record)
 {
+    kelp_measures_set(&record->measures, KELP_MEASURE_LOSS,
+                      mean(sums[KELP_METRIC_LOSS], sums[KELP_METRIC_SAMPLES]));
     state->skipped = record->skipped;
     if (!record->skipped) {
         state->epoch_loss += sums[KELP_METRIC_LOSS];
@@ -198,32 +183,79 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
     }
     state->step++;
     state->step_in_epoch++;
-    if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan)) {
+    if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan) ||
+        state->step == kelp_control_total_steps(job, plan)) {
         record->epoch_end = true;
         record->epoch_loss = mean(state->epoch_loss, state->epoch_samples);
-        state->last[KELP_PART_TRAIN][0] = record->epoch_loss;
-        state->last_set[KELP_PART_TRAIN] = true;
     }
+    after_training(state, job, plan);
 }
 
-static void apply_evaluation(struct kelp_control_state *state, enum kelp_part part,
-                             const double sums[KELP_METRIC_COUNT], struct kelp_record *record)
+/* Early stopping. Only a turn counts: an evaluation that is there because training ends stops
+ * nothing. */
+static void wait_for_better(struct kelp_control_state *state, const struct kelp_job *job,
+                            enum kelp_measure measure, double value)
 {
-    record->mse = mean(sums[KELP_METRIC_SQUARED], sums[KELP_METRIC_ELEMENTS]);
-    record->mae = mean(sums[KELP_METRIC_ABSOLUTE], sums[KELP_METRIC_ELEMENTS]);
-    state->last[part][0] = record->loss;
-    state->last[part][1] = record->mse;
-    state->last[part][2] = record->mae;
-    state->last_set[part] = true;
-    if (part == KELP_PART_VAL && record->mse < state->best_val_mse) {
-        state->best_val_mse = record->mse;
-        state->best_epoch = state->epoch;
+    if (job->train.patience == 0) {
+        return;
+    }
+    if (kelp_measure_better(measure, value, state->patience_best, job->train.min_delta)) {
+        state->patience_best = value;
+        state->patience_count = 0;
+        return;
+    }
+    state->patience_count++;
+    state->stopped = state->patience_count >= job->train.patience;
+}
+
+/* PyTorch's ReduceLROnPlateau with a relative threshold. */
+static void follow_plateau(struct kelp_control_state *state, const struct kelp_job *job,
+                           enum kelp_measure measure, double value)
+{
+    if (job->train.schedule != KELP_SCHEDULE_PLATEAU) {
+        return;
+    }
+    double delta =
+        isinf(state->plateau_best) ? 0 : job->train.plateau_threshold * fabs(state->plateau_best);
+    if (kelp_measure_better(measure, value, state->plateau_best, delta)) {
+        state->plateau_best = value;
+        state->plateau_count = 0;
+        return;
+    }
+    if (++state->plateau_count <= job->train.plateau_patience) {
+        return;
+    }
+    double lr = state->plateau_lr * job->train.plateau_factor;
+    lr = lr > job->train.lr_min ? lr : job->train.lr_min;
+    if (state->plateau_lr - lr > PLATEAU_EPS) {
+        state->plateau_lr = lr;
+    }
+    state->plateau_count = 0;
+}
+
+static void apply_validation(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan, struct kelp_record *record)
+{
+    enum kelp_measure measure = kelp_monitored_measure(job->train.monitor);
+    double value =
+        kelp_measures_have(&record->measures, measure) ? record->measures.of[measure] : (double)NAN;
+
+    if (kelp_control_evaluation_due(job, plan, state->step)) {
+        wait_for_better(state, job, measure, value);
+        follow_plateau(state, job, measure, value);
+    }
+    record->best = state->best.known
+                       ? kelp_measure_better(measure, value, state->best.val.of[measure], 0)
+                       : !isnan(value);
+    if (record->best) {
+        state->best = (struct kelp_best){
+            .known = true, .step = state->step, .epoch = state->epoch, .val = record->measures};
     }
 }
 
 static void complete(struct kelp_control_state *state, const struct kelp_job *job,
-                     const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
-                     const char *digest, bool skipped, struct kelp_record *ret_record)
+                     const struct kelp_plan *plan, const double *sums, const char *digest,
+                     bool skipped, struct kelp_record *ret_record)
 {
     assert(state->kind != KELP_STEP_DONE);
     struct kelp_record record;
@@ -231,7 +263,6 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
     memset(&record, 0, sizeof(record));
     record.skipped = skipped;
     kelp_control_word(state, job, plan, &record.word);
-    record.loss = mean(sums[KELP_METRIC_LOSS], sums[KELP_METRIC_SAMPLES]);
     memcpy(record.digest, digest, strnlen(digest, sizeof(record.digest) - 1));
     state->version++;
     switch (state->kind) {
@@ -239,12 +270,23 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
         apply_train(state, job, plan, sums, &record);
         break;
     case KELP_STEP_EVALUATE_VAL:
-        apply_evaluation(state, KELP_PART_VAL, sums, &record);
+        kelp_measures_of(sums, job->train.loss, &record.measures);
+        apply_validation(state, job, plan, &record);
         state->kind = KELP_STEP_EVALUATE_TEST;
+        settle_evaluation(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_TEST:
-        apply_evaluation(state, KELP_PART_TEST, sums, &record);
-        end_epoch(state, job);
+        kelp_measures_of(sums, job->train.loss, &record.measures);
+        record.best = state->best.known && state->best.step == state->step;
+        if (record.best) {
+            state->best.test = record.measures;
+        }
+        kelp__control_next_step(state, job, plan);
+        break;
+    case KELP_STEP_PREDICT:
+        if (state->version == kelp_control_predict_blocks(job, plan)) {
+            state->kind = KELP_STEP_FINISH;
+        }
         break;
     case KELP_STEP_FINISH:
         state->kind = KELP_STEP_DONE;
@@ -252,7 +294,6 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
     case KELP_STEP_DONE:
         break;
     }
-    settle(state, job, plan);
     *ret_record = record;
 }
 
@@ -296,5 +337,6 @@ bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kel
 
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word)
 {
-    return word->kind == KELP_STEP_TRAIN ? word->epoch : word->epoch + 1;
+    bool complete = word->kind != KELP_STEP_TRAIN && word->step_in_epoch == 0 && word->step > 0;
+    return word->epoch + (complete ? 1 : 0);
 }

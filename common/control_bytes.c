@@ -1,10 +1,13 @@
 /*
  * The control state as bytes: all numbers little-endian, doubles as their bits.
  *
- *     u32 layout | u32 kind | u64 version | u64 step | u64 step_in_epoch | u32 epoch |
- *     u32 parts whose last values are set, a bit each | double epoch_loss | double epoch_samples |
- *     double last[3 parts][3] | double best_val_mse | u32 best_epoch | u32 skipped | zeros to the
- * end
+ *     u32 layout | u32 kind | u64 version | u64 step | u64 step_in_epoch | u32 epoch | u32 flags
+ *     (1: skipped, 2: stopped) | double epoch_loss | double epoch_samples | best | best_before |
+ *     double patience_best | u32 patience_count | u32 plateau_count | double plateau_best |
+ *     double plateau_lr | zeros to the end
+ * best, best_before:
+ *     u32 known | u32 epoch | u64 step | u32 present in val | u32 present in test |
+ *     double val[9] | double test[9]
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -13,11 +16,14 @@
 
 #include "common/control.h"
 
-#define LAYOUT 1
-#define USED   (4 + 4 + 8 + 8 + 8 + 4 + 4 + 8 + 8 + KELP_PART_COUNT * 3 * 8 + 8 + 4 + 4)
+#define LAYOUT       2
+#define BEST_BYTES   (4 + 4 + 8 + 4 + 4 + 2 * KELP_MEASURE_COUNT * 8)
+#define USED         (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8)
+#define FLAG_SKIPPED 1u
+#define FLAG_STOPPED 2u
 
 _Static_assert(USED <= KELP_CONTROL_BYTES, "the state fits");
-_Static_assert(KELP_PART_COUNT == 3, "another number of parts is another layout");
+_Static_assert(KELP_MEASURE_COUNT == 9, "another number of measures is another layout");
 
 /* ---- writing -----------------------------------------------------------------------------------
  */
@@ -42,32 +48,42 @@ static void put_double(unsigned char **at, double value)
     put_u64(at, bits, 8);
 }
 
+static void put_best(unsigned char **at, const struct kelp_best *best)
+{
+    put_u32(at, best->known ? 1 : 0);
+    put_u32(at, best->epoch);
+    put_u64(at, best->step, 8);
+    put_u32(at, best->val.present);
+    put_u32(at, best->test.present);
+    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+        put_double(at, best->val.of[i]);
+    }
+    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+        put_double(at, best->test.of[i]);
+    }
+}
+
 void kelp_control_pack(const struct kelp_control_state *state, unsigned char *ret_bytes)
 {
     unsigned char *at = ret_bytes;
-    uint32_t set = 0;
 
     memset(ret_bytes, 0, KELP_CONTROL_BYTES);
-    for (unsigned part = 0; part < KELP_PART_COUNT; part++) {
-        set |= state->last_set[part] ? 1u << part : 0;
-    }
     put_u32(&at, LAYOUT);
     put_u32(&at, (uint32_t)state->kind);
     put_u64(&at, state->version, 8);
     put_u64(&at, state->step, 8);
     put_u64(&at, state->step_in_epoch, 8);
     put_u32(&at, state->epoch);
-    put_u32(&at, set);
+    put_u32(&at, (state->skipped ? FLAG_SKIPPED : 0) | (state->stopped ? FLAG_STOPPED : 0));
     put_double(&at, state->epoch_loss);
     put_double(&at, state->epoch_samples);
-    for (unsigned part = 0; part < KELP_PART_COUNT; part++) {
-        for (unsigned i = 0; i < 3; i++) {
-            put_double(&at, state->last[part][i]);
-        }
-    }
-    put_double(&at, state->best_val_mse);
-    put_u32(&at, state->best_epoch);
-    put_u32(&at, state->skipped ? 1 : 0);
+    put_best(&at, &state->best);
+    put_best(&at, &state->best_before);
+    put_double(&at, state->patience_best);
+    put_u32(&at, state->patience_count);
+    put_u32(&at, state->plateau_count);
+    put_double(&at, state->plateau_best);
+    put_double(&at, state->plateau_lr);
     assert(at == ret_bytes + USED);
 }
 
@@ -98,11 +114,55 @@ static double get_double(const unsigned char **at)
     return value;
 }
 
+static void get_measures(const unsigned char **at, struct kelp_measures *measures)
+{
+    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+        measures->of[i] = get_double(at);
+    }
+}
+
+static void get_best(const unsigned char **at, uint32_t *ret_known, struct kelp_best *best)
+{
+    *ret_known = get_u32(at);
+    best->known = *ret_known != 0;
+    best->epoch = get_u32(at);
+    best->step = get_u64(at, 8);
+    best->val.present = get_u32(at);
+    best->test.present = get_u32(at);
+    get_measures(at, &best->val);
+    get_measures(at, &best->test);
+}
+
+/* What is not there is zero, and of what is there nothing is left over. */
+static bool measures_possible(const struct kelp_measures *measures)
+{
+    bool possible = measures->present >> KELP_MEASURE_COUNT == 0;
+
+    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+        possible = possible && (kelp_measures_have(measures, i) ||
+                                (measures->of[i] == 0.0 && !signbit(measures->of[i])));
+    }
+    return possible;
+}
+
+static bool best_possible(uint32_t known, const struct kelp_best *best,
+                          const struct kelp_control_state *state)
+{
+    if (known == 0) {
+        return best->epoch == 0 && best->step == 0 && best->val.present == 0 &&
+               best->test.present == 0 && measures_possible(&best->val) &&
+               measures_possible(&best->test);
+    }
+    return known == 1 && best->epoch <= state->epoch && best->step <= state->step &&
+           best->val.present != 0 && measures_possible(&best->val) &&
+           measures_possible(&best->test);
+}
+
 static kelp_status decode(const unsigned char *bytes, struct kelp_control_state *state,
                           struct kelp_error *reterr)
 {
     const unsigned char *at = bytes;
-    uint32_t layout = get_u32(&at);
+    uint32_t layout = get_u32(&at), known[2];
 
     if (layout != LAYOUT) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
@@ -115,33 +175,37 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     state->step = get_u64(&at, 8);
     state->step_in_epoch = get_u64(&at, 8);
     state->epoch = get_u32(&at);
-    uint32_t set = get_u32(&at);
+    uint32_t flags = get_u32(&at);
+    state->skipped = (flags & FLAG_SKIPPED) != 0;
+    state->stopped = (flags & FLAG_STOPPED) != 0;
     state->epoch_loss = get_double(&at);
     state->epoch_samples = get_double(&at);
-    for (unsigned part = 0; part < KELP_PART_COUNT; part++) {
-        state->last_set[part] = (set >> part & 1) != 0;
-        for (unsigned i = 0; i < 3; i++) {
-            state->last[part][i] = get_double(&at);
-        }
-    }
-    state->best_val_mse = get_double(&at);
-    state->best_epoch = get_u32(&at);
-    uint32_t skipped = get_u32(&at);
-    state->skipped = skipped != 0;
+    get_best(&at, &known[0], &state->best);
+    get_best(&at, &known[1], &state->best_before);
+    state->patience_best = get_double(&at);
+    state->patience_count = get_u32(&at);
+    state->plateau_count = get_u32(&at);
+    state->plateau_best = get_double(&at);
+    state->plateau_lr = get_double(&at);
     bool zeros = true;
     while (at < bytes + KELP_CONTROL_BYTES) {
         zeros = *at++ == 0 && zeros;
     }
-    /* A loss may be anything, also infinite; counts and the best of comparisons may not. */
-    if (kind < KELP_STEP_TRAIN || kind > KELP_STEP_DONE || set >> KELP_PART_COUNT != 0 || !zeros ||
-        skipped > 1 || (skipped && state->step == 0) ||
+    /* A loss may be anything, also infinite; counts and what is compared with may not. */
+    if (kind < KELP_STEP_TRAIN || kind > KELP_STEP_KIND_MAX || !zeros ||
+        flags > (FLAG_SKIPPED | FLAG_STOPPED) || (state->skipped && state->step == 0) ||
         !(state->epoch_samples >= 0 && isfinite(state->epoch_samples)) ||
-        !(state->best_val_mse >= 0) || state->best_epoch > state->epoch) {
+        !best_possible(known[0], &state->best, state) ||
+        !best_possible(known[1], &state->best_before, state) || isnan(state->patience_best) ||
+        isnan(state->plateau_best) || !(state->plateau_lr >= 0 && isfinite(state->plateau_lr))) {
         return kelp_fail(reterr, KELP_ERR_CORRUPT, "control state with impossible values");
     }
     state->kind = (enum kelp_step_kind)kind;
     return KELP_OK;
 }
+
+/* ---- its place among the entries ---------------------------------------------------------------
+ */
 
 static kelp_status other_schedule(struct kelp_error *reterr, const struct kelp_control_state *state)
 {
@@ -152,42 +216,106 @@ static kelp_status other_schedule(struct kelp_error *reterr, const struct kelp_c
                      state->version, state->step, state->epoch, state->step_in_epoch);
 }
 
-/* Everything but epoch, position and kind follows from these. */
-static kelp_status check(const struct kelp_control_state *state, const struct kelp_job *job,
-                         const struct kelp_plan *plan, struct kelp_error *reterr)
+/* Is it where training ends: in this job, or in one with fewer epochs? */
+static bool at_an_end(const struct kelp_control_state *state, const struct kelp_job *job,
+                      const struct kelp_plan *plan)
 {
-    uint64_t steps = kelp_control_steps_per_epoch(job, plan);
-    bool val = job->train.evaluate && plan->samples[KELP_PART_VAL] > 0;
-    bool test = job->train.evaluate && plan->samples[KELP_PART_TEST] > 0;
-    bool stepped = state->step_in_epoch == steps; /* all of the epoch's */
-    uint64_t entries = state->step_in_epoch;      /* of the epoch, complete */
-    bool fits = state->epoch < job->train.epochs;
+    return state->step == kelp_control_total_steps(job, plan) ||
+           (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan) &&
+            state->step < kelp_control_total_steps(job, plan));
+}
+
+/* The version that this entry has, after `step` training steps; UINT64_MAX: it is not there. */
+static uint64_t version_of(const struct kelp_control_state *state, const struct kelp_job *job,
+                           const struct kelp_plan *plan)
+{
+    bool val = kelp_control_evaluates(job, plan, KELP_PART_VAL);
+    bool test = kelp_control_evaluates(job, plan, KELP_PART_TEST);
+    uint64_t behind = kelp_control_version_after(job, plan, state->step);
+    bool due = kelp_control_evaluation_due(job, plan, state->step);
+    bool end = at_an_end(state, job, plan);
+    uint64_t before = behind - (due ? (uint64_t)val + test : 0); /* the evaluations of this step */
 
     switch (state->kind) {
     case KELP_STEP_TRAIN:
-        fits = fits && state->step_in_epoch < steps;
-        break;
+        return state->stopped ? UINT64_MAX : behind;
     case KELP_STEP_EVALUATE_VAL:
-        fits = fits && stepped && val;
-        break;
+        return val && (due || end) ? before : UINT64_MAX;
     case KELP_STEP_EVALUATE_TEST:
-        fits = fits && stepped && test;
-        entries += val;
-        break;
+        return test && (due || end) ? before + val : UINT64_MAX;
     case KELP_STEP_FINISH:
-        fits = fits && stepped;
-        entries += (uint64_t)val + test;
-        break;
+        return end || (state->stopped && due) ? before + val + test : UINT64_MAX;
     case KELP_STEP_DONE:
-        fits = fits && stepped;
-        entries += (uint64_t)val + test + 1;
+        return end || (state->stopped && due) ? before + val + test + 1 : UINT64_MAX;
+    case KELP_STEP_PREDICT:
         break;
     }
-    if (!fits || state->step != state->epoch * steps + state->step_in_epoch ||
-        state->version != state->epoch * (steps + val + test) + entries) {
-        return other_schedule(reterr, state);
+    return UINT64_MAX;
+}
+
+static bool place_fits(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan)
+{
+    uint64_t steps = kelp_control_steps_per_epoch(job, plan);
+    uint64_t total = kelp_control_total_steps(job, plan);
+
+    if (state->step != state->epoch * steps + state->step_in_epoch || state->step > total ||
+        state->epoch >= job->train.epochs || (steps == 0 && state->epoch > 0)) {
+        return false;
     }
-    return KELP_OK;
+    if (state->best_before.known &&
+        (state->kind == KELP_STEP_TRAIN || kelp_control_evaluation_due(job, plan, state->step))) {
+        return false;
+    }
+    bool place = state->kind == KELP_STEP_TRAIN
+                     ? state->step_in_epoch < steps && state->step < total
+                     : state->step_in_epoch <= steps && (state->step_in_epoch > 0 || total == 0);
+    return place && state->version == version_of(state, job, plan);
+}
+
+static bool predict_fits(const struct kelp_control_state *state, const struct kelp_job *job,
+                         const struct kelp_plan *plan)
+{
+    uint64_t blocks = kelp_control_predict_blocks(job, plan);
+
+    if (state->step != 0 || state->epoch != 0 || state->step_in_epoch != 0) {
+        return false;
+    }
+    return state->kind == KELP_STEP_PREDICT  ? state->version < blocks
+           : state->kind == KELP_STEP_FINISH ? state->version == blocks
+           : state->kind == KELP_STEP_DONE   ? state->version == blocks + 1
+                                             : false;
+}
+
+/* What stops training and changes its rate: counts that this job comes to. */
+static bool counts_fit(const struct kelp_control_state *state, const struct kelp_job *job)
+{
+    bool out = job->train.patience > 0 && state->patience_count == job->train.patience;
+
+    return state->stopped == out &&
+           state->patience_count <= (job->train.patience > 0 ? job->train.patience : 0) &&
+           state->plateau_count <= job->train.plateau_patience &&
+           state->plateau_lr <= job->train.lr;
+}
+
+/* An entry at the end of a job with fewer epochs, where this one goes on: the state that this one
+ * has there. */
+static void go_on(struct kelp_control_state *state, const struct kelp_job *job,
+                  const struct kelp_plan *plan)
+{
+    bool due = kelp_control_evaluation_due(job, plan, state->step);
+    bool over = state->kind == KELP_STEP_FINISH || state->kind == KELP_STEP_DONE;
+
+    if (state->kind == KELP_STEP_TRAIN || state->stopped || (due && !over) ||
+        state->step >= kelp_control_total_steps(job, plan)) {
+        return;
+    }
+    if (!due) {
+        state->best = state->best_before;
+        memset(&state->best_before, 0, sizeof(state->best_before));
+    }
+    state->version = kelp_control_version_after(job, plan, state->step);
+    kelp__control_next_step(state, job, plan);
 }
 
 kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_job *job,
@@ -197,18 +325,17 @@ kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_jo
     struct kelp_control_state state;
     kelp_status status = decode(bytes, &state, reterr);
 
-    if (status == KELP_OK) {
-        status = check(&state, job, plan, reterr);
-    }
     if (status != KELP_OK) {
         return status;
     }
-    bool ended = state.kind == KELP_STEP_FINISH || state.kind == KELP_STEP_DONE;
-    if (ended && state.epoch + 1 < job->train.epochs) {
-        /* The longer job has no FINISH here. */
-        state.version -= state.kind == KELP_STEP_DONE ? 1 : 0;
-        kelp__control_end_epoch(&state, job, plan);
+    if (job->run.mode == KELP_RUN_PREDICT ? !predict_fits(&state, job, plan)
+                                          : !place_fits(&state, job, plan)) {
+        return other_schedule(reterr, &state);
     }
+    if (!counts_fit(&state, job)) {
+        return kelp_fail(reterr, KELP_ERR_CORRUPT, "control state with impossible counts");
+    }
+    go_on(&state, job, plan);
     *ret_state = state;
     return KELP_OK;
 }

@@ -378,12 +378,12 @@ static void print_metrics(FILE *out, const struct kelp_record *record)
         (void)fprintf(out, ",\"lr\":");
         kelp_json_print_double(out, record->word.lr);
     } else {
-        (void)fprintf(out, ",\"%s/loss\":", part);
-        kelp_json_print_double(out, record->loss);
-        (void)fprintf(out, ",\"%s/mse\":", part);
-        kelp_json_print_double(out, record->mse);
-        (void)fprintf(out, ",\"%s/mae\":", part);
-        kelp_json_print_double(out, record->mae);
+        for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+            if (kelp_measures_have(&record->measures, i)) {
+                (void)fprintf(out, ",\"%s/%s\":", part, kelp_measure_name(i));
+                kelp_json_print_double(out, record->measures.of[i]);
+            }
+        }
     }
     (void)fprintf(out, "}\n");
 }
@@ -552,17 +552,35 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
     return KELP_OK;
 }
 
+/* Is the newest line of an entry that this job does not have there, since it goes on? Evaluations
+ * that were made because training ended, and FINISH; not when train.patience may have ended it. */
+static bool is_of_shorter(const struct kelp_journal *journal, const struct lines *lines,
+                          const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    uint64_t steps = kelp_control_steps_per_epoch(job, plan);
+    if (!lines->any || lines->step == 0 || steps == 0 || lines->step % steps != 0 ||
+        lines->step >= kelp_control_total_steps(job, plan)) {
+        return false;
+    }
+    uint64_t next = kelp_control_version_after(job, plan, lines->step);
+    if (kelp_control_evaluation_due(job, plan, lines->step)) {
+        return lines->newest == next && job->train.patience == 0;
+    }
+    /* The evaluation at `next` has the digest that the next step records. */
+    return lines->newest > next || (lines == &journal->metrics && lines->newest == next);
+}
+
 kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
                                   const struct kelp_plan *plan, struct kelp_error *reterr)
 {
-    uint64_t entries = kelp_control_entries_per_epoch(job, plan);
-    if (journal->known_count == 0 || entries == kelp_control_steps_per_epoch(job, plan)) {
-        return KELP_OK; /* the first step of the next epoch records the same digest */
+    const struct lines *const files[] = {&journal->metrics, &journal->digests};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
+        if (is_of_shorter(journal, files[i], job, plan)) {
+            return kelp_journal_truncate(
+                journal, kelp_control_version_after(job, plan, files[i]->step), reterr);
+        }
     }
-    uint64_t newest = journal->known[journal->known_count - 1].version;
-    bool end_of_shorter =
-        newest > 0 && newest % entries == 0 && newest / entries < job->train.epochs;
-    return end_of_shorter ? kelp_journal_truncate(journal, newest, reterr) : KELP_OK;
+    return KELP_OK;
 }
 
 bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step, double ret_metric[3])

@@ -63,9 +63,9 @@ static void tell_evaluated(struct kelp_coordinator *coordinator, const struct ke
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .step = record->word.step};
-    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->loss;
-    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->mse;
-    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->mae;
+    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->measures.of[KELP_MEASURE_LOSS];
+    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->measures.of[KELP_MEASURE_MSE];
+    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->measures.of[KELP_MEASURE_MAE];
     kelp_checkpointing_apply(coordinator, event);
 }
 

@@ -20,7 +20,7 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
 
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
 {
-    if (message->kind < KELP_STEP_TRAIN || message->kind > KELP_STEP_DONE ||
+    if (message->kind < KELP_STEP_TRAIN || message->kind > KELP_STEP_KIND_MAX ||
         !isfinite(message->lr)) {
         return false;
     }
@@ -39,6 +39,57 @@ bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_contr
     return true;
 }
 
+void kelp_wire_put_measures(const struct kelp_measures *measures, Kelp__V1__Measures *ret_message)
+{
+    kelp__v1__measures__init(ret_message);
+    ret_message->present = measures->present;
+    ret_message->n_value = measures->present != 0 ? KELP_MEASURE_COUNT : 0;
+    ret_message->value = (double *)(uintptr_t)measures->of; /* only read */
+}
+
+bool kelp_wire_take_measures(const Kelp__V1__Measures *message, struct kelp_measures *ret_measures)
+{
+    struct kelp_measures measures = {.present = 0};
+
+    if (message) {
+        if (message->present >> KELP_MEASURE_COUNT != 0 ||
+            (message->present != 0 && message->n_value != KELP_MEASURE_COUNT)) {
+            return false;
+        }
+        measures.present = message->present;
+        for (size_t i = 0; measures.present != 0 && i < KELP_MEASURE_COUNT; i++) {
+            measures.of[i] = message->value[i];
+        }
+    }
+    *ret_measures = measures;
+    return true;
+}
+
+void kelp_wire_put_best(const struct kelp_best *best, struct kelp_wire_best *ret_message)
+{
+    Kelp__V1__Best *message = &ret_message->message;
+
+    kelp__v1__best__init(message);
+    message->step = best->step;
+    message->epoch = best->epoch;
+    kelp_wire_put_measures(&best->val, &ret_message->val);
+    kelp_wire_put_measures(&best->test, &ret_message->test);
+    message->val = &ret_message->val;
+    message->test = &ret_message->test;
+}
+
+bool kelp_wire_take_best(const Kelp__V1__Best *message, struct kelp_best *ret_best)
+{
+    struct kelp_best best = {.known = true, .step = message->step, .epoch = message->epoch};
+
+    if (!kelp_wire_take_measures(message->val, &best.val) || best.val.present == 0 ||
+        !kelp_wire_take_measures(message->test, &best.test)) {
+        return false;
+    }
+    *ret_best = best;
+    return true;
+}
+
 void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_record *ret_message)
 {
     Kelp__V1__Record *message = &ret_message->message;
@@ -46,9 +97,9 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     kelp__v1__record__init(message);
     kelp_wire_put_word(&record->word, &ret_message->word);
     message->word = &ret_message->word;
-    message->loss = record->loss;
-    message->mse = record->mse;
-    message->mae = record->mae;
+    kelp_wire_put_measures(&record->measures, &ret_message->measures);
+    message->measures = &ret_message->measures;
+    message->best = record->best;
     message->skipped = record->skipped;
     message->epoch_end = record->epoch_end;
     message->epoch_loss = record->epoch_loss;
@@ -57,15 +108,14 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
 
 bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *ret_record)
 {
-    struct kelp_record record = {.loss = message->loss,
-                                 .mse = message->mse,
-                                 .mae = message->mae,
+    struct kelp_record record = {.best = message->best,
                                  .skipped = message->skipped,
                                  .epoch_end = message->epoch_end,
                                  .epoch_loss = message->epoch_loss};
     size_t digest_length = message->digest ? strlen(message->digest) : 0;
 
-    if (!message->word || !kelp_wire_take_word(message->word, &record.word)) {
+    if (!message->word || !kelp_wire_take_word(message->word, &record.word) ||
+        !kelp_wire_take_measures(message->measures, &record.measures)) {
         return false;
     }
     if (digest_length != 0) {

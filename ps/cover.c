@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define HISTORY 15 /* entries whose median is taken: odd, and short enough to follow a change */
-#define KINDS   (KELP_STEP_DONE + 1)
+#define KINDS   (KELP_STEP_KIND_MAX + 1)
 #define NEVER   UINT64_MAX
 
 struct history {

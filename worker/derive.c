@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/control.h"
 #include "worker/schedule.h"
 
 #define EVALUATE_BLOCK 256u /* samples of an evaluation that a model takes at once, at least */
@@ -11,18 +12,6 @@ uint32_t kelp_batch_max(const struct kelp_job *job)
 {
     uint32_t lane = (uint32_t)kelp_schedule_lane_samples_max(job); /* at most train.batch_size */
     return lane > EVALUATE_BLOCK ? lane : EVALUATE_BLOCK;
-}
-
-static kelp_status check_samples(const struct kelp_job *job, const struct kelp_plan *plan,
-                                 struct kelp_error *reterr)
-{
-    uint64_t samples = plan->samples[KELP_PART_TRAIN];
-    if (samples == 0 || (job->train.drop_last && samples < job->train.batch_size)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "train.batch_size: %u samples in a step, but the training part has %llu",
-                         job->train.batch_size, (unsigned long long)samples);
-    }
-    return KELP_OK;
 }
 
 kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_dataset *dataset,
@@ -34,7 +23,7 @@ kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_datas
     const struct kelp_tensor *tensors = kelp_model_tensors(model, &plan.tensor_count);
 
     memcpy(plan.samples, info->samples, sizeof(plan.samples));
-    kelp_status status = check_samples(job, &plan, reterr);
+    kelp_status status = kelp_control_check(job, &plan, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -117,6 +117,9 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     case KELP_STEP_EVALUATE_VAL:
     case KELP_STEP_EVALUATE_TEST:
         return evaluate_lane(lanes, &samples, gradient, reterr);
+    case KELP_STEP_PREDICT:
+        gradient->sums[KELP_METRIC_SAMPLES] = (double)samples.count;
+        break;
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
         break;

@@ -5,13 +5,20 @@
 _Static_assert(KELP_JOB_LANES_MAX == 1u << (KELP_SCHEDULE_NODES_MAX / 2),
                "a range of lanes splits into two nodes of each size below the whole at most");
 
-static enum kelp_part part_of(enum kelp_step_kind kind)
+_Static_assert((int)KELP_RUN_PART_TRAIN == KELP_PART_TRAIN &&
+                   (int)KELP_RUN_PART_VAL == KELP_PART_VAL &&
+                   (int)KELP_RUN_PART_TEST == KELP_PART_TEST,
+               "run.part names a part");
+
+static enum kelp_part part_of(const struct kelp_job *job, enum kelp_step_kind kind)
 {
     switch (kind) {
     case KELP_STEP_EVALUATE_VAL:
         return KELP_PART_VAL;
     case KELP_STEP_EVALUATE_TEST:
         return KELP_PART_TEST;
+    case KELP_STEP_PREDICT:
+        return (enum kelp_part)job->run.part;
     case KELP_STEP_TRAIN:
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
@@ -28,9 +35,10 @@ static uint64_t sample_count_max(const struct kelp_job *job,
     if (word->kind == KELP_STEP_FINISH || word->kind == KELP_STEP_DONE) {
         return 0;
     }
-    uint64_t present = samples[part_of(word->kind)];
+    uint64_t present = samples[part_of(job, word->kind)];
     uint64_t rest = word->sample_first < present ? present - word->sample_first : 0;
-    if (word->kind == KELP_STEP_TRAIN && rest > job->train.batch_size) {
+    bool batch = word->kind == KELP_STEP_TRAIN || word->kind == KELP_STEP_PREDICT;
+    if (batch && rest > job->train.batch_size) {
         return job->train.batch_size;
     }
     return rest;
@@ -42,7 +50,7 @@ kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp
 {
     assert(job->cluster.lanes > 0);
     assert((job->cluster.lanes & (job->cluster.lanes - 1)) == 0);
-    enum kelp_part part = part_of(word->kind);
+    enum kelp_part part = part_of(job, word->kind);
     if (word->sample_count > sample_count_max(job, samples, word) ||
         samples[part] > KELP_PERMUTATION_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

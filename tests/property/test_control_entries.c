@@ -21,6 +21,9 @@ static void random_job(uint64_t seed, struct kelp_job *job, struct kelp_plan *pl
     job->train.lr = 0.1;
     job->train.schedule = words[2] & 4 ? KELP_SCHEDULE_TYPE1 : KELP_SCHEDULE_CONSTANT;
     job->checkpoint.digest_steps = words[3] % 5;
+    job->train.evaluate_epochs = words[7] % 4;
+    job->train.evaluate_steps = words[7] & 16 ? words[7] / 32 % 9 : 0;
+    job->train.max_steps = words[7] & 4096 ? words[7] / 8192 % 30 : 0;
     plan->samples[KELP_PART_TRAIN] = words[4] % 200;
     plan->samples[KELP_PART_VAL] = words[5] % 3;
     plan->samples[KELP_PART_TEST] = words[6] % 3;
@@ -77,8 +80,9 @@ static void see(const struct kelp_control_word *word, const struct kelp_job *job
     case KELP_STEP_FINISH:
         ck_assert(word->digest_due);
         return;
+    case KELP_STEP_PREDICT:
     case KELP_STEP_DONE:
-        ck_abort_msg("DONE is no entry");
+        ck_abort_msg("no entry of training");
     }
 }
 
@@ -87,7 +91,7 @@ static uint64_t walk(const struct kelp_job *job, const struct kelp_plan *plan, s
     struct kelp_control_state state;
     struct kelp_control_word word;
     struct kelp_record record;
-    double sums[KELP_METRIC_COUNT] = {1, 1, 1, 1, 1, 0, 0, 0};
+    double sums[KELP_METRIC_COUNT] = {1, 1, 1, 1, 1};
     uint64_t version = 0;
 
     kelp_control_init(&state, job, plan);
@@ -105,8 +109,17 @@ static uint64_t walk(const struct kelp_job *job, const struct kelp_plan *plan, s
     }
 }
 
-/* Each epoch trains on each sample once (drop_last aside), then evaluates each part once; FINISH is
- * last; versions and steps count up; digests fall due at least once an epoch. */
+/* By counting one by one: is it the turn of evaluations after this step? */
+static bool is_turn(const struct kelp_job *job, uint64_t steps_per_epoch, uint64_t step)
+{
+    uint64_t epochs = job->train.evaluate_epochs * steps_per_epoch;
+
+    return step > 0 && ((job->train.evaluate_steps > 0 && step % job->train.evaluate_steps == 0) ||
+                        (epochs > 0 && step % epochs == 0));
+}
+
+/* Each epoch trains on each sample once (drop_last aside), each part is measured in its turn and at
+ * the end; FINISH is last; versions and steps count up; digests fall due at least once an epoch. */
 START_TEST(test_entries)
 {
     for (uint64_t seed = 0; seed < 3000; seed++) {
@@ -117,17 +130,31 @@ START_TEST(test_entries)
         uint64_t versions = walk(&job, &plan, &seen);
         bool val = job.train.evaluate && plan.samples[KELP_PART_VAL] > 0;
         bool test = job.train.evaluate && plan.samples[KELP_PART_TEST] > 0;
-        uint64_t epochs = job.train.epochs;
-        ck_assert_uint_eq(seen.steps, kelp_control_total_steps(&job, &plan));
-        ck_assert_uint_eq(versions, seen.steps + epochs * ((uint64_t)val + test) + 1);
-        ck_assert_uint_eq(seen.evaluations[0], val ? epochs : 0);
-        ck_assert_uint_eq(seen.evaluations[1], test ? epochs : 0);
-        ck_assert_uint_eq(seen.epoch_ends, seen.steps > 0 ? epochs : 0);
-        if (seen.steps > 0) {
+        uint64_t steps = kelp_control_steps_per_epoch(&job, &plan);
+        uint64_t total = kelp_control_total_steps(&job, &plan);
+        uint64_t turns = 0;
+        ck_assert_uint_eq(seen.steps, total);
+        for (uint64_t step = 0; step <= total; step++) {
+            bool turn = is_turn(&job, steps, step);
+            turns += turn;
+            ck_assert_int_eq(turn && (val || test), kelp_control_evaluation_due(&job, &plan, step));
+            ck_assert_uint_eq(kelp_control_version_after(&job, &plan, step),
+                              step + turns * ((uint64_t)val + test));
+        }
+        turns += !is_turn(&job, steps, total); /* the end */
+        ck_assert_uint_eq(versions, total + turns * ((uint64_t)val + test) + 1);
+        ck_assert_uint_eq(seen.evaluations[0], val ? turns : 0);
+        ck_assert_uint_eq(seen.evaluations[1], test ? turns : 0);
+        if (total > 0) {
+            uint64_t epochs = (total + steps - 1) / steps;
             uint64_t dropped =
                 job.train.drop_last ? plan.samples[KELP_PART_TRAIN] % job.train.batch_size : 0;
-            ck_assert_uint_eq(seen.samples, plan.samples[KELP_PART_TRAIN] - dropped);
+            ck_assert_uint_eq(seen.epoch_ends, epochs);
             ck_assert_uint_ge(seen.digests + 1, epochs);
+            if (total == job.train.epochs * steps) {
+                ck_assert_uint_eq(epochs, job.train.epochs);
+                ck_assert_uint_eq(seen.samples, plan.samples[KELP_PART_TRAIN] - dropped);
+            }
         }
     }
 }

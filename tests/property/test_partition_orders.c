@@ -212,7 +212,7 @@ static void check_record(const struct kelp_record *record)
     world.skips += record->skipped;
     world.records++;
     if (record->word.sample_count > 0) { /* each lane's bit was added once */
-        must(record->loss == lanes_once / (double)record->word.sample_count);
+        must(record->measures.of[KELP_MEASURE_LOSS] == lanes_once / (double)record->word.sample_count);
     }
     if (world.history_count == HISTORY_MAX) {
         memmove(world.history, world.history + 1, sizeof(world.history) - sizeof(world.history[0]));
@@ -512,6 +512,8 @@ static void open_world(uint64_t seed)
     world.job.train.epochs = 1 + (uint32_t)pick(3);
     world.job.train.batch_size = 1 + (uint32_t)pick(2 * world.lanes);
     world.job.train.evaluate = pick(2) == 0;
+    world.job.train.evaluate_epochs = (uint32_t)pick(3);
+    world.job.train.evaluate_steps = (uint32_t)pick(4);
     world.job.train.lr = 0.5;
     world.job.checkpoint.digest_steps = (uint32_t)pick(3);
     world.job.failure.on_nan = pick(2) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;

@@ -36,6 +36,7 @@ static void random_job(struct kelp_job *job, struct kelp_plan *plan)
     job->train.drop_last = pick(3, 2) == 1;
     job->train.epochs = 1 + (uint32_t)pick(4, 3);
     job->train.evaluate = true;
+    job->train.evaluate_epochs = 1;
     job->train.lr = 0.1;
     job->cluster.lanes = 1u << pick(5, 8);
     plan->samples[KELP_PART_TRAIN] = 1 + pick(6, 3000);

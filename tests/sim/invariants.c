@@ -109,12 +109,10 @@ static void check_state(const struct sim_process *process, const struct sim_host
 
 static bool same_control(const struct kelp_control_state *a, const struct kelp_control_state *b)
 {
-    return a->version == b->version && a->step == b->step && a->epoch == b->epoch &&
-           a->step_in_epoch == b->step_in_epoch && a->kind == b->kind && a->skipped == b->skipped &&
-           memcmp(&a->epoch_loss, &b->epoch_loss, sizeof(double)) == 0 &&
-           memcmp(&a->epoch_samples, &b->epoch_samples, sizeof(double)) == 0 &&
-           memcmp(a->last, b->last, sizeof(a->last)) == 0 &&
-           memcmp(&a->best_val_mse, &b->best_val_mse, sizeof(double)) == 0;
+    unsigned char bytes[2][KELP_CONTROL_BYTES];
+    kelp_control_pack(a, bytes[0]);
+    kelp_control_pack(b, bytes[1]);
+    return memcmp(bytes[0], bytes[1], sizeof(bytes[0])) == 0;
 }
 
 void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting)
@@ -182,9 +180,8 @@ static void check_record(struct sim *sim, const char *id, const struct kelp_reco
         sim_fail(sim, "records", "%s completes version %llu as another entry", id,
                  (unsigned long long)record->word.version);
     }
-    if (memcmp(&record->loss, &wanted->loss, sizeof(double)) != 0 ||
-        memcmp(&record->mse, &wanted->mse, sizeof(double)) != 0 ||
-        memcmp(&record->mae, &wanted->mae, sizeof(double)) != 0 ||
+    if (memcmp(record->measures.of, wanted->measures.of, sizeof(record->measures.of)) != 0 ||
+        record->measures.present != wanted->measures.present || record->best != wanted->best ||
         record->epoch_end != wanted->epoch_end || record->skipped != wanted->skipped ||
         memcmp(&record->epoch_loss, &wanted->epoch_loss, sizeof(double)) != 0) {
         sim_fail(sim, "records", "%s: sums of version %llu are not the quiet run's", id,

@@ -12,6 +12,7 @@ static void draw_job(struct sim *sim)
     job->train.drop_last = sim_draw(sim, 4) == 0;
     job->train.lr = 0.0625;
     job->train.evaluate = sim_draw(sim, 3) > 0;
+    job->train.evaluate_epochs = 1;
     job->train.schedule = sim_draw(sim, 2) == 0 ? KELP_SCHEDULE_CONSTANT : KELP_SCHEDULE_TYPE1;
     job->cluster.lanes = 1u << sim_draw(sim, 5);
     job->cluster.shards = (uint32_t)sim_between(sim, 1, SIM_SHARDS_MAX);

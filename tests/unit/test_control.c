@@ -19,6 +19,7 @@ static void setup(void)
     job.train.lr = 0.005;
     job.train.schedule = KELP_SCHEDULE_TYPE1;
     job.train.evaluate = true;
+    job.train.evaluate_epochs = 1;
     plan.samples[KELP_PART_TRAIN] = 10;
     plan.samples[KELP_PART_VAL] = 5;
     plan.samples[KELP_PART_TEST] = 7;
@@ -44,7 +45,7 @@ static struct kelp_record complete(double loss_sum, double squared)
 /* The entries of a whole job as text: kind, epoch, samples and '*' where a digest is due. */
 static void trace(char *text, size_t text_bytes)
 {
-    static const char letters[] = "?TVSFD";
+    static const char letters[] = "?TVSFDP";
     struct kelp_control_word word;
     size_t used = 0;
 
@@ -113,23 +114,139 @@ START_TEST(test_without_steps)
     job.train.drop_last = true;
     plan.samples[KELP_PART_TRAIN] = 3;
     trace(text, sizeof(text));
-    ck_assert_str_eq(text, "V0:5* S0:7 V1:5* S1:7 F1:0* D1:0 ");
+    ck_assert_str_eq(text, "V0:5* S0:7 F0:0* D0:0 ");
 }
 END_TEST
 
-/* The learning rates of the article's code: lr, lr, lr/2, lr/4 … */
-START_TEST(test_type1)
+/* Evaluations by their turns, and once more at the end where it is not their turn. */
+START_TEST(test_turns)
 {
-    static const double expected[10] = {0.005,       0.005,       0.0025,     0.00125,
-                                        0.000625,    0.0003125,   0.00015625, 0.000078125,
-                                        3.90625e-05, 1.953125e-05};
+    char text[512];
 
-    for (uint32_t epoch = 0; epoch < 10; epoch++) {
-        ck_assert_double_eq(kelp_control_lr(&job, epoch), expected[epoch]);
+    job.train.epochs = 3;
+    job.train.evaluate_epochs = 2;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 V1:5* S1:7 "
+                           "T2:4 T2:4 T2:2 V2:5* S2:7 F2:0* D2:0 ");
+    job.train.epochs = 2;
+    job.train.evaluate_epochs = 0;
+    job.train.evaluate_steps = 2;
+    job.checkpoint.digest_steps = 1;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4* V0:5* S0:7 T0:2 T1:4* V1:5* S1:7 T1:4 T1:2* "
+                           "V1:5* S1:7 F1:0* D1:0 ");
+    job.train.evaluate_epochs = 1;
+    job.train.evaluate_steps = 3; /* both at once count once */
+    job.checkpoint.digest_steps = 0;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4 T0:2 V0:5* S0:7 T1:4 T1:4 T1:2 V1:5* S1:7 F1:0* D1:0 ");
+    job.train.evaluate_epochs = 0;
+    job.train.evaluate_steps = 0;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 V1:5* S1:7 F1:0* D1:0 ");
+}
+END_TEST
+
+/* train.max_steps ends training in the middle of an epoch; the loss of what there was of it is
+ * told. */
+START_TEST(test_max_steps)
+{
+    struct kelp_record record;
+    char text[512];
+
+    job.train.max_steps = 4;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4 T0:2 V0:5* S0:7 T1:4 V1:5* S1:7 F1:0* D1:0 ");
+    kelp_control_init(&state, &job, &plan);
+    do {
+        record = complete(8, 1);
+    } while (record.word.kind != KELP_STEP_TRAIN || record.word.step < 3);
+    ck_assert(record.epoch_end);
+    ck_assert_double_eq(record.epoch_loss, 2);
+    record = complete(5, 1);
+    ck_assert_int_eq((int)record.word.kind, KELP_STEP_EVALUATE_VAL);
+    ck_assert_uint_eq(kelp_control_word_epochs(&record.word), 1); /* the second is not complete */
+    job.train.max_steps = 100;
+    ck_assert_uint_eq(kelp_control_total_steps(&job, &plan), 6);
+}
+END_TEST
+
+/* run.mode evaluate measures once; predict goes through its part in blocks. */
+START_TEST(test_modes)
+{
+    char text[512];
+
+    job.run.mode = KELP_RUN_EVALUATE;
+    job.train.evaluate = false;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "V0:5* S0:7 F0:0* D0:0 ");
+    job.run.mode = KELP_RUN_PREDICT;
+    job.run.part = KELP_RUN_PART_TRAIN;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "P0:4 P0:4 P0:2 F0:0* D0:0 ");
+    kelp_control_init(&state, &job, &plan);
+    (void)complete(0, 0);
+    ck_assert_uint_eq(complete(0, 0).word.sample_first, 4);
+    job.run.part = KELP_RUN_PART_VAL;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "P0:4 P0:1 F0:0* D0:0 ");
+}
+END_TEST
+
+/* Go on to the next evaluation of the validation part and complete it with this squared error. */
+static struct kelp_record evaluate(double squared)
+{
+    for (;;) {
+        struct kelp_record record = complete(1, squared);
+        if (record.word.kind == KELP_STEP_EVALUATE_VAL) {
+            return record;
+        }
     }
-    ck_assert_double_eq(kelp_control_lr(&job, UINT32_MAX), 0.0);
-    job.train.schedule = KELP_SCHEDULE_CONSTANT;
-    ck_assert_double_eq(kelp_control_lr(&job, 9), 0.005);
+}
+
+/* Training ends after so many evaluations in a row that are not better, by more than min_delta. */
+START_TEST(test_patience)
+{
+    job.train.epochs = 100;
+    job.train.monitor = KELP_MONITOR_MSE;
+    job.train.patience = 2;
+    job.train.min_delta = 0.1;
+    kelp_control_init(&state, &job, &plan);
+    /* 10 elements: 2, 1.5, 1.45 (not enough better), 1.3, 1.3, 1.25: the second one in a row */
+    static const double squared[] = {20, 15, 14.5, 13, 13, 12.5};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(squared); i++) {
+        ck_assert(!state.stopped);
+        (void)evaluate(squared[i]);
+    }
+    ck_assert(state.stopped);
+    ck_assert_int_eq((int)state.kind, KELP_STEP_EVALUATE_TEST); /* still measured */
+    (void)complete(1, 1);
+    ck_assert_int_eq((int)state.kind, KELP_STEP_FINISH);
+    ck_assert_uint_eq(state.epoch, 5);
+}
+END_TEST
+
+/* The best evaluation so far, with what the test part had; NaN is never the best. */
+START_TEST(test_best)
+{
+    job.train.epochs = 100;
+    job.train.monitor = KELP_MONITOR_MSE;
+    kelp_control_init(&state, &job, &plan);
+    ck_assert(!evaluate(NAN).best);
+    ck_assert(!complete(1, 1).best);
+    ck_assert(!state.best.known);
+    ck_assert(evaluate(20).best);
+    ck_assert_uint_eq(state.best.test.present, 0);
+    ck_assert(complete(1, 5).best);
+    ck_assert_double_eq(state.best.test.of[KELP_MEASURE_MSE], 0.5);
+    ck_assert(!evaluate(20).best);
+    ck_assert(!complete(1, 1).best);
+    ck_assert(!evaluate(NAN).best);
+    ck_assert_uint_eq(state.best.epoch, 1);
+    ck_assert_uint_eq(state.best.step, 6);
+    ck_assert_double_eq(state.best.val.of[KELP_MEASURE_MSE], 2);
+    ck_assert(evaluate(19).best);
+    ck_assert_uint_eq(state.best.epoch, 4);
 }
 END_TEST
 
@@ -138,32 +255,28 @@ START_TEST(test_records)
 {
     kelp_control_init(&state, &job, &plan);
     struct kelp_record record = complete(4, 0);
-    ck_assert_double_eq(record.loss, 1);
+    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 1);
+    ck_assert_uint_eq(record.measures.present, 1);
     ck_assert(!record.epoch_end);
     ck_assert_str_eq(record.digest, "");
     (void)complete(4, 0);
     record = complete(12, 0);
     ck_assert(record.epoch_end);
-    ck_assert_double_eq(record.loss, 6);
+    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 6);
     ck_assert_double_eq(record.epoch_loss, 2);
     ck_assert_uint_eq(kelp_control_word_epochs(&record.word), 0);
     record = complete(5, 30);
     ck_assert_int_eq((int)record.word.kind, KELP_STEP_EVALUATE_VAL);
     ck_assert_uint_eq(kelp_control_word_epochs(&record.word), 1);
-    ck_assert_double_eq(record.mse, 3);
-    ck_assert_double_eq(record.mae, 6);
+    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 1);
+    ck_assert_double_eq(record.measures.of[KELP_MEASURE_MSE], 3);
+    ck_assert_double_eq(record.measures.of[KELP_MEASURE_MAE], 6);
     ck_assert_str_eq(record.digest, "abc");
-    ck_assert_double_eq(state.best_val_mse, 3);
     (void)complete(7, 1);
-    ck_assert_double_eq(state.last[KELP_PART_TEST][1], 0.1);
     (void)complete(8, 0);
     (void)complete(8, 0);
     record = complete(4, 0);
     ck_assert_double_eq(record.epoch_loss, 2);
-    (void)complete(5, 40);
-    ck_assert_double_eq(state.best_val_mse, 3);
-    ck_assert_uint_eq(state.best_epoch, 0);
-    ck_assert_double_eq(state.last[KELP_PART_VAL][1], 4);
 }
 END_TEST
 
@@ -199,7 +312,11 @@ int main(void)
     tcase_add_test(tests, test_drop_last_and_digest_steps);
     tcase_add_test(tests, test_without_evaluation);
     tcase_add_test(tests, test_without_steps);
-    tcase_add_test(tests, test_type1);
+    tcase_add_test(tests, test_turns);
+    tcase_add_test(tests, test_max_steps);
+    tcase_add_test(tests, test_modes);
+    tcase_add_test(tests, test_patience);
+    tcase_add_test(tests, test_best);
     tcase_add_test(tests, test_records);
     tcase_add_test(tests, test_positions);
     suite_add_tcase(suite, tests);

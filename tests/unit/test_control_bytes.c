@@ -21,6 +21,7 @@ static void setup(void)
     job.train.batch_size = 4;
     job.train.lr = 0.005;
     job.train.evaluate = true;
+    job.train.evaluate_epochs = 1;
     plan.samples[KELP_PART_TRAIN] = 10;
     plan.samples[KELP_PART_VAL] = 5;
     plan.samples[KELP_PART_TEST] = 7;
@@ -35,7 +36,7 @@ static void walk(void)
     state_count = 0;
     kelp_control_init(&state, &job, &plan);
     for (;;) {
-        double v = (double)(state.version + 1);
+        double v = (double)(1 + state.version * 7 % 5) + 1 / (double)(state.version + 1);
         double sums[KELP_METRIC_COUNT] = {1.5 / v, 4, 30 / v, 20 / v, 10};
         ck_assert_uint_lt(state_count, STATES_MAX);
         states[state_count++] = state;
@@ -46,7 +47,9 @@ static void walk(void)
     }
 }
 
-/* The shapes of a schedule: with and without evaluations, steps, a short last batch. */
+/* The shapes of a schedule: with and without evaluations, steps, a short last batch; evaluations
+ * that the end of training alone asks for; in the middle of epochs; ends that come early. */
+enum { SHAPES = 11, SHAPES_OF_TRAINING = 9 };
 static void shape(int which)
 {
     job.train.evaluate = which != 1;
@@ -55,6 +58,13 @@ static void shape(int which)
     plan.samples[KELP_PART_TEST] = which == 4 ? 0 : 7;
     plan.samples[KELP_PART_TRAIN] = which == 5 ? 3 : 10;
     job.train.drop_last = job.train.drop_last || which == 5; /* no steps at all */
+    job.train.evaluate_epochs = which == 6 ? 2 : which == 7 ? 0 : 1;
+    job.train.evaluate_steps = which == 7 || which == 8 ? 4 : 0;
+    job.train.max_steps = which == 8 ? 8 : 0;
+    job.train.schedule = which == 0 ? KELP_SCHEDULE_PLATEAU : KELP_SCHEDULE_TYPE1;
+    job.train.plateau_factor = 0.5;
+    job.train.patience = which == 2 ? 2 : 0;
+    job.run.mode = which == 9 ? KELP_RUN_EVALUATE : which == 10 ? KELP_RUN_PREDICT : KELP_RUN_TRAIN;
 }
 
 static void expect_same(const struct kelp_control_state *a, const struct kelp_control_state *b)
@@ -87,13 +97,24 @@ START_TEST(round_trip)
         ck_assert_uint_eq(back.epoch, state->epoch);
         ck_assert_uint_eq(back.step_in_epoch, state->step_in_epoch);
         ck_assert_int_eq((int)back.kind, (int)state->kind);
+        ck_assert_int_eq(back.skipped, state->skipped);
+        ck_assert_int_eq(back.stopped, state->stopped);
         ck_assert_double_eq(back.epoch_loss, state->epoch_loss);
         ck_assert_double_eq(back.epoch_samples, state->epoch_samples);
-        ck_assert_mem_eq(back.last, state->last, sizeof(back.last));
-        ck_assert_mem_eq(back.last_set, state->last_set, sizeof(back.last_set));
-        ck_assert(back.best_val_mse == state->best_val_mse); /* infinite at first */
-        ck_assert_uint_eq(back.best_epoch, state->best_epoch);
+        ck_assert_int_eq(back.best.known, state->best.known);
+        ck_assert_uint_eq(back.best.epoch, state->best.epoch);
+        ck_assert_uint_eq(back.best.step, state->best.step);
+        ck_assert_mem_eq(&back.best.val, &state->best.val, sizeof(back.best.val));
+        ck_assert_mem_eq(&back.best.test, &state->best.test, sizeof(back.best.test));
+        ck_assert_int_eq(back.best_before.known, state->best_before.known);
+        ck_assert(back.patience_best == state->patience_best); /* infinite at first */
+        ck_assert_uint_eq(back.patience_count, state->patience_count);
+        ck_assert(back.plateau_best == state->plateau_best);
+        ck_assert_uint_eq(back.plateau_count, state->plateau_count);
+        ck_assert_double_eq(back.plateau_lr, state->plateau_lr);
     }
+    ck_assert_int_eq(states[state_count - 1].stopped, _i == 2);
+    ck_assert_int_eq(states[state_count - 1].plateau_lr < job.train.lr, _i == 0);
 }
 END_TEST
 
@@ -105,20 +126,33 @@ START_TEST(layout)
                                        .epoch = 4,
                                        .step_in_epoch = 3,
                                        .kind = KELP_STEP_EVALUATE_VAL,
+                                       .stopped = true,
                                        .epoch_loss = 1.0,
-                                       .best_val_mse = -2.0,
-                                       .best_epoch = 5};
+                                       .best = {.known = true, .epoch = 3, .step = 9},
+                                       .best_before = {.known = true, .epoch = 2},
+                                       .patience_best = -2.0,
+                                       .patience_count = 7,
+                                       .plateau_count = 6,
+                                       .plateau_best = -2.0,
+                                       .plateau_lr = 1.0};
     unsigned char bytes[KELP_CONTROL_BYTES];
-    static const unsigned char begin[] = {1, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2,    1,
-                                          2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0,    0,
-                                          4, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f};
+    static const unsigned char begin[] = {
+        2, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0,    0,    0, 0, 3, 0,
+        0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0,
+        0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3,    0,    0, 0};
 
-    state.last_set[KELP_PART_VAL] = true;
+    kelp_measures_set(&state.best.val, KELP_MEASURE_LOSS, 1.0);
+    kelp_measures_set(&state.best.val, KELP_MEASURE_MSE, -2.0);
     kelp_control_pack(&state, bytes);
     ck_assert_mem_eq(bytes, begin, sizeof(begin));
-    ck_assert_uint_eq(bytes[128 + 7], 0xc0); /* best_val_mse */
-    ck_assert_uint_eq(bytes[136], 5);
-    for (size_t i = 140; i < sizeof(bytes); i++) {
+    ck_assert_uint_eq(bytes[80 + 7], 0x3f); /* val loss */
+    ck_assert_uint_eq(bytes[88 + 7], 0xc0); /* val mse */
+    ck_assert_uint_eq(bytes[224 + 4], 2);   /* best_before.epoch */
+    ck_assert_uint_eq(bytes[392 + 7], 0xc0);
+    ck_assert_uint_eq(bytes[400], 7);
+    ck_assert_uint_eq(bytes[404], 6);
+    ck_assert_uint_eq(bytes[416 + 7], 0x3f); /* plateau_lr */
+    for (size_t i = 424; i < sizeof(bytes); i++) {
         ck_assert_uint_eq(bytes[i], 0);
     }
 }
@@ -142,9 +176,13 @@ START_TEST(more_epochs)
             struct kelp_control_state back;
             kelp_control_pack(&states[i], bytes);
             ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_OK);
-            uint64_t version = i - (states[i].kind == KELP_STEP_DONE ? 1 : 0);
-            ck_assert_uint_eq(back.version, version);
-            expect_same(&back, &longer[version]);
+            bool over = states[i].kind == KELP_STEP_DONE || states[i].kind == KELP_STEP_FINISH;
+            if (!over && !states[i].best_before.known &&
+                kelp_control_evaluates_after(&job, &plan, back.step)) {
+                ck_assert_uint_eq(back.version, i);
+            }
+            ck_assert_uint_eq(back.step, states[i].step);
+            expect_same(&back, &longer[back.version]);
         }
     }
 }
@@ -173,14 +211,15 @@ START_TEST(other_schedules)
 }
 END_TEST
 
-/* One flipped bit: refused, or it is one of the numbers that may have any value; never a state with
- * another place in the schedule. */
+/* One flipped bit (but for predict, whose version depends on nothing): refused, or it is one of the
+ * numbers that may have any value; never a state with another place in the schedule. */
 START_TEST(flipped_bits)
 {
     unsigned char bytes[KELP_CONTROL_BYTES];
     struct kelp_control_state back;
     unsigned accepted = 0;
 
+    shape(_i);
     walk();
     for (size_t i = 0; i < state_count; i++) {
         for (unsigned bit = 0; bit < KELP_CONTROL_BYTES * 8; bit++) {
@@ -214,28 +253,45 @@ static void put(unsigned char *bytes, size_t at, double value)
 /* Numbers that no run produces are refused; an infinite loss is one that it may produce. */
 START_TEST(impossible_values)
 {
+    enum { LOSS = 40, SAMPLES = 48, BEST = 56, VAL_MSE = 88, VAL_MAPE = 112, PATIENCE = 392 };
     unsigned char good[KELP_CONTROL_BYTES], bytes[KELP_CONTROL_BYTES];
     struct kelp_control_state back;
-    static const double samples[] = {-1, INFINITY, NAN};
+    static const struct {
+        size_t at;
+        double value;
+        kelp_status status;
+    } cases[] = {
+        {SAMPLES, -1, KELP_ERR_CORRUPT},
+        {SAMPLES, INFINITY, KELP_ERR_CORRUPT},
+        {SAMPLES, (double)NAN, KELP_ERR_CORRUPT},
+        {VAL_MAPE, 1, KELP_ERR_CORRUPT}, /* it is not present */
+        {PATIENCE, (double)NAN, KELP_ERR_CORRUPT},
+        {PATIENCE + 16, (double)NAN, KELP_ERR_CORRUPT}, /* plateau_best */
+        {PATIENCE + 24, -1, KELP_ERR_CORRUPT},          /* plateau_lr */
+        {PATIENCE + 24, 1, KELP_ERR_CORRUPT},           /* over the job's rate */
+        {LOSS, INFINITY, KELP_OK},
+        {VAL_MSE, INFINITY, KELP_OK},
+    };
+    static const struct {
+        size_t at;
+        unsigned char value;
+    } bytes_of[] = {{BEST, 2},         {BEST + 4, 9}, {BEST + 8, 200}, {BEST + 17, 4},
+                    {PATIENCE + 8, 1}, {36, 2},       {36, 4}};
 
     walk();
     kelp_control_pack(&states[7], good);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(samples); i++) {
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         memcpy(bytes, good, sizeof(bytes));
-        put(bytes, 48, samples[i]); /* epoch_samples */
-        ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_CORRUPT);
+        put(bytes, cases[i].at, cases[i].value);
+        ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), cases[i].status);
     }
-    memcpy(bytes, good, sizeof(bytes));
-    put(bytes, 128, NAN); /* best_val_mse */
-    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_CORRUPT);
-    memcpy(bytes, good, sizeof(bytes));
-    bytes[136] = 9; /* best_epoch */
-    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_CORRUPT);
-    memcpy(bytes, good, sizeof(bytes));
-    put(bytes, 40, INFINITY); /* epoch_loss */
-    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_OK);
-    bytes[0] = 2;
-    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_UNSUPPORTED);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bytes_of); i++) {
+        memcpy(bytes, good, sizeof(bytes));
+        bytes[bytes_of[i].at] = bytes_of[i].value;
+        ck_assert_int_ne(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_OK);
+    }
+    good[0] = 1;
+    ck_assert_int_eq(kelp_control_unpack(good, &job, &plan, &back, NULL), KELP_ERR_UNSUPPORTED);
 }
 END_TEST
 
@@ -246,11 +302,11 @@ int main(void)
     SRunner *runner = srunner_create(suite);
 
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_loop_test(tests, round_trip, 0, 6);
+    tcase_add_loop_test(tests, round_trip, 0, SHAPES);
     tcase_add_test(tests, layout);
-    tcase_add_loop_test(tests, more_epochs, 0, 6);
+    tcase_add_loop_test(tests, more_epochs, 0, SHAPES_OF_TRAINING);
     tcase_add_test(tests, other_schedules);
-    tcase_add_test(tests, flipped_bits);
+    tcase_add_loop_test(tests, flipped_bits, 0, SHAPES - 1);
     tcase_add_test(tests, impossible_values);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);

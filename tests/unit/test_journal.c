@@ -75,9 +75,7 @@ static struct kelp_record entry(uint64_t version, enum kelp_step_kind kind, cons
 {
     struct kelp_record record = {
         .word = {.version = version, .step = version, .kind = kind, .epoch = 2, .lr = 0.25},
-        .loss = 0.5,
-        .mse = 0.75,
-        .mae = 1.5,
+        .measures = {.present = 7, .of = {0.5, 0.75, 1.5}},
         .epoch_loss = 0.125,
     };
     (void)snprintf(record.digest, sizeof(record.digest), "%s", digest);
@@ -119,7 +117,7 @@ START_TEST(not_a_number_is_null)
 {
     reopen();
     struct kelp_record record = entry(1, KELP_STEP_EVALUATE_VAL, "");
-    record.mse = NAN;
+    record.measures.of[KELP_MEASURE_MSE] = NAN;
     ck_assert_int_eq(append(record), KELP_OK);
     check_file("metrics.jsonl", "{\"version\":1,\"step\":1,\"epoch\":3,\"val/loss\":0.5,"
                                 "\"val/mse\":null,\"val/mae\":1.5}\n");
@@ -300,14 +298,18 @@ START_TEST(end_of_shorter)
 {
     static const struct {
         bool evaluate;
-        uint32_t epochs;
+        uint32_t epochs, turn;
         uint64_t finish; /* version */
+        uint64_t step;
         bool forgotten;
     } cases[] = {
-        {true, 3, 12, true},   /* goes on */
-        {true, 2, 12, false},  /* is the same job */
-        {true, 3, 11, false},  /* the newest line is another one */
-        {false, 3, 10, false}, /* the next epoch's first step records it too */
+        {true, 3, 1, 12, 10, true},   /* goes on */
+        {true, 2, 1, 12, 10, false},  /* is the same job */
+        {true, 3, 1, 11, 10, false},  /* the newest line is another one */
+        {false, 3, 1, 10, 10, false}, /* the next epoch's first step records it too */
+        {true, 3, 3, 11, 10, true},   /* an evaluation that this one does not make there */
+        {true, 3, 3, 12, 11, false},  /* no end of an epoch */
+        {true, 2, 3, 11, 10, false},  /* is the same job */
     };
     struct kelp_job_file *file = kelp_job_file_create();
     struct kelp_plan plan = {.samples = {[KELP_PART_TRAIN] = 50, [KELP_PART_VAL] = 10}};
@@ -316,9 +318,12 @@ START_TEST(end_of_shorter)
     job.train.batch_size = 10;
     job.train.epochs = cases[_i].epochs;
     job.train.evaluate = cases[_i].evaluate;
+    job.train.evaluate_epochs = cases[_i].turn;
     reopen();
     ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, A)), KELP_OK);
-    ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, B)), KELP_OK);
+    struct kelp_record finish = entry(cases[_i].finish, KELP_STEP_FINISH, B);
+    finish.word.step = cases[_i].step;
+    ck_assert_int_eq(append(finish), KELP_OK);
     reopen();
     ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL), KELP_OK);
     ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, A)),
@@ -395,7 +400,7 @@ int main(void)
     tcase_add_test(tcase, evaluations);
     tcase_add_test(tcase, full_disk);
     tcase_add_test(tcase, forgotten);
-    tcase_add_loop_test(tcase, end_of_shorter, 0, 4);
+    tcase_add_loop_test(tcase, end_of_shorter, 0, 7);
     tcase_add_test(tcase, no_folder);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -20,7 +20,7 @@ static void teardown(void)
 static kelp_status put(uint64_t version, enum kelp_step_kind kind)
 {
     struct kelp_record record = {.word = {.version = version, .step = version, .kind = kind},
-                                 .loss = (double)version};
+                                 .measures = {.present = 1, .of = {(double)version}}};
     return kelp_progress_record(&progress, &record);
 }
 
