@@ -382,6 +382,7 @@ struct kelp_criterion {
     const float *gradient_scale; /* one value; not read when gradient is NULL */
     float *gradient;             /* like output, or NULL */
     double *sums;                /* float64[samples][KELP_LOSS_SUMS] */
+    bool loss_alone;             /* of the sums; the others are then 0, as in training */
     float *workspace;            /* float32[samples * elements] for class losses, else NULL */
 };
 

@@ -54,6 +54,7 @@ static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
         .gradient_scale = &graph->scales[GRAPH_SCALE_GRADIENT],
         .gradient = graph->training ? output->gradient : NULL,
         .sums = graph->sample_sums,
+        .loss_alone = graph->training,
         .workspace = graph->loss_workspace,
     };
     stream->table->criterion(stream, &criterion);

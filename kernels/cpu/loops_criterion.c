@@ -57,6 +57,7 @@ INLINE double element_loss(const struct kelp_criterion *criterion, const enum ke
 struct sample_sums {
     double loss[LANES], squared[LANES], absolute[LANES], relative[LANES], relative_squared[LANES];
     double target[LANES], target_squared[LANES], correct[LANES];
+    float first; /* forecast */
 };
 
 /* Count elements from the first of a piece; a last part that fills no vector is of count below
@@ -115,9 +116,12 @@ INLINE void add_losses(struct sample_sums *sums, const struct kelp_criterion *cr
         }                                                                                          \
     }
 INLINE void add_piece(struct sample_sums *sums, const float *forecast, const float *target,
-                      uint32_t count)
+                      uint32_t count){
+    EACH_VECTOR(add_differences(sums, forecast + i, target + i, n))}
+
+INLINE void add_piece_metrics(struct sample_sums *sums, const float *forecast, const float *target,
+                              uint32_t count)
 {
-    EACH_VECTOR(add_differences(sums, forecast + i, target + i, n))
     EACH_VECTOR(add_relative(sums, forecast + i, target + i, n))
     EACH_VECTOR(add_targets(sums, forecast + i, target + i, n))
 }
@@ -164,6 +168,17 @@ INLINE const float *piece_forecast(const struct kelp_criterion *criterion, const
     return output + first;
 }
 
+/* The piece of a sample that begins at element `first`: everything that compares its forecast. */
+static void add_metrics(struct sample_sums *sums, const struct kelp_criterion *criterion,
+                        const float *output, const float *target, uint64_t first, uint32_t count)
+{
+    float room[PIECE];
+    const float *forecast = piece_forecast(criterion, output, first, count, room);
+    add_piece(sums, forecast, target + first, count);
+    add_piece_metrics(sums, forecast, target + first, count);
+    sums->first = first == 0 && count != 0 ? forecast[0] : sums->first;
+}
+
 static double quantile_loss(const struct kelp_criterion *criterion, const float *output,
                             const float *target)
 {
@@ -179,37 +194,59 @@ static double quantile_loss(const struct kelp_criterion *criterion, const float 
     return sum;
 }
 
+static double finish_loss(const struct kelp_criterion *criterion, const struct sample_sums *sums,
+                          const float *output, const float *target)
+{
+    double loss;
+    switch (criterion->kind) {
+    case KELP_LOSS_MSE:
+        loss = kelp__add_up_double(sums->squared);
+        break;
+    case KELP_LOSS_MAE:
+        loss = kelp__add_up_double(sums->absolute);
+        break;
+    case KELP_LOSS_QUANTILE:
+        loss = quantile_loss(criterion, output, target);
+        break;
+    default:
+        loss = kelp__add_up_double(sums->loss);
+        break;
+    }
+    return criterion->target_elements == 0 ? 0.0 : loss / (double)criterion->elements;
+}
+
+static void set_metrics(const struct sample_sums *sums, double *ret)
+{
+    ret[KELP_LOSS_SUM_SQUARED] = kelp__add_up_double(sums->squared);
+    ret[KELP_LOSS_SUM_ABSOLUTE] = kelp__add_up_double(sums->absolute);
+    ret[KELP_LOSS_SUM_RELATIVE] = kelp__add_up_double(sums->relative);
+    ret[KELP_LOSS_SUM_RELATIVE_SQUARED] = kelp__add_up_double(sums->relative_squared);
+    ret[KELP_LOSS_SUM_TARGET] = kelp__add_up_double(sums->target);
+    ret[KELP_LOSS_SUM_TARGET_SQUARED] = kelp__add_up_double(sums->target_squared);
+    ret[KELP_LOSS_SUM_CORRECT] = kelp__add_up_double(sums->correct);
+    ret[KELP_LOSS_SUM_SCORE] = (double)sums->first;
+}
+
 static void elementwise_sums(const struct kelp_criterion *criterion, const float *output,
                              const float *target, double *ret)
 {
     const uint64_t elements = criterion->target_elements;
-    struct sample_sums sums = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
-    float first = 0.0f;
+    const bool of_differences =
+        criterion->kind == KELP_LOSS_MSE || criterion->kind == KELP_LOSS_MAE;
+    struct sample_sums sums = {.first = 0.0f};
     for (uint64_t i = 0; i < elements; i += PIECE) {
-        float room[PIECE];
         const uint32_t count = elements - i < PIECE ? (uint32_t)(elements - i) : PIECE;
-        const float *forecast = piece_forecast(criterion, output, i, count, room);
-        add_piece(&sums, forecast, target + i, count);
+        if (!criterion->loss_alone) {
+            add_metrics(&sums, criterion, output, target, i, count);
+        } else if (of_differences) {
+            add_piece(&sums, output + i, target + i, count);
+        }
         add_piece_losses(&sums, criterion, output + i, target + i, count);
-        first = i == 0 ? forecast[0] : first;
     }
-    ret[KELP_LOSS_SUM_SQUARED] = kelp__add_up_double(sums.squared);
-    ret[KELP_LOSS_SUM_ABSOLUTE] = kelp__add_up_double(sums.absolute);
-    ret[KELP_LOSS_SUM_RELATIVE] = kelp__add_up_double(sums.relative);
-    ret[KELP_LOSS_SUM_RELATIVE_SQUARED] = kelp__add_up_double(sums.relative_squared);
-    ret[KELP_LOSS_SUM_TARGET] = kelp__add_up_double(sums.target);
-    ret[KELP_LOSS_SUM_TARGET_SQUARED] = kelp__add_up_double(sums.target_squared);
-    ret[KELP_LOSS_SUM_CORRECT] = kelp__add_up_double(sums.correct);
-    ret[KELP_LOSS_SUM_SCORE] = (double)first;
-    double loss = kelp__add_up_double(sums.loss);
-    if (criterion->kind == KELP_LOSS_MSE) {
-        loss = ret[KELP_LOSS_SUM_SQUARED];
-    } else if (criterion->kind == KELP_LOSS_MAE) {
-        loss = ret[KELP_LOSS_SUM_ABSOLUTE];
-    } else if (criterion->kind == KELP_LOSS_QUANTILE) {
-        loss = quantile_loss(criterion, output, target);
+    ret[KELP_LOSS_SUM_LOSS] = finish_loss(criterion, &sums, output, target);
+    if (!criterion->loss_alone) {
+        set_metrics(&sums, ret);
     }
-    ret[KELP_LOSS_SUM_LOSS] = elements == 0 ? 0.0 : loss / (double)criterion->elements;
 }
 
 /* The gradient of one element's loss. */
@@ -396,7 +433,9 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
                 gradient[c] = c == class ? -*criterion->gradient_scale : 0.0f;
             }
         }
-        class_score(criterion, output, class, sums);
+        if (!criterion->loss_alone) {
+            class_score(criterion, output, class, sums);
+        }
     }
 }
 
