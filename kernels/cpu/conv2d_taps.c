@@ -2,7 +2,8 @@
  * Convolution as one matrix product for each position of the kernel ("tap") over channels alone.
  * With images as [position][sample][channel], the input that a tap meets for a run of output
  * positions is a matrix as it stands, and nothing is unfolded:
- *   y[positions] += x[positions + tap] weight[tap]^T,   dx += dy weight[tap],   dweight += dy^T x.
+ *   y[positions] += x[positions + tap] weight[tap]^T,   dx += dy weight[tap],   dweight += dy^T x
+ * (the weights of the first are turned beforehand, which is faster than a product that does it).
  * Products with padding are left out, which is most of the work where images have become small: of
  * the nine taps over a 2x2 image each output meets four, over 1x1 one.
  *
@@ -205,14 +206,13 @@ static struct kelp_matmul product_of(const struct kelp_conv2d_shape *shape,
     const float *weights = buffers->weights + tap->tap * buffers->weight;
     switch (which) {
     case PRODUCT_Y:
-        return (struct kelp_matmul){.transpose_b = true,
-                                    .m = rows,
+        return (struct kelp_matmul){.m = rows,
                                     .n = out_group,
                                     .k = in_group,
                                     .a = x,
                                     .lda = in,
                                     .b = weights,
-                                    .ldb = in_group,
+                                    .ldb = out_group,
                                     .c = y,
                                     .ldc = out,
                                     .stride_a = in_group,
@@ -306,10 +306,20 @@ static struct chunk chunk_at(const struct kelp_conv2d_run *run, uint32_t first)
     return (struct chunk){first, left < run->conv->chunk ? left : run->conv->chunk};
 }
 
-static void take_weights(const struct kelp_conv2d_context *context, const struct buffers *buffers)
+/* [tap][channels in][channels out], group by group. */
+static void take_weights_turned(const struct kelp_conv2d_context *context,
+                                const struct buffers *buffers)
 {
-    const struct kelp_taps taps = taps_of(context->run->conv, buffers->weight);
-    context->loops->gather_taps(&taps, context->run->weight, buffers->weights);
+    const struct kelp_conv2d_shape *shape = &context->run->conv->shape;
+    const struct kelp_tap_sizes sizes = {shape->window.channels / shape->groups,
+                                         shape->channels_out / shape->groups};
+    const uint64_t group = (uint64_t)sizes.inputs * sizes.outputs;
+    struct kelp_taps taps = taps_of(context->run->conv, buffers->weight);
+    for (uint32_t g = 0; g < shape->groups; g++) {
+        context->loops->gather_taps_turned(&taps, sizes,
+                                           context->run->weight + g * group * taps.kernel,
+                                           buffers->weights + g * group);
+    }
 }
 
 kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context)
@@ -317,7 +327,7 @@ kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context)
     const struct kelp_conv2d_run *run = context->run;
     const struct kelp_conv2d_shape *shape = &run->conv->shape;
     const struct buffers buffers = buffers_of(run->conv, run->workspace);
-    take_weights(context, &buffers);
+    take_weights_turned(context, &buffers);
     for (uint32_t first = 0; first < run->samples; first += run->conv->chunk) {
         const struct chunk chunk = chunk_at(run, first);
         turn_in(context->loops, run->x + first * buffers.x, buffers.turned_x, chunk.samples,
@@ -369,7 +379,8 @@ kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context
     const struct kelp_conv2d_run *run = context->run;
     const struct buffers buffers = buffers_of(run->conv, run->workspace);
     if (run->dx != NULL) {
-        take_weights(context, &buffers);
+        const struct kelp_taps taps = taps_of(run->conv, buffers.weight);
+        context->loops->gather_taps(&taps, run->weight, buffers.weights);
     }
     for (uint32_t first = 0; first < run->samples; first += run->conv->chunk) {
         const kelp_status status = gradient_chunk(context, &buffers, chunk_at(run, first));

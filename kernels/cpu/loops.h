@@ -80,6 +80,11 @@ struct kelp_taps {
     const uint32_t *positions;
 };
 
+/* Of one group of a convolution. */
+struct kelp_tap_sizes {
+    uint32_t inputs, outputs; /* channels; the taps' rows are [outputs, inputs] */
+};
+
 /* Loops over windows of images; pooling as in kernels/device.h, without the stream. */
 struct kelp_window_loops {
     void (*max_pool)(const struct kelp_max_pool *pool);
@@ -94,6 +99,9 @@ struct kelp_window_loops {
     /* weights [rows, kernel] to [used, rows], and back; columns that are not used become zero, with
      * KELP_ACCUMULATE they stay. */
     void (*gather_taps)(const struct kelp_taps *taps, const float *weights, float *to);
+    /* The same with each tap's rows [outputs, inputs] turned to [inputs, outputs]. */
+    void (*gather_taps_turned)(const struct kelp_taps *taps, struct kelp_tap_sizes sizes,
+                               const float *weights, float *to);
     void (*scatter_taps)(const struct kelp_taps *taps, const float *from, float *weights,
                          enum kelp_write write);
     void (*channel_bias_add)(float *y, const float *bias, const struct kelp_channels *sizes);

@@ -31,39 +31,57 @@ INLINE uint64_t plane(const uint32_t sides[2])
     return (uint64_t)sides[0] * sides[1];
 }
 
-/* ---- pooling ---- */
-
-INLINE bool is_larger(float value, float than)
+/* The outputs [begin, end) of a side whose input at kernel position k is no padding. */
+INLINE struct span reach(const struct kelp_window *window, uint32_t side, uint32_t k)
 {
-    return value > than || (isnan(value) && !isnan(than));
+    const int64_t stride = window->stride[side], output = window->output[side];
+    const int64_t start = (int64_t)k - window->padding[side];
+    const int64_t before = start < 0 ? (-start + stride - 1) / stride : 0;
+    const int64_t room = (int64_t)window->input[side] - start; /* outputs with o * stride < room */
+    int64_t end = room > 0 ? (room + stride - 1) / stride : 0;
+    end = end < output ? end : output;
+    const int64_t begin = before < end ? before : end;
+    return (struct span){.start = start, .begin = (uint32_t)begin, .end = (uint32_t)end};
 }
 
-/* Row `at` of the output of one plane. */
-static void max_pool_row(const struct kelp_window *window, const float *restrict x, uint32_t at,
-                         float *restrict y, uint32_t *restrict chosen)
+/* ---- pooling ---- */
+
+/* Kernel position (row of x, kc) for the outputs [begin, end) of a row; only what is larger than
+ * all before is taken, and NaN once. */
+INLINE void max_pool_position(const float *restrict x, uint32_t first, struct span span,
+                              const uint32_t stride, float *restrict y, uint32_t *restrict chosen)
 {
-    const uint32_t width = window->input[1];
-    const struct span rows = span_of(window, 0, at);
-    for (uint32_t o = 0; o < window->output[1]; o++) {
-        const struct span columns = span_of(window, 1, o);
-        float best = -INFINITY;
-        uint32_t best_at =
-            (uint32_t)((rows.start + rows.begin) * width + columns.start + columns.begin);
-        for (uint32_t r = rows.begin; r < rows.end; r++) {
-            const uint32_t first = (uint32_t)((rows.start + r) * width + columns.start);
-            for (uint32_t c = columns.begin; c < columns.end; c++) {
-                if (is_larger(x[first + c], best)) {
-                    best = x[first + c];
-                    best_at = first + c;
-                }
-            }
-        }
-        y[o] = best;
-        chosen[o] = best_at;
+    for (uint32_t o = span.begin; o < span.end; o++) {
+        const uint32_t at = first + o * stride;
+        const float value = x[at], best = y[o];
+        const bool take = !(value <= best) & (best == best);
+        y[o] = take ? value : best;
+        chosen[o] = take ? at : chosen[o];
     }
 }
 
-static void max_pool(const struct kelp_max_pool *pool)
+/* Row `at` of the output of one plane. */
+INLINE void max_pool_row(const struct kelp_window *window, const float *restrict x, uint32_t at,
+                         float *restrict y, uint32_t *restrict chosen, const uint32_t stride)
+{
+    const uint32_t width = window->input[1];
+    const struct span rows = span_of(window, 0, at);
+    const uint32_t first = (uint32_t)(rows.start + rows.begin) * width;
+    for (uint32_t o = 0; o < window->output[1]; o++) {
+        const uint32_t column = o * stride;
+        y[o] = -INFINITY; /* stays when nothing is larger: then the first one is chosen */
+        chosen[o] = first + (column > window->padding[1] ? column - window->padding[1] : 0);
+    }
+    for (uint32_t r = rows.begin; r < rows.end; r++) {
+        for (uint32_t c = 0; c < window->kernel[1]; c++) {
+            const struct span span = reach(window, 1, c);
+            const uint32_t from = (uint32_t)((rows.start + r) * width + span.start);
+            max_pool_position(x, from, span, stride, y, chosen);
+        }
+    }
+}
+
+INLINE void max_pool_planes(const struct kelp_max_pool *pool, const uint32_t stride)
 {
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
@@ -71,8 +89,24 @@ static void max_pool(const struct kelp_max_pool *pool)
         for (uint32_t row = 0; row < window->output[0]; row++) {
             const uint64_t to = p * plane(window->output) + (uint64_t)row * window->output[1];
             max_pool_row(window, pool->x + p * plane(window->input), row, pool->y + to,
-                         pool->chosen + to);
+                         pool->chosen + to, stride);
         }
+    }
+}
+
+/* Loads at a stride that is known are loads of vectors. */
+static void max_pool(const struct kelp_max_pool *pool)
+{
+    switch (pool->window.stride[1]) {
+    case 1:
+        max_pool_planes(pool, 1);
+        break;
+    case 2:
+        max_pool_planes(pool, 2);
+        break;
+    default:
+        max_pool_planes(pool, pool->window.stride[1]);
+        break;
     }
 }
 
@@ -147,19 +181,6 @@ static void average_pool_gradient(const struct kelp_average_pool *pool)
 }
 
 /* ---- convolution as a matrix product ---- */
-
-/* The outputs [begin, end) of a side whose input at kernel position k is no padding. */
-INLINE struct span reach(const struct kelp_window *window, uint32_t side, uint32_t k)
-{
-    const int64_t stride = window->stride[side], output = window->output[side];
-    const int64_t start = (int64_t)k - window->padding[side];
-    const int64_t before = start < 0 ? (-start + stride - 1) / stride : 0;
-    const int64_t room = (int64_t)window->input[side] - start; /* outputs with o * stride < room */
-    int64_t end = room > 0 ? (room + stride - 1) / stride : 0;
-    end = end < output ? end : output;
-    const int64_t begin = before < end ? before : end;
-    return (struct span){.start = start, .begin = (uint32_t)begin, .end = (uint32_t)end};
-}
 
 static void unfold_row(const struct kelp_window *window, struct span span, const float *restrict x,
                        float *restrict to)
@@ -290,37 +311,57 @@ INLINE void turn_one(const struct kelp_turn *turn, uint32_t r, uint32_t c, const
     }
 }
 
-INLINE void turn_loop(const struct kelp_turn *turn, const bool accumulate)
+/* 16 by 16, so that whole cache lines are read and written while they are near. */
+#define TURN_TILE 16
+
+INLINE void turn_tile(const struct kelp_turn *turn, uint32_t row, uint32_t column,
+                      const bool accumulate)
 {
-    const uint32_t rows = turn->rows - turn->rows % 4, columns = turn->columns - turn->columns % 4;
-    for (uint32_t c = 0; c < columns; c += 4) {
+    for (uint32_t c = column; c < column + TURN_TILE; c += 4) {
         four bias[4];
         for (uint32_t i = 0; i < 4; i++) {
             bias[i] = splat(turn->bias != NULL ? turn->bias[c + i] : 0.0f);
         }
-        for (uint32_t r = 0; r < rows; r += 4) {
+        for (uint32_t r = row; r < row + TURN_TILE; r += 4) {
             turn_block(turn, turn->x + r * turn->x_ld + c, turn->y + c * turn->y_ld + r, bias,
                        accumulate);
         }
-        for (uint32_t i = c; rows < turn->rows && i < c + 4; i++) {
-            for (uint32_t r = rows; r < turn->rows; r++) {
-                turn_one(turn, r, i, accumulate);
-            }
-        }
     }
-    for (uint32_t c = columns; c < turn->columns; c++) {
-        for (uint32_t r = 0; r < turn->rows; r++) {
+}
+
+INLINE void turn_edge(const struct kelp_turn *turn, const uint32_t rows[2],
+                      const uint32_t columns[2], const bool accumulate)
+{
+    for (uint32_t c = columns[0]; c < columns[1]; c++) {
+        for (uint32_t r = rows[0]; r < rows[1]; r++) {
             turn_one(turn, r, c, accumulate);
         }
     }
 }
 
+INLINE void turn_loop(const struct kelp_turn *turn, const bool accumulate)
+{
+    const uint32_t rows = turn->rows - turn->rows % TURN_TILE;
+    const uint32_t columns = turn->columns - turn->columns % TURN_TILE;
+    for (uint32_t r = 0; r < rows; r += TURN_TILE) {
+        for (uint32_t c = 0; c < columns; c += TURN_TILE) {
+            turn_tile(turn, r, c, accumulate);
+        }
+        turn_edge(turn, (const uint32_t[]){r, r + TURN_TILE},
+                  (const uint32_t[]){columns, turn->columns}, accumulate);
+    }
+    turn_edge(turn, (const uint32_t[]){rows, turn->rows}, (const uint32_t[]){0, turn->columns},
+              accumulate);
+}
+
 static void turn(const struct kelp_turn *turn)
 {
-    if (turn->write == KELP_ACCUMULATE) {
-        turn_loop(turn, true);
+    /* A copy of our own, so that the compiler knows that no store changes it. */
+    const struct kelp_turn own = *turn;
+    if (own.write == KELP_ACCUMULATE) {
+        turn_loop(&own, true);
     } else {
-        turn_loop(turn, false);
+        turn_loop(&own, false);
     }
 }
 
@@ -337,6 +378,29 @@ static void gather_taps(const struct kelp_taps *taps, const float *restrict weig
             const float *restrict from = weights + taps->positions[u];
             for (uint64_t i = first; i < end; i++) {
                 to[u * taps->rows + i] = from[i * taps->kernel];
+            }
+        }
+    }
+}
+
+/* A tile of the transposed matrix of each tap, all of whose weights lie in a few lines. */
+#define WEIGHT_TILE 16
+
+static void gather_taps_turned(const struct kelp_taps *taps, struct kelp_tap_sizes sizes,
+                               const float *restrict weights, float *restrict to)
+{
+    const uint64_t kernel = taps->kernel;
+    for (uint32_t u = 0; u < taps->used; u++) {
+        const float *restrict from = weights + taps->positions[u];
+        float *restrict out = to + u * taps->rows;
+        for (uint32_t k = 0; k < sizes.outputs; k += WEIGHT_TILE) {
+            const uint32_t left = sizes.outputs - k;
+            const uint32_t width = left < WEIGHT_TILE ? left : WEIGHT_TILE;
+            for (uint32_t c = 0; c < sizes.inputs; c++) {
+                for (uint32_t i = 0; i < width; i++) {
+                    out[(uint64_t)c * sizes.outputs + k + i] =
+                        from[((uint64_t)(k + i) * sizes.inputs + c) * kernel];
+                }
             }
         }
     }
@@ -420,6 +484,7 @@ const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops) = {
     .fold_add = fold_add,
     .turn = turn,
     .gather_taps = gather_taps,
+    .gather_taps_turned = gather_taps_turned,
     .scatter_taps = scatter_taps,
     .channel_bias_add = channel_bias_add,
     .channel_bias_gradient = channel_bias_gradient,
