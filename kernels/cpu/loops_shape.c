@@ -99,12 +99,35 @@ static void copy_inner(float *y, uint64_t y_stride, const float *x, uint64_t x_s
     }
 }
 
-/* Two dimensions of which x walks the outer one more closely than the inner: in tiles, so that both
- * sides stay within a few cache lines. */
+/* The dimension that x walks most closely goes second to last where it is not last: the order of
+ * the loops is free, and the two are then walked in tiles. */
+static bool plan_tiles(struct copy_loops *loops)
+{
+    uint32_t best = loops->rank - 1;
+    for (uint32_t i = 0; i < loops->rank; i++) {
+        best = loops->x[i] != 0 && loops->x[i] < loops->x[best] ? i : best;
+    }
+    if (best == loops->rank - 1) {
+        return false;
+    }
+    const uint64_t dim = loops->dims[best], x = loops->x[best], y = loops->y[best];
+    for (; best + 2 < loops->rank; best++) {
+        loops->dims[best] = loops->dims[best + 1];
+        loops->x[best] = loops->x[best + 1];
+        loops->y[best] = loops->y[best + 1];
+    }
+    loops->dims[best] = dim;
+    loops->x[best] = x;
+    loops->y[best] = y;
+    return true;
+}
+
+/* The last two dimensions in tiles, so that both sides stay within a few cache lines. */
 #define TILE 16u
-static void copy_tiles(float *y, const float *x, const struct copy_loops *loops, uint32_t at,
+static void copy_tiles(float *y, const float *x, const struct copy_loops *loops,
                        struct copy_how how)
 {
+    const uint32_t at = loops->rank - 2;
     const uint64_t rows = loops->dims[at], columns = loops->dims[at + 1];
     for (uint64_t r = 0; r < rows; r += TILE) {
         const uint64_t row_end = rows - r < TILE ? rows : r + TILE;
@@ -119,29 +142,48 @@ static void copy_tiles(float *y, const float *x, const struct copy_loops *loops,
     }
 }
 
-static void copy_level(float *y, const float *x, const struct copy_loops *loops, uint32_t at,
-                       struct copy_how how)
+/* Over all dimensions but the last `inner` ones, like the digits of a number counted up. */
+static void copy_all(const struct kelp_copy *copy, const struct copy_loops *loops, uint32_t inner,
+                     struct copy_how how)
 {
-    if (at == loops->rank) {
-        copy_inner(y, 1, x, 1, 1, how);
-    } else if (at + 1 == loops->rank) {
-        copy_inner(y, loops->y[at], x, loops->x[at], loops->dims[at], how);
-    } else if (at + 2 == loops->rank && loops->x[at + 1] > loops->x[at] && loops->x[at] != 0) {
-        copy_tiles(y, x, loops, at, how);
-    } else {
-        for (uint64_t i = 0; i < loops->dims[at]; i++) {
-            copy_level(y + i * loops->y[at], x + i * loops->x[at], loops, at + 1, how);
+    const uint32_t outer = loops->rank - inner, last = loops->rank - 1;
+    uint64_t digits[KELP_COPY_RANK_MAX] = {0};
+    const float *x = copy->x;
+    float *y = copy->y;
+    for (;;) {
+        if (inner == 2) {
+            copy_tiles(y, x, loops, how);
+        } else {
+            copy_inner(y, loops->y[last], x, loops->x[last], loops->dims[last], how);
         }
+        uint32_t d = outer;
+        for (; d > 0 && digits[d - 1] + 1 == loops->dims[d - 1]; d--) {
+            x -= digits[d - 1] * loops->x[d - 1];
+            y -= digits[d - 1] * loops->y[d - 1];
+            digits[d - 1] = 0;
+        }
+        if (d == 0) {
+            return;
+        }
+        digits[d - 1]++;
+        x += loops->x[d - 1];
+        y += loops->y[d - 1];
     }
 }
 
 static void copy(const struct kelp_copy *copy)
 {
+    const struct copy_how how = {copy->scale, copy->write == KELP_ACCUMULATE};
     struct copy_loops loops;
-    if (plan_copy(copy, &loops)) {
-        copy_level(copy->y, copy->x, &loops, 0,
-                   (struct copy_how){copy->scale, copy->write == KELP_ACCUMULATE});
+    if (!plan_copy(copy, &loops)) {
+        return;
     }
+    if (loops.rank == 0) {
+        copy_inner(copy->y, 1, copy->x, 1, 1, how);
+        return;
+    }
+    const bool tiles = plan_tiles(&loops);
+    copy_all(copy, &loops, tiles ? 2 : 1, how);
 }
 
 /* A strip of inner elements at a time, its sums in registers. */
