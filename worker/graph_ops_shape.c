@@ -9,6 +9,7 @@
 /* From x to y. */
 static struct kelp_transpose transpose_of(const struct graph_node *from, uint32_t count)
 {
+    assert(from->shape.rank >= 2);
     const uint32_t columns = graph_last_dim(from);
     const uint32_t rows = (uint32_t)from->shape.dims[from->shape.rank - 2];
     return (struct kelp_transpose){
