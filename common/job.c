@@ -180,6 +180,18 @@ static kelp_status refuse(const struct kelp_job_file *file, const char *key,
     return KELP_ERR_INVALID;
 }
 
+kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
+                             struct kelp_error *reterr, const char *format, ...)
+{
+    char text[384];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return refuse(file, key, reterr, "%s", text);
+}
+
 /* ---- setting -----------------------------------------------------------------------------------
  */
 
@@ -443,7 +455,7 @@ static void choose_plugin(struct kelp_job_file *file)
 kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
-        check_model, check_data, check_training, check_cluster};
+        check_model, check_data, check_training, kelp__job_check_schedule, check_cluster};
 
     choose_plugin(file);
     for (size_t i = 0; i < kelp__job_key_count; i++) {

@@ -22,6 +22,15 @@ static kelp_status value_text(const struct kelp_job_key *key, const struct kelp_
     return kelp_text_close(&text, ret_text, &count, reterr);
 }
 
+/* With more epochs the learning rate of those that are behind would have been another one. */
+static bool goes_by_whole_run(const struct kelp_job *job)
+{
+    return job->train.schedule_total == 0 &&
+           (job->train.schedule == KELP_SCHEDULE_COSINE ||
+            job->train.schedule == KELP_SCHEDULE_COSINE_RESTARTS ||
+            job->train.schedule == KELP_SCHEDULE_LINEAR);
+}
+
 static bool may_differ(const struct kelp_job_key *key, const struct kelp_job *before,
                        const struct kelp_job *now)
 {
@@ -36,7 +45,7 @@ static bool may_differ(const struct kelp_job_key *key, const struct kelp_job *be
         assert(key->type == KELP_JOB_U32);
         memcpy(&values[0], (const char *)before + key->offset, sizeof(values[0]));
         memcpy(&values[1], (const char *)now + key->offset, sizeof(values[1]));
-        return values[1] >= values[0];
+        return values[1] == values[0] || (values[1] > values[0] && !goes_by_whole_run(now));
     }
     assert(false && "job change");
     return false;

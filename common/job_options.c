@@ -718,7 +718,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "0",
      WITH_SCHEDULE(SCHEDULE_COSINE | SCHEDULE_LINEAR),
      .help = "units until the rate has come to its end (`cosine_restarts`: the first period); 0: "
-             "the whole run"},
+             "the whole run, which cannot get more epochs later then"},
     {.name = "train.restart_factor",
      .type = KELP_JOB_U32,
      FIELD(train.restart_factor),
@@ -747,7 +747,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = UINT32_MAX,
      .default_text = "0",
      WITH_SCHEDULE(~(SCHEDULE_LINEAR | SCHEDULE_PLATEAU)),
-     .help = "units in which the rate grows linearly to what the schedule says"},
+     .help =
+         "units in which the rate grows linearly to what the schedule says, `cosine` and "
+         "`cosine_restarts` beginning after them: unit k of n, from 0, has (k + 1) / (n + 1) of "
+         "it"},
     {.name = "train.plateau_patience",
      .type = KELP_JOB_U32,
      FIELD(train.plateau_patience),

@@ -85,4 +85,12 @@ kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, c
                                   struct kelp_origin origin,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Refuse a value in effect: where it comes from, its key, and what is wrong. KELP_ERR_INVALID. */
+kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
+                             struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
+
+/* Parts of kelp_job_file_finish(), each in a file of its own. */
+kelp_status kelp__job_check_schedule(const struct kelp_job_file *file,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
 #endif

@@ -182,6 +182,26 @@ static const struct {
      "train.drop_last leaves out"},
     {"train:\n  optimizer: sgd\n  nesterov: true\n",
      "job.yaml:3: train.nesterov: needs train.momentum above 0 and train.dampening 0"},
+    {"train:\n  schedule: multistep\n  milestones: [3, 3]\n",
+     "job.yaml:3: train.milestones: 3 after 3; they must ascend"},
+    {"train:\n  schedule: cosine\n  lr_min: 0.1\n",
+     "job.yaml:3: train.lr_min: 0.1 is over train.lr (0.005)"},
+    {"train:\n  schedule: cosine\n  schedule_total: 4\n  warmup: 4\n",
+     "job.yaml:4: train.warmup: 4 leaves nothing of train.schedule_total (4)"},
+    {"train:\n  schedule: plateau\n  evaluate: false\n",
+     "job.yaml:2: train.schedule: plateau goes by evaluations; it needs train.evaluate with "
+     "train.evaluate_epochs or train.evaluate_steps"},
+    {"train:\n  patience: 3\n  evaluate_epochs: 0\n",
+     "job.yaml:2: train.patience: counts evaluations; it needs train.evaluate with "
+     "train.evaluate_epochs or train.evaluate_steps"},
+    {"model:\n  kind: convnet\ntrain:\n  loss: nll\n  monitor: val/mse\n",
+     "job.yaml:5: train.monitor: train.loss compares classes; it goes with val/loss, val/accuracy "
+     "or val/auc"},
+    {"model:\n  kind: convnet\ntrain:\n  loss: nll\ncheckpoint:\n  keep_best: 1\n",
+     "checkpoint.metric: train.loss compares classes; checkpoint.keep_best goes with val/loss, "
+     "val/accuracy or val/auc"},
+    {"checkpoint:\n  keep_best: 1\n  metric: val/accuracy\n",
+     "checkpoint.order: of checkpoint.metric the larger value is better: set it to max"},
     {"name: a/b\n", "job.yaml:1: name: 'a/b' is not 1 to 63 letters, digits, '-', '_' or '.', the "
                     "first one a letter, digit or '_'"},
     {"name: ..\n", "job.yaml:1: name: '..' is not 1 to 63 letters, digits, '-', '_' or '.', the "

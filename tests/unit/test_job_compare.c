@@ -57,6 +57,11 @@ static const struct {
      "run.dir \"/a\" -> \"/b c\", transport.piece 4MiB -> 64KiB", ""},
     {"train:\n  epochs: 3\n", "train:\n  epochs: 4\n", "train.epochs 3 -> 4", ""},
     {"train:\n  epochs: 3\n", "train:\n  epochs: 2\n", "", "train.epochs 3 -> 2"},
+    /* the rate of the first epochs would have been another one */
+    {"train:\n  epochs: 3\n  schedule: cosine\n", "train:\n  epochs: 4\n  schedule: cosine\n", "",
+     "train.epochs 3 -> 4"},
+    {"train:\n  epochs: 3\n  schedule: cosine\n  schedule_total: 9\n",
+     "train:\n  epochs: 4\n  schedule: cosine\n  schedule_total: 9\n", "train.epochs 3 -> 4", ""},
     {"failure:\n  detect: 1s\n", "failure:\n  detect: 2s\n  max_failures: -1\n",
      "failure.detect 1s -> 2s, failure.max_failures 100 -> -1", ""},
     {"checkpoint:\n  steps: 5\n", "checkpoint:\n  digest_steps: 5\n", "checkpoint.steps 5 -> 0",
