@@ -37,8 +37,10 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
                          const struct kelp_sample_shape *shape, struct kelp_error *reterr)
 {
     kelp__model_build *const builders[] = {
-        [KELP_MODEL_MLP] = kelp__mlp_build,
-        [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
+        [KELP_MODEL_MLP] = kelp__mlp_build,         [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
+        [KELP_MODEL_NLINEAR] = kelp__nlinear_build, [KELP_MODEL_FARE] = kelp__fare_build,
+        [KELP_MODEL_CONVNET] = kelp__convnet_build, [KELP_MODEL_RESNET18] = kelp__resnet18_build,
+        [KELP_MODEL_DEEPFM] = kelp__deepfm_build,   [KELP_MODEL_TFT] = kelp__tft_build,
     };
     if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) ||
         builders[job->model.kind] == NULL) {
@@ -170,6 +172,7 @@ kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_m
         .target = piece->target,
         .count = piece->count,
         .batch_total = piece->batch_total,
+        .output = piece->output,
         .sums = sums,
         .accumulate = piece->accumulate,
         .seed = model->seed,

@@ -92,6 +92,7 @@ struct kelp_model_piece {
     uint64_t step, position;
     void (*complete)(void *user, uint32_t index);
     void *user;
+    float *output; /* the model's output as it was in training, or NULL */
 };
 kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
                                    double sums[KELP_METRIC_COUNT],

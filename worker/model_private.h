@@ -15,6 +15,12 @@ typedef uint32_t kelp__model_build(struct kelp_graph *graph, const struct kelp_j
 
 kelp__model_build kelp__mlp_build;
 kelp__model_build kelp__dlinear_build;
+kelp__model_build kelp__nlinear_build;
+kelp__model_build kelp__fare_build;
+kelp__model_build kelp__convnet_build;
+kelp__model_build kelp__resnet18_build;
+kelp__model_build kelp__deepfm_build;
+kelp__model_build kelp__tft_build;
 
 /* PyTorch's nn.Linear with its default initial values: parameters "<name>.weight" [out, in] and
  * "<name>.bias" [out], both uniform in +-1/sqrt(in). */
