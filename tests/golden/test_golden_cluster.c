@@ -13,6 +13,7 @@
 
 #include "tests/lib/golden.h"
 #include "tests/lib/run_train.h"
+#include "worker/model.h"
 
 #define RUN_TIMEOUT_S 60
 #define JOB_TEXT_MAX  8192
@@ -40,25 +41,88 @@ static void add(struct text *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
-static void add_model(struct text *text, const struct kelp_golden_file *file,
-                      const struct kelp_job *job)
+static const char *flag(bool value)
 {
-    add(text, "model:\n  init: \"%s\"\n  init_prefix: param/\n", file->path);
-    if (job->model.kind == KELP_MODEL_DLINEAR) {
-        add(text, "  kind: dlinear\n  kernel_size: %u\n  individual: %s\n", job->model.kernel_size,
-            job->model.individual ? "true" : "false");
-        return;
-    }
-    add(text, "  kind: mlp\n  hidden: [");
-    for (uint32_t i = 0; i < job->model.hidden_count; i++) {
-        add(text, "%s%u", i ? ", " : "", job->model.hidden[i]);
+    return value ? "true" : "false";
+}
+
+static void add_list(struct text *text, const char *key, const uint32_t *values, uint32_t count)
+{
+    add(text, "  %s: [", key);
+    for (uint32_t i = 0; i < count; i++) {
+        add(text, "%s%u", i ? ", " : "", values[i]);
     }
     add(text, "]\n");
 }
 
-static const char *flag(bool value)
+static void add_model(struct text *text, const struct kelp_job *job)
 {
-    return value ? "true" : "false";
+    switch (job->model.kind) {
+    case KELP_MODEL_MLP:
+        add(text, "  kind: mlp\n");
+        add_list(text, "hidden", job->model.hidden, job->model.hidden_count);
+        break;
+    case KELP_MODEL_DLINEAR:
+        add(text, "  kind: dlinear\n  kernel_size: %u\n  individual: %s\n", job->model.kernel_size,
+            flag(job->model.individual));
+        break;
+    case KELP_MODEL_FARE:
+        add(text, "  kind: fare\n");
+        break;
+    case KELP_MODEL_CONVNET:
+        add(text, "  kind: convnet\n  classes: %u\n  dropout: [0, 0]\n", job->model.classes);
+        break;
+    case KELP_MODEL_RESNET18:
+        add(text, "  kind: resnet18\n  classes: %u\n", job->model.classes);
+        break;
+    case KELP_MODEL_DEEPFM:
+        add(text, "  kind: deepfm\n  embedding_dim: %u\n", job->model.embedding_dim);
+        add_list(text, "hidden", job->model.hidden, job->model.hidden_count);
+        break;
+    case KELP_MODEL_TFT:
+        add(text, "  kind: tft\n  d_model: %u\n  heads: %u\n", job->model.d_model,
+            job->model.heads);
+        break;
+    case KELP_MODEL_NLINEAR:
+    case KELP_MODEL_PLUGIN:
+        ck_abort_msg("no fixture of this kind");
+    }
+}
+
+static void add_data(struct text *text, const struct kelp_golden_file *file,
+                     const struct kelp_golden_model *model)
+{
+    add(text, "data:\n  kind: tensors\n  path: \"%s\"\n  target_name: target\n", file->path);
+    add(text, "  shuffle: false\n  input_name: [");
+    for (uint32_t i = 0; i < model->shape.input_count; i++) {
+        add(text, "%sinput/%u", i ? ", " : "", i);
+    }
+    add(text, "]\n");
+    add_list(text, "vocab", model->job.data.vocab, model->job.data.vocab_count);
+}
+
+static void add_loss(struct text *text, const struct kelp_job *job)
+{
+    static const char *const names[] = {[KELP_LOSS_MSE] = "mse",
+                                        [KELP_LOSS_MAE] = "mae",
+                                        [KELP_LOSS_SMOOTH_L1] = "smooth_l1",
+                                        [KELP_LOSS_HUBER] = "huber",
+                                        [KELP_LOSS_CROSS_ENTROPY] = "cross_entropy",
+                                        [KELP_LOSS_NLL] = "nll",
+                                        [KELP_LOSS_BCE] = "bce",
+                                        [KELP_LOSS_BCE_WITH_LOGITS] = "bce_with_logits",
+                                        [KELP_LOSS_QUANTILE] = "quantile"};
+    add(text, "  loss: %s\n", names[job->train.loss]);
+    if (job->train.loss == KELP_LOSS_SMOOTH_L1 || job->train.loss == KELP_LOSS_HUBER) {
+        add(text, "  loss_beta: %.17g\n", job->train.loss_beta);
+    }
+    if (job->train.loss == KELP_LOSS_QUANTILE) {
+        add(text, "  quantiles: [");
+        for (uint32_t i = 0; i < job->train.quantile_count; i++) {
+            add(text, "%s%.17g", i ? ", " : "", job->train.quantiles[i]);
+        }
+        add(text, "]\n");
+    }
 }
 
 static void add_optimizer(struct text *text, const struct kelp_job *job)
@@ -98,26 +162,87 @@ static void add_optimizer(struct text *text, const struct kelp_job *job)
     }
 }
 
+/* A model that a file holds, with the initial values of all its tensors. */
+struct fixture {
+    const struct kelp_golden_file *file;
+    struct kelp_golden_model golden;
+    uint32_t count;
+    struct kelp_tensor *tensors;
+    float **initial;
+};
+
+static void fixture_init(struct fixture *fixture, const struct kelp_golden_file *file,
+                         const struct kelp_golden_model *golden)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_model *model = NULL;
+    uint32_t count = 0, parameter = 0;
+    *fixture = (struct fixture){.file = file, .golden = *golden};
+    const kelp_status status =
+        kelp_model_create(&golden->job, &golden->shape, golden->samples, &model, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", file->name, error.text);
+    const struct kelp_tensor *tensors = kelp_model_tensors(model, &count);
+    fixture->count = count;
+    fixture->tensors = calloc(count, sizeof(*tensors));
+    fixture->initial = calloc(count, sizeof(*fixture->initial));
+    ck_assert(fixture->tensors != NULL && fixture->initial != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        fixture->tensors[i] = tensors[i];
+        fixture->initial[i] = calloc(tensors[i].elem_count, sizeof(float));
+        ck_assert_ptr_nonnull(fixture->initial[i]);
+        ck_assert_msg(kelp_golden_initial(file, &tensors[i], &parameter, fixture->initial[i]),
+                      "%s: no initial values of %s", file->name, tensors[i].name);
+    }
+    kelp_model_destroy(model);
+}
+
+static void fixture_fini(struct fixture *fixture)
+{
+    for (uint32_t i = 0; i < fixture->count; i++) {
+        free(fixture->initial[i]);
+    }
+    free(fixture->initial);
+    free(fixture->tensors);
+}
+
+/* All initial values as one file, which a job can start from. */
+static void write_initial(const struct fixture *fixture, const char *path)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_safetensors_item *items = calloc(fixture->count, sizeof(*items));
+    ck_assert_ptr_nonnull(items);
+    for (uint32_t i = 0; i < fixture->count; i++) {
+        items[i] = (struct kelp_safetensors_item){.name = fixture->tensors[i].name,
+                                                  .dtype = KELP_DTYPE_F32,
+                                                  .rank = fixture->tensors[i].rank,
+                                                  .shape = fixture->tensors[i].shape,
+                                                  .data = fixture->initial[i]};
+    }
+    const kelp_status status = kelp_safetensors_write(path, items, fixture->count, NULL, 0, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    free(items);
+}
+
 /* Train the fixture's batch for so many steps, one epoch each. */
-static void train(struct kelp_run *run, const struct kelp_golden_file *file,
-                  const struct kelp_golden_model *model, uint32_t lanes, uint32_t steps)
+static void train(struct kelp_run *run, const struct fixture *fixture, const struct kelp_job *job,
+                  uint32_t lanes, uint32_t steps)
 {
     struct text text = {.length = 0};
-    add(&text, "name: golden\n");
-    add_model(&text, file, &model->job);
-    add(&text,
-        "data:\n  kind: tensors\n  path: \"%s\"\n  input_name: input/0\n  target_name: target\n",
-        file->path);
-    add(&text,
-        "  shuffle: false\ntrain:\n  epochs: %u\n  batch_size: %u\n  schedule: constant\n  "
-        "evaluate: false\n",
-        steps, model->samples);
-    add(&text, "  loss: %s\n", model->job.train.loss == KELP_LOSS_MAE ? "mae" : "mse");
-    add_optimizer(&text, &model->job);
-    add(&text, "cluster:\n  workers: 2\n  shards: 2\n  lanes: %u\n", lanes);
+    char initial[400];
     kelp_run_prepare(run);
+    (void)snprintf(initial, sizeof(initial), "%s/initial.safetensors", run->folder);
+    write_initial(fixture, initial);
+    add(&text, "name: golden\nmodel:\n  init: \"%s\"\n", initial);
+    add_model(&text, job);
+    add_data(&text, fixture->file, &fixture->golden);
+    add(&text, "train:\n  epochs: %u\n  batch_size: %u\n  schedule: constant\n", steps,
+        fixture->golden.samples);
+    add(&text, "  evaluate: false\n");
+    add_loss(&text, job);
+    add_optimizer(&text, job);
+    add(&text, "cluster:\n  workers: 2\n  shards: 2\n  lanes: %u\n", lanes);
     kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", text.bytes), NULL, RUN_TIMEOUT_S);
-    ck_assert_msg(run->exit_code == 0, "%s: exit %d; job:\n%s\noutput:\n%s", file->name,
+    ck_assert_msg(run->exit_code == 0, "%s: exit %d; job:\n%s\noutput:\n%s", fixture->file->name,
                   run->exit_code, text.bytes, run->output);
 }
 
@@ -152,19 +277,25 @@ static void check(const struct kelp_golden_file *file, const char *name, const f
     checked += result == KELP_GOLDEN_EQUAL;
 }
 
-/* Each tensor of the trained model against "opt/<optimizer>/step<k>/param/<name>". */
-static void check_parameters(const struct kelp_run *run, const struct kelp_golden_file *file,
+/* Each tensor of the trained model against "opt/<optimizer>/step<k>/param/<name>", running
+ * statistics against "…/buffer/<name>". */
+static void check_parameters(const struct kelp_run *run, const struct fixture *fixture,
                              const struct kelp_job *job, const char *optimizer, uint32_t steps)
 {
-    struct kelp_golden_tolerance tolerance = kelp_golden_after_steps(job, steps);
+    const struct kelp_golden_file *file = fixture->file;
+    const struct kelp_golden_tolerance tolerances[] = {kelp_golden_after_steps(job, steps),
+                                                       kelp_golden_statistics_after(job, steps)};
     struct kelp_safetensors *tensors = open_model(run);
     unsigned before = checked;
     for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
         char name[KELP_GOLDEN_NAME_SIZE + 128];
         const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
         float *values = tensor_values(entry);
-        (void)snprintf(name, sizeof(name), "opt/%s/step%u/param/%s", optimizer, steps, entry->name);
-        check(file, name, values, entry->elem_count, &tolerance);
+        const bool statistic = fixture->tensors[i].statistic;
+        (void)snprintf(name, sizeof(name), "opt/%s/step%u/%s/%s", optimizer, steps,
+                       statistic ? "buffer" : "param", entry->name);
+        ck_assert_str_eq(entry->name, fixture->tensors[i].name);
+        check(file, name, values, entry->elem_count, &tolerances[statistic]);
         free(values);
     }
     ck_assert_msg(checked > before, "%s: no parameter after %u steps of %s to compare", file->name,
@@ -174,7 +305,7 @@ static void check_parameters(const struct kelp_run *run, const struct kelp_golde
 
 /* The loss of epoch e is the loss before step e: "opt/<optimizer>/losses". */
 static void check_losses(const struct kelp_run *run, const struct kelp_golden_file *file,
-                         const char *optimizer, uint32_t steps)
+                         const struct kelp_job *job, const char *optimizer, uint32_t steps)
 {
     char name[KELP_GOLDEN_NAME_SIZE + 32];
     uint64_t count = 0;
@@ -183,7 +314,7 @@ static void check_losses(const struct kelp_run *run, const struct kelp_golden_fi
     if (!losses) {
         return;
     }
-    struct kelp_golden_tolerance tolerance = kelp_golden_losses(steps);
+    struct kelp_golden_tolerance tolerance = kelp_golden_losses(job, steps);
     for (uint64_t i = 0; i < count && i < steps; i++) {
         double loss =
             kelp_run_line_number(run, "metrics.jsonl", "epoch", (double)(i + 1), "train/loss");
@@ -215,56 +346,59 @@ static uint32_t step_numbers(const struct kelp_golden_file *file, const char *op
     return count;
 }
 
-static void check_optimizer(const struct kelp_golden_file *file,
-                            const struct kelp_golden_model *model, const char *name)
+/* Batch statistics are of a lane: PyTorch's are those of one lane. */
+static uint32_t lanes_for(const struct kelp_golden_model *golden, uint32_t number)
+{
+    return golden->statistics ? 1 : number % 2 ? 4 : 2;
+}
+
+/* The largest number of steps holds the others; all of them are run for the first optimizer, and
+ * for the others when KELP_GOLDEN_ALL is set. */
+static void check_optimizer(const struct fixture *fixture, const char *name, bool all)
 {
     uint32_t steps[8];
-    uint32_t step_count = step_numbers(file, name, steps, KELP_ARRAY_COUNT(steps));
-    for (uint32_t i = 0; i < step_count; i++) {
+    struct kelp_job job = fixture->golden.job;
+    ck_assert(kelp_golden_optimizer(name, &job));
+    const uint32_t step_count = step_numbers(fixture->file, name, steps, KELP_ARRAY_COUNT(steps));
+    const uint32_t first = all || step_count == 0 ? 0 : step_count - 1;
+    for (uint32_t i = first; i < step_count; i++) {
         struct kelp_run run;
-        train(&run, file, model, i % 2 ? 4 : 2, steps[i]);
-        check_parameters(&run, file, &model->job, name, steps[i]);
-        check_losses(&run, file, name, steps[i]);
+        train(&run, fixture, &job, lanes_for(&fixture->golden, i), steps[i]);
+        check_parameters(&run, fixture, &job, name, steps[i]);
+        check_losses(&run, fixture->file, &job, name, steps[i]);
         kelp_run_fini(&run);
     }
-    printf("%-32s %-40s %u runs\n", file->name, name, step_count);
+    printf("%-32s %-40s %u runs\n", fixture->file->name, name, step_count - first);
     (void)fflush(stdout);
 }
 
 /* w_0 - w_1 of one step of plain SGD is the gradient times the rate. */
-static void check_gradients(const struct kelp_golden_file *file,
-                            const struct kelp_golden_model *model)
+static void check_gradients(const struct fixture *fixture)
 {
-    struct kelp_golden_model plain = *model;
     struct kelp_run run;
-    plain.job.train.optimizer = KELP_OPTIMIZER_SGD;
-    plain.job.train.lr = GRADIENT_RATE;
-    plain.job.train.weight_decay = 0;
-    plain.job.train.momentum = 0;
-    plain.job.train.dampening = 0;
-    plain.job.train.nesterov = false;
-    train(&run, file, &plain, 2, 1);
+    struct kelp_job plain = fixture->golden.job;
+    ck_assert(kelp_golden_optimizer("sgd_lr1", &plain));
+    plain.train.lr = GRADIENT_RATE;
+    train(&run, fixture, &plain, lanes_for(&fixture->golden, 0), 1);
     struct kelp_safetensors *tensors = open_model(&run);
     unsigned before = checked;
-    for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
+    for (uint32_t i = 0; i < fixture->count; i++) {
         char name[KELP_GOLDEN_NAME_SIZE + 128];
-        uint64_t count = 0;
         const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
-        float *values = tensor_values(entry);
-        (void)snprintf(name, sizeof(name), "param/%s", entry->name);
-        float *initial = kelp_golden_floats(file, name, &count);
-        if (initial) {
-            ck_assert_uint_eq(count, entry->elem_count);
-            for (uint64_t k = 0; k < count; k++) {
-                values[k] = (float)(((double)initial[k] - (double)values[k]) / GRADIENT_RATE);
-            }
-            (void)snprintf(name, sizeof(name), "grad/%s", entry->name);
-            check(file, name, values, count, &kelp_golden_gradients);
+        if (fixture->tensors[i].statistic) {
+            continue;
         }
-        free(initial);
+        float *values = tensor_values(entry);
+        ck_assert_uint_eq(entry->elem_count, fixture->tensors[i].elem_count);
+        for (uint64_t k = 0; k < entry->elem_count; k++) {
+            values[k] =
+                (float)(((double)fixture->initial[i][k] - (double)values[k]) / GRADIENT_RATE);
+        }
+        (void)snprintf(name, sizeof(name), "grad/%s", entry->name);
+        check(fixture->file, name, values, entry->elem_count, &kelp_golden_gradients);
         free(values);
     }
-    ck_assert_msg(checked > before, "%s: no gradient to compare", file->name);
+    ck_assert_msg(checked > before, "%s: no gradient to compare", fixture->file->name);
     kelp_safetensors_close(tensors);
     kelp_run_fini(&run);
 }
@@ -278,22 +412,20 @@ static void check_file(const struct kelp_golden_file *file)
         skipped++;
         return;
     }
+    const char *all = getenv("KELP_GOLDEN_ALL");
+    struct fixture fixture;
+    fixture_init(&fixture, file, &model);
     char(*cases)[KELP_GOLDEN_NAME_SIZE] = calloc(KELP_GOLDEN_CASES_MAX, sizeof(*cases));
     ck_assert_ptr_nonnull(cases);
     uint32_t case_count = kelp_golden_cases(file, "opt/", cases);
     for (uint32_t i = 0; i < case_count; i++) {
-        struct kelp_golden_model with_optimizer = model;
-        if (!kelp_golden_optimizer(cases[i], &with_optimizer.job)) {
-            printf("%-32s %-40s skipped: no such optimizer\n", file->name, cases[i]);
-            skipped++;
-            continue;
-        }
-        check_optimizer(file, &with_optimizer, cases[i]);
+        check_optimizer(&fixture, cases[i], i == 0 || (all != NULL && all[0] != '\0'));
     }
-    if (kelp_golden_cases(file, "grad/", cases) > 0) {
-        check_gradients(file, &model);
+    if (kelp_safetensors_find(file->tensors, "loss") != NULL) {
+        check_gradients(&fixture);
     }
     free(cases);
+    fixture_fini(&fixture);
 }
 
 START_TEST(fixtures_through_a_cluster)

@@ -12,6 +12,7 @@
 #include "common/plan.h"
 #include "kernels/device.h"
 #include "kernels/optimizer.h"
+#include "kernels/update.h"
 #include "tests/lib/golden_report.h"
 #include "worker/model.h"
 
@@ -23,6 +24,7 @@ struct trainer {
     float *input, *target, *output;
     float *initial, *weights, *weights_next, *gradient;
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
+    uint64_t output_count; /* of the whole batch */
 };
 
 static bool trainer_plan(struct trainer *trainer, const struct kelp_golden_file *file,
@@ -36,10 +38,10 @@ static bool trainer_plan(struct trainer *trainer, const struct kelp_golden_file 
         return false;
     }
     trainer->initial = kelp_golden_allocate(trainer->plan.flat_count, sizeof(float));
+    uint32_t parameter = 0; /* statistics do not count */
     for (uint32_t i = 0; i < trainer->plan.tensor_count; i++) {
         const struct kelp_tensor *tensor = &trainer->plan.tensors[i];
-        if (!kelp_golden_parameter(file, tensor->name, i, tensor->shape, tensor->rank,
-                                   trainer->initial + tensor->offset, tensor->elem_count)) {
+        if (!kelp_golden_initial(file, tensor, &parameter, trainer->initial + tensor->offset)) {
             (void)kelp_fail(error, KELP_ERR_NOT_FOUND, "no initial values of %s", tensor->name);
             return false;
         }
@@ -52,16 +54,19 @@ static bool trainer_init(struct trainer *trainer, const struct kelp_golden_file 
 {
     const struct kelp_golden_model *golden = &trainer->golden;
     uint64_t count;
+    const struct kelp_safetensors_tensor *output = kelp_safetensors_find(file->tensors, "output");
     if (kelp_model_create(&golden->job, &golden->shape, golden->samples, &trainer->model, error) !=
             KELP_OK ||
         !trainer_plan(trainer, file, error)) {
         return false;
     }
-    trainer->input = kelp_golden_floats(file, "input/0", &count);
+    trainer->input = kelp_golden_inputs(file, golden);
     trainer->target = kelp_golden_floats(file, "target", &count);
     assert(trainer->input != NULL && trainer->target != NULL);
-    trainer->output = kelp_golden_allocate(
-        kelp_sample_target_count(&golden->shape) * golden->samples, sizeof(*trainer->output));
+    trainer->output_count = output != NULL
+                                ? output->elem_count
+                                : kelp_sample_target_count(&golden->shape) * golden->samples;
+    trainer->output = kelp_golden_allocate(trainer->output_count, sizeof(*trainer->output));
     const uint64_t flat_count = trainer->plan.flat_count;
     trainer->weights = kelp_golden_allocate(flat_count, sizeof(float));
     trainer->weights_next = kelp_golden_allocate(flat_count, sizeof(float));
@@ -104,10 +109,14 @@ static double trainer_gradient(struct trainer *trainer, uint32_t first, uint32_t
     const struct kelp_sample_shape *shape = &trainer->golden.shape;
     double sums[KELP_METRIC_COUNT];
     struct kelp_error error = {KELP_OK, ""};
+    const struct kelp_model_piece piece = {
+        .input = trainer->input + first * kelp_sample_input_count(shape),
+        .target = trainer->target + first * kelp_sample_target_count(shape),
+        .count = count,
+        .batch_total = batch_total,
+        .output = trainer->output};
     kelp_model_bind(trainer->model, &trainer->plan, trainer->weights, gradient);
-    if (kelp_model_train(trainer->model, trainer->input + first * kelp_sample_input_count(shape),
-                         trainer->target + first * kelp_sample_target_count(shape), count,
-                         batch_total, sums, &error) != KELP_OK) {
+    if (kelp_model_train_piece(trainer->model, &piece, sums, &error) != KELP_OK) {
         fprintf(stderr, "%s\n", error.text);
         exit(1);
     }
@@ -122,13 +131,22 @@ static void trainer_update(struct trainer *trainer, const struct kelp_job *job,
                                              .gradient = trainer->gradient,
                                              .weights_next = trainer->weights_next};
     memcpy(buffers.slots, trainer->slots, sizeof(buffers.slots));
+    const struct kelp_slice_range all = {.count = trainer->plan.flat_count};
+    struct kelp_update update = {.count = 0};
+    struct kelp_error error = {KELP_OK, ""};
     kelp_optimizer_prepare(&step, job, job->train.lr, step_number);
-    (void)kelp_optimizer_apply(&step, &buffers, trainer->plan.flat_count);
+    if (kelp_plan_mark_decays(&trainer->plan, job, &error) != KELP_OK ||
+        kelp_update_init(&update, job, &trainer->plan, all, &error) != KELP_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        exit(1);
+    }
+    (void)kelp_update_apply(&update, &step, &buffers);
+    kelp_update_fini(&update);
     trainer->weights_next = trainer->weights;
     trainer->weights = buffers.weights_next;
 }
 
-/* Each parameter's part of a flat vector against "<prefix><name>". */
+/* Each tensor's part of a flat vector against "<prefix><name>", where the file has that. */
 static void check_flat(struct kelp_golden_report *report, const struct trainer *trainer,
                        const char *prefix, const float *flat,
                        const struct kelp_golden_tolerance *tolerance)
@@ -141,27 +159,47 @@ static void check_flat(struct kelp_golden_report *report, const struct trainer *
     }
 }
 
+/* After one forward pass in training: running statistics have moved, and nothing else. */
+static void check_statistics(struct kelp_golden_report *report, struct trainer *trainer)
+{
+    struct kelp_job still = trainer->golden.job;
+    still.train.optimizer = KELP_OPTIMIZER_SGD;
+    trainer_update(trainer, &still, 1); /* with a learning rate of 0 */
+    check_flat(report, trainer, "buffer_after_forward/", trainer->weights,
+               &kelp_golden_deep_values);
+}
+
+/* The output in evaluation. */
+static void check_output(struct kelp_golden_report *report, struct trainer *trainer,
+                         const char *name, const struct kelp_golden_tolerance *tolerance)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    kelp_model_bind(trainer->model, &trainer->plan, trainer->weights, NULL);
+    if (kelp_model_forward(trainer->model, trainer->input, trainer->golden.samples, trainer->output,
+                           &error) != KELP_OK) {
+        kelp_golden_fail(report, error.text);
+    }
+    kelp_golden_check(report, name, trainer->output, trainer->output_count, tolerance);
+}
+
 static void check_forward(struct kelp_golden_report *report, struct trainer *trainer)
 {
     const uint32_t samples = trainer->golden.samples;
-    const uint64_t count = kelp_sample_target_count(&trainer->golden.shape) * samples;
+    const struct kelp_golden_tolerance *tolerance =
+        trainer->golden.statistics ? &kelp_golden_deep_values : &kelp_golden_values;
     trainer_reset(trainer, &trainer->golden.job);
-    kelp_golden_case_begin(report, "forward");
-    kelp_model_bind(trainer->model, &trainer->plan, trainer->weights, NULL);
-    struct kelp_error error = {KELP_OK, ""};
-    if (kelp_model_forward(trainer->model, trainer->input, samples, trainer->output, &error) !=
-        KELP_OK) {
-        kelp_golden_fail(report, error.text);
-    }
-    kelp_golden_check(report, "output", trainer->output, count, &kelp_golden_values);
-    kelp_golden_check(report, "output_eval_after_one_train_forward", trainer->output, count,
-                      &kelp_golden_values);
-    kelp_golden_case_end(report, "");
-
-    kelp_golden_case_begin(report, "loss and gradients");
+    kelp_golden_case_begin(report, "forward and gradients");
     kelp_golden_check_scalar(report, "loss",
                              trainer_gradient(trainer, 0, samples, samples, trainer->gradient));
+    kelp_golden_check(report, "output", trainer->output, trainer->output_count, tolerance);
     check_flat(report, trainer, "grad/", trainer->gradient, &kelp_golden_gradients);
+    kelp_golden_case_end(report, "");
+
+    kelp_golden_case_begin(report, "evaluation");
+    if (trainer->golden.statistics) {
+        check_statistics(report, trainer);
+    }
+    check_output(report, trainer, "output_eval_after_one_train_forward", tolerance);
     kelp_golden_case_end(report, "");
 }
 
@@ -202,9 +240,12 @@ static void check_optimizer(struct kelp_golden_report *report, struct trainer *t
         (void)snprintf(name, sizeof(name), "%sstep%u/param/", prefix, k);
         const struct kelp_golden_tolerance tolerance = kelp_golden_after_steps(&job, k);
         check_flat(report, trainer, name, trainer->weights, &tolerance);
+        (void)snprintf(name, sizeof(name), "%sstep%u/buffer/", prefix, k);
+        const struct kelp_golden_tolerance statistics = kelp_golden_statistics_after(&job, k);
+        check_flat(report, trainer, name, trainer->weights, &statistics);
     }
     (void)snprintf(name, sizeof(name), "%slosses", prefix);
-    const struct kelp_golden_tolerance tolerance = kelp_golden_losses(steps);
+    const struct kelp_golden_tolerance tolerance = kelp_golden_losses(&job, steps);
     kelp_golden_check(report, name, losses, steps, &tolerance);
     free(losses);
     kelp_golden_case_end(report, "");
@@ -300,7 +341,8 @@ static bool check_file(struct kelp_golden_report *report, struct kelp_stream *st
                        char reason[KELP_GOLDEN_TEXT_SIZE])
 {
     struct kelp_golden_model model;
-    if (kelp_golden_check_single(report, stream)) {
+    if (kelp_golden_check_single(report, stream) || kelp_golden_check_piece(report, stream) ||
+        kelp_golden_check_activations(report, stream)) {
         return true;
     }
     if (!kelp_golden_has(report->file, "input/0") ||

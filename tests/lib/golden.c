@@ -200,12 +200,18 @@ float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
                           uint64_t *ret_count)
 {
     const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
-    if (tensor == NULL || tensor->dtype == KELP_DTYPE_I64) {
+    float *values =
+        tensor != NULL ? malloc((size_t)(tensor->elem_count + 1) * sizeof(*values)) : NULL;
+    if (values == NULL) {
         return NULL;
     }
-    float *values = malloc((size_t)(tensor->elem_count + 1) * sizeof(*values));
-    if (values == NULL ||
-        kelp_safetensors_floats(tensor, 0, tensor->elem_count, values, NULL) != KELP_OK) {
+    if (tensor->dtype == KELP_DTYPE_I64) {
+        for (uint64_t i = 0; i < tensor->elem_count; i++) {
+            int64_t whole;
+            memcpy(&whole, tensor->data + i * sizeof(whole), sizeof(whole));
+            values[i] = (float)whole;
+        }
+    } else if (kelp_safetensors_floats(tensor, 0, tensor->elem_count, values, NULL) != KELP_OK) {
         free(values);
         return NULL;
     }
@@ -272,5 +278,22 @@ bool kelp_golden_parameter(const struct kelp_golden_file *file, const char *name
     }
     const uint32_t first = offset != NULL ? (uint32_t)strtoul(offset, NULL, 10) : 0;
     fill_by_rule(first + index, shape, rank, values, count);
+    return true;
+}
+
+bool kelp_golden_initial(const struct kelp_golden_file *file, const struct kelp_tensor *tensor,
+                         uint32_t *parameter, float *values)
+{
+    if (!tensor->statistic) {
+        return kelp_golden_parameter(file, tensor->name, (*parameter)++, tensor->shape,
+                                     tensor->rank, values, tensor->elem_count);
+    }
+    char name[KELP_GOLDEN_NAME_SIZE];
+    (void)snprintf(name, sizeof(name), "buffer/%s", tensor->name);
+    if (!read_exactly(file, name, values, tensor->elem_count)) {
+        for (uint64_t i = 0; i < tensor->elem_count; i++) {
+            values[i] = tensor->init_a;
+        }
+    }
     return true;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/job.h"
+#include "common/plan.h"
 #include "common/safetensors.h"
 #include "tests/lib/shared_files.h"
 #include "worker/sample.h"
@@ -51,8 +52,13 @@ struct kelp_golden_model {
     struct kelp_job job;
     struct kelp_sample_shape shape;
     uint32_t samples;
+    bool statistics; /* batch norm: statistics are of a lane, so one lane compares with PyTorch */
 };
-/* False, with the reason, when the file is not an mlp or dlinear that Kelp can build. */
+/* The batch as a data set hands it out: each sample's inputs end to end, whole numbers as float32.
+ * The caller frees. NULL when a tensor does not fit. */
+float *kelp_golden_inputs(const struct kelp_golden_file *file,
+                          const struct kelp_golden_model *model);
+/* False, with the reason, when the file is not a model that Kelp can build. */
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
                             char reason[KELP_GOLDEN_TEXT_SIZE]);
 
@@ -65,31 +71,41 @@ bool kelp_golden_optimizer(const char *name, struct kelp_job *job);
 uint32_t kelp_golden_cases(const struct kelp_golden_file *file, const char *prefix,
                            char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE]);
 
-/* All elements of a tensor as float32; the caller frees. NULL when it is not there in full. */
+/* All elements of a tensor as float32, whole numbers too (exact below 2^24); the caller frees. NULL
+ * when it is not there in full. */
 float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
                           uint64_t *ret_count);
 /* The initial values of parameter number `index` in the model's order: from the file, from the
  * file that says it holds "full initial parameters of" it, or by the rule that it names. */
 bool kelp_golden_parameter(const struct kelp_golden_file *file, const char *name, uint32_t index,
                            const uint64_t *shape, uint32_t rank, float *values, uint64_t count);
+/* The same for a tensor of the plan, and for a running statistic, whose values are a buffer's or
+ * those it starts from. parameter counts the parameters so far. */
+bool kelp_golden_initial(const struct kelp_golden_file *file, const struct kelp_tensor *tensor,
+                         uint32_t *parameter, float *values);
 
 /*
- * |a - b| <= atol + rtol |b|, atol being at least atol_of_max times the largest |b|. When share is
- * not 0, only that share of the elements has to agree, and no element may be off by more than
- * limit.
+ * |a - b| <= atol + rtol |b|, atol being at least atol_of_max times the largest |b|, and at least
+ * noise where that is below 1e-7: all is rounding then. When share is not 0, only that share of the
+ * elements has to agree, and no element may be off by more than limit.
  */
 struct kelp_golden_tolerance {
-    double rtol, atol, atol_of_max;
+    double rtol, atol, atol_of_max, noise;
     double share, limit;
 };
 /* Single operations, losses, outputs. */
 extern const struct kelp_golden_tolerance kelp_golden_values;
+/* Outputs of models with batch norm. */
+extern const struct kelp_golden_tolerance kelp_golden_deep_values;
 extern const struct kelp_golden_tolerance kelp_golden_gradients;
 /* An optimizer alone, given gradients. */
 extern const struct kelp_golden_tolerance kelp_golden_updates;
-/* Parameters after `steps` steps of the job's optimizer, and the losses before each of them. */
+/* Parameters and running statistics after `steps` steps of the job's optimizer, and the losses
+ * before each of them. */
 struct kelp_golden_tolerance kelp_golden_after_steps(const struct kelp_job *job, uint32_t steps);
-struct kelp_golden_tolerance kelp_golden_losses(uint32_t steps);
+struct kelp_golden_tolerance kelp_golden_statistics_after(const struct kelp_job *job,
+                                                          uint32_t steps);
+struct kelp_golden_tolerance kelp_golden_losses(const struct kelp_job *job, uint32_t steps);
 
 /*
  * Compare with a tensor of the file, or with the samples of it that the file has (@head64,

@@ -155,36 +155,269 @@ static bool read_dlinear(const struct kelp_golden_file *file, struct kelp_job *j
     return true;
 }
 
-static bool read_shapes(const struct kelp_golden_file *file, struct kelp_golden_model *model)
+static uint64_t dim(const struct kelp_golden_file *file, const char *name, uint32_t index)
 {
-    const struct kelp_safetensors_tensor *input = kelp_safetensors_find(file->tensors, "input/0");
-    const struct kelp_safetensors_tensor *target = kelp_safetensors_find(file->tensors, "target");
-    if (input == NULL || target == NULL || input->dtype != KELP_DTYPE_F32 ||
-        target->dtype != KELP_DTYPE_F32 || input->rank < 1 || target->rank < 1 ||
-        input->shape[0] != target->shape[0] || input->shape[0] == 0 ||
-        input->shape[0] > UINT32_MAX || input->rank - 1 > KELP_SAMPLE_RANK_MAX ||
-        target->rank - 1 > KELP_SAMPLE_RANK_MAX) {
+    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    return tensor != NULL && tensor->rank > index ? tensor->shape[index] : 0;
+}
+
+static bool has_parameter(const struct kelp_golden_file *file, const char *name)
+{
+    char full[KELP_GOLDEN_NAME_SIZE];
+    (void)snprintf(full, sizeof(full), "param/%s", name);
+    return kelp_safetensors_find(file->tensors, full) != NULL;
+}
+
+static bool read_fare(const struct kelp_golden_file *file, struct kelp_job *job,
+                      char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    job->model.kind = KELP_MODEL_FARE;
+    return dim(file, "param/fc1.weight", 0) == 256 && dim(file, "param/fc2.weight", 0) == 16
+               ? true
+               : refuse(reason, "the layers are not 256-16-1");
+}
+
+static bool read_convnet(const struct kelp_golden_file *file, struct kelp_job *job,
+                         char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    job->model.kind = KELP_MODEL_CONVNET;
+    job->model.classes = (uint32_t)dim(file, "output", 1);
+    job->model.dropout_count = 2; /* both 0 */
+    return strstr(file->model, "dropouts p=0") != NULL ? true
+                                                       : refuse(reason, "has dropout of PyTorch's");
+}
+
+static bool read_resnet18(const struct kelp_golden_file *file, struct kelp_job *job,
+                          char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    (void)reason;
+    job->model.kind = KELP_MODEL_RESNET18;
+    job->model.classes = (uint32_t)dim(file, "output", 1);
+    return true;
+}
+
+static bool read_deepfm(const struct kelp_golden_file *file, struct kelp_job *job,
+                        char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    char name[KELP_GOLDEN_NAME_SIZE];
+    job->model.kind = KELP_MODEL_DEEPFM;
+    job->model.embedding_dim = (uint32_t)dim(file, "param/v.0.weight", 1);
+    for (uint32_t f = 0; f < KELP_JOB_LIST_MAX; f++) {
+        (void)snprintf(name, sizeof(name), "param/v.%u.weight", f);
+        const uint64_t vocab = dim(file, name, 0);
+        if (vocab == 0) {
+            break;
+        }
+        job->data.vocab[job->data.vocab_count++] = (uint32_t)vocab;
+    }
+    for (uint32_t i = 0; i < KELP_JOB_LIST_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "param/mlp.%u.weight", 2 * i);
+        const uint64_t width = dim(file, name, 0);
+        (void)snprintf(name, sizeof(name), "param/mlp.%u.weight", 2 * i + 2);
+        if (dim(file, name, 0) == 0) {
+            break; /* that was the last layer, to the logit */
+        }
+        job->model.hidden[job->model.hidden_count++] = (uint32_t)width;
+    }
+    return job->data.vocab_count > 0 ? true : refuse(reason, "no embedding tables");
+}
+
+static bool read_tft(const struct kelp_golden_file *file, struct kelp_job *job,
+                     char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    job->model.kind = KELP_MODEL_TFT;
+    job->model.d_model = (uint32_t)dim(file, "param/emb.weight", 1);
+    job->data.vocab[0] = (uint32_t)dim(file, "param/emb.weight", 0);
+    job->data.vocab_count = 1;
+    return kelp_golden_number(file->model, "heads ", &job->model.heads)
+               ? true
+               : refuse(reason, "the number of heads is not said");
+}
+
+/* What the model's text says, and a parameter that only that model has. */
+static const struct {
+    const char *word, *parameter;
+    bool (*read)(const struct kelp_golden_file *file, struct kelp_job *job,
+                 char reason[KELP_GOLDEN_TEXT_SIZE]);
+} models[] = {
+    {"FarePredictor", "fc3.weight", read_fare},         {"ConvNet", "conv2.weight", read_convnet},
+    {"resnet18", "layer4.1.bn2.weight", read_resnet18}, {"DeepFM", "lin.weight", read_deepfm},
+    {"TFT", "vsn_enc.weight.fc1.weight", read_tft},
+};
+
+static bool read_model(const struct kelp_golden_file *file, struct kelp_job *job,
+                       char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    if (only_layers(file, is_mlp_parameter)) {
+        return read_mlp(file, job, reason);
+    }
+    if (only_layers(file, is_dlinear_parameter)) {
+        return read_dlinear(file, job, reason);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
+        if (strstr(file->model, models[i].word) != NULL &&
+            has_parameter(file, models[i].parameter)) {
+            return models[i].read(file, job, reason);
+        }
+    }
+    return refuse(reason, "another model");
+}
+
+/* ---- the batch ------------------------------------------------------------------------------- */
+
+static bool read_tensor(const struct kelp_golden_file *file, const char *name, uint64_t *samples,
+                        struct kelp_sample_tensor *shape)
+{
+    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    if (tensor == NULL || tensor->dtype == KELP_DTYPE_F64 || tensor->rank < 1 ||
+        tensor->rank - 1 > KELP_SAMPLE_RANK_MAX || tensor->shape[0] == 0 ||
+        tensor->shape[0] > UINT32_MAX || (*samples != 0 && tensor->shape[0] != *samples)) {
         return false;
     }
-    model->samples = (uint32_t)input->shape[0];
-    model->shape.input_count = 1;
-    model->shape.inputs[0].rank = input->rank - 1;
-    model->shape.target.rank = target->rank - 1;
-    memcpy(model->shape.inputs[0].dims, input->shape + 1,
-           model->shape.inputs[0].rank * sizeof(input->shape[0]));
-    memcpy(model->shape.target.dims, target->shape + 1,
-           model->shape.target.rank * sizeof(target->shape[0]));
+    *samples = tensor->shape[0];
+    shape->rank = tensor->rank - 1;
+    memcpy(shape->dims, tensor->shape + 1, shape->rank * sizeof(tensor->shape[0]));
     return true;
+}
+
+/* Sizes of an int64 input's categories, from those of the model's tables. */
+static bool read_vocab(struct kelp_sample_tensor *shape, const struct kelp_job *job,
+                       uint32_t *vocab_used)
+{
+    const uint64_t columns = shape->rank > 0 ? shape->dims[shape->rank - 1] : 1;
+    if (columns > job->data.vocab_count - *vocab_used) {
+        return false;
+    }
+    shape->vocab_count = (uint32_t)columns;
+    memcpy(shape->vocab, job->data.vocab + *vocab_used, columns * sizeof(shape->vocab[0]));
+    *vocab_used += shape->vocab_count;
+    return true;
+}
+
+static bool is_whole(const struct kelp_golden_file *file, const char *name)
+{
+    return kelp_safetensors_find(file->tensors, name)->dtype == KELP_DTYPE_I64;
+}
+
+static bool read_shapes(const struct kelp_golden_file *file, struct kelp_golden_model *model)
+{
+    uint64_t samples = 0;
+    uint32_t vocab_used = 0;
+    char name[KELP_GOLDEN_NAME_SIZE];
+    for (uint32_t i = 0; i < KELP_SAMPLE_INPUTS_MAX; i++) {
+        struct kelp_sample_tensor *input = &model->shape.inputs[i];
+        (void)snprintf(name, sizeof(name), "input/%u", i);
+        if (kelp_safetensors_find(file->tensors, name) == NULL) {
+            break;
+        }
+        if (!read_tensor(file, name, &samples, input) ||
+            (is_whole(file, name) && !read_vocab(input, &model->job, &vocab_used))) {
+            return false;
+        }
+        model->shape.input_count++;
+    }
+    if (model->shape.input_count == 0 ||
+        !read_tensor(file, "target", &samples, &model->shape.target)) {
+        return false;
+    }
+    if (is_whole(file, "target")) {
+        model->shape.target.vocab_count = 1;
+        model->shape.target.vocab[0] = (uint32_t)dim(file, "output", 1);
+    }
+    model->samples = (uint32_t)samples;
+    return true;
+}
+
+float *kelp_golden_inputs(const struct kelp_golden_file *file,
+                          const struct kelp_golden_model *model)
+{
+    const uint64_t record = kelp_sample_input_count(&model->shape);
+    float *records = calloc((size_t)(record * model->samples), sizeof(*records));
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < model->shape.input_count && records != NULL; i++) {
+        char name[KELP_GOLDEN_NAME_SIZE];
+        uint64_t total = 0;
+        (void)snprintf(name, sizeof(name), "input/%u", i);
+        const uint64_t count = kelp_sample_tensor_count(&model->shape.inputs[i]);
+        float *values = kelp_golden_floats(file, name, &total);
+        if (values == NULL || total != count * model->samples) {
+            free(values);
+            free(records);
+            return NULL;
+        }
+        for (uint64_t s = 0; s < model->samples; s++) {
+            memcpy(records + s * record + first, values + s * count,
+                   (size_t)count * sizeof(*values));
+        }
+        free(values);
+        first += count;
+    }
+    return records;
+}
+
+/* ---- the loss -------------------------------------------------------------------------------- */
+
+/* "q=.1,.5,.9, ..." */
+static bool read_quantiles(const char *text, struct kelp_job *job)
+{
+    job->train.quantile_count = 0;
+    for (char *end = NULL; job->train.quantile_count < KELP_JOB_LIST_MAX; text = end + 1) {
+        const double quantile = strtod(text, &end);
+        if (end == text) {
+            break;
+        }
+        job->train.quantiles[job->train.quantile_count++] = quantile;
+        if (*end != ',') {
+            break;
+        }
+    }
+    return job->train.quantile_count > 0;
 }
 
 static bool read_loss(const char *loss, struct kelp_job *job)
 {
-    if (loss[0] == '\0' || strcmp(loss, "MSELoss(mean)") == 0) {
+    static const struct {
+        const char *text;
+        enum kelp_loss_kind kind;
+    } losses[] = {
+        {"MSELoss(mean)", KELP_LOSS_MSE}, {"L1Loss(mean)", KELP_LOSS_MAE},
+        {"NLLLoss(mean)", KELP_LOSS_NLL}, {"CrossEntropyLoss(mean)", KELP_LOSS_CROSS_ENTROPY},
+        {"BCELoss(mean)", KELP_LOSS_BCE}, {"BCEWithLogitsLoss(mean)", KELP_LOSS_BCE_WITH_LOGITS},
+    };
+    job->train.loss_beta = 1.0;
+    if (loss[0] == '\0') {
         job->train.loss = KELP_LOSS_MSE;
         return true;
     }
-    job->train.loss = KELP_LOSS_MAE;
-    return strcmp(loss, "L1Loss(mean)") == 0;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(losses); i++) {
+        if (strcmp(loss, losses[i].text) == 0) {
+            job->train.loss = losses[i].kind;
+            return true;
+        }
+    }
+    if (sscanf(loss, "SmoothL1Loss(beta=%lf", &job->train.loss_beta) == 1) {
+        job->train.loss = KELP_LOSS_SMOOTH_L1;
+        return true;
+    }
+    if (sscanf(loss, "HuberLoss(delta=%lf", &job->train.loss_beta) == 1) {
+        job->train.loss = KELP_LOSS_HUBER;
+        return true;
+    }
+    const char *quantiles = strstr(loss, "q=");
+    job->train.loss = KELP_LOSS_QUANTILE;
+    return strncmp(loss, "quantile loss", strlen("quantile loss")) == 0 && quantiles != NULL &&
+           read_quantiles(quantiles + 2, job);
+}
+
+static bool has_buffers(const struct kelp_golden_file *file)
+{
+    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
+        if (strncmp(kelp_safetensors_at(file->tensors, i)->name, "buffer/", strlen("buffer/")) ==
+            0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
@@ -192,21 +425,15 @@ bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_gol
 {
     struct kelp_golden_model model = {.samples = 0};
     model.job.cluster.lane_threads = 1;
-    bool ok;
-    if (only_layers(file, is_mlp_parameter)) {
-        ok = read_mlp(file, &model.job, reason);
-    } else if (only_layers(file, is_dlinear_parameter)) {
-        ok = read_dlinear(file, &model.job, reason);
-    } else {
-        return refuse(reason, "another model");
-    }
-    if (ok && !read_shapes(file, &model)) {
-        ok = refuse(reason, "no float32 input/0 and target with samples of one number");
-    }
+    bool ok = read_model(file, &model.job, reason);
     if (ok && !read_loss(file->loss, &model.job)) {
         ok = refuse(reason, "another loss");
     }
+    if (ok && !read_shapes(file, &model)) {
+        ok = refuse(reason, "no inputs and target with samples of one number");
+    }
     if (ok) {
+        model.statistics = has_buffers(file);
         *ret = model;
     }
     return ok;

@@ -39,4 +39,8 @@ bool kelp_golden_has(const struct kelp_golden_file *file, const char *name);
  * given gradients; false if it holds none of these. */
 bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_stream *stream);
 
+/* The same for a single layer or piece of a model, and for a model's activations. */
+bool kelp_golden_check_piece(struct kelp_golden_report *report, struct kelp_stream *stream);
+bool kelp_golden_check_activations(struct kelp_golden_report *report, struct kelp_stream *stream);
+
 #endif
