@@ -18,8 +18,7 @@ kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_model_create(job, &kelp_dataset_info(dataset)->shape, kelp_batch_max(job), &model,
-                               reterr);
+    status = kelp_derive_model(job, &kelp_dataset_info(dataset)->shape, &model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(job, dataset, model, &plan, reterr);
     }

@@ -56,24 +56,51 @@ static kelp_status read_samples(struct kelp_lanes *lanes, struct kelp_schedule_r
     return KELP_OK;
 }
 
-static kelp_status train_lane(struct kelp_lanes *lanes, const struct kelp_schedule_range *samples,
-                              struct kelp_gradient *gradient, struct kelp_error *reterr)
+/* Samples at these positions; `further`: there was a piece of this lane before it. */
+static kelp_status train_piece(struct kelp_lanes *lanes, struct kelp_schedule_range samples,
+                               bool further, struct kelp_gradient *gradient,
+                               struct kelp_error *reterr)
 {
-    kelp_status status = read_samples(lanes, *samples, reterr);
+    double sums[KELP_METRIC_COUNT]; /* the scalars alone */
+    kelp_status status = read_samples(lanes, samples, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
-    gradient->present = true;
     const struct kelp_model_piece piece = {
         .input = lanes->input,
         .target = lanes->target,
-        .count = (uint32_t)samples->count,
+        .count = (uint32_t)samples.count,
         .batch_total = (double)lanes->word.sample_count,
+        .accumulate = further,
         .step = lanes->word.step,
-        .position = samples->first,
+        .position = samples.first,
     };
-    return kelp_model_train_piece(lanes->model, &piece, gradient->sums, reterr);
+    status = kelp_model_train_piece(lanes->model, &piece, sums, reterr);
+    for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SCALARS; i++) {
+        gradient->sums[i] += sums[i];
+    }
+    return status;
+}
+
+static kelp_status train_lane(struct kelp_lanes *lanes, const struct kelp_schedule_range *samples,
+                              struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    bool further = false;
+    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
+    gradient->present = true;
+    for (uint32_t i = 0; i < lanes->job->train.accumulate; i++) {
+        const struct kelp_schedule_range piece =
+            kelp_schedule_piece(*samples, i, lanes->job->train.accumulate);
+        if (piece.count == 0) {
+            continue;
+        }
+        const kelp_status status = train_piece(lanes, piece, further, gradient, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        further = true;
+    }
+    return KELP_OK;
 }
 
 static kelp_status evaluate_lane(struct kelp_lanes *lanes,
@@ -175,14 +202,14 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
         return status;
     }
     const struct kelp_sample_shape *shape = &kelp_dataset_info(lanes->dataset)->shape;
-    lanes->batch_max = kelp_batch_max(lanes->job);
-    status = kelp_model_create(lanes->job, shape, lanes->batch_max, &lanes->model, reterr);
+    status = kelp_derive_model(lanes->job, shape, &lanes->model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(lanes->job, lanes->dataset, lanes->model, &lanes->plan, reterr);
     }
     if (status != KELP_OK) {
         return status;
     }
+    lanes->batch_max = kelp_model_batch_max(lanes->model);
     size_t input_count = (size_t)kelp_sample_input_count(shape);
     size_t target_count = (size_t)kelp_sample_target_count(shape);
     lanes->indices = calloc(lanes->batch_max, sizeof(*lanes->indices));

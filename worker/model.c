@@ -238,6 +238,11 @@ kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uin
 }
 /* NOLINTEND(readability-non-const-parameter) */
 
+uint32_t kelp_model_batch_max(const struct kelp_model *model)
+{
+    return model->batch_max;
+}
+
 const struct kelp_shape *kelp_model_output(const struct kelp_model *model)
 {
     return &model->output_shape;

@@ -107,6 +107,9 @@ kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, co
 kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,
                                float *output, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* What kelp_model_create() got. */
+uint32_t kelp_model_batch_max(const struct kelp_model *model);
+
 /* The dimensions of the model's output for one sample: the target's, or for classes [classes] and
  * for quantiles [..., quantiles]. Borrowed until the model is destroyed. */
 const struct kelp_shape *kelp_model_output(const struct kelp_model *model);

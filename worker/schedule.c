@@ -86,6 +86,15 @@ struct kelp_schedule_range kelp_schedule_lane(const struct kelp_schedule *schedu
     return (struct kelp_schedule_range){.first = first, .count = end - first};
 }
 
+struct kelp_schedule_range kelp_schedule_piece(struct kelp_schedule_range samples, uint32_t piece,
+                                               uint32_t pieces)
+{
+    assert(piece < pieces);
+    uint64_t first = lane_border(samples.count, piece, pieces);
+    uint64_t end = lane_border(samples.count, piece + 1, pieces);
+    return (struct kelp_schedule_range){.first = samples.first + first, .count = end - first};
+}
+
 void kelp_schedule_indices(const struct kelp_schedule *schedule, struct kelp_schedule_range range,
                            uint64_t *ret_indices)
 {

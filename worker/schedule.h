@@ -65,7 +65,11 @@ struct kelp_schedule_range kelp_schedule_lane(const struct kelp_schedule *schedu
 void kelp_schedule_indices(const struct kelp_schedule *schedule, struct kelp_schedule_range range,
                            uint64_t *ret_indices);
 
-/* The most samples that one lane has in any training step: what to plan memory for. */
+/* The piece number `piece` of `pieces`, cut as even as lanes are (train.accumulate). */
+struct kelp_schedule_range kelp_schedule_piece(struct kelp_schedule_range samples, uint32_t piece,
+                                               uint32_t pieces);
+
+/* The most samples that one lane has in any training step. */
 uint64_t kelp_schedule_lane_samples_max(const struct kelp_job *job);
 
 /*

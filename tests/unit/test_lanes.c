@@ -1,0 +1,162 @@
+/* Lanes: pieces of a lane add up to it, and a lane over which a batch norm cannot work is refused
+ * before anything starts. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/control.h"
+#include "worker/lanes.h"
+#include "worker/schedule.h"
+
+static struct kelp_job_file *file;
+static struct kelp_gradient_pool *pool;
+static struct kelp_error error;
+
+static const char job_text[] = "name: lanes\n"
+                               "model:\n"
+                               "  kind: dlinear\n"
+                               "  kernel_size: 5\n"
+                               "data:\n"
+                               "  kind: synthetic\n"
+                               "  features: M\n"
+                               "  rows: 400\n"
+                               "  seq_len: 12\n"
+                               "  pred_len: 4\n"
+                               "  split: [200, 50, 50]\n"
+                               "train:\n"
+                               "  epochs: 1\n"
+                               "  batch_size: 23\n"
+                               "cluster:\n"
+                               "  lanes: 2\n";
+
+static void setup(void)
+{
+    file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(file);
+    const kelp_status status = kelp_job_file_parse(file, "job", job_text, strlen(job_text), &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static void teardown(void)
+{
+    kelp_gradient_pool_destroy(pool);
+    pool = NULL;
+    kelp_job_file_destroy(file);
+}
+
+static void set(const char *key, const char *value)
+{
+    const kelp_status status = kelp_job_file_set(file, key, value, KELP_ORIGIN_FLAG, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static kelp_status open_lanes(struct kelp_lanes **ret_lanes)
+{
+    const kelp_status status = kelp_job_file_finish(file, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    return kelp_lanes_create(kelp_job_file_job(file), ret_lanes, &error);
+}
+
+static struct kelp_gradient *take_buffer(void *user)
+{
+    return kelp_gradient_get(user);
+}
+
+/* The whole gradient of the first training step, from the initial weights. */
+static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_weights)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+    const struct kelp_plan *plan = kelp_lanes_plan(lanes);
+    struct kelp_control_state state;
+    struct kelp_control_word word;
+    struct kelp_gradient *gradient = NULL;
+    float *weights = calloc((size_t)plan->flat_count, sizeof(*weights));
+    ck_assert_ptr_nonnull(weights);
+    ck_assert_int_eq(kelp_plan_initialise(plan, job, NULL, 0, plan->flat_count, weights, &error),
+                     KELP_OK);
+    kelp_control_init(&state, job, plan);
+    kelp_control_word(&state, job, plan, &word);
+    ck_assert_int_eq(word.kind, KELP_STEP_TRAIN);
+    ck_assert_int_eq(kelp_lanes_begin(lanes, &word, weights, &error), KELP_OK);
+    kelp_gradient_pool_destroy(pool);
+    pool = kelp_gradient_pool_create(plan->flat_count);
+    ck_assert_ptr_nonnull(pool);
+    const kelp_status status =
+        kelp_lanes_node(lanes, 0, job->cluster.lanes, &gradient, &error, take_buffer, pool);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    *ret_weights = weights;
+    return gradient;
+}
+
+/* With any number of pieces, also more than there are samples, the same gradient and sums but for
+ * rounding: every sample once. */
+START_TEST(test_pieces_add_up)
+{
+    static const char *const pieces[] = {"2", "3", "11", "64"};
+    struct kelp_lanes *lanes;
+    float *weights;
+    ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
+    const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
+    struct kelp_gradient *whole = first_step(lanes, &weights);
+    float *expected = malloc((size_t)count * sizeof(*expected));
+    double sums[KELP_METRIC_SCALARS], largest = 0.0;
+    ck_assert_ptr_nonnull(expected);
+    memcpy(expected, whole->values, (size_t)count * sizeof(*expected));
+    memcpy(sums, whole->sums, sizeof(sums));
+    kelp_gradient_unref(whole);
+    kelp_lanes_destroy(lanes);
+    free(weights);
+    for (uint64_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)expected[i]));
+    }
+    ck_assert_double_gt(largest, 0.0);
+
+    set("train.accumulate", pieces[_i]);
+    ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
+    struct kelp_gradient *gradient = first_step(lanes, &weights);
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_double_eq_tol((double)gradient->values[i], (double)expected[i], 1e-5 * largest);
+    }
+    ck_assert_double_eq_tol(gradient->sums[KELP_METRIC_LOSS], sums[KELP_METRIC_LOSS],
+                            1e-5 * fabs(sums[KELP_METRIC_LOSS]));
+    ck_assert_double_eq(gradient->sums[KELP_METRIC_SAMPLES], 23.0);
+    kelp_gradient_unref(gradient);
+    kelp_lanes_destroy(lanes);
+    free(weights);
+    free(expected);
+}
+END_TEST
+
+/* Pieces cover their lane in order, without gap or overlap. */
+START_TEST(test_pieces_cover)
+{
+    for (uint32_t pieces = 1; pieces < 40; pieces++) {
+        const struct kelp_schedule_range lane = {.first = 7, .count = (uint64_t)_i};
+        uint64_t next = lane.first;
+        for (uint32_t p = 0; p < pieces; p++) {
+            const struct kelp_schedule_range piece = kelp_schedule_piece(lane, p, pieces);
+            ck_assert_uint_eq(piece.first, next);
+            ck_assert_uint_le(piece.count, (lane.count + pieces - 1) / pieces);
+            next += piece.count;
+        }
+        ck_assert_uint_eq(next, lane.first + lane.count);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("lanes");
+    TCase *tcase = tcase_create("lanes");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_pieces_add_up, 0, 4);
+    tcase_add_loop_test(tcase, test_pieces_cover, 0, 30);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
