@@ -18,6 +18,10 @@ struct kelp_trainer {
     struct kelp_lanes *lanes;
     const struct kelp_plan *plan; /* of lanes */
     bool faulted;                 /* the fault has happened */
+    struct {
+        uint64_t entries;
+        double wall_s, operators_s, process_s; /* the last two of processor time */
+    } times;                                   /* from the first entry to the end */
 };
 
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
@@ -108,6 +112,45 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     return KELP_OK;
 }
 
+/* ---- where the time goes
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static double clock_s(clockid_t clock)
+{
+    struct timespec time;
+    (void)clock_gettime(clock, &time); /* cannot fail for the clocks that we ask */
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Communication is everything but operators that takes processor time, in any thread. */
+static void log_times(const struct kelp_trainer *trainer)
+{
+    const double wall_s = clock_s(CLOCK_MONOTONIC) - trainer->times.wall_s;
+    const double process_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - trainer->times.process_s;
+    const double operators_s = trainer->times.operators_s;
+    const double rest_s = wall_s - process_s;
+    if (trainer->times.entries != 0) {
+        kelp_log_info("worked entries=%llu wall_s=%.3f operators_s=%.3f communication_s=%.3f "
+                      "waiting_s=%.3f",
+                      (unsigned long long)trainer->times.entries, wall_s, operators_s,
+                      process_s - operators_s, rest_s > 0 ? rest_s : 0.0);
+    }
+}
+
+static kelp_status compute_timed(struct kelp_trainer *trainer, const struct kelp_work *work,
+                                 const struct kelp_worker_fault *fault, struct kelp_error *reterr)
+{
+    if (trainer->times.entries++ == 0) {
+        trainer->times.wall_s = clock_s(CLOCK_MONOTONIC);
+        trainer->times.process_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    }
+    const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+    const kelp_status status = compute(trainer, work, fault, reterr);
+    trainer->times.operators_s += clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s;
+    return status;
+}
+
 /* ---- life
  * ------------------------------------------------------------------------------------------------
  */
@@ -120,10 +163,11 @@ static kelp_status work_until_over(struct kelp_trainer *trainer,
         struct kelp_work work;
         kelp_status status = kelp_worker_next(trainer->worker, stop, &work, reterr);
         if (status == KELP_ERR_CLOSED || (status == KELP_ERR_TIMEOUT && kelp_stop_raised(stop))) {
+            log_times(trainer);
             return KELP_OK;
         }
         if (status == KELP_OK) {
-            status = compute(trainer, &work, fault, reterr);
+            status = compute_timed(trainer, &work, fault, reterr);
         }
         if (status != KELP_OK) {
             return status;
