@@ -176,29 +176,47 @@ static void softmax_block(const struct kelp_softmax *softmax, uint64_t first, ui
 static void log_softmax_block(const struct kelp_softmax *softmax, uint64_t first, uint64_t rows)
 {
     const uint32_t columns = softmax->columns;
+    float exponentials[BLOCK_FLOATS];
     for (uint64_t r = first; r < first + rows; r++) {
         const float *x = softmax->x + r * columns;
         float *y = softmax->y + r * columns;
         const float largest = kelp__row_max(x, columns);
-        float exponentials[LANES] = {0};
-        float sums[LANES] = {0};
-        for (uint32_t c = 0; c < columns; c += LANES) {
-            const uint32_t n = columns - c < LANES ? columns - c : LANES;
-            for (uint32_t j = 0; j < n; j++) {
-                y[c + j] = x[c + j] - largest;
-                exponentials[j] = y[c + j];
-            }
-            for (uint32_t j = 0; j < LANES; j++) {
-                exponentials[j] = kelp__exp(exponentials[j]);
-            }
-            for (uint32_t j = 0; j < n; j++) {
-                sums[j] = sums[j] + exponentials[j];
-            }
+        for (uint32_t c = 0; c < columns; c++) {
+            y[c] = x[c] - largest;
         }
-        const float logarithm = (float)kelp__log((double)kelp__add_up(sums));
+    }
+    const float *block = softmax->y + first * columns;
+    for (uint64_t i = 0; i < rows * columns; i++) {
+        exponentials[i] = kelp__exp(block[i]);
+    }
+    for (uint64_t r = 0; r < rows; r++) {
+        float *y = softmax->y + (first + r) * columns;
+        const float sum = kelp__row_sum(exponentials + r * columns, columns);
+        const float logarithm = (float)kelp__log((double)sum);
         for (uint32_t c = 0; c < columns; c++) {
             y[c] = y[c] - logarithm;
         }
+    }
+}
+
+/* A row that is longer than a block: piece by piece. */
+static void log_softmax_long(const struct kelp_softmax *softmax, uint64_t r)
+{
+    const uint32_t columns = softmax->columns;
+    const float *x = softmax->x + r * columns;
+    float *y = softmax->y + r * columns, exponentials[BLOCK_FLOATS];
+    const float largest = kelp__row_max(x, columns);
+    double sum = 0.0;
+    for (uint32_t begin = 0; begin < columns; begin += BLOCK_FLOATS) {
+        const uint32_t left = columns - begin, count = left < BLOCK_FLOATS ? left : BLOCK_FLOATS;
+        for (uint32_t c = 0; c < count; c++) {
+            exponentials[c] = kelp__exp(x[begin + c] - largest);
+        }
+        sum = sum + (double)kelp__row_sum(exponentials, count);
+    }
+    const float logarithm = (float)kelp__log(sum);
+    for (uint32_t c = 0; c < columns; c++) {
+        y[c] = x[c] - largest - logarithm;
     }
 }
 
@@ -210,7 +228,9 @@ static void softmax(const struct kelp_softmax *softmax)
     const uint64_t step = rows_of_block(softmax->columns);
     for (uint64_t r = 0; r < softmax->rows; r += step) {
         const uint64_t rows = softmax->rows - r < step ? softmax->rows - r : step;
-        if (softmax->logarithm) {
+        if (softmax->logarithm && softmax->columns > BLOCK_FLOATS) {
+            log_softmax_long(softmax, r);
+        } else if (softmax->logarithm) {
             log_softmax_block(softmax, r, rows);
         } else {
             softmax_block(softmax, r, rows);
@@ -301,46 +321,72 @@ static void glu_gradient(const struct kelp_glu *glu)
     }
 }
 
+INLINE void sigmoid_row(float *x, uint64_t count)
+{
+    for (uint64_t j = 0; j < count; j++) {
+        x[j] = kelp__sigmoid(x[j]);
+    }
+}
+
 static void lstm_cell(const struct kelp_lstm_cell *cell)
 {
-    const uint32_t hidden = cell->hidden;
+    const uint64_t hidden = cell->hidden; /* 64 bits: an index that wraps is not vectorised */
     for (uint32_t b = 0; b < cell->batch; b++) {
-        float *restrict in = cell->gates + (uint64_t)b * 4 * hidden;
-        float *restrict forget = in + hidden, *restrict update = forget + hidden;
-        float *restrict out = update + hidden;
-        const float *restrict before = cell->c_before + (uint64_t)b * hidden;
-        float *restrict c = cell->c + (uint64_t)b * hidden, *restrict h = cell->h + b * cell->h_ld;
-        for (uint32_t j = 0; j < hidden; j++) {
-            in[j] = kelp__sigmoid(in[j]);
-            forget[j] = kelp__sigmoid(forget[j]);
+        float *gates = cell->gates + b * 4 * hidden, *update = gates + 2 * hidden;
+        const float *before = cell->c_before + b * hidden;
+        float *restrict c = cell->c + b * hidden, *restrict h = cell->h + b * cell->h_ld;
+        sigmoid_row(gates, 2 * hidden);
+        for (uint64_t j = 0; j < hidden; j++) {
             update[j] = kelp__tanh(update[j]);
-            out[j] = kelp__sigmoid(out[j]);
-            c[j] = forget[j] * before[j] + in[j] * update[j];
-            h[j] = out[j] * kelp__tanh(c[j]);
         }
+        sigmoid_row(gates + 3 * hidden, hidden);
+        for (uint64_t j = 0; j < hidden; j++) {
+            c[j] = gates[hidden + j] * before[j] + gates[j] * update[j];
+        }
+        for (uint64_t j = 0; j < hidden; j++) {
+            h[j] = gates[3 * hidden + j] * kelp__tanh(c[j]);
+        }
+    }
+}
+
+/* Some columns of one sequence. */
+#define CELL_PIECE 64u
+INLINE void lstm_cell_gradient_piece(const struct kelp_lstm_cell *cell, uint64_t b, uint32_t first,
+                                     uint32_t count)
+{
+    const uint64_t hidden = cell->hidden;
+    const float *gates = cell->gates + b * 4 * hidden + first;
+    const float *c = cell->c + b * hidden + first, *before = cell->c_before + b * hidden + first;
+    const float *dh = cell->dh + b * cell->dh_ld + first;
+    float *restrict dc = cell->dc + b * hidden + first;
+    float *restrict dgates = cell->dgates + b * 4 * hidden + first;
+    float t[CELL_PIECE], total[CELL_PIECE];
+    for (uint64_t j = 0; j < count; j++) {
+        t[j] = kelp__tanh(c[j]);
+    }
+    for (uint64_t j = 0; j < count; j++) {
+        const float out = gates[3 * hidden + j];
+        total[j] = dc[j] + dh[j] * out * (1.0f - t[j] * t[j]);
+        dgates[3 * hidden + j] = dh[j] * t[j] * (out * (1.0f - out));
+    }
+    for (uint64_t j = 0; j < count; j++) {
+        const float in = gates[j], update = gates[2 * hidden + j];
+        dgates[j] = total[j] * update * (in * (1.0f - in));
+        dgates[2 * hidden + j] = total[j] * in * (1.0f - update * update);
+    }
+    for (uint64_t j = 0; j < count; j++) {
+        const float forget = gates[hidden + j];
+        dgates[hidden + j] = total[j] * before[j] * (forget * (1.0f - forget));
+        dc[j] = total[j] * forget;
     }
 }
 
 static void lstm_cell_gradient(const struct kelp_lstm_cell *cell)
 {
-    const uint32_t hidden = cell->hidden;
     for (uint32_t b = 0; b < cell->batch; b++) {
-        const uint64_t row = (uint64_t)b * hidden;
-        const float *restrict in = cell->gates + 4 * row, *restrict forget = in + hidden;
-        const float *restrict update = forget + hidden, *restrict out = update + hidden;
-        const float *restrict before = cell->c_before + row, *restrict c = cell->c + row;
-        const float *restrict dh = cell->dh + b * cell->dh_ld;
-        float *restrict dc = cell->dc + row;
-        float *restrict din = cell->dgates + 4 * row, *restrict dforget = din + hidden;
-        float *restrict dupdate = dforget + hidden, *restrict dout = dupdate + hidden;
-        for (uint32_t j = 0; j < hidden; j++) {
-            const float t = kelp__tanh(c[j]);
-            const float total = dc[j] + dh[j] * out[j] * (1.0f - t * t);
-            dout[j] = dh[j] * t * (out[j] * (1.0f - out[j]));
-            din[j] = total * update[j] * (in[j] * (1.0f - in[j]));
-            dforget[j] = total * before[j] * (forget[j] * (1.0f - forget[j]));
-            dupdate[j] = total * in[j] * (1.0f - update[j] * update[j]);
-            dc[j] = total * forget[j];
+        for (uint32_t first = 0; first < cell->hidden; first += CELL_PIECE) {
+            const uint32_t left = cell->hidden - first;
+            lstm_cell_gradient_piece(cell, b, first, left < CELL_PIECE ? left : CELL_PIECE);
         }
     }
 }

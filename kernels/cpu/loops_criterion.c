@@ -2,6 +2,7 @@
  * The losses: sums for the metrics, and the gradient. See kernels/operators.h for what each does.
  */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/sums.h"
@@ -60,70 +61,86 @@ struct sample_sums {
     float first; /* forecast */
 };
 
-/* Count elements from the first of a piece; a last part that fills no vector is of count below
- * LANES. */
-INLINE void add_differences(struct sample_sums *sums, const float *forecast, const float *target,
-                            uint32_t count)
+/* Two or three of the sums over one piece, each group in a loop of its own on copies, so that the
+ * compiler keeps them in registers. RUN(j, i) adds element i to the running sums j. */
+#define COPY_SUMS(to, from) memcpy(to, from, sizeof(to))
+#define EACH_ELEMENT(count, RUN)                                                                   \
+    do {                                                                                           \
+        const uint32_t whole = (count) - (count) % LANES;                                          \
+        for (uint32_t i = 0; i < whole; i += LANES) {                                              \
+            for (uint32_t j = 0; j < LANES; j++) {                                                 \
+                RUN(j, i + j);                                                                     \
+            }                                                                                      \
+        }                                                                                          \
+        for (uint32_t i = whole; i < (count); i++) {                                               \
+            RUN(i - whole, i);                                                                     \
+        }                                                                                          \
+    } while (0)
+
+INLINE void add_differences(struct sample_sums *sums, const float *restrict forecast,
+                            const float *restrict target, uint32_t count)
 {
-    for (uint32_t j = 0; j < count; j++) {
-        const double d = (double)(forecast[j] - target[j]);
-        sums->squared[j] = sums->squared[j] + d * d;
-        sums->absolute[j] = sums->absolute[j] + absolute(d);
-    }
+    double squared[LANES], absolutes[LANES];
+    COPY_SUMS(squared, sums->squared);
+    COPY_SUMS(absolutes, sums->absolute);
+#define RUN(lane, at)                                                                              \
+    const double d = (double)(forecast[at] - target[at]);                                          \
+    squared[lane] = squared[lane] + d * d;                                                         \
+    absolutes[lane] = absolutes[lane] + absolute(d)
+    EACH_ELEMENT(count, RUN);
+#undef RUN
+    COPY_SUMS(sums->squared, squared);
+    COPY_SUMS(sums->absolute, absolutes);
 }
 
-INLINE void add_relative(struct sample_sums *sums, const float *forecast, const float *target,
-                         uint32_t count)
+INLINE void add_relative(struct sample_sums *sums, const float *restrict forecast,
+                         const float *restrict target, uint32_t count)
 {
-    for (uint32_t j = 0; j < count; j++) {
-        const double ratio = (double)((forecast[j] - target[j]) / target[j]);
-        sums->relative[j] = sums->relative[j] + absolute(ratio);
-        sums->relative_squared[j] = sums->relative_squared[j] + ratio * ratio;
-    }
+    double relative[LANES], squared[LANES];
+    COPY_SUMS(relative, sums->relative);
+    COPY_SUMS(squared, sums->relative_squared);
+#define RUN(lane, at)                                                                              \
+    const double ratio = (double)((forecast[at] - target[at]) / target[at]);                       \
+    relative[lane] = relative[lane] + absolute(ratio);                                             \
+    squared[lane] = squared[lane] + ratio * ratio
+    EACH_ELEMENT(count, RUN);
+#undef RUN
+    COPY_SUMS(sums->relative, relative);
+    COPY_SUMS(sums->relative_squared, squared);
 }
 
-INLINE void add_targets(struct sample_sums *sums, const float *forecast, const float *target,
-                        uint32_t count)
+INLINE void add_targets(struct sample_sums *sums, const float *restrict forecast,
+                        const float *restrict target, uint32_t count)
 {
-    for (uint32_t j = 0; j < count; j++) {
-        const double t = (double)target[j];
-        const bool same = (forecast[j] >= 0.5f) == (target[j] >= 0.5f);
-        sums->target[j] = sums->target[j] + t;
-        sums->target_squared[j] = sums->target_squared[j] + t * t;
-        sums->correct[j] = sums->correct[j] + (same ? 1.0 : 0.0);
-    }
+    double plain[LANES], squared[LANES], correct[LANES];
+    COPY_SUMS(plain, sums->target);
+    COPY_SUMS(squared, sums->target_squared);
+    COPY_SUMS(correct, sums->correct);
+#define RUN(lane, at)                                                                              \
+    const double t = (double)target[at];                                                           \
+    const float at_or_above = forecast[at] >= 0.5f ? 1.0f : 0.0f;                                  \
+    const float wanted = target[at] >= 0.5f ? 1.0f : 0.0f;                                         \
+    plain[lane] = plain[lane] + t;                                                                 \
+    squared[lane] = squared[lane] + t * t;                                                         \
+    correct[lane] = correct[lane] + (double)(at_or_above == wanted ? 1.0f : 0.0f)
+    EACH_ELEMENT(count, RUN);
+#undef RUN
+    COPY_SUMS(sums->target, plain);
+    COPY_SUMS(sums->target_squared, squared);
+    COPY_SUMS(sums->correct, correct);
 }
 
 INLINE void add_losses(struct sample_sums *sums, const struct kelp_criterion *criterion,
-                       const enum kelp_loss_kind kind, const float *output, const float *target,
-                       uint32_t count)
+                       const enum kelp_loss_kind kind, const float *restrict output,
+                       const float *restrict target, uint32_t count)
 {
-    for (uint32_t j = 0; j < count; j++) {
-        sums->loss[j] = sums->loss[j] + element_loss(criterion, kind, output[j], target[j]);
-    }
-}
-
-/* One piece, vector by vector, each group of sums in a loop of its own, so that its running sums
- * stay in registers. */
-#define EACH_VECTOR(call)                                                                          \
-    for (uint32_t i = 0; i < count; i += LANES) {                                                  \
-        if (count - i >= LANES) {                                                                  \
-            const uint32_t n = LANES;                                                              \
-            call;                                                                                  \
-        } else {                                                                                   \
-            const uint32_t n = count - i;                                                          \
-            call;                                                                                  \
-        }                                                                                          \
-    }
-INLINE void add_piece(struct sample_sums *sums, const float *forecast, const float *target,
-                      uint32_t count){
-    EACH_VECTOR(add_differences(sums, forecast + i, target + i, n))}
-
-INLINE void add_piece_metrics(struct sample_sums *sums, const float *forecast, const float *target,
-                              uint32_t count)
-{
-    EACH_VECTOR(add_relative(sums, forecast + i, target + i, n))
-    EACH_VECTOR(add_targets(sums, forecast + i, target + i, n))
+    const struct kelp_criterion values = {.beta = criterion->beta};
+    double loss[LANES];
+    COPY_SUMS(loss, sums->loss);
+#define RUN(lane, at) loss[lane] = loss[lane] + element_loss(&values, kind, output[at], target[at])
+    EACH_ELEMENT(count, RUN);
+#undef RUN
+    COPY_SUMS(sums->loss, loss);
 }
 
 static void add_piece_losses(struct sample_sums *sums, const struct kelp_criterion *criterion,
@@ -131,17 +148,16 @@ static void add_piece_losses(struct sample_sums *sums, const struct kelp_criteri
 {
     switch (criterion->kind) {
     case KELP_LOSS_SMOOTH_L1:
-        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_SMOOTH_L1, output + i, target + i, n))
+        add_losses(sums, criterion, KELP_LOSS_SMOOTH_L1, output, target, count);
         break;
     case KELP_LOSS_HUBER:
-        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_HUBER, output + i, target + i, n))
+        add_losses(sums, criterion, KELP_LOSS_HUBER, output, target, count);
         break;
     case KELP_LOSS_BCE:
-        EACH_VECTOR(add_losses(sums, criterion, KELP_LOSS_BCE, output + i, target + i, n))
+        add_losses(sums, criterion, KELP_LOSS_BCE, output, target, count);
         break;
     case KELP_LOSS_BCE_WITH_LOGITS:
-        EACH_VECTOR(
-            add_losses(sums, criterion, KELP_LOSS_BCE_WITH_LOGITS, output + i, target + i, n))
+        add_losses(sums, criterion, KELP_LOSS_BCE_WITH_LOGITS, output, target, count);
         break;
     default: /* the sums that are there anyhow */
         break;
@@ -174,8 +190,9 @@ static void add_metrics(struct sample_sums *sums, const struct kelp_criterion *c
 {
     float room[PIECE];
     const float *forecast = piece_forecast(criterion, output, first, count, room);
-    add_piece(sums, forecast, target + first, count);
-    add_piece_metrics(sums, forecast, target + first, count);
+    add_differences(sums, forecast, target + first, count);
+    add_relative(sums, forecast, target + first, count);
+    add_targets(sums, forecast, target + first, count);
     sums->first = first == 0 && count != 0 ? forecast[0] : sums->first;
 }
 
@@ -239,13 +256,47 @@ static void elementwise_sums(const struct kelp_criterion *criterion, const float
         if (!criterion->loss_alone) {
             add_metrics(&sums, criterion, output, target, i, count);
         } else if (of_differences) {
-            add_piece(&sums, output + i, target + i, count);
+            add_differences(&sums, output + i, target + i, count);
         }
         add_piece_losses(&sums, criterion, output + i, target + i, count);
     }
     ret[KELP_LOSS_SUM_LOSS] = finish_loss(criterion, &sums, output, target);
     if (!criterion->loss_alone) {
         set_metrics(&sums, ret);
+    }
+}
+
+/* The losses of samples of one element, without the detour over running sums, which would be all of
+ * their cost. */
+INLINE void single_losses(const struct kelp_criterion *criterion, const enum kelp_loss_kind kind)
+{
+    for (uint32_t s = 0; s < criterion->samples; s++) {
+        criterion->sums[(uint64_t)s * KELP_LOSS_SUMS + KELP_LOSS_SUM_LOSS] =
+            element_loss(criterion, kind, criterion->output[s], criterion->target[s]);
+    }
+}
+
+static void all_single_losses(const struct kelp_criterion *criterion)
+{
+    switch (criterion->kind) {
+    case KELP_LOSS_MSE:
+        single_losses(criterion, KELP_LOSS_MSE);
+        break;
+    case KELP_LOSS_MAE:
+        single_losses(criterion, KELP_LOSS_MAE);
+        break;
+    case KELP_LOSS_SMOOTH_L1:
+        single_losses(criterion, KELP_LOSS_SMOOTH_L1);
+        break;
+    case KELP_LOSS_HUBER:
+        single_losses(criterion, KELP_LOSS_HUBER);
+        break;
+    case KELP_LOSS_BCE:
+        single_losses(criterion, KELP_LOSS_BCE);
+        break;
+    default:
+        single_losses(criterion, KELP_LOSS_BCE_WITH_LOGITS);
+        break;
     }
 }
 
@@ -448,7 +499,12 @@ static void criterion(const struct kelp_criterion *criterion, struct kelp_loop_f
         class_loss(criterion, fault);
         return;
     }
-    for (uint32_t s = 0; s < criterion->samples; s++) {
+    const bool single =
+        criterion->loss_alone && criterion->elements == 1 && criterion->kind != KELP_LOSS_QUANTILE;
+    if (single) {
+        all_single_losses(criterion);
+    }
+    for (uint32_t s = 0; !single && s < criterion->samples; s++) {
         elementwise_sums(criterion, criterion->output + s * criterion->elements,
                          criterion->target + s * criterion->target_elements,
                          criterion->sums + (uint64_t)s * KELP_LOSS_SUMS);

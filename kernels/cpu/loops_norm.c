@@ -5,6 +5,7 @@
  * double over the blocks' sums: nearly as exact as all of it in double, nearly as fast as none.
  */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/sums.h"
@@ -41,22 +42,24 @@ INLINE void layer_norm_dx(const struct kelp_layer_norm *norm, const bool accumul
         const float *x = norm->x + r * width, *dy = norm->dy + r * width;
         float *restrict dx = norm->dx + r * width;
         const float mean = norm->mean[r], rstd = norm->rstd[r];
-        float sums[LANES] = {0}, dots[LANES] = {0};
         const uint32_t whole = width - width % LANES;
+        eight sums = {0}, dots = {0}, values, g8, scale;
         for (uint32_t c = 0; c < whole; c += LANES) {
-            for (uint32_t j = 0; j < LANES; j++) {
-                const float g = dy[c + j] * weight[c + j];
-                sums[j] = sums[j] + g;
-                dots[j] = dots[j] + g * ((x[c + j] - mean) * rstd);
-            }
+            memcpy(&values, x + c, sizeof(values));
+            memcpy(&g8, dy + c, sizeof(g8));
+            memcpy(&scale, weight + c, sizeof(scale));
+            g8 = g8 * scale;
+            sums = sums + g8;
+            dots = dots + g8 * ((values - mean) * rstd);
         }
+        float sum = kelp__add_up(&sums), dot = kelp__add_up(&dots);
         for (uint32_t c = whole; c < width; c++) {
             const float g = dy[c] * weight[c];
-            sums[c - whole] = sums[c - whole] + g;
-            dots[c - whole] = dots[c - whole] + g * ((x[c] - mean) * rstd);
+            sum = sum + g;
+            dot = dot + g * ((x[c] - mean) * rstd);
         }
-        const float sum = kelp__add_up(sums) / (float)width;
-        const float dot = kelp__add_up(dots) / (float)width;
+        sum = sum / (float)width;
+        dot = dot / (float)width;
         for (uint32_t c = 0; c < width; c++) {
             const float g = dy[c] * weight[c];
             const float value = rstd * (g - sum - (x[c] - mean) * rstd * dot);
@@ -138,6 +141,23 @@ INLINE void sum_element(const enum batch_sum kind, float x, float dy, float mean
     }
 }
 
+/* The same for eight elements. */
+INLINE void sum_vector(const enum batch_sum kind, const float *x, const float *dy, float mean,
+                       eight *first, eight *second)
+{
+    eight values, slopes;
+    memcpy(&values, x, sizeof(values));
+    if (kind == SUM_X) {
+        *first = *first + values;
+    } else if (kind == SUM_SQUARES) {
+        *first = *first + (values - mean) * (values - mean);
+    } else {
+        memcpy(&slopes, dy, sizeof(slopes));
+        *first = *first + slopes;
+        *second = *second + slopes * (values - mean);
+    }
+}
+
 /* A strip of channels whose inner size is 1: samples ascending, all channels of the strip at once.
  */
 INLINE void sum_columns(const struct kelp_batch_norm *norm, const enum batch_sum kind,
@@ -177,17 +197,16 @@ INLINE void sum_planes(const struct kelp_batch_norm *norm, const enum batch_sum 
             const uint64_t left = norm->inner - begin;
             const uint64_t count = left < PLANE_BLOCK ? left : PLANE_BLOCK;
             const uint64_t whole = count - count % LANES;
-            float first[LANES] = {0}, second[LANES] = {0};
+            eight first = {0}, second = {0};
             for (uint64_t i = 0; i < whole; i += LANES) {
-                for (uint32_t j = 0; j < LANES; j++) {
-                    sum_element(kind, x[i + j], dy[i + j], mean, &first[j], &second[j]);
-                }
+                sum_vector(kind, x + i, dy + i, mean, &first, &second);
             }
+            float sum = kelp__add_up(&first), other = kelp__add_up(&second);
             for (uint64_t i = whole; i < count; i++) {
-                sum_element(kind, x[i], dy[i], mean, &first[i - whole], &second[i - whole]);
+                sum_element(kind, x[i], dy[i], mean, &sum, &other);
             }
-            ret[0] = ret[0] + (double)kelp__add_up(first);
-            ret[1] = ret[1] + (double)kelp__add_up(second);
+            ret[0] = ret[0] + (double)sum;
+            ret[1] = ret[1] + (double)other;
         }
     }
 }

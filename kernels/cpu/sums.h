@@ -1,6 +1,7 @@
 /*
  * Sums over a row in an order that vector registers of any width can follow: eight running sums,
- * element i in sum i % 8, then added up pairwise. Private to the loops of kernels/cpu.
+ * element i in sum i % 8, then added up pairwise; a last part of fewer than eight behind them.
+ * Private to the loops of kernels/cpu.
  */
 #ifndef KELP_KERNELS_CPU_SUMS_H
 #define KELP_KERNELS_CPU_SUMS_H
@@ -11,10 +12,14 @@
 
 #define LANES 8u
 
-INLINE float kelp__add_up(const float sums[LANES])
+/* Eight floats that the compiler keeps in registers, as many as the instruction set needs for them;
+ * loads of any alignment go through memcpy(). */
+typedef float eight __attribute__((vector_size(32)));
+
+INLINE float kelp__add_up(const eight *sums)
 {
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
-           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    const eight s = *sums;
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 INLINE double kelp__add_up_double(const double sums[LANES])
@@ -25,32 +30,33 @@ INLINE double kelp__add_up_double(const double sums[LANES])
 
 INLINE float kelp__row_sum(const float *x, uint64_t count)
 {
-    float sums[LANES] = {0};
     const uint64_t whole = count - count % LANES;
+    eight sums = {0}, values;
     for (uint64_t i = 0; i < whole; i += LANES) {
-        for (uint32_t j = 0; j < LANES; j++) {
-            sums[j] = sums[j] + x[i + j];
-        }
+        memcpy(&values, x + i, sizeof(values));
+        sums = sums + values;
     }
+    float sum = kelp__add_up(&sums);
     for (uint64_t i = whole; i < count; i++) {
-        sums[i - whole] = sums[i - whole] + x[i];
+        sum = sum + x[i];
     }
-    return kelp__add_up(sums);
+    return sum;
 }
 
 INLINE float kelp__row_dot(const float *a, const float *b, uint64_t count)
 {
-    float sums[LANES] = {0};
     const uint64_t whole = count - count % LANES;
+    eight sums = {0}, first, second;
     for (uint64_t i = 0; i < whole; i += LANES) {
-        for (uint32_t j = 0; j < LANES; j++) {
-            sums[j] = sums[j] + a[i + j] * b[i + j];
-        }
+        memcpy(&first, a + i, sizeof(first));
+        memcpy(&second, b + i, sizeof(second));
+        sums = sums + first * second;
     }
+    float sum = kelp__add_up(&sums);
     for (uint64_t i = whole; i < count; i++) {
-        sums[i - whole] = sums[i - whole] + a[i] * b[i];
+        sum = sum + a[i] * b[i];
     }
-    return kelp__add_up(sums);
+    return sum;
 }
 
 /* The largest; what NaN gives is not defined, since it comes out of the exponentials anyhow. */
