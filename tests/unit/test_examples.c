@@ -1,4 +1,4 @@
-/* Each job in examples/ is one that the parser and the data sets take. */
+/* Each job in examples/ is one that the parser, the data sets and the models take. */
 #include <check.h>
 #include <glob.h>
 #include <stdio.h>
@@ -6,12 +6,32 @@
 #include <string.h>
 
 #include "common/job.h"
+#include "tests/lib/shared_files.h"
 #include "worker/dataset.h"
+#include "worker/model.h"
 
-static const struct kelp_job *read_job(struct kelp_job_file *file, const char *path)
+/* Is the file, folder or pattern in the data folder? */
+static bool has_data(const char *name, char path[KELP_TEST_PATH_MAX])
+{
+    glob_t found;
+    (void)kelp_test_data_file(name, path);
+    const bool any = glob(path, 0, NULL, &found) == 0;
+    globfree(&found);
+    return any;
+}
+
+/* The job, with its data.path taken as one of the data folder. */
+static const struct kelp_job *read_job(struct kelp_job_file *file, const char *path,
+                                       bool *ret_has_data)
 {
     struct kelp_error error = {0};
+    char data_path[KELP_TEST_PATH_MAX];
     kelp_status status = kelp_job_file_read(file, path, &error);
+    *ret_has_data = true;
+    if (status == KELP_OK && kelp_job_file_job(file)->data.path[0] != '\0') {
+        *ret_has_data = has_data(kelp_job_file_job(file)->data.path, data_path);
+        status = kelp_job_file_set(file, "data.path", data_path, KELP_ORIGIN_FLAG, &error);
+    }
     if (status == KELP_OK) {
         status = kelp_job_file_finish(file, &error);
     }
@@ -19,21 +39,37 @@ static const struct kelp_job *read_job(struct kelp_job_file *file, const char *p
     return kelp_job_file_job(file);
 }
 
+/* There are samples to measure on, and the model takes them. */
+static void check_data(const char *path, const struct kelp_job *job)
+{
+    struct kelp_error error = {0};
+    struct kelp_dataset *dataset = NULL;
+    struct kelp_model *model = NULL;
+    kelp_status status = kelp_dataset_open(job, &dataset, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    ck_assert_uint_gt(info->samples[KELP_PART_VAL] + info->samples[KELP_PART_TEST], 0);
+    status = kelp_model_create(job, &info->shape, 1, &model, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
+    kelp_model_destroy(model);
+    kelp_dataset_close(dataset);
+}
+
 static void check_example(const char *path)
 {
     struct kelp_job_file *file = kelp_job_file_create();
     ck_assert_ptr_nonnull(file);
-    const struct kelp_job *job = read_job(file, path);
+    bool has = false;
+    const struct kelp_job *job = read_job(file, path, &has);
     /* The job's name is the file's, so that its runs are found by it. */
     const char *base = strrchr(path, '/') + 1;
     ck_assert_msg(strncmp(base, job->name, strlen(job->name)) == 0, "%s is named %s", path,
                   job->name);
-    struct kelp_error error = {0};
-    struct kelp_dataset *dataset = NULL;
-    kelp_status status = kelp_dataset_open(job, &dataset, &error);
-    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
-    ck_assert_uint_gt(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 0);
-    kelp_dataset_close(dataset);
+    if (has) {
+        check_data(path, job);
+    } else {
+        printf("%s: its data is not there\n", path);
+    }
     kelp_job_file_destroy(file);
 }
 
