@@ -19,5 +19,9 @@
 #define KELP_ARRAY_RESIDENT_MAX (64ull << 20)
 /* Bytes of an array that is stored compressed, which cannot be read in any order. */
 #define KELP_ARRAY_INFLATED_MAX (2ull << 30)
+/* Bytes of a path of predictions: the run's folder and a file's name. */
+#define KELP_PREDICTION_PATH_MAX 2048
+/* Bytes of one file of predictions: of one lane's share of a block. */
+#define KELP_PREDICTION_BYTES_MAX (4ull << 30)
 
 #endif
