@@ -168,7 +168,9 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
     }
     if (status == KELP_OK) {
         assert(launcher->status); /* run() ends in order when the state says done, or on a stop */
-        status = save_model(launcher, error);
+        if (launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
+            status = save_model(launcher, error);
+        }
     }
     if (status != KELP_OK && kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {
         return stopped(launcher);

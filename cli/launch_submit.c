@@ -1,10 +1,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/launcher_parts.h"
 #include "cli/train_job.h"
 #include "common/json.h"
+#include "common/process.h"
 
 /* What stands in etcd must be this job, whoever put it there, or one that this one may go on from;
  * it is replaced then: nothing of the run is up that could have read it. */
@@ -159,8 +161,11 @@ void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason
     }
 }
 
-kelp_status kelp_launcher_check_etcd(const char *etcd_url, const char *job, bool resume,
-                                     struct kelp_error *reterr)
+/* ---- before anything starts --------------------------------------------------------------------
+ */
+
+static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume,
+                              struct kelp_error *reterr)
 {
     struct kelp_etcd *etcd = NULL;
     struct kelp_etcd_range range = {0};
@@ -183,4 +188,26 @@ kelp_status kelp_launcher_check_etcd(const char *etcd_url, const char *job, bool
     kelp_etcd_range_fini(&range);
     kelp_etcd_close(etcd);
     return status;
+}
+
+kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
+                                    bool resume, struct kelp_error *reterr)
+{
+    char path[KELP_PROCESS_PATH_MAX];
+
+    if (url) {
+        return check_etcd(url, job, resume, reterr);
+    }
+    if (etcd_program &&
+        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
+                         etcd_program);
+    }
+    if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
+        access("/usr/bin/etcd", X_OK) != 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "no etcd on PATH: install it (Debian: etcd-server), name it with "
+                         "--etcd-program FILE, or use a running one with --etcd URL");
+    }
+    return KELP_OK;
 }

@@ -52,10 +52,12 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
                       struct kelp_display *display, struct kelp_result *result);
 
 /*
- * An etcd that is not ours: does it answer, and is the job's prefix free (unless resume is set)?
- * Errors: KELP_ERR_UNREACHABLE, KELP_ERR_TIMEOUT, KELP_ERR_EXISTS.
+ * Where the etcd comes from must be sure before a folder is made. One that is not ours (url): does
+ * it answer, and is the job's prefix free (unless resume is set)? Else: is there a program, the one
+ * that is named or one on PATH?
+ * Errors: KELP_ERR_UNREACHABLE, KELP_ERR_TIMEOUT, KELP_ERR_EXISTS, KELP_ERR_NOT_FOUND.
  */
-kelp_status kelp_launcher_check_etcd(const char *etcd_url, const char *job, bool resume,
-                                     struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
+                                    bool resume, struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

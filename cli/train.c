@@ -163,31 +163,6 @@ static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
     return kelp_run_dir_default(job->name, time(NULL), train->run_path, reterr);
 }
 
-/* Where the etcd will come from must be sure before a folder is made. */
-static kelp_status check_etcd(const struct train *train, struct kelp_error *reterr)
-{
-    const char *url = kelp_options_text(train->given, "etcd");
-    const char *etcd_program = kelp_options_text(train->given, "etcd-program");
-    char path[KELP_PROCESS_PATH_MAX];
-
-    if (url) {
-        return kelp_launcher_check_etcd(url, kelp_job_file_job(train->file)->name,
-                                        kelp_options_flag(train->given, "resume"), reterr);
-    }
-    if (etcd_program &&
-        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
-                         etcd_program);
-    }
-    if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
-        access("/usr/bin/etcd", X_OK) != 0) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "no etcd on PATH: install it (Debian: etcd-server), name it with "
-                         "--etcd-program FILE, or use a running one with --etcd URL");
-    }
-    return KELP_OK;
-}
-
 /* A run that has come to its end needs nothing more; true when this is one. */
 static bool done_already(struct train *train)
 {
@@ -366,7 +341,9 @@ static int train_job(struct train *train)
     if (status != KELP_OK) {
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    status = check_etcd(train, &error);
+    status = kelp_launcher_find_etcd(
+        kelp_options_text(train->given, "etcd"), kelp_options_text(train->given, "etcd-program"),
+        kelp_job_file_job(train->file)->name, kelp_options_flag(train->given, "resume"), &error);
     if (status != KELP_OK) {
         return kelp_complain(status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID
                                  ? KELP_EXIT_USAGE

@@ -22,8 +22,8 @@ static kelp_status set_pair(struct kelp_job_file *file, const char *pair, struct
     return kelp_job_file_set(file, key, equals + 1, KELP_ORIGIN_FLAG, reterr);
 }
 
-static kelp_status set_options(struct kelp_job_file *file, const struct kelp_options *given,
-                               struct kelp_error *reterr)
+kelp_status kelp_train_job_set_options(struct kelp_job_file *file, const struct kelp_options *given,
+                                       struct kelp_error *reterr)
 {
     char value[64];
     kelp_status status = KELP_OK;
@@ -91,7 +91,7 @@ kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_jo
         status = kelp_job_file_environment(file, reterr);
     }
     if (status == KELP_OK) {
-        status = set_options(file, given, reterr);
+        status = kelp_train_job_set_options(file, given, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_job_file_finish(file, reterr);

@@ -28,20 +28,28 @@ static bool child_id(const char *text, size_t length)
     return false;
 }
 
+/* The length of the first word that text begins with; 0: of none. */
+static size_t begins_with(const char *text, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(text, words[i], strlen(words[i])) == 0) {
+            return strlen(words[i]);
+        }
+    }
+    return 0;
+}
+
 /* What kelp-worker --fault takes. */
 static bool fault_spec(const char *text)
 {
-    static const char *const kinds[] = {"kill@step=", "kill-pushing@step=", "stall@step="};
+    static const char *const kinds[] = {"kill@", "kill-pushing@", "stall@"};
+    static const char *const units[] = {"step=", "version="};
 
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
-        size_t length = strlen(kinds[i]);
-        size_t digits =
-            strncmp(text, kinds[i], length) == 0 ? strspn(text + length, "0123456789") : 0;
-        if (digits > 0 && text[length + digits] == '\0' && strlen(text) <= KELP_TRIAL_SPEC_MAX) {
-            return true;
-        }
-    }
-    return false;
+    size_t kind = begins_with(text, kinds, KELP_ARRAY_COUNT(kinds));
+    size_t unit = begins_with(text + kind, units, KELP_ARRAY_COUNT(units));
+    size_t digits = strspn(text + kind + unit, "0123456789");
+    return kind > 0 && unit > 0 && digits > 0 && text[kind + unit + digits] == '\0' &&
+           strlen(text) <= KELP_TRIAL_SPEC_MAX;
 }
 
 kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
@@ -53,8 +61,8 @@ kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
     if (!colon || !child_id(text, id_length) || strncmp(text, "worker-", 7) != 0 ||
         !fault_spec(colon + 1)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--fault '%s': expected worker-N:FAULT@step=N, FAULT one of kill, "
-                         "kill-pushing, stall",
+                         "--fault '%s': expected worker-N:FAULT@step=N, or @version=N, FAULT one "
+                         "of kill, kill-pushing, stall",
                          text);
     }
     if (trials->fault_count == KELP_TRIALS_MAX) {

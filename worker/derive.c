@@ -13,9 +13,13 @@
 #define EVALUATE_BLOCK        256u
 #define EVALUATE_MEMORY_BYTES (UINT64_C(64) << 20)
 
-/* Samples of the largest piece of a lane. */
+/* Samples of the largest piece of a lane. Blocks to predict are large, for they need no gradient;
+ * an evaluation goes by the blocks of the training that it belongs to, for the same bits. */
 static uint32_t piece_max(const struct kelp_job *job)
 {
+    if (job->run.mode == KELP_RUN_PREDICT) {
+        return 1;
+    }
     const uint64_t lane = kelp_schedule_lane_samples_max(job); /* at most train.batch_size */
     assert(job->train.accumulate > 0);
     return (uint32_t)((lane + job->train.accumulate - 1) / job->train.accumulate);

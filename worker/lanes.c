@@ -1,12 +1,15 @@
 #include "worker/lanes.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/dataset.h"
 #include "worker/derive.h"
+#include "worker/graph.h"
 #include "worker/model.h"
+#include "worker/predictions.h"
 #include "worker/schedule.h"
 
 struct kelp_lanes {
@@ -21,6 +24,8 @@ struct kelp_lanes {
     uint64_t *indices; /* [batch_max] */
     float *input;      /* [batch_max][input dims] */
     float *target;     /* [batch_max][target dims] */
+    uint64_t output_count;
+    float *output; /* [batch_max][output_count]; run.mode predict alone */
 };
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
@@ -130,6 +135,57 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes,
     return KELP_OK;
 }
 
+/* The model's output for these samples, block by block. */
+static kelp_status write_outputs(struct kelp_lanes *lanes,
+                                 const struct kelp_schedule_range *samples,
+                                 struct kelp_prediction_writer *writer, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    for (uint64_t done = 0; done < samples->count && status == KELP_OK;) {
+        uint64_t rest = samples->count - done;
+        uint32_t count = rest < lanes->batch_max ? (uint32_t)rest : lanes->batch_max;
+        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
+        status = read_samples(lanes, block, reterr);
+        if (status == KELP_OK) {
+            status = kelp_model_forward(lanes->model, lanes->input, count, lanes->output, reterr);
+        }
+        if (status == KELP_OK) {
+            status = kelp_prediction_add(writer, lanes->output, count, reterr);
+        }
+        done += count;
+    }
+    return status;
+}
+
+/* A file of its own, there before anybody hears that the lane is done. */
+static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
+                                const struct kelp_schedule_range *samples,
+                                struct kelp_gradient *gradient, struct kelp_error *reterr)
+{
+    char folder[sizeof(lanes->job->run.dir) + sizeof(KELP_PREDICTIONS_FOLDER) + 1];
+    const struct kelp_prediction_part part = {
+        .version = lanes->word.version,
+        .lane = lane,
+        .first = lanes->word.sample_first + samples->first,
+        .count = samples->count,
+        .values = lanes->output_count,
+    };
+    struct kelp_prediction_writer *writer = NULL;
+    (void)snprintf(folder, sizeof(folder), "%s/%s", lanes->job->run.dir, KELP_PREDICTIONS_FOLDER);
+    kelp_status status = kelp_prediction_begin(folder, &part, &writer, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
+    status = write_outputs(lanes, samples, writer, reterr);
+    if (status != KELP_OK) {
+        kelp_prediction_drop(writer);
+        return status;
+    }
+    gradient->sums[KELP_METRIC_SAMPLES] = (double)samples->count;
+    return kelp_prediction_end(writer, reterr);
+}
+
 static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
@@ -145,8 +201,7 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     case KELP_STEP_EVALUATE_TEST:
         return evaluate_lane(lanes, &samples, gradient, reterr);
     case KELP_STEP_PREDICT:
-        gradient->sums[KELP_METRIC_SAMPLES] = (double)samples.count;
-        break;
+        return predict_lane(lanes, lane, &samples, gradient, reterr);
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
         break;
@@ -195,6 +250,22 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
  * ------------------------------------------------------------------------------------------------
  */
 
+static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    const struct kelp_shape *shape = kelp_model_output(lanes->model);
+    if (lanes->job->run.dir[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "run.dir: is not set; run.mode predict writes into it, see kelp predict");
+    }
+    lanes->output_count = 1;
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        lanes->output_count *= shape->dims[i];
+    }
+    lanes->output = calloc(lanes->batch_max, (size_t)lanes->output_count * sizeof(float));
+    return lanes->output ? KELP_OK
+                         : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
+}
+
 static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
@@ -219,7 +290,7 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
                          lanes->batch_max);
     }
-    return KELP_OK;
+    return lanes->job->run.mode == KELP_RUN_PREDICT ? prepare_output(lanes, reterr) : KELP_OK;
 }
 
 kelp_status kelp_lanes_create(const struct kelp_job *job, struct kelp_lanes **ret_lanes,
@@ -247,6 +318,7 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
     free(lanes->indices);
     free(lanes->input);
     free(lanes->target);
+    free(lanes->output);
     kelp_plan_fini(&lanes->plan);
     kelp_model_destroy(lanes->model);
     kelp_dataset_close(lanes->dataset);

@@ -18,8 +18,9 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",
      .group = "Testing",
-     .help = "fail at a training step: kill@step=N dies by SIGKILL before its push, "
-             "kill-pushing@step=N in its middle, stall@step=N is three seconds late"},
+     .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
+             "before its push, kill-pushing@step=N in its middle, stall@step=N is three seconds "
+             "late"},
 };
 
 static const struct kelp_program program = {

@@ -24,34 +24,48 @@ struct kelp_trainer {
     } times;                                   /* from the first entry to the end */
 };
 
+/* "step=120" or "version=3". */
+static bool parse_when(const char *text, struct kelp_worker_fault *fault)
+{
+    static const char *const units[] = {"step=", "version="};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(units); i++) {
+        size_t length = strlen(units[i]);
+        if (strncmp(text, units[i], length) != 0 || text[length] < '0' || text[length] > '9') {
+            continue;
+        }
+        char *end;
+        errno = 0;
+        unsigned long long number = strtoull(text + length, &end, 10);
+        fault->by_version = i == 1;
+        fault->step = number;
+        return errno == 0 && *end == '\0';
+    }
+    return false;
+}
+
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
                                     struct kelp_error *reterr)
 {
     static const struct {
         const char *prefix;
         int kind;
-    } kinds[] = {{"kill@step=", KELP_FAULT_KILL},
-                 {"kill-pushing@step=", KELP_FAULT_KILL_PUSHING},
-                 {"stall@step=", KELP_FAULT_STALL}};
+    } kinds[] = {{"kill@", KELP_FAULT_KILL},
+                 {"kill-pushing@", KELP_FAULT_KILL_PUSHING},
+                 {"stall@", KELP_FAULT_STALL}};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
         size_t length = strlen(kinds[i].prefix);
-        if (strncmp(text, kinds[i].prefix, length) != 0 || text[length] < '0' ||
-            text[length] > '9') {
-            continue;
-        }
-        char *end;
-        errno = 0;
-        unsigned long long step = strtoull(text + length, &end, 10);
-        if (errno == 0 && *end == '\0') {
-            ret_fault->kind = kinds[i].kind;
-            ret_fault->step = step;
+        struct kelp_worker_fault fault = {.kind = KELP_FAULT_NONE};
+        if (strncmp(text, kinds[i].prefix, length) == 0 && parse_when(text + length, &fault)) {
+            fault.kind = kinds[i].kind;
+            *ret_fault = fault;
             return KELP_OK;
         }
     }
-    return kelp_fail(
-        reterr, KELP_ERR_INVALID,
-        "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N, stall@step=N", text);
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N, "
+                     "stall@step=N, and the same with @version=N",
+                     text);
 }
 
 /* ---- one entry
@@ -65,8 +79,12 @@ static struct kelp_gradient *gradient_buffer(void *user)
 static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
                           const struct kelp_worker_fault *fault)
 {
-    if (fault->kind == KELP_FAULT_NONE || trainer->faulted || work->word.kind != KELP_STEP_TRAIN ||
-        work->word.step < fault->step) {
+    const struct kelp_control_word *word = &work->word;
+    if (fault->kind == KELP_FAULT_NONE || trainer->faulted) {
+        return;
+    }
+    if (fault->by_version ? word->version < fault->step
+                          : word->kind != KELP_STEP_TRAIN || word->step < fault->step) {
         return;
     }
     trainer->faulted = true;

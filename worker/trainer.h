@@ -8,7 +8,7 @@
 
 #include "kelp/worker.h"
 
-/* What a test does to the worker at one training step. */
+/* What a test does to the worker at one training step, or at one entry of any kind. */
 struct kelp_worker_fault {
     enum {
         KELP_FAULT_NONE,
@@ -16,11 +16,12 @@ struct kelp_worker_fault {
         KELP_FAULT_KILL_PUSHING, /* SIGKILL when pushed to the first shard, not to the others */
         KELP_FAULT_STALL,        /* three seconds without a push: a worker that is slow once */
     } kind;
+    bool by_version; /* step is a version: completed entries, evaluations and such too */
     uint64_t step;
 };
 
-/* "kill@step=120", "kill-pushing@step=120", "stall@step=120". Errors: KELP_ERR_INVALID naming what
- * is allowed. */
+/* "kill@step=120", "kill-pushing@step=120", "stall@step=120", or "@version=3" instead of a step.
+ * Errors: KELP_ERR_INVALID naming what is allowed. */
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -1,0 +1,132 @@
+/* `kelp predict`: the model's output for each sample of a part, as one file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/inference.h"
+#include "cli/prediction_table.h"
+#include "cli/verbs.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "worker/predictions.h"
+
+static const char *const parts[] = {"train", "val", "test", NULL};
+static const char *const part_names[] = {"training", "validation", "test"};
+
+static const struct kelp_option options[] = {
+    {.name = "out",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FILE",
+     .required = true,
+     .help = "where to write: FILE.csv, or FILE.npy for a NumPy array; an existing file is "
+             "replaced as a whole"},
+    {.name = "part",
+     .type = KELP_OPTION_CHOICE,
+     .choices = parts,
+     .default_text = "test",
+     .help = "the samples to predict; other data by --set data.test_path=FILE and such"},
+    {.name = "targets", .type = KELP_OPTION_FLAG, .help = "CSV: what was to be predicted, too"},
+    {.name = "normalized",
+     .type = KELP_OPTION_FLAG,
+     .help = "leave the numbers in the model's scale instead of the data's"},
+    KELP_INFERENCE_OPTIONS,
+};
+
+static const struct kelp_program program = {
+    .name = "kelp predict",
+    .summary = "writes the model's output for each sample, in order, on a cluster on this machine",
+    .positional = "[RUN|JOB.yaml]",
+    .positional_max = 1,
+    .examples = "  kelp predict --out forecast.csv --targets\n"
+                "  kelp predict runs/fare-20260131-120000 --set data.test_path=new.csv --out "
+                "new.npy\n"
+                "  kelp predict job.yaml --weights model.safetensors --part val --out val.csv\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text), ending_length = strlen(ending);
+    return length > ending_length && strcmp(text + length - ending_length, ending) == 0;
+}
+
+/* What the name of --out asks for; false: neither. */
+static bool choose_format(const char *out, enum kelp_prediction_format *ret_format)
+{
+    *ret_format = ends_with(out, ".npy") ? KELP_PREDICTION_NPY : KELP_PREDICTION_CSV;
+    return ends_with(out, ".npy") || ends_with(out, ".csv");
+}
+
+static int write_table(const struct kelp_inference *inference, const struct kelp_options *given,
+                       enum kelp_prediction_format format)
+{
+    char folder[KELP_RUN_PATH_MAX + 64];
+    struct kelp_error error;
+    struct kelp_prediction_table table = {
+        .job = kelp_job_file_job(inference->file),
+        .plan = &inference->plan,
+        .dataset = inference->dataset,
+        .folder = folder,
+        .path = kelp_options_text(given, "out"),
+        .format = format,
+        .targets = kelp_options_flag(given, "targets"),
+        .normalized = kelp_options_flag(given, "normalized"),
+    };
+
+    kelp_status status = kelp_run_dir_path(inference->run.path, KELP_PREDICTIONS_FOLDER, folder,
+                                           sizeof(folder), &error);
+    if (status == KELP_OK) {
+        status = kelp_prediction_table_write(&table, &error);
+    }
+    if (status == KELP_OK) { /* empty, but for what a killed worker left half done */
+        status = kelp_files_remove(folder, &error);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    (void)printf("%s: %" PRIu64 " samples of the %s part, weights %s\n", table.path,
+                 inference->plan.samples[inference->part], part_names[inference->part],
+                 inference->weights);
+    return KELP_EXIT_OK;
+}
+
+static int predict(const struct kelp_options *given)
+{
+    const char *out = kelp_options_text(given, "out");
+    enum kelp_prediction_format format;
+
+    if (!choose_format(out, &format)) {
+        return kelp_complain(KELP_EXIT_USAGE, "--out '%s': must end in .csv or .npy", out);
+    }
+    if (format == KELP_PREDICTION_NPY && kelp_options_flag(given, "targets")) {
+        return kelp_complain(KELP_EXIT_USAGE, "--targets goes with a .csv file alone");
+    }
+    struct kelp_inference *inference = malloc(sizeof(*inference));
+    if (!inference) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    kelp_inference_init(inference, given, KELP_RUN_PREDICT);
+    inference->part = (enum kelp_run_part)kelp_options_choice(given, "part");
+    int exit_status = kelp_inference_run(inference);
+    if (exit_status == KELP_EXIT_OK) {
+        exit_status = write_table(inference, given, format);
+    }
+    kelp_inference_fini(inference);
+    free(inference);
+    return exit_status;
+}
+
+int kelp_verb_predict(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        exit_status = predict(given);
+        kelp_options_destroy(given);
+    }
+    return exit_status;
+}
