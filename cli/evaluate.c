@@ -21,8 +21,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp evaluate",
-    .summary = "measures a run's weights on the validation and test part, on a cluster on this "
-               "machine",
+    .summary = "measures weights on the validation and test part",
     .positional = "[RUN|JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp evaluate runs/etth1-dlinear-20260131-120000\n"

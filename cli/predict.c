@@ -36,13 +36,13 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp predict",
-    .summary = "writes the model's output for each sample, in order, on a cluster on this machine",
+    .summary = "writes the model's output for each sample, in order",
     .positional = "[RUN|JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp predict --out forecast.csv --targets\n"
-                "  kelp predict runs/fare-20260131-120000 --set data.test_path=new.csv --out "
-                "new.npy\n"
-                "  kelp predict job.yaml --weights model.safetensors --part val --out val.csv\n",
+                "  kelp predict runs/fare-20260131 --set data.test_path=new.csv "
+                "--out new.npy\n"
+                "  kelp predict job.yaml --weights m.safetensors --part val --out val.csv\n",
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
 };
