@@ -181,9 +181,11 @@ struct kelp_job {
         enum kelp_normalize_kind normalize;        /* table, panel, npy, binary: of number inputs */
         enum kelp_normalize_kind normalize_target; /* table, panel */
         double mean, std;                          /* idx: (x / 255 - mean) / std */
-        char target_path[KELP_JOB_PATH_MAX + 1];   /* npy */
-        enum kelp_number_kind dtype;               /* binary */
-        uint32_t input_shape[KELP_JOB_LIST_MAX];   /* binary: of one row; npy, table: empty */
+        char target_path[KELP_JOB_PATH_MAX + 1];   /* npy, as the next two */
+        char val_target_path[KELP_JOB_PATH_MAX + 1];
+        char test_target_path[KELP_JOB_PATH_MAX + 1];
+        enum kelp_number_kind dtype;             /* binary */
+        uint32_t input_shape[KELP_JOB_LIST_MAX]; /* binary: of one row; npy, table: empty */
         uint32_t input_shape_count;
         uint32_t target_shape[KELP_JOB_LIST_MAX]; /* binary */
         uint32_t target_shape_count;

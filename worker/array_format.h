@@ -60,7 +60,7 @@ struct kelp_array_text {
 /*
  * Read a header. *ret_array is set on success only.
  * Errors: KELP_ERR_FORMAT (not such a file, cut off, or longer than its header says),
- *         KELP_ERR_LIMIT (rank), KELP_ERR_UNSUPPORTED (NPY of objects, of columns first, ...).
+ *         KELP_ERR_LIMIT (rank), KELP_ERR_INVALID (NPY of objects, of columns first, ...).
  */
 kelp_status kelp_idx_parse(const struct kelp_array_text *text, struct kelp_array *ret_array,
                            struct kelp_error *reterr) KELP_MUST_USE;

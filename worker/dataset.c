@@ -11,7 +11,8 @@ static kelp_dataset_opener *const openers[] = {
     [KELP_DATA_SYNTHETIC] = kelp__dataset_open_synthetic,
     [KELP_DATA_TENSORS] = kelp__dataset_open_tensors,
     [KELP_DATA_IDX] = kelp__dataset_open_idx,
-    [KELP_DATA_BINARY] = NULL, /* the last kind */
+    [KELP_DATA_NPY] = kelp__dataset_open_npy,
+    [KELP_DATA_BINARY] = kelp__dataset_open_binary,
 };
 
 static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job *job,

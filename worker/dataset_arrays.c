@@ -159,3 +159,32 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
     *ret_arrays = arrays;
     return KELP_OK;
 }
+
+uint32_t kelp__dataset_class_max(const struct kelp_job *job)
+{
+    bool counted = job->model.kind == KELP_MODEL_CONVNET || job->model.kind == KELP_MODEL_RESNET18;
+    return counted ? job->model.classes : 0;
+}
+
+kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                      struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    const struct kelp_sample_shape *shape = &dataset->info.shape;
+    const struct kelp_sample_tensor *input = &shape->inputs[0];
+    uint64_t rows[KELP_PART_COUNT];
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        rows[part] = arrays->sources[part].rows;
+    }
+    kelp_status status = kelp_split_init(&arrays->split, job, rows, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    bool classified =
+        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    arrays->classes = classified && shape->target.rank == 0;
+    arrays->class_max = kelp__dataset_class_max(job);
+    arrays->normalize = job->data.normalize;
+    arrays->columns = input->rank > 0 ? input->dims[input->rank - 1] : 1;
+    return kelp__dataset_survey_arrays(dataset, job, reterr);
+}

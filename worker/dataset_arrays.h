@@ -49,6 +49,16 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
                                       struct kelp_arrays **ret_arrays,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
+/* How many classes the model has, where the job says so; 0: as many as the data have. */
+uint32_t kelp__dataset_class_max(const struct kelp_job *job);
+
+/*
+ * The rest of npy and binary, once the sources and info.shape are set: which rows make the parts,
+ * classes where the loss wants them, scaling; then the look through all rows.
+ */
+kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
 /*
  * Look through all rows; set info.fingerprint, info.samples and the classes of info.shape.target.
  * info.shape is set before. Errors: KELP_ERR_FORMAT, KELP_ERR_INVALID (naming file and row),

@@ -104,12 +104,6 @@ static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job
     return open_pair(dataset, &arrays->sources[part->part], images, labels, reterr);
 }
 
-static uint32_t class_max(const struct kelp_job *job)
-{
-    bool counted = job->model.kind == KELP_MODEL_CONVNET || job->model.kind == KELP_MODEL_RESNET18;
-    return counted ? job->model.classes : 0;
-}
-
 kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
@@ -125,7 +119,7 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
     }
     arrays->images = true;
     arrays->classes = true;
-    arrays->class_max = class_max(job);
+    arrays->class_max = kelp__dataset_class_max(job);
     arrays->split.parts[KELP_PART_TRAIN] =
         (struct kelp_split_part){.count = arrays->sources[KELP_PART_TRAIN].rows, .stride = 1};
     arrays->split.parts[KELP_PART_TEST] =

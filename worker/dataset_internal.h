@@ -51,5 +51,7 @@ kelp_dataset_opener kelp__dataset_open_csv;
 kelp_dataset_opener kelp__dataset_open_synthetic;
 kelp_dataset_opener kelp__dataset_open_tensors;
 kelp_dataset_opener kelp__dataset_open_idx;
+kelp_dataset_opener kelp__dataset_open_npy;
+kelp_dataset_opener kelp__dataset_open_binary;
 
 #endif

@@ -14,6 +14,8 @@
 #define KELP_CSV_COLUMN_NAME_MAX 63
 /* Rows of a generated series: 1142 years of hours. */
 #define KELP_SYNTHETIC_ROWS_MAX 10000000ull
+/* Elements of a row of data.kind binary, for input and target each. */
+#define KELP_ARRAY_ROW_ELEMS_MAX (1u << 30)
 /* Bytes of an array that are kept in memory; larger files are read as they are needed. The images
  * of MNIST have 47 MB. */
 #define KELP_ARRAY_RESIDENT_MAX (64ull << 20)

@@ -118,7 +118,7 @@ static kelp_status take_descr(struct header *header, struct kelp_error *reterr)
 {
     skip_blanks(header);
     if (header->at < header->end && *header->at == '[') {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+        return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: is an array of records; save its columns as an array of one type",
                          header->name);
     }
@@ -187,7 +187,7 @@ static kelp_status set_element(struct header *header, struct kelp_error *reterr)
             return KELP_OK;
         }
     }
-    return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+    return kelp_fail(reterr, KELP_ERR_INVALID,
                      "%s: has elements of type '%s'; float32, float64, bool and integers of 8 to "
                      "64 bits are read",
                      header->name, header->descr);
@@ -208,7 +208,7 @@ static kelp_status find_dictionary(const struct kelp_array_text *text, struct he
     uint32_t length_bytes = version == 1 ? 2 : 4;
     uint64_t first = MAGIC_BYTES + 2 + length_bytes, length = 0;
     if (version < 1 || version > 3) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "%s: is NPY version %u; 1 to 3 are read",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is NPY version %u; 1 to 3 are read",
                          text->name, version);
     }
     if (text->count < first) {
@@ -243,12 +243,12 @@ kelp_status kelp_npy_parse(const struct kelp_array_text *text, struct kelp_array
         return status;
     }
     if (header.array.rank == 0) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+        return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: is a single number; the first dimension must count samples",
                          text->name);
     }
     if (header.fortran && header.array.rank > 1) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+        return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: is stored column by column (fortran_order); save "
                          "numpy.ascontiguousarray(...) of it",
                          text->name);

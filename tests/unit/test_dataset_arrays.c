@@ -261,6 +261,395 @@ START_TEST(damaged_images)
 }
 END_TEST
 
+/* ---- npy ----------------------------------------------------------------------------------- */
+
+/* An NPY file of version 1 with this dictionary, padded as numpy does it. */
+static void write_npy(const char *name, const char *dictionary, const void *data, size_t count)
+{
+    uint8_t bytes[1024] = "\x93NUMPY\x01";
+    size_t length = strlen(dictionary), padded = (10 + length + 1 + 63) / 64 * 64 - 10;
+    ck_assert_uint_lt(10 + padded + count, sizeof(bytes));
+    bytes[8] = (uint8_t)padded;
+    memset(bytes + 10, ' ', padded);
+    memcpy(bytes + 10, dictionary, length);
+    bytes[10 + padded - 1] = '\n';
+    memcpy(bytes + 10 + padded, data, count);
+    write_file(name, bytes, 10 + padded + count);
+}
+
+#define NPY(descr, shape) "{'descr': '" descr "', 'fortran_order': False, 'shape': (" shape "), }"
+
+static void set_path(char *key, const char *name)
+{
+    (void)snprintf(key, KELP_JOB_PATH_MAX, "%s/%s", folder.path, name);
+}
+
+static const float four_rows[] = {1, 10, 2, 20, 3, 30, 6, 60};
+static const int64_t four_classes[] = {0, 2, 1, 0};
+
+static void npy_job(void)
+{
+    job.data.kind = KELP_DATA_NPY;
+    set_path(job.data.path, "x.npy");
+    set_path(job.data.target_path, "y.npy");
+    write_npy("x.npy", NPY("<f4", "4, 2"), four_rows, sizeof(four_rows));
+    write_npy("y.npy", NPY("<i8", "4,"), four_classes, sizeof(four_classes));
+}
+
+static void expect_sample(struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                          const float *input, float target)
+{
+    float got_input[8], got_target[8];
+    ck_assert_int_eq(kelp_dataset_read(dataset, part, &index, 1, got_input, got_target), KELP_OK);
+    uint64_t count = kelp_sample_input_count(&kelp_dataset_info(dataset)->shape);
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_float_eq(got_input[i], input[i]);
+    }
+    ck_assert_float_eq(got_target[0], target);
+}
+
+/* Rows as they are; whole numbers are targets, or classes where the loss says so. */
+START_TEST(numpy_arrays)
+{
+    npy_job();
+    struct kelp_dataset *dataset = open_or_fail();
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 4);
+    ck_assert_uint_eq(info->shape.inputs[0].rank, 1);
+    ck_assert_uint_eq(info->shape.inputs[0].dims[0], 2);
+    ck_assert_uint_eq(info->shape.target.rank, 0);
+    ck_assert_uint_eq(info->shape.target.vocab_count, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        expect_sample(dataset, KELP_PART_TRAIN, i, four_rows + 2 * i, (float)four_classes[i]);
+    }
+    kelp_dataset_close(dataset);
+    job.train.loss = KELP_LOSS_CROSS_ENTROPY;
+    dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab_count, 1);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab[0], 3);
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
+struct spelled {
+    const char *dictionary;
+    size_t bytes;
+    uint8_t data[32];
+};
+
+/* Two rows of one number, 3 and 200 or 1 where a type has no 200, in every type and byte order. */
+static const struct spelled spelled[] = {
+    {NPY("|u1", "2, 1"), 2, {3, 200}},
+    {NPY("|b1", "2, 1"), 2, {1, 1}},
+    {NPY("|i1", "2, 1"), 2, {3, 0xff}},
+    {NPY("<u2", "2, 1"), 4, {3, 0, 200, 0}},
+    {NPY(">i2", "2, 1"), 4, {0, 3, 0, 200}},
+    {NPY("<i4", "2, 1"), 8, {3, 0, 0, 0, 200, 0, 0, 0}},
+    {NPY(">u4", "2, 1"), 8, {0, 0, 0, 3, 0, 0, 0, 200}},
+    {NPY("<i8", "2, 1"), 16, {3, 0, 0, 0, 0, 0, 0, 0, 200}},
+    {NPY(">u8", "2, 1"), 16, {0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 200}},
+    {NPY(">f4", "2, 1"), 8, {0x40, 0x40, 0, 0, 0x43, 0x48, 0, 0}},
+    {NPY("<f8", "2, 1"), 16, {0, 0, 0, 0, 0, 0, 8, 0x40, 0, 0, 0, 0, 0, 0, 0x69, 0x40}},
+    {"{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<f8\"}",
+     16,
+     {0, 0, 0, 0, 0, 0, 8, 0x40, 0, 0, 0, 0, 0, 0, 0x69, 0x40}},
+};
+
+START_TEST(numpy_types)
+{
+    const struct spelled *as = &spelled[_i];
+    const float one = 1.0f, three = 3.0f, many = 200.0f, less = -1.0f;
+    bool is_bool = strstr(as->dictionary, "b1") != NULL;
+    npy_job();
+    write_npy("x.npy", as->dictionary, as->data, as->bytes);
+    write_npy("y.npy", as->dictionary, as->data, as->bytes);
+    struct kelp_dataset *dataset = open_or_fail();
+    expect_sample(dataset, KELP_PART_TRAIN, 0, is_bool ? &one : &three, is_bool ? one : three);
+    const float *second = is_bool ? &one : strstr(as->dictionary, "i1") != NULL ? &less : &many;
+    expect_sample(dataset, KELP_PART_TRAIN, 1, second, *second);
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
+/* Parts by shares, by every n-th row, and from files of their own. */
+START_TEST(numpy_parts)
+{
+    npy_job();
+    job.data.fraction_count = 3;
+    job.data.fractions[0] = 0.5;
+    job.data.fractions[1] = job.data.fractions[2] = 0.25;
+    struct kelp_dataset *dataset = open_or_fail();
+    expect_sample(dataset, KELP_PART_VAL, 0, four_rows + 4, 1.0f);
+    expect_sample(dataset, KELP_PART_TEST, 0, four_rows + 6, 0.0f);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
+    kelp_dataset_close(dataset);
+    job.data.fraction_count = 0;
+    job.data.test_every = 3;
+    dataset = open_or_fail();
+    expect_sample(dataset, KELP_PART_TEST, 0, four_rows + 4, 1.0f);
+    expect_sample(dataset, KELP_PART_TRAIN, 2, four_rows + 6, 0.0f);
+    kelp_dataset_close(dataset);
+    job.data.test_every = 0;
+    set_path(job.data.test_path, "test.npy");
+    set_path(job.data.test_target_path, "y.npy");
+    write_npy("test.npy", NPY("<f4", "3, 2"), four_rows + 2, 24);
+    expect_error(KELP_ERR_INVALID, "y.npy: has 4 rows, but", "test.npy has 3", NULL);
+    job.data.test_target_path[0] = '\0';
+    expect_error(KELP_ERR_INVALID, "data.test_target_path: is not set", "test.npy", NULL);
+    job.run.mode = KELP_RUN_PREDICT;
+    job.run.part = KELP_RUN_PART_TEST;
+    dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 3);
+    expect_sample(dataset, KELP_PART_TEST, 2, four_rows + 6, 0.0f);
+    kelp_dataset_close(dataset);
+    write_npy("test.npy", NPY("<f4", "2, 3"), four_rows + 2, 24);
+    expect_error(KELP_ERR_INVALID, "test.npy: its rows have another shape", NULL);
+}
+END_TEST
+
+/* Fitted on the training rows alone, as many as data.limit leaves, for each column; what does not
+ * vary is only shifted. */
+START_TEST(normalized)
+{
+    float rows[] = {1, 7, 3, 7, 5, 7, 100, 8};
+    npy_job();
+    write_npy("x.npy", NPY("<f4", "4, 2"), rows, sizeof(rows));
+    job.data.fraction_count = 3;
+    job.data.fractions[0] = 0.75;
+    job.data.fractions[2] = 0.25;
+    job.data.normalize = KELP_NORMALIZE_STANDARD;
+    struct kelp_dataset *dataset = open_or_fail();
+    const double deviation = sqrt(8.0 / 3.0);
+    const float first[] = {(float)(-2.0 * (1.0 / deviation)), 0};
+    const float last[] = {(float)(97.0 * (1.0 / deviation)), 1};
+    expect_sample(dataset, KELP_PART_TRAIN, 0, first, 0.0f);
+    expect_sample(dataset, KELP_PART_TEST, 0, last, 0.0f);
+    kelp_dataset_close(dataset);
+    job.data.normalize = KELP_NORMALIZE_MINMAX;
+    dataset = open_or_fail();
+    const float low[] = {0, 0}, high[] = {24.75f, 1};
+    expect_sample(dataset, KELP_PART_TRAIN, 0, low, 0.0f);
+    expect_sample(dataset, KELP_PART_TEST, 0, high, 0.0f);
+    kelp_dataset_close(dataset);
+    job.data.limit = 2;
+    dataset = open_or_fail();
+    const float limited[] = {49.5f, 1};
+    expect_sample(dataset, KELP_PART_TEST, 0, limited, 0.0f);
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
+struct wrong_npy {
+    const char *dictionary;
+    const char *expected;
+    kelp_status status;
+};
+
+static const struct wrong_npy wrong_npy[] = {
+    {NPY("<f4", "5, 2"), "is cut off: 5 rows of 2 float32", KELP_ERR_FORMAT},
+    {NPY("<f4", "3, 2"), "is longer than its header says", KELP_ERR_FORMAT},
+    {NPY("<f4", "4, 0"), "has no numbers", KELP_ERR_FORMAT},
+    {NPY("<f4", "4294967296, 4294967296"), "too large", KELP_ERR_FORMAT},
+    {NPY("<f4", "4, 99999999999999999999"), "header is damaged", KELP_ERR_FORMAT},
+    {NPY("<f4", "4 2"), "header is damaged", KELP_ERR_FORMAT},
+    {NPY("<f4", ""), "is a single number", KELP_ERR_INVALID},
+    {NPY("<f4", "1,1,1,1,1,1,1,1,1"), "more than 8 dimensions", KELP_ERR_LIMIT},
+    {NPY("<f2", "4, 2"), "elements of type '<f2'; float32", KELP_ERR_INVALID},
+    {NPY("|O", "4, 2"), "elements of type '|O'", KELP_ERR_INVALID},
+    {NPY("", "4, 2"), "elements of type ''", KELP_ERR_INVALID},
+    {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4, 2)}", "array of records",
+     KELP_ERR_INVALID},
+    {"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 2)}", "ascontiguousarray",
+     KELP_ERR_INVALID},
+    {"{'descr': '<f4', 'fortran_order': False}", "header is damaged", KELP_ERR_FORMAT},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (4, 2)}", "header is damaged", KELP_ERR_FORMAT},
+    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (4, 2)}",
+     "header is damaged", KELP_ERR_FORMAT},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2)} x", "header is damaged",
+     KELP_ERR_FORMAT},
+    {"", "header is damaged", KELP_ERR_FORMAT},
+};
+
+START_TEST(wrong_numpy_header)
+{
+    npy_job();
+    write_npy("x.npy", wrong_npy[_i].dictionary, four_rows, sizeof(four_rows));
+    expect_error(wrong_npy[_i].status, "x.npy: ", wrong_npy[_i].expected, NULL);
+}
+END_TEST
+
+START_TEST(wrong_numpy_contents)
+{
+    npy_job();
+    write_file("x.npy", "x,y\n1,2\n", 8);
+    expect_error(KELP_ERR_FORMAT, "x.npy: is not an NPY file", NULL);
+    write_file("x.npy", "\x1f\x8b\x08\0\0\0\0\0\0", 9);
+    expect_error(KELP_ERR_FORMAT, "x.npy: is not an NPY file: it is compressed", NULL);
+    write_file("x.npy", "\x93NUMPY\x01\0\xff\xff", 10);
+    expect_error(KELP_ERR_FORMAT, "x.npy: its NPY header is too long", NULL);
+    write_file("x.npy", "\x93NUMPY\x09\0\x10\0", 10);
+    expect_error(KELP_ERR_INVALID, "x.npy: is NPY version 9", NULL);
+    float rows[8];
+    memcpy(rows, four_rows, sizeof(rows));
+    rows[5] = NAN;
+    write_npy("x.npy", NPY("<f4", "4, 2"), rows, sizeof(rows));
+    expect_error(KELP_ERR_FORMAT, "x.npy: row 2: element 1 is nan; numbers must be finite", NULL);
+    const double large[] = {1, 2, 1e300, 4, 5, 6, 7, 8};
+    write_npy("x.npy", NPY("<f8", "4, 2"), large, sizeof(large));
+    expect_error(KELP_ERR_FORMAT, "x.npy: row 1: element 0 is 1e+300", NULL);
+    npy_job();
+    job.train.loss = KELP_LOSS_NLL;
+    const int64_t classes[] = {0, 1, -1, 0};
+    write_npy("y.npy", NPY("<i8", "4,"), classes, sizeof(classes));
+    expect_error(KELP_ERR_INVALID, "y.npy: row 2: class -1; classes are whole numbers", NULL);
+    const float shares[] = {0, 1, 2.5f, 0};
+    write_npy("y.npy", NPY("<f4", "4,"), shares, sizeof(shares));
+    expect_error(KELP_ERR_INVALID, "y.npy: row 2: class 2.5;", NULL);
+    job.data.target_path[0] = '\0';
+    expect_error(KELP_ERR_INVALID, "data.target_path: is not set", NULL);
+    set_path(job.data.target_path, "none.npy");
+    expect_error(KELP_ERR_NOT_FOUND, "none.npy", NULL);
+}
+END_TEST
+
+/* ---- binary -------------------------------------------------------------------------------- */
+
+static void binary_job(void)
+{
+    job.data.kind = KELP_DATA_BINARY;
+    job.data.dtype = KELP_NUMBER_UINT8;
+    job.data.input_shape[0] = 2;
+    job.data.input_shape_count = 1;
+    set_path(job.data.path, "rows");
+}
+
+/* A row's input stands first, its target behind it. */
+START_TEST(binary_rows)
+{
+    static const uint8_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    binary_job();
+    write_file("rows", rows, sizeof(rows));
+    job.data.test_every = 2;
+    struct kelp_dataset *dataset = open_or_fail();
+    const float second[] = {4, 5}, third[] = {7, 8};
+    expect_sample(dataset, KELP_PART_TEST, 0, second, 6.0f);
+    expect_sample(dataset, KELP_PART_TRAIN, 1, third, 9.0f);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.rank, 0);
+    kelp_dataset_close(dataset);
+    job.train.loss = KELP_LOSS_CROSS_ENTROPY;
+    dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab[0], 13);
+    kelp_dataset_close(dataset);
+    job.train.loss = KELP_LOSS_MSE;
+    job.data.test_every = 0;
+    job.data.dtype = KELP_NUMBER_INT32;
+    job.data.input_shape_count = 2;
+    job.data.input_shape[0] = job.data.input_shape[1] = 1;
+    job.data.target_shape_count = 1;
+    job.data.target_shape[0] = 2;
+    dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 1);
+    const float number = (float)0x04030201;
+    expect_sample(dataset, KELP_PART_TRAIN, 0, &number, (float)0x08070605);
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
+START_TEST(wrong_binary_rows)
+{
+    binary_job();
+    write_file("rows", "12345678", 8);
+    expect_error(KELP_ERR_FORMAT, "rows: has 8 bytes, which is no whole number of rows",
+                 "a row has 3 uint8 elements, 3 bytes", NULL);
+    write_file("rows", "", 0);
+    expect_error(KELP_ERR_FORMAT, "rows: has 0 bytes", NULL);
+    job.data.dtype = KELP_NUMBER_FLOAT32;
+    const float rows[] = {1, 2, 3, 4, -INFINITY, 6};
+    write_file("rows", rows, sizeof(rows));
+    expect_error(KELP_ERR_FORMAT, "rows: row 1: element 1 is -inf", NULL);
+    job.data.input_shape[0] = job.data.input_shape[1] = 1u << 24;
+    job.data.input_shape_count = 2;
+    expect_error(KELP_ERR_LIMIT, "data.input_shape: makes over", NULL);
+    job.data.input_shape_count = 0;
+    expect_error(KELP_ERR_INVALID, "data.input_shape: is empty", NULL);
+    job.data.input_shape_count = 8;
+    expect_error(KELP_ERR_LIMIT, "data.input_shape: has 8 dimensions", NULL);
+    job.data.input_shape_count = 1;
+    (void)snprintf(job.data.path, sizeof(job.data.path), "%s", folder.path);
+    expect_error(KELP_ERR_INVALID, "is a folder", NULL);
+}
+END_TEST
+
+/* ---- larger than memory -------------------------------------------------------------------- */
+
+#define LARGE_ROWS  100000u
+#define LARGE_WIDTH 4096u /* bytes of an input */
+
+/* VmHWM of this process, in KiB: the most memory that it has had. */
+static long peak_kib(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "VmHWM: %ld", &kib) == 1) {
+            break;
+        }
+    }
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_gt(kib, 0);
+    return kib;
+}
+
+/* A file of 400 MB, most of it a hole: row r begins with r % 251 where that is a multiple of 16. */
+static void write_large(void)
+{
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/large", folder.path);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    for (uint64_t row = 0; row < LARGE_ROWS; row += 16) {
+        ck_assert_int_eq(fseek(file, (long)(row * (LARGE_WIDTH + 1)), SEEK_SET), 0);
+        ck_assert_int_ne(fputc((int)(row % 251), file), EOF);
+    }
+    ck_assert_int_eq(fflush(file), 0);
+    ck_assert_int_eq(ftruncate(fileno(file), (off_t)LARGE_ROWS * (LARGE_WIDTH + 1)), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Opening and reading a large file takes a small part of its size, in any order; one that became
+ * shorter meanwhile is an error. */
+START_TEST(larger_than_memory)
+{
+    binary_job();
+    set_path(job.data.path, "large");
+    job.data.input_shape[0] = LARGE_WIDTH;
+    job.data.normalize = KELP_NORMALIZE_MINMAX;
+    write_large();
+    long before = peak_kib();
+    struct kelp_dataset *dataset = open_or_fail();
+    float *input = malloc(LARGE_WIDTH * sizeof(*input)), target;
+    ck_assert_ptr_nonnull(input);
+    for (uint64_t i = 0; i < LARGE_ROWS; i++) {
+        uint64_t index = i * 70001 % LARGE_ROWS; /* every row once, far from the one before */
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+                         KELP_OK);
+        float expected = index % 16 == 0 ? (float)((double)(index % 251) * (1.0 / 250.0)) : 0.0f;
+        ck_assert_float_eq(input[0], expected);
+        ck_assert_float_eq(input[1], 0.0f);
+    }
+    long grown = peak_kib() - before;
+    ck_assert_msg(grown < 16 * 1024, "the data set takes %ld KiB", grown);
+    ck_assert_int_eq(truncate(job.data.path, (off_t)LARGE_WIDTH * 1000), 0);
+    const uint64_t index = LARGE_ROWS - 1;
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+                     KELP_ERR_CORRUPT);
+    free(input);
+    kelp_dataset_close(dataset);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dataset_arrays");
@@ -271,6 +660,18 @@ int main(void)
     tcase_add_test(tcase, missing_images);
     tcase_add_test(tcase, images_that_do_not_fit);
     tcase_add_test(tcase, damaged_images);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("rows");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, numpy_arrays);
+    tcase_add_loop_test(tcase, numpy_types, 0, (int)KELP_ARRAY_COUNT(spelled));
+    tcase_add_test(tcase, numpy_parts);
+    tcase_add_test(tcase, normalized);
+    tcase_add_loop_test(tcase, wrong_numpy_header, 0, (int)KELP_ARRAY_COUNT(wrong_npy));
+    tcase_add_test(tcase, wrong_numpy_contents);
+    tcase_add_test(tcase, binary_rows);
+    tcase_add_test(tcase, wrong_binary_rows);
+    tcase_add_test(tcase, larger_than_memory);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
