@@ -8,47 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
 #include "kernels/device.h"
+#include "tests/lib/gradient_check.h"
 #include "worker/graph.h"
 #include "worker/model.h"
 
 #define SEEDS       300
 #define NODES_MAX   24
 #define BATCH_MAX   5
-#define PARAMS_MAX  4096 /* elements of all parameters of a random graph */
-#define DIFFERENCE  4e-3f
-#define ALIGN_SHIFT 3 /* floats */
-
-/* A stream of random numbers of one test. */
-struct source {
-    uint64_t seed;
-    uint64_t index;
-};
-
-static uint32_t below(struct source *source, uint32_t bound)
-{
-    uint32_t words[4];
-    kelp_philox(source->seed, KELP_PHILOX_TEST, 11, source->index++, words);
-    return (uint32_t)kelp_philox_below(words[0], words[1], bound);
-}
-
-static float uniform(struct source *source)
-{
-    uint32_t words[4];
-    kelp_philox(source->seed, KELP_PHILOX_TEST, 11, source->index++, words);
-    return 2.0f * kelp_philox_float(words[0]) - 1.0f;
-}
-
-static float *random_floats(struct source *source, uint64_t count)
-{
-    float *values = malloc((size_t)(count + 1) * sizeof(*values));
-    ck_assert_ptr_nonnull(values);
-    for (uint64_t i = 0; i < count; i++) {
-        values[i] = uniform(source);
-    }
-    return values;
-}
+#define PARAMS_MAX  8192 /* elements of all parameters of a random graph */
+#define ALIGN_SHIFT 3    /* floats */
 
 /* ---- random graphs ---- */
 
@@ -86,11 +55,11 @@ static uint32_t add_linear(struct random_graph *random, uint32_t x, uint64_t out
 static uint32_t add_grouped(struct random_graph *random, struct source *source, uint32_t x)
 {
     const struct kelp_shape shape = *kelp_graph_shape(random->graph, x);
-    const uint64_t in = shape.dims[1], out = 1 + below(source, 7);
+    const uint64_t in = shape.dims[1], out = 1 + source_below(source, 7);
     uint32_t weights[16], biases[16];
     const uint32_t groups = (uint32_t)shape.dims[0];
     /* Sometimes the groups share one map: a parameter with several gradients. */
-    const bool shared = below(source, 3) == 0;
+    const bool shared = source_below(source, 3) == 0;
     for (uint32_t g = 0; g < groups; g++) {
         weights[g] = shared && g > 0 ? weights[0] : parameter(random, "weight", out, in);
         biases[g] = shared && g > 0 ? biases[0] : parameter(random, "bias", out, 0);
@@ -108,34 +77,53 @@ static uint32_t same_shape(struct random_graph *random, struct source *source, u
             found[count++] = random->nodes[i];
         }
     }
-    return found[below(source, count)];
+    return found[source_below(source, count)];
 }
 
 /* Two branches from x, each with or without a ReLU, and their sum or difference. */
 static uint32_t add_branches(struct random_graph *random, struct source *source, uint32_t x)
 {
-    const uint64_t out = 1 + below(source, 9);
+    const uint64_t out = 1 + source_below(source, 9);
     uint32_t branch[2];
     for (uint32_t i = 0; i < 2; i++) {
         branch[i] = add_linear(random, x, out);
-        if (below(source, 2) == 0) {
+        if (source_below(source, 2) == 0) {
             branch[i] = kelp_graph_relu(random->graph, "branch_relu", branch[i]);
         }
     }
-    return below(source, 2) == 0
+    return source_below(source, 2) == 0
                ? kelp_graph_add(random->graph, "branch_sum", branch[0], branch[1])
                : kelp_graph_subtract(random->graph, "branch_difference", branch[1], branch[0]);
 }
 
 static uint32_t add_layer(struct random_graph *random, struct source *source, uint32_t x)
 {
-    switch (below(source, 9)) {
+    const struct kelp_shape shape = *kelp_graph_shape(random->graph, x);
+    const struct kelp_shape turned = {.rank = 2, .dims = {shape.dims[1], shape.dims[0]}};
+    switch (source_below(source, 18)) {
     case 0:
         return add_grouped(random, source, x);
+    case 7:
+        return kelp_graph_sigmoid(random->graph, "sigmoid", x);
+    case 8:
+        return kelp_graph_tanh(random->graph, "tanh", x);
+    case 9:
+        return kelp_graph_gelu(random->graph, "gelu", x);
+    case 10:
+        return kelp_graph_softmax(random->graph, "softmax", x);
+    case 11:
+        return kelp_graph_multiply(random->graph, "multiply", x, same_shape(random, source, x));
+    case 12:
+        return kelp_graph_reshape(random->graph, "reshape", x, &turned);
+    case 13:
+        return kelp_graph_scale(random->graph, "scale", x, source_uniform(source));
+    case 14:
+        return kelp_graph_add(random->graph, "add", same_shape(random, source, x), x);
     case 1:
         return kelp_graph_relu(random->graph, "relu", x);
     case 2:
-        return kelp_graph_moving_average(random->graph, "average", x, 1 + 2 * below(source, 7));
+        return kelp_graph_moving_average(random->graph, "average", x,
+                                         1 + 2 * source_below(source, 7));
     case 3:
         return kelp_graph_add(random->graph, "add", x, same_shape(random, source, x));
     case 4:
@@ -145,7 +133,7 @@ static uint32_t add_layer(struct random_graph *random, struct source *source, ui
     case 6:
         return add_branches(random, source, x);
     default:
-        return add_linear(random, x, 1 + below(source, 9));
+        return add_linear(random, x, 1 + source_below(source, 9));
     }
 }
 
@@ -154,19 +142,19 @@ static void random_graph_init(struct random_graph *random, struct source *source
                               enum kelp_loss_kind loss)
 {
     struct kelp_error error = {KELP_OK, ""};
-    *random = (struct random_graph){.batch = 1 + below(source, BATCH_MAX)};
+    *random = (struct random_graph){.batch = 1 + source_below(source, BATCH_MAX)};
     ck_assert_int_eq(kelp_device_cpu_create(1, &random->device, &error), KELP_OK);
     ck_assert_int_eq(random->device->table->stream_create(random->device, &random->stream, &error),
                      KELP_OK);
     random->graph = kelp_graph_create(random->stream, BATCH_MAX);
     ck_assert_ptr_nonnull(random->graph);
-    const struct kelp_shape input = {.rank = 2,
-                                     .dims = {1 + below(source, 6), 1 + below(source, 9)}};
+    const struct kelp_shape input = {
+        .rank = 2, .dims = {1 + source_below(source, 6), 1 + source_below(source, 9)}};
     uint32_t x = kelp_graph_input(random->graph, "input", &input);
     random->nodes[random->node_count++] = x;
-    x = add_linear(random, x, 1 + below(source, 9));
+    x = add_linear(random, x, 1 + source_below(source, 9));
     random->nodes[random->node_count++] = x;
-    const uint32_t layers = 1 + below(source, 9);
+    const uint32_t layers = 1 + source_below(source, 9);
     for (uint32_t i = 0; i < layers; i++) {
         x = add_layer(random, source, x);
         random->nodes[random->node_count++] = x;
@@ -213,59 +201,6 @@ static double run(struct random_graph *random, enum kelp_graph_mode mode, const 
     return sums[KELP_METRIC_LOSS];
 }
 
-/* A loss as a function of weights that it reads itself. */
-struct objective {
-    double (*loss)(void *context);
-    void *context;
-    double scale; /* of the gradient: its largest element */
-    uint64_t seed;
-};
-
-static double loss_at(const struct objective *objective, float *weight, float value)
-{
-    const float saved = *weight;
-    *weight = value;
-    const double loss = objective->loss(objective->context);
-    *weight = saved;
-    return loss;
-}
-
-/*
- * The gradient lies between the two one-sided differences or, at a kink near by (ReLU, MAE), is one
- * of them: so it may be off the central difference by half of what they disagree.
- */
-static bool compare(const struct objective *objective, float *weight, double gradient, float h)
-{
-    const double here = loss_at(objective, weight, *weight);
-    const double left = (here - loss_at(objective, weight, *weight - h)) / (double)h;
-    const double right = (loss_at(objective, weight, *weight + h) - here) / (double)h;
-    const double disagreement = fabs(right - left);
-    const double noise = 2e-6 * (1.0 + fabs(here)) / (double)h;
-    const double off = fabs((left + right) / 2.0 - gradient);
-    return off <= 0.55 * disagreement + 0.002 * objective->scale + noise;
-}
-
-/* Two kinks close together fool the differences, but not those over a shorter distance. */
-static void check_element(const struct objective *objective, float *weight, double gradient,
-                          uint64_t element)
-{
-    bool right = false;
-    for (uint32_t attempt = 0; !right && attempt < 3; attempt++) {
-        right = compare(objective, weight, gradient, DIFFERENCE / (float)(1u << (2 * attempt)));
-    }
-    ck_assert_msg(right, "seed %llu, element %llu: gradient %g",
-                  (unsigned long long)objective->seed, (unsigned long long)element, gradient);
-}
-
-static double largest(const float *values, uint64_t count)
-{
-    double max = 1e-3;
-    for (uint64_t i = 0; i < count; i++) {
-        max = fmax(max, fabs((double)values[i]));
-    }
-    return max;
-}
-
 struct graph_loss {
     struct random_graph *random;
     const float *input, *target;
@@ -288,10 +223,10 @@ START_TEST(test_random_graphs)
     for (uint32_t d = 0; d < random.target.rank; d++) {
         target_count *= random.target.dims[d];
     }
-    float *input = random_floats(&source, random.batch * input_shape.dims[0] * input_shape.dims[1]);
-    float *target = random_floats(&source, target_count);
-    float *weights = random_floats(&source, random.parameter_elements);
-    float *gradient = random_floats(&source, random.parameter_elements); /* to be overwritten */
+    float *input = source_floats(&source, random.batch * input_shape.dims[0] * input_shape.dims[1]);
+    float *target = source_floats(&source, target_count);
+    float *weights = source_floats(&source, random.parameter_elements);
+    float *gradient = source_floats(&source, random.parameter_elements); /* to be overwritten */
 
     bind(&random, weights, gradient);
     const double loss = run(&random, KELP_GRAPH_TRAIN, input, target);
@@ -299,10 +234,11 @@ START_TEST(test_random_graphs)
     struct graph_loss context = {.random = &random, .input = input, .target = target};
     const struct objective objective = {.loss = graph_loss,
                                         .context = &context,
-                                        .scale = largest(gradient, random.parameter_elements),
+                                        .scale =
+                                            gradient_scale(gradient, random.parameter_elements),
                                         .seed = source.seed};
     for (uint64_t i = 0; i < random.parameter_elements; i++) {
-        check_element(&objective, &weights[i], (double)gradient[i], i);
+        gradient_check(&objective, &weights[i], (double)gradient[i], "parameters", i);
     }
     free(input);
     free(target);
@@ -325,35 +261,35 @@ struct setup {
 static void random_job(struct source *source, struct kelp_job *job, struct kelp_sample_shape *shape)
 {
     *job = (struct kelp_job){.cluster = {.lane_threads = 1}};
-    job->train.loss = below(source, 4) == 0 ? KELP_LOSS_MAE : KELP_LOSS_MSE;
-    if (below(source, 2) == 0) {
+    job->train.loss = source_below(source, 4) == 0 ? KELP_LOSS_MAE : KELP_LOSS_MSE;
+    if (source_below(source, 2) == 0) {
         job->model.kind = KELP_MODEL_MLP;
-        job->model.hidden_count = below(source, 4);
+        job->model.hidden_count = source_below(source, 4);
         for (uint32_t i = 0; i < job->model.hidden_count; i++) {
-            job->model.hidden[i] = 1 + below(source, 9);
+            job->model.hidden[i] = 1 + source_below(source, 9);
         }
-        *shape =
-            (struct kelp_sample_shape){.input_count = 1,
-                                       .inputs[0] = {.rank = 1, .dims = {1 + below(source, 9)}},
-                                       .target = {.rank = below(source, 2)}};
-        shape->target.dims[0] = 1 + below(source, 5);
+        *shape = (struct kelp_sample_shape){
+            .input_count = 1,
+            .inputs[0] = {.rank = 1, .dims = {1 + source_below(source, 9)}},
+            .target = {.rank = source_below(source, 2)}};
+        shape->target.dims[0] = 1 + source_below(source, 5);
         return;
     }
     job->model.kind = KELP_MODEL_DLINEAR;
-    job->model.individual = below(source, 2) == 0;
-    job->model.kernel_size = 1 + 2 * below(source, 14);
-    const uint32_t channels = 1 + below(source, 4);
+    job->model.individual = source_below(source, 2) == 0;
+    job->model.kernel_size = 1 + 2 * source_below(source, 14);
+    const uint32_t channels = 1 + source_below(source, 4);
     *shape = (struct kelp_sample_shape){
         .input_count = 1,
-        .inputs[0] = {.rank = 2, .dims = {1 + below(source, 20), channels}},
-        .target = {.rank = 2, .dims = {1 + below(source, 9), channels}}};
+        .inputs[0] = {.rank = 2, .dims = {1 + source_below(source, 20), channels}},
+        .target = {.rank = 2, .dims = {1 + source_below(source, 9), channels}}};
 }
 
 static void setup_init(struct setup *setup, struct source *source)
 {
     struct kelp_job job;
     struct kelp_error error = {KELP_OK, ""};
-    *setup = (struct setup){.batch = 1 + below(source, BATCH_MAX)};
+    *setup = (struct setup){.batch = 1 + source_below(source, BATCH_MAX)};
     random_job(source, &job, &setup->shape);
     const kelp_status status =
         kelp_model_create(&job, &setup->shape, BATCH_MAX, &setup->model, &error);
@@ -363,10 +299,10 @@ static void setup_init(struct setup *setup, struct source *source)
     ck_assert_ptr_nonnull(setup->plan.tensors);
     memcpy(setup->plan.tensors, tensors, setup->plan.tensor_count * sizeof(*tensors));
     ck_assert_int_eq(kelp_plan_lay_out(&setup->plan, 4, &error), KELP_OK);
-    setup->input = random_floats(source, setup->batch * kelp_sample_input_count(&setup->shape));
-    setup->target = random_floats(source, setup->batch * kelp_sample_target_count(&setup->shape));
-    setup->weights = random_floats(source, setup->plan.flat_count);
-    setup->gradient = random_floats(source, setup->plan.flat_count);
+    setup->input = source_floats(source, setup->batch * kelp_sample_input_count(&setup->shape));
+    setup->target = source_floats(source, setup->batch * kelp_sample_target_count(&setup->shape));
+    setup->weights = source_floats(source, setup->plan.flat_count);
+    setup->gradient = source_floats(source, setup->plan.flat_count);
 }
 
 static void setup_fini(struct setup *setup)
@@ -411,12 +347,14 @@ START_TEST(test_models)
     ck_assert_double_eq(train(&setup, setup.weights, setup.gradient), model_loss(&setup));
     const struct objective objective = {.loss = model_loss,
                                         .context = &setup,
-                                        .scale = largest(setup.gradient, setup.plan.flat_count),
+                                        .scale =
+                                            gradient_scale(setup.gradient, setup.plan.flat_count),
                                         .seed = source.seed};
     for (uint32_t t = 0; t < setup.plan.tensor_count; t++) {
         const struct kelp_tensor *tensor = &setup.plan.tensors[t];
         for (uint64_t i = tensor->offset; i < tensor->offset + tensor->elem_count; i++) {
-            check_element(&objective, &setup.weights[i], (double)setup.gradient[i], i);
+            gradient_check(&objective, &setup.weights[i], (double)setup.gradient[i], "parameters",
+                           i);
         }
     }
     setup_fini(&setup);

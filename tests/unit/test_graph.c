@@ -169,6 +169,146 @@ START_TEST(test_no_parameters)
 }
 END_TEST
 
+static uint32_t image(uint64_t channels, uint64_t height, uint64_t width)
+{
+    const struct kelp_shape shape = {.rank = 3, .dims = {channels, height, width}};
+    return kelp_graph_input(graph, "input", &shape);
+}
+
+/* A convolution names what does not fit: channels, groups, or a window that is too large. */
+START_TEST(test_conv_shapes)
+{
+    static const struct {
+        uint64_t weight[4];
+        uint32_t groups, padding;
+        const char *text;
+    } cases[] = {
+        {{4, 3, 3, 3}, 1, 0, "must be [4, 2, 3, 3], but is [4, 3, 3, 3]"},
+        {{4, 2, 3, 3}, 3, 0, "2 channels to 4 cannot be split into 3 groups"},
+        {{4, 2, 9, 3}, 1, 0, "a window of [9, 3] with stride [1, 1] and padding [0, 0]"},
+        {{4, 2, 9, 3}, 1, 1, "does not fit [2, 5, 6]"},
+    };
+    const struct kelp_shape weight_shape = {.rank = 4,
+                                            .dims = {cases[_i].weight[0], cases[_i].weight[1],
+                                                     cases[_i].weight[2], cases[_i].weight[3]}};
+    const uint32_t x = image(2, 5, 6);
+    const uint32_t weight = kelp_graph_parameter(graph, "conv.weight", &weight_shape, 0.5f);
+    const struct kelp_graph_window window = {.stride = {1, 1},
+                                             .padding = {cases[_i].padding, cases[_i].padding},
+                                             .groups = cases[_i].groups};
+    const uint32_t output =
+        kelp_graph_conv2d(graph, "conv", x, weight, KELP_GRAPH_NO_BIAS, &window);
+    expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer conv", cases[_i].text);
+}
+END_TEST
+
+START_TEST(test_pool_padding)
+{
+    const struct kelp_graph_window window = {.kernel = {2, 2}, .stride = {1, 1}, .padding = {2, 0}};
+    const uint32_t output = kelp_graph_max_pool(graph, "pool", image(2, 5, 6), &window);
+    expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer pool",
+                   "padding [2, 0] must be smaller than the window [2, 2]");
+}
+END_TEST
+
+/* Layers that move values say what they were given. */
+START_TEST(test_moving_shapes)
+{
+    static const char *const texts[] = {
+        "must be of the elements of [2, 7], but is [3, 5]",
+        "no [4, +2) along axis 1 of [3, 5]",
+        "axis 2 of [3, 5]",
+        "each part must be [3, 5], but is [4, 5]",
+        "the order must name each of 2 dimensions once",
+        "must be [3, 5, 1], but is [3, 5]",
+        "must be [..., 2 width], but is [3, 5]",
+        "dropout of 1: must be at least 0 and below 1",
+    };
+    const struct kelp_shape wrong = {.rank = 2, .dims = {2, 7}};
+    const struct kelp_shape cube = {.rank = 3, .dims = {3, 5, 1}};
+    const uint32_t order[] = {1, 1};
+    const uint32_t x = input(3, 5), y = input(4, 5), z = kelp_graph_input(graph, "z", &cube);
+    const uint32_t parts[] = {x, y};
+    uint32_t output = KELP_GRAPH_NONE;
+    switch (_i) {
+    case 0:
+        output = kelp_graph_reshape(graph, "layer", x, &wrong);
+        break;
+    case 1:
+        output = kelp_graph_slice(graph, "layer", x, 1, 4, 2);
+        break;
+    case 2:
+        output = kelp_graph_reduce_sum(graph, "layer", x, 2);
+        break;
+    case 3:
+        output = kelp_graph_concat(graph, "layer", parts, 2, 1);
+        break;
+    case 4:
+        output = kelp_graph_permute(graph, "layer", x, order);
+        break;
+    case 5:
+        output = kelp_graph_multiply(graph, "layer", z, x);
+        break;
+    case 6:
+        output = kelp_graph_glu(graph, "layer", x);
+        break;
+    default:
+        output = kelp_graph_dropout(graph, "layer", x, 1.0f);
+        break;
+    }
+    ck_assert_uint_eq(output, KELP_GRAPH_NONE);
+    expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer layer", texts[_i]);
+}
+END_TEST
+
+/* Losses of classes and of quantiles have outputs and targets of their own. */
+START_TEST(test_loss_shapes)
+{
+    static const double quantiles[] = {0.1, 0.5, 0.9};
+    const struct kelp_graph_loss classes = {.kind = KELP_LOSS_CROSS_ENTROPY};
+    const struct kelp_graph_loss three = {
+        .kind = KELP_LOSS_QUANTILE, .quantiles = quantiles, .quantile_count = 3};
+    const struct kelp_shape target = {.rank = 1, .dims = {3}};
+    const uint32_t output = linear(input(3, 5), 4, 5);
+    ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &classes, &error), KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, "[3, 4] for each sample, but the loss takes [classes]"), "%s",
+                  error.text);
+    ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &three, &error), KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, "but the loss takes [..., 3]"), "%s", error.text);
+}
+END_TEST
+
+/* Rows of a parameter must be all of it: what is left over would keep an old gradient. */
+START_TEST(test_rows_left_over)
+{
+    const uint32_t weight = matrix("w", 6, 5);
+    const uint32_t x = input(3, 5);
+    const uint32_t rows = kelp_graph_rows(graph, "rows", weight, 1, 4);
+    const uint32_t output = kelp_graph_linear(graph, "fc", x, rows, KELP_GRAPH_NO_BIAS);
+    expect_failure(output, 3, 4, KELP_ERR_INVALID, "parameter w", "each of them must be used once");
+}
+END_TEST
+
+/* Buffers that are never alive together share their place: a deep chain needs hardly more than its
+ * widest point where nothing has to be kept. */
+START_TEST(test_memory_is_reused)
+{
+    struct kelp_graph_memory memory;
+    const struct kelp_shape target = {.rank = 2, .dims = {64, 64}};
+    const uint64_t value = UINT64_C(4) * 64 * 64 * sizeof(float);
+    uint32_t x = linear(input(64, 64), 64, 64);
+    for (uint32_t i = 0; i < 20; i++) {
+        x = kelp_graph_transpose(graph, "turn", x);
+    }
+    ck_assert_int_eq(kelp_graph_finish(graph, x, &target, &mse, &error), KELP_OK);
+    kelp_graph_memory(graph, &memory);
+    ck_assert_uint_eq(memory.values, 21 * value);
+    ck_assert_uint_eq(memory.gradients, 21 * value);
+    ck_assert_uint_ge(memory.total, 2 * value);
+    ck_assert_uint_lt(memory.total, 3 * value);
+}
+END_TEST
+
 /* The first failure is the one that is told. */
 START_TEST(test_first_failure)
 {
@@ -267,6 +407,19 @@ START_TEST(test_device_with_own_memory)
 }
 END_TEST
 
+/* What a device cannot compute is told when the graph is finished, by layer. */
+START_TEST(test_no_such_operator)
+{
+    const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
+    other_table = *device->table;
+    other_table.unary = NULL;
+    stream->table = &other_table;
+    const uint32_t output = kelp_graph_gelu(graph, "act", linear(input(3, 5), 4, 5));
+    ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &mse, &error), KELP_ERR_UNSUPPORTED);
+    ck_assert_str_eq(error.text, "layer act: the device cpu has no gelu");
+}
+END_TEST
+
 /* Without device memory a graph is not finished, and can be destroyed. */
 START_TEST(test_no_device_memory)
 {
@@ -326,6 +479,13 @@ int main(void)
     tcase_add_test(tcase, test_unused_parameter);
     tcase_add_test(tcase, test_parameter_is_no_operand);
     tcase_add_test(tcase, test_no_parameters);
+    tcase_add_loop_test(tcase, test_conv_shapes, 0, 4);
+    tcase_add_test(tcase, test_pool_padding);
+    tcase_add_loop_test(tcase, test_moving_shapes, 0, 8);
+    tcase_add_test(tcase, test_loss_shapes);
+    tcase_add_test(tcase, test_rows_left_over);
+    tcase_add_test(tcase, test_memory_is_reused);
+    tcase_add_test(tcase, test_no_such_operator);
     tcase_add_test(tcase, test_first_failure);
     tcase_add_test(tcase, test_batch_limit);
     tcase_add_test(tcase, test_device_with_own_memory);
