@@ -265,26 +265,29 @@ static void bench_average(struct kelp_stream *stream, uint32_t rows, uint32_t le
 
 struct losses {
     struct kelp_stream *stream;
-    struct kelp_loss loss;
+    struct kelp_criterion criterion;
 };
 
 static void run_loss(void *argument)
 {
     struct losses *losses = argument;
-    losses->stream->table->loss(losses->stream, &losses->loss);
+    losses->stream->table->criterion(losses->stream, &losses->criterion);
 }
 
 static void bench_loss(struct kelp_stream *stream, uint32_t samples, uint64_t elements)
 {
     const uint64_t count = samples * elements;
     float *output = floats(count), *target = floats(count), *gradient = floats(count);
-    double *sums = calloc(2ull * samples, sizeof(*sums));
+    double *sums = calloc((uint64_t)samples * KELP_LOSS_SUMS, sizeof(*sums));
     const float scale = 0.5f;
     struct losses losses = {stream,
-                            {.output = output,
+                            {.kind = KELP_LOSS_MSE,
+                             .output = output,
                              .target = target,
                              .samples = samples,
                              .elements = elements,
+                             .target_elements = elements,
+                             .loss_alone = true,
                              .gradient_scale = &scale,
                              .gradient = gradient,
                              .sums = sums}};

@@ -7,7 +7,7 @@
  * the stream until wait() reports it, and reading a result is copy_out() followed by wait(). On the
  * CPU a stream runs at once. Pointers in operator arguments are device memory unless their comment
  * says host; the structs themselves are read before the call returns. Scalars that change from step
- * to step (kelp_loss.gradient_scale) are read from device memory, so that a step's work can be
+ * to step (kelp_criterion.gradient_scale) are read from device memory, so that a step's work can be
  * recorded once and replayed.
  *
  * Matrices are row-major; ld is the distance between rows in elements. Buffers of one operator do
@@ -77,7 +77,6 @@ struct kelp_device_table {
     void (*moving_average_gradient)(struct kelp_stream *stream,
                                     const struct kelp_moving_average *average);
     void (*transpose)(struct kelp_stream *stream, const struct kelp_transpose *transpose);
-    void (*loss)(struct kelp_stream *stream, const struct kelp_loss *loss);
 
     void (*unary)(struct kelp_stream *stream, const struct kelp_unary *unary);
     void (*unary_gradient)(struct kelp_stream *stream, const struct kelp_unary_gradient *gradient);
@@ -137,7 +136,7 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
 /*
  * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1"), and
  * the XXH3-64 of the results of a fixed computation that uses every operator: a device whose text
- * is right but whose arithmetic is not has another answer. Takes about a millisecond.
+ * is right but whose arithmetic is not has another answer. Takes a few milliseconds.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */
 kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE],

@@ -322,24 +322,6 @@ struct kelp_average_pool {
 };
 
 /*
- * The loss of `samples` samples of `elements` values each, d = output - target:
- *   sums[2 s], sums[2 s + 1] = sum over sample s of d^2 and of |d|, d in float32 and the rest in
- *     double, in an order that depends on `elements` alone;
- *   gradient = gradient_scale * d, or with `absolute` gradient_scale * sign(d), sign(0) = 0.
- * output, target, gradient are [samples, elements], dense. gradient may be NULL.
- */
-struct kelp_loss {
-    const float *output;
-    const float *target;
-    uint32_t samples;
-    uint64_t elements;
-    bool absolute;
-    const float *gradient_scale; /* one value; not read when gradient is NULL */
-    float *gradient;
-    double *sums; /* float64[2 * samples] */
-};
-
-/*
  * The loss of `samples` samples: output [samples, elements], target [samples, target_elements].
  *   mse, mae, smooth_l1, huber, bce, bce_with_logits  target like output; mean over the elements
  *   cross_entropy, nll  output: `elements` classes; target: one class number

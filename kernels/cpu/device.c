@@ -227,11 +227,6 @@ static void transpose(struct kelp_stream *stream, const struct kelp_transpose *t
     loops_of(stream)->transpose(transpose);
 }
 
-static void loss(struct kelp_stream *stream, const struct kelp_loss *loss)
-{
-    loops_of(stream)->loss(loss);
-}
-
 static void max_pool(struct kelp_stream *stream, const struct kelp_max_pool *pool)
 {
     windows_of(stream)->max_pool(pool);
@@ -330,7 +325,6 @@ static const struct kelp_device_table cpu_table = {
     .moving_average = moving_average,
     .moving_average_gradient = moving_average_gradient,
     .transpose = transpose,
-    .loss = loss,
     .unary = unary,
     .unary_gradient = unary_gradient,
     .softmax = softmax,

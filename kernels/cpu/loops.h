@@ -53,7 +53,6 @@ struct kelp_operator_loops {
     void (*moving_average)(const struct kelp_moving_average *average);
     void (*moving_average_gradient)(const struct kelp_moving_average *average);
     void (*transpose)(const struct kelp_transpose *transpose);
-    void (*loss)(const struct kelp_loss *loss);
 };
 
 /* The planes of [samples, channels, inner]. */

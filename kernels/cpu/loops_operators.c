@@ -226,68 +226,6 @@ static void transpose(const struct kelp_transpose *transpose)
     }
 }
 
-/* Eight running sums, element i in sum i % 8, then added up pairwise: an order that vector
- * registers of any width can follow. */
-#define LANES 8
-INLINE double add_up(const double sums[LANES])
-{
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
-           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-
-INLINE void loss_sums(const struct kelp_loss *loss, const float *restrict output,
-                      const float *restrict target, double *restrict ret)
-{
-    double squared[LANES] = {0}, absolute[LANES] = {0};
-    const uint64_t whole = loss->elements - loss->elements % LANES;
-    for (uint64_t i = 0; i < whole; i += LANES) {
-        for (uint32_t j = 0; j < LANES; j++) {
-            const double d = (double)(output[i + j] - target[i + j]);
-            squared[j] = squared[j] + d * d;
-            absolute[j] = absolute[j] + fabs(d);
-        }
-    }
-    for (uint64_t i = whole; i < loss->elements; i++) {
-        const double d = (double)(output[i] - target[i]);
-        squared[i - whole] = squared[i - whole] + d * d;
-        absolute[i - whole] = absolute[i - whole] + fabs(d);
-    }
-    ret[0] = add_up(squared);
-    ret[1] = add_up(absolute);
-}
-
-static void loss_gradient(const struct kelp_loss *loss)
-{
-    const uint64_t count = loss->samples * loss->elements;
-    const float *restrict output = loss->output;
-    const float *restrict target = loss->target;
-    float *restrict gradient = loss->gradient;
-    const float scale = *loss->gradient_scale;
-    if (!loss->absolute) {
-        for (uint64_t i = 0; i < count; i++) {
-            gradient[i] = scale * (output[i] - target[i]);
-        }
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        const float d = output[i] - target[i];
-        /* d itself when it is zero or NaN, so that NaN is not lost. */
-        const float sign = d > 0.0f ? 1.0f : (d < 0.0f ? -1.0f : d);
-        gradient[i] = scale * sign;
-    }
-}
-
-static void loss(const struct kelp_loss *loss)
-{
-    for (uint32_t s = 0; s < loss->samples; s++) {
-        const uint64_t first = s * loss->elements;
-        loss_sums(loss, loss->output + first, loss->target + first, loss->sums + 2 * (uint64_t)s);
-    }
-    if (loss->gradient != NULL) {
-        loss_gradient(loss);
-    }
-}
-
 extern const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops);
 const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops) = {
     .fill = fill,
@@ -301,5 +239,4 @@ const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops) = {
     .moving_average = moving_average,
     .moving_average_gradient = moving_average_gradient,
     .transpose = transpose,
-    .loss = loss,
 };

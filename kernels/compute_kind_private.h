@@ -1,0 +1,35 @@
+/* Private to the known-answer computation (kernels/compute_kind*.c). */
+#ifndef KELP_KERNELS_COMPUTE_KIND_PRIVATE_H
+#define KELP_KERNELS_COMPUTE_KIND_PRIVATE_H
+
+#include <xxhash.h>
+
+#include "kernels/device.h"
+
+/* Sizes that meet full and partial blocks of every vector width and of OpenBLAS's kernels. */
+#define ROWS    37u
+#define COLUMNS 67u
+#define DEPTH   131u
+#define KERNEL  25u
+
+#define MATRIX_COUNT ((size_t)DEPTH * DEPTH) /* the largest operand or result */
+#define BUFFER_COUNT 4
+
+struct answer {
+    struct kelp_device *device;
+    struct kelp_stream *stream;
+    float *a, *b, *c, *workspace; /* device memory, float32[MATRIX_COUNT] each */
+    double *sums;                 /* device memory, float64[ROWS * KELP_LOSS_SUMS] */
+    void *host;                   /* room for any of them */
+    XXH3_state_t *hash;
+};
+
+/* Values in [-1, 1) with all mantissa bits in use. */
+void kelp__answer_operand(struct answer *answer, float *to, uint32_t use);
+/* Results into the answer. */
+kelp_status kelp__answer_digest(struct answer *answer, const void *from, size_t bytes,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+/* Every operator of rows and elements that a model is made of. */
+kelp_status kelp__answer_rows(struct answer *answer, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif
