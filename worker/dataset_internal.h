@@ -50,6 +50,8 @@ kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t co
 kelp_dataset_opener kelp__dataset_open_csv;
 kelp_dataset_opener kelp__dataset_open_synthetic;
 kelp_dataset_opener kelp__dataset_open_tensors;
+kelp_dataset_opener kelp__dataset_open_table;
+kelp_dataset_opener kelp__dataset_open_panel;
 kelp_dataset_opener kelp__dataset_open_idx;
 kelp_dataset_opener kelp__dataset_open_npy;
 kelp_dataset_opener kelp__dataset_open_binary;

@@ -12,6 +12,17 @@
 /* Columns of a table, and bytes of a column's name (as long as data.target may be). */
 #define KELP_CSV_COLUMNS_MAX     1024
 #define KELP_CSV_COLUMN_NAME_MAX 63
+/* Columns that a job takes from a table, each in one way, and as many that it derives. */
+#define KELP_TABLE_COLUMNS_MAX 512
+/* Columns of categories, as many as a sample's input may have; bytes of one category's name. */
+#define KELP_TABLE_WORDS_MAX 64
+#define KELP_TABLE_WORD_MAX  63
+/* Files that a pattern finds. */
+#define KELP_TABLE_FILES_MAX 65536
+/* Series of a panel. */
+#define KELP_PANEL_SERIES_MAX (1u << 24)
+/* Rows of each series, so that sums and products of them stay in range. */
+#define KELP_PANEL_ROWS_MAX (1ull << 40)
 /* Rows of a generated series: 1142 years of hours. */
 #define KELP_SYNTHETIC_ROWS_MAX 10000000ull
 /* Elements of a row of data.kind binary, for input and target each. */
