@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/update.h"
+#include "ps/decision.h"
 #include "worker/gradients.h"
 #include "worker/lanes.h"
 
@@ -13,11 +14,35 @@ struct kelp_replay {
     const struct kelp_job *job;
     struct kelp_lanes *lanes;
     const struct kelp_plan *plan; /* of lanes */
-    struct kelp_update update;    /* of the whole flat vector */
+    struct kelp_update *updates;  /* owned; of each partition */
+    struct kelp_decision *decision;
+    double *decided; /* owned; its values */
     struct kelp_gradient_pool *pool;
     struct kelp_model_state state;
     float *weights_next; /* owned; changes places with state.weights at each training step */
 };
+
+static kelp_status prepare_updates(struct kelp_replay *replay, struct kelp_error *reterr)
+{
+    const struct kelp_plan *plan = replay->plan;
+    uint32_t values = kelp_step_decision_count(replay->job, plan);
+    kelp_status status = kelp_decision_create(replay->job, plan, &replay->decision, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    replay->updates = calloc(plan->partition_count, sizeof(*replay->updates));
+    replay->decided = calloc((size_t)values + 1, sizeof(*replay->decided));
+    if (!replay->updates || !replay->decided) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for updates of %" PRIu32 " slices",
+                         plan->partition_count);
+    }
+    for (uint32_t p = 0; status == KELP_OK && p < plan->partition_count; p++) {
+        status = kelp_update_init(&replay->updates[p], replay->job, plan,
+                                  kelp_plan_partition(plan, p), reterr);
+    }
+    return status;
+}
 
 kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **ret_replay,
                                struct kelp_error *reterr)
@@ -40,8 +65,7 @@ kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **
         }
     }
     if (status == KELP_OK) {
-        struct kelp_slice_range all = {.count = replay->plan->flat_count};
-        status = kelp_update_init(&replay->update, job, replay->plan, all, reterr);
+        status = prepare_updates(replay, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_model_state_init(&replay->state, job, replay->plan, reterr);
@@ -63,7 +87,12 @@ void kelp_replay_destroy(struct kelp_replay *replay)
         return;
     }
     kelp_model_state_fini(&replay->state);
-    kelp_update_fini(&replay->update);
+    for (uint32_t p = 0; replay->updates && p < replay->plan->partition_count; p++) {
+        kelp_update_fini(&replay->updates[p]);
+    }
+    free(replay->updates);
+    free(replay->decided);
+    kelp_decision_destroy(replay->decision);
     free(replay->weights_next);
     kelp_gradient_pool_destroy(replay->pool);
     kelp_lanes_destroy(replay->lanes);
@@ -134,22 +163,64 @@ static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_cont
                      word->step, name ? name : "?");
 }
 
+static struct kelp_optimizer_buffers slice_buffers(const struct kelp_replay *replay,
+                                                   const struct kelp_gradient *gradient,
+                                                   uint32_t partition)
+{
+    const struct kelp_model_state *state = &replay->state;
+    const uint64_t first = kelp_plan_partition(replay->plan, partition).first;
+    struct kelp_optimizer_buffers buffers = {.weights = state->weights + first,
+                                             .gradient = gradient->values + first,
+                                             .weights_next = replay->weights_next + first};
+
+    for (uint32_t i = 0; i < state->slot_count; i++) {
+        buffers.slots[i] = state->slots[i] + first;
+    }
+    return buffers;
+}
+
+/* What the parts of all slices decide; the gradient is finite. */
+static void decide(struct kelp_replay *replay, const struct kelp_optimizer_step *step,
+                   const struct kelp_gradient *gradient)
+{
+    bool made = false, skip = false;
+
+    kelp_decision_begin(replay->decision);
+    for (uint32_t p = 0; p < replay->plan->partition_count; p++) {
+        struct kelp_optimizer_buffers buffers = slice_buffers(replay, gradient, p);
+        struct kelp_step_part part;
+        kelp_update_measure(&replay->updates[p], step, &buffers, &part);
+        kelp_status status = kelp_decision_add(replay->decision, p, &part);
+        assert(status == KELP_OK); /* it is our own */
+        (void)status;
+    }
+    made = kelp_decision_made(replay->decision, &skip, replay->decided);
+    assert(made && !skip);
+    (void)made;
+}
+
 /* As the shards do with each of their slices. */
 static void apply(struct kelp_replay *replay, const struct kelp_control_word *word,
                   const struct kelp_gradient *gradient)
 {
     struct kelp_model_state *state = &replay->state;
+    struct kelp_step_decision decision = {.values = replay->decided};
     struct kelp_optimizer_step step;
-    struct kelp_optimizer_buffers buffers = {.weights = state->weights,
-                                             .gradient = gradient->values,
-                                             .weights_next = replay->weights_next};
+    bool applied = true;
 
-    memcpy(buffers.slots, state->slots, sizeof(buffers.slots));
     kelp_optimizer_prepare(&step, replay->job, word->lr, word->step + 1);
-    bool applied = kelp_update_apply(&replay->update, &step, &buffers);
+    decision.count = kelp_step_decision_count(replay->job, replay->plan);
+    if (kelp_control_decides(replay->job)) {
+        decide(replay, &step, gradient);
+    }
+    for (uint32_t p = 0; p < replay->plan->partition_count; p++) {
+        struct kelp_optimizer_buffers buffers = slice_buffers(replay, gradient, p);
+        applied = kelp_update_apply(&replay->updates[p], &step, &decision, &buffers) && applied;
+    }
     assert(applied);
-    replay->weights_next = state->weights;
-    state->weights = buffers.weights_next;
+    float *before = state->weights;
+    state->weights = replay->weights_next;
+    replay->weights_next = before;
 }
 
 /* Complete the entry: c_{v+1}, after a training step w_{v+1}. */
@@ -164,7 +235,7 @@ static kelp_status complete(struct kelp_replay *replay, const struct kelp_contro
         assert(gradient->present); /* a training step has samples */
         finite = kelp_vector_finite(gradient->values, replay->plan->flat_count);
     }
-    if (!finite && !kelp_control_decides(replay->job)) {
+    if (!finite && replay->job->failure.on_nan != KELP_NAN_SKIP) {
         return not_finite(replay, word, gradient, reterr);
     }
     if (!finite) {

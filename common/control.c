@@ -312,11 +312,6 @@ void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *
     complete(state, job, plan, sums, digest, true, ret_record);
 }
 
-bool kelp_control_decides(const struct kelp_job *job)
-{
-    return job->failure.on_nan == KELP_NAN_SKIP;
-}
-
 /* Equal bits: a word that went over the wire must come back as the same double. */
 static bool same_bits(double a, double b)
 {

@@ -20,6 +20,7 @@
 #include "common/job.h"
 #include "common/metrics.h"
 #include "common/plan.h"
+#include "common/step_part.h"
 
 enum kelp_step_kind {
     KELP_STEP_TRAIN = 1,
@@ -110,19 +111,6 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
                        const char *digest, struct kelp_record *ret_record);
-
-/*
- * What one partition knows of a step that needs a decision over all partitions: numbers that follow
- * from its gradient alone.
- */
-#define KELP_STEP_PART_VALUES_MAX 4
-#define KELP_STEP_PART_FINITE     0 /* 1: its gradient is finite, 0: it is not */
-struct kelp_step_part {
-    uint32_t count;
-    double values[KELP_STEP_PART_VALUES_MAX];
-};
-/* Does a training step of this job need one? */
-bool kelp_control_decides(const struct kelp_job *job);
 
 /*
  * The state as bytes, for checkpoints: fixed width, little-endian, with a number for the layout.

@@ -413,11 +413,11 @@ static kelp_status check_training(const struct kelp_job_file *file, struct kelp_
 {
     const struct kelp_job *job = &file->job;
 
-    if (job->train.optimizer == KELP_OPTIMIZER_LAMB) {
-        return refuse(file, "train.optimizer", reterr, "lamb is not built yet");
-    }
-    if (job->train.clip_norm > 0) {
-        return refuse(file, "train.clip_norm", reterr, "is not built yet; leave it at 0");
+    if (job->train.optimizer == KELP_OPTIMIZER_LAMB && job->train.clip_norm > 0) {
+        return refuse(
+            file, "train.clip_norm", reterr,
+            "does not go with lamb, which scales each tensor's update itself; leave it at "
+            "0");
     }
     if (job->train.optimizer == KELP_OPTIMIZER_SGD && job->train.nesterov &&
         !(job->train.momentum > 0 && job->train.dampening == 0.0)) {

@@ -23,9 +23,10 @@ struct kelp_optimizer_step {
     float scale; /* of the gradient, before anything else; 1 unless it is clipped */
     float lr, momentum, dampening, weight_decay, beta1, beta2, eps;
     bool nesterov, amsgrad, centered;
-    bool first;       /* step number is 1: momentum starts as the gradient */
-    float step_size;  /* adam: lr / (1 - beta1^t); adagrad: lr / (1 + (t - 1) lr_decay) */
-    float bias2_sqrt; /* adam: sqrt(1 - beta2^t) */
+    bool first; /* step number is 1: momentum starts as the gradient */
+    /* adam: lr / (1 - beta1^t); lamb: 1 / (1 - beta1^t); adagrad: lr / (1 + (t - 1) lr_decay) */
+    float step_size;
+    float bias2_sqrt; /* adam, lamb: sqrt(1 - beta2^t) */
     float one_minus_beta1, one_minus_beta2, one_minus_dampening;
     float decay_factor; /* adamw: 1 - lr * weight_decay */
 };
@@ -52,8 +53,10 @@ struct kelp_optimizer_buffers {
     float *weights_next; /* w_{v+1}; not overlapping weights */
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
 };
-/* Any alignment is right; 64-byte aligned is fastest. Returns false when a gradient element is not
- * finite (the update is done all the same; the caller decides). */
+/* Element by element: all kinds but lamb, for which, as for models with other tensors than decaying
+ * parameters, kernels/update.h is there. Any alignment is right; 64-byte aligned is fastest.
+ * Returns false when a gradient element is not finite (the update is done all the same; the caller
+ * decides). */
 bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
                           const struct kelp_optimizer_buffers *buffers, uint64_t count);
 

@@ -22,6 +22,7 @@ static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
                                                      PHASE_BIT(KELP_PARTITION_MEASURING) |
                                                      PHASE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_MEASURING] = {"measuring", PHASE_BIT(KELP_PARTITION_DECIDING) |
+                                                   PHASE_BIT(KELP_PARTITION_FAILED) |
                                                    PHASE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_DECIDING] = {"deciding", PHASE_BIT(KELP_PARTITION_COLLECTING) |
                                                  PHASE_BIT(KELP_PARTITION_APPLYING) |
@@ -90,6 +91,23 @@ kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
 /* ---- life --------------------------------------------------------------------------------------
  */
 
+/* Room for the decisions of a job that needs them. */
+static kelp_status prepare_decisions(struct kelp_partition *partition, struct kelp_error *reterr)
+{
+    if (!kelp_control_decides(partition->job)) {
+        return KELP_OK;
+    }
+    partition->decision_count = kelp_step_decision_count(partition->job, partition->plan);
+    partition->decided = calloc((size_t)partition->decision_count + 1, sizeof(double));
+    if (!partition->decided) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for decisions of %u values",
+                         partition->decision_count);
+    }
+    return partition->index == 0
+               ? kelp_decision_create(partition->job, partition->plan, &partition->decision, reterr)
+               : KELP_OK;
+}
+
 kelp_status kelp_partition_create(const struct kelp_partition_config *config,
                                   struct kelp_partition **ret_partition, struct kelp_error *reterr)
 {
@@ -105,14 +123,14 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
     partition->lanes = config->job->cluster.lanes;
     partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
     partition->cover = kelp_cover_create(partition->lanes);
-    bool decides = config->index == 0 && kelp_control_decides(config->job);
-    if (decides) {
-        partition->decision = kelp_decision_create(config->plan->partition_count);
+    kelp_status status = prepare_decisions(partition, reterr);
+    if (status == KELP_OK && (!partition->reduction || !partition->cover)) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
+                           config->job->cluster.lanes);
     }
-    if (!partition->reduction || !partition->cover || (decides && !partition->decision)) {
+    if (status != KELP_OK) {
         kelp_partition_destroy(partition);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
-                         config->job->cluster.lanes);
+        return status;
     }
     *ret_partition = partition;
     return KELP_OK;
@@ -124,6 +142,7 @@ void kelp_partition_destroy(struct kelp_partition *partition)
         kelp_reduction_destroy(partition->reduction);
         kelp_cover_destroy(partition->cover);
         kelp_decision_destroy(partition->decision);
+        free(partition->decided);
         free(partition->candidates);
         free(partition->waiting);
         free(partition);
@@ -157,6 +176,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     partition->snapshot.serial = 0;
     kelp_cover_restart(partition->cover);
     partition->has_part = false;
+    partition->decided_count = 0;
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
@@ -361,6 +381,8 @@ static void add_apply(struct kelp_partition *partition, enum kelp_action_kind ki
     action->apply.root = root;
     action->apply.token = ++partition->apply_serial;
     action->apply.word = partition->word;
+    action->apply.decision = (struct kelp_step_decision){.count = partition->decided_count,
+                                                         .values = partition->decided};
 }
 
 static void begin_apply(struct kelp_partition *partition, uint64_t root,
@@ -390,6 +412,7 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
     assert(root != KELP_HANDLE_NONE || partition->hollow);
     if (kelp_control_decides(partition->job)) {
         move_to(partition, KELP_PARTITION_MEASURING);
+        partition->decided_count = 0; /* that about the step before is known to all */
         add_apply(partition, KELP_ACTION_MEASURE, root, actions);
     } else {
         begin_apply(partition, root, actions);
@@ -399,7 +422,7 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
 /* ---- decisions ---------------------------------------------------------------------------------
  */
 
-/* The decision about the current step is known. */
+/* The decision about the current step is known: to leave it out, or what `decided` has. */
 static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
 {
     uint64_t root;
@@ -408,6 +431,7 @@ static void decide(struct kelp_partition *partition, bool skip, struct kelp_acti
 
     assert(partition->phase == KELP_PARTITION_DECIDING);
     assert(complete);
+    partition->decided_count = skip ? 0 : partition->decision_count;
     if (!skip && complete) {
         begin_apply(partition, root, actions);
         return;
@@ -422,7 +446,7 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition, struct ke
     bool skip;
 
     if (partition->phase == KELP_PARTITION_DECIDING && partition->decision &&
-        kelp_decision_made(partition->decision, &skip)) {
+        kelp_decision_made(partition->decision, &skip, partition->decided)) {
         decide(partition, skip, actions);
     }
 }
@@ -435,6 +459,11 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
     }
     if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
         return KELP_OK; /* unloaded meanwhile */
+    }
+    if (!part) {
+        kelp_reduction_clear(partition->reduction, actions);
+        move_to(partition, KELP_PARTITION_FAILED);
+        return KELP_OK;
     }
     move_to(partition, KELP_PARTITION_DECIDING);
     partition->has_part = true;
@@ -453,12 +482,20 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
 void kelp__partition_hear_decision(struct kelp_partition *partition,
                                    const struct kelp_control_word *word,
+                                   const struct kelp_step_decision *heard,
                                    struct kelp_actions *actions)
 {
-    if (!kelp__holds_control(partition) && partition->phase == KELP_PARTITION_DECIDING &&
-        word->step == partition->step + 1 && word->version > partition->word.version) {
-        decide(partition, word->skipped, actions);
+    if (kelp__holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
+        word->step != partition->step + 1 || word->version <= partition->word.version) {
+        return;
     }
+    if (!word->skipped && heard->count != partition->decision_count) {
+        return; /* the word alone, which somebody acts by who has not asked what was decided */
+    }
+    if (!word->skipped && heard->count > 0) {
+        memcpy(partition->decided, heard->values, heard->count * sizeof(partition->decided[0]));
+    }
+    decide(partition, word->skipped, actions);
 }
 
 kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,

@@ -16,8 +16,9 @@
  * A job whose steps need a decision over all partitions (kelp_control_decides()) has two phases
  * more between the complete root and the apply: MEASURING, until the shell has told the partition's
  * part, and DECIDING, until partition 0 has all parts, or another partition hears the decision with
- * the word of the next version. A step that is left out goes from DECIDING to COLLECTING. Parts and
- * words travel with the workers, which ask for the one and carry the other anyway.
+ * the word of the next version. A step that is left out goes from DECIDING to COLLECTING; where
+ * none is (failure.on_nan: stop), a gradient that is not finite leads from MEASURING to FAILED.
+ * Parts and words travel with the workers, which ask for the one and carry the other anyway.
  *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
@@ -74,9 +75,10 @@ struct kelp_pull {
     enum kelp_pull_mode mode;
     uint64_t step;
     uint64_t version;
-    bool holds;         /* held_step is valid */
-    uint64_t held_step; /* weights that need not be sent again */
-    uint64_t rank;      /* of the requester among those who are offered lanes: ps/cover.h */
+    struct kelp_step_decision decision; /* that goes with the word: about the step before it */
+    bool holds;                         /* held_step is valid */
+    uint64_t held_step;                 /* weights that need not be sent again */
+    uint64_t rank; /* of the requester among those who are offered lanes: ps/cover.h */
 };
 
 /* The part of another partition, brought to partition 0. */
@@ -133,8 +135,11 @@ struct kelp_answer {
     uint64_t current_step;
     bool has_word; /* partition 0: word goes with the weights of `step` */
     struct kelp_control_word word;
-    bool is_part; /* to KELP_PULL_PART */
-    struct kelp_step_part part;
+    bool is_part; /* to KELP_PULL_PART: values are the part */
+    /* With a word: the decision about the training step before it. Borrowed until the partition's
+     * next event. */
+    const double *values;
+    uint32_t value_count;
 };
 
 struct kelp_refusal {
@@ -164,6 +169,7 @@ struct kelp_action {
             uint64_t root;  /* stays valid until its RELEASE */
             uint64_t token; /* for kelp_partition_applied() */
             struct kelp_control_word word;
+            struct kelp_step_decision decision; /* borrowed until the partition's next event */
         } apply; /* and MEASURE, with a token for kelp_partition_measured() */
         struct kelp_answer answer;
         struct kelp_refusal refuse;
@@ -266,7 +272,8 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The MEASURE of `token` gave `part`. */
+/* The MEASURE of `token` gave `part`; NULL: the gradient is not finite, in a job that does not
+ * leave such steps out. */
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
                                     const struct kelp_step_part *part,
                                     struct kelp_actions *actions) KELP_MUST_USE;

@@ -42,6 +42,10 @@ struct kelp_partition {
     uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
 
     struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
+    /* About the training step before the current one, or that which is applied now; owned. */
+    double *decided;
+    uint32_t decided_count;  /* 0: nothing was decided besides leaving it out */
+    uint32_t decision_count; /* values of each decision in this job */
     bool has_part;
     uint64_t part_step; /* that `part` is about: the current one, or the one before */
     struct kelp_step_part part;
@@ -82,6 +86,7 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition,
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
 void kelp__partition_hear_decision(struct kelp_partition *partition,
                                    const struct kelp_control_word *word,
+                                   const struct kelp_step_decision *heard,
                                    struct kelp_actions *actions);
 
 /* partition_pull.c: answer those who wait for what is there now; or all of them, with a status. */

@@ -17,7 +17,8 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
         answer->step = pull->target;
         answer->is_part = true;
         if (status == KELP_OK && partition->has_part && partition->part_step == pull->target) {
-            answer->part = partition->part;
+            answer->values = partition->part.values;
+            answer->value_count = partition->part.count;
         }
         return;
     }
@@ -33,6 +34,10 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
         answer->has_word = true;
         answer->word = label == KELP_WEIGHTS_CURRENT ? partition->word : partition->older_word;
         assert(answer->word.step == answer->step);
+        if (label == KELP_WEIGHTS_CURRENT && partition->phase == KELP_PARTITION_COLLECTING) {
+            answer->values = partition->decided;
+            answer->value_count = partition->decided_count;
+        }
     }
 }
 
@@ -106,7 +111,8 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     }
     if ((unsigned)pull->mode > KELP_PULL_PART ||
         (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
-        (pull->mode == KELP_PULL_VERSION && !kelp__holds_control(partition))) {
+        (pull->mode == KELP_PULL_VERSION && !kelp__holds_control(partition)) ||
+        (pull->decision.count > 0 && pull->decision.count != partition->decision_count)) {
         return KELP_ERR_INVALID;
     }
     if (!pull->word) {
@@ -174,7 +180,7 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
     if (status == KELP_OK) {
         kelp_cover_begin(partition->cover, partition->now_us);
         if (pull->word) {
-            kelp__partition_hear_decision(partition, pull->word, actions);
+            kelp__partition_hear_decision(partition, pull->word, &pull->decision, actions);
         }
     }
     if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {

@@ -75,6 +75,31 @@ void kelp__peer_break_off(struct kelp__peer *peer, kelp_status status, const cha
     }
 }
 
+/* What the answer lends until the event returns is copied; false: out of memory. */
+static bool keep_answer(struct outgoing *outgoing, const struct kelp_shard_answer *answer)
+{
+    const size_t value_bytes = answer->core.value_count * sizeof(*answer->core.values);
+
+    if (answer->lent) {
+        outgoing->loan = answer->loan;
+    } else if (answer->bytes > 0) {
+        outgoing->copy = malloc(answer->bytes);
+        if (!outgoing->copy) {
+            outgoing->bytes = 0;
+            return false;
+        }
+        memcpy(outgoing->copy, answer->weights, answer->bytes);
+    }
+    if (value_bytes > 0) {
+        outgoing->values = malloc(value_bytes);
+        if (!outgoing->values) {
+            return false;
+        }
+        memcpy(outgoing->values, answer->core.values, value_bytes);
+    }
+    return true;
+}
+
 static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *user)
 {
     struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)answer->core.requester;
@@ -82,20 +107,12 @@ static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *
                                 .map_epoch = answer->map_epoch,
                                 .core = answer->core,
                                 .bytes = answer->bytes};
+    bool room = keep_answer(&outgoing, answer);
 
     (void)user;
-    if (answer->lent) {
-        outgoing.loan = answer->loan;
-    } else if (answer->bytes > 0) {
-        outgoing.copy = malloc(answer->bytes);
-        if (outgoing.copy) {
-            memcpy(outgoing.copy, answer->weights, answer->bytes);
-        }
-    }
     (void)pthread_mutex_lock(&peer->lock);
-    bool room = (outgoing.bytes == 0 || answer->lent || outgoing.copy) &&
-                grow((void **)&peer->outgoing, &peer->outgoing_capacity, peer->outgoing_count,
-                     sizeof(*peer->outgoing));
+    room = room && grow((void **)&peer->outgoing, &peer->outgoing_capacity, peer->outgoing_count,
+                        sizeof(*peer->outgoing));
     if (room) {
         peer->outgoing[peer->outgoing_count++] = outgoing;
         list_peer(turn, peer);
@@ -103,7 +120,7 @@ static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *
         kelp__peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for an answer");
     }
     (void)pthread_mutex_unlock(&peer->lock);
-    if (!room && (answer->lent || outgoing.copy)) {
+    if (!room) {
         kelp__outgoing_discard(&outgoing);
     }
 }
@@ -285,16 +302,18 @@ static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
                          "pull of table %u, kind %u: there is only the flat vector (0, 0)",
                          item->table, item->kind);
     }
-    struct kelp_pull pull = {.requester = (uint64_t)(uintptr_t)peer,
-                             .generation = request->generation,
-                             .map_epoch = item->map_epoch,
-                             .word = word,
-                             .mode = (enum kelp_pull_mode)item->mode,
-                             .step = item->step,
-                             .version = item->version,
-                             .holds = item->holds,
-                             .held_step = item->held_step,
-                             .rank = peer->rank};
+    struct kelp_pull pull = {
+        .requester = (uint64_t)(uintptr_t)peer,
+        .generation = request->generation,
+        .map_epoch = item->map_epoch,
+        .word = word,
+        .decision = {.count = (uint32_t)request->n_decision, .values = request->decision},
+        .mode = (enum kelp_pull_mode)item->mode,
+        .step = item->step,
+        .version = item->version,
+        .holds = item->holds,
+        .held_step = item->held_step,
+        .rank = peer->rank};
     return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
 }
 
@@ -342,6 +361,10 @@ static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn
     }
     if (status == KELP_OK && request->word && !kelp_wire_take_word(request->word, &word)) {
         status = kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", request->word->kind);
+    }
+    if (status == KELP_OK && request->n_decision > (request->word ? KELP_STEP_DECISION_MAX : 0)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "a decision of %zu values, at most %d",
+                           request->n_decision, request->word ? KELP_STEP_DECISION_MAX : 0);
     }
     const struct kelp_control_word *known = request->word ? &word : NULL;
     for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {

@@ -13,6 +13,7 @@ struct outgoing {
     struct kelp_weights_loan loan; /* when bytes > 0 and no copy */
     void *copy;                    /* owned; instead of a loan */
     size_t bytes;
+    double *values; /* owned; core.value_count of them */
 };
 
 struct refused {

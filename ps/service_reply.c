@@ -8,6 +8,8 @@
 
 void kelp__outgoing_discard(struct outgoing *outgoing)
 {
+    free(outgoing->values);
+    outgoing->values = NULL;
     if (outgoing->copy) {
         free(outgoing->copy);
         outgoing->copy = NULL;
@@ -93,8 +95,11 @@ static void put_answer(struct kelp__turn *turn, size_t index, const struct outgo
     }
     if (outgoing->core.is_part) {
         answer->is_part = true;
-        answer->n_part = outgoing->core.part.count;
-        answer->part = (double *)(uintptr_t)outgoing->core.part.values; /* only read */
+        answer->n_part = outgoing->core.value_count;
+        answer->part = outgoing->values;
+    } else {
+        answer->n_decision = outgoing->core.value_count;
+        answer->decision = outgoing->values;
     }
     if (outgoing->bytes > 0) {
         answer->offset = offset;
@@ -280,7 +285,7 @@ static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
             kelp__peer_break_off(peer, status, error.text);
         }
     }
-    for (size_t i = first; i < peer->outgoing_count; i++) {
+    for (size_t i = 0; i < peer->outgoing_count; i++) { /* values, and what was not sent */
         kelp__outgoing_discard(&peer->outgoing[i]);
     }
     peer->outgoing_count = 0;

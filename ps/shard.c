@@ -124,63 +124,86 @@ static void do_snapshot(const struct scene *scene, const struct kelp_action *act
     }
 }
 
-/* Whether this partition's gradient is finite. */
+static void report_not_finite(const struct scene *scene, uint64_t step)
+{
+    char text[160];
+
+    (void)snprintf(text, sizeof(text),
+                   "the gradient of step %" PRIu64 " is not finite in partition %u; nothing of it "
+                   "was applied there",
+                   step, scene->hosted->index);
+    report_failure(scene, KELP_ERR_INVALID, text);
+}
+
+/* What an update of the hosted partition reads; false: out of memory. */
+static bool update_buffers(const struct scene *scene, const struct kelp_action *action,
+                           struct kelp_optimizer_step *step, struct kelp_optimizer_buffers *buffers)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    const struct hosted *hosted = scene->hosted;
+    const struct kelp_control_word *word = &action->apply.word;
+
+    *buffers = (struct kelp_optimizer_buffers){
+        .weights = kelp_weights_current(hosting->weights, hosted->place),
+        .gradient = kelp_gradients_values(hosting->gradients, action->apply.root)};
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        buffers->slots[i] = hosting->slots[i] + hosted->slot_offset;
+    }
+    kelp_optimizer_prepare(step, hosting->job, word->lr, word->step + 1);
+    return buffers->gradient != NULL;
+}
+
+/* What this partition has to tell before the step is applied or left out. */
 static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action)
 {
     const struct hosted *hosted = scene->hosted;
-    struct kelp_step_part part = {.count = 1};
-    bool finite = true;
+    const bool skips = scene->hosting->job->failure.on_nan == KELP_NAN_SKIP;
+    const uint64_t step_number = action->apply.word.step;
+    struct kelp_step_part part = {.count = 1, .values = {[KELP_STEP_PART_FINITE] = 1.0}};
 
     if (hosted->range.count > 0) {
-        const float *gradient =
-            kelp_gradients_values(scene->hosting->gradients, action->apply.root);
-        if (!gradient) {
+        struct kelp_optimizer_step step;
+        struct kelp_optimizer_buffers buffers;
+        if (!update_buffers(scene, action, &step, &buffers)) {
             return KELP_ERR_NO_MEMORY;
         }
-        finite = kelp_vector_finite(gradient, hosted->range.count);
+        kelp_update_measure(&hosted->update, &step, &buffers, &part);
     }
-    if (!finite) {
+    const bool finite = part.values[KELP_STEP_PART_FINITE] != 0.0;
+    if (!finite && skips) {
         kelp_log_warn(
             "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
-            hosted->index, action->apply.word.step);
+            hosted->index, step_number);
+    } else if (!finite) {
+        report_not_finite(scene, step_number);
     }
-    part.values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
-    return kelp_partition_measured(hosted->core, action->apply.token, &part, &scene->turn->actions);
+    return kelp_partition_measured(hosted->core, action->apply.token,
+                                   finite || skips ? &part : NULL, &scene->turn->actions);
 }
 
 static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
 {
     struct kelp_hosting *hosting = scene->hosting;
     struct hosted *hosted = scene->hosted;
-    const struct kelp_control_word *word = &action->apply.word;
     bool finite = true;
 
     if (hosted->range.count > 0) {
         struct kelp_optimizer_step step;
-        struct kelp_optimizer_buffers buffers = {
-            .weights = kelp_weights_current(hosting->weights, hosted->place),
-            .gradient = kelp_gradients_values(hosting->gradients, action->apply.root),
-            .weights_next = kelp_weights_next(hosting->weights, hosted->place, word->step)};
-        if (!buffers.gradient || !buffers.weights_next) {
+        struct kelp_optimizer_buffers buffers;
+        bool ready = update_buffers(scene, action, &step, &buffers);
+        buffers.weights_next =
+            kelp_weights_next(hosting->weights, hosted->place, action->apply.word.step);
+        if (!ready || !buffers.weights_next) {
             return KELP_ERR_NO_MEMORY;
         }
-        for (uint32_t i = 0; i < hosting->slot_count; i++) {
-            buffers.slots[i] = hosting->slots[i] + hosted->slot_offset;
-        }
         keep_for_snapshot(scene);
-        kelp_optimizer_prepare(&step, hosting->job, word->lr, word->step + 1);
-        finite = kelp_update_apply(&hosted->update, &step, &buffers);
+        finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
         if (finite) {
             kelp_weights_commit(hosting->weights, hosted->place);
         }
     }
     if (!finite) {
-        char text[160];
-        (void)snprintf(text, sizeof(text),
-                       "the gradient of step %" PRIu64 " is not finite in partition %u; nothing of "
-                       "it was applied there",
-                       word->step, hosted->index);
-        report_failure(scene, KELP_ERR_INVALID, text);
+        report_not_finite(scene, action->apply.word.step);
     }
     return kelp_partition_applied(hosted->core, action->apply.token, finite, &scene->turn->actions);
 }

@@ -263,11 +263,9 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
             payload != NULL || kelp_plan_partition(worker->plan, answer->partition).count == 0,
         .word = has_word ? &word : NULL,
         .is_part = answer->is_part,
-        .part = {.count = (uint32_t)answer->n_part},
+        .values = answer->is_part ? answer->part : answer->decision,
+        .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
     };
-    if (answer->n_part > 0) { /* at most as many as there is room for: shard_link.c */
-        memcpy(taken.part.values, answer->part, answer->n_part * sizeof(answer->part[0]));
-    }
     if (kelp_sync_take(worker->sync, &taken) && payload) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
@@ -427,8 +425,10 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
                          "worker: no memory for two copies of %zu weights", flat_count);
     }
     memset(worker->memory, 0, bytes);
-    if (kelp_control_decides(worker->job)) {
-        kelp_sync_decide(worker->sync);
+    if (kelp_control_decides(worker->job) &&
+        kelp_sync_decide(worker->sync, kelp_step_decision_count(worker->job, worker->plan)) !=
+            KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "worker: no memory for decisions");
     }
     worker->weights[0] = worker->memory;
     worker->weights[1] = worker->memory + flat_count + STAGGER_FLOATS;

@@ -9,9 +9,9 @@
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
 #define RETRY_MS      50u
-#define FIELDS_MAX                                                                                 \
-    (1u << 20) /* bytes of a message besides its payload: 1024 answers of under 100 bytes */
-#define ITEMS_MAX (2u * KELP_PARTITIONS_MAX)
+/* Bytes of a message besides its payload: 1024 answers of under 100 bytes, or with parts. */
+#define FIELDS_MAX (2u << 20)
+#define ITEMS_MAX  (2u * KELP_PARTITIONS_MAX)
 
 struct kelp_shard_link {
     struct kelp_shard_link_options options;
@@ -75,6 +75,10 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
     if (answer->n_part > KELP_STEP_PART_VALUES_MAX || (answer->is_part && answer->length > 0)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "part of partition %u has %zu values, at most %d",
                          answer->partition, answer->n_part, KELP_STEP_PART_VALUES_MAX);
+    }
+    if (answer->n_decision > (answer->word ? KELP_STEP_DECISION_MAX : 0)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "decision of %zu values, at most %d",
+                         answer->n_decision, answer->word ? KELP_STEP_DECISION_MAX : 0);
     }
     if (answer->length == 0) {
         return KELP_OK;
@@ -377,9 +381,14 @@ static kelp_status add_payload(struct kelp_shard_link *link, struct kelp_rpc_mes
     return KELP_OK;
 }
 
+/* Goes with a word of which nobody has to hear what was decided before it. */
+static const struct kelp_step_decision undecided = {.count = 0};
+
 /* Send what has been collected as one message, and begin another. */
 static kelp_status send_collected(struct kelp_shard_link *link,
-                                  const struct kelp_control_word *word, struct kelp_error *reterr)
+                                  const struct kelp_control_word *word,
+                                  const struct kelp_step_decision *decision,
+                                  struct kelp_error *reterr)
 {
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
     Kelp__V1__ControlWord wire_word;
@@ -396,6 +405,8 @@ static kelp_status send_collected(struct kelp_shard_link *link,
     if (word) {
         kelp_wire_put_word(word, &wire_word);
         request.word = &wire_word;
+        request.n_decision = decision->count;
+        request.decision = (double *)(uintptr_t)decision->values; /* only read */
     }
     kelp_status status =
         kelp_wire_encode_payload(&request.base, link->payload_bytes, &message, reterr);
@@ -472,7 +483,7 @@ static kelp_status collect_run(struct kelp_shard_link *link,
             if (link->push_count == ITEMS_MAX ||
                 (link->push_count > 0 &&
                  link->payload_bytes + partition_bytes(link, p) > link->options.piece_bytes)) {
-                kelp_status status = send_collected(link, batch->word, reterr);
+                kelp_status status = send_collected(link, batch->word, &undecided, reterr);
                 if (status != KELP_OK) {
                     return status;
                 }
@@ -580,16 +591,19 @@ kelp_status kelp_shard_link_send(struct kelp_shard_link *link,
     if (status == KELP_OK && batch->sync && batch->word) {
         status = collect_parts(link, batch->sync, reterr);
     }
-    const struct kelp_control_word *word = batch->sync ? kelp_sync_news(batch->sync) : NULL;
+    struct kelp_step_decision decision = undecided;
+    const struct kelp_control_word *word =
+        batch->sync ? kelp_sync_news(batch->sync, &decision) : NULL;
     if (status == KELP_OK && word && (link->push_count > 0 || link->part_count > 0)) {
-        status = send_collected(link, batch->word, reterr); /* pulls go with another word */
+        /* pulls go with another word */
+        status = send_collected(link, batch->word, &undecided, reterr);
     }
     if (status == KELP_OK && batch->sync) {
         collect_pulls(link, batch->sync);
     }
     if (status == KELP_OK &&
         (link->push_count > 0 || link->part_count > 0 || link->pull_count > 0 || news)) {
-        status = send_collected(link, word ? word : batch->word, reterr);
+        status = send_collected(link, word ? word : batch->word, &decision, reterr);
     }
     return status;
 }

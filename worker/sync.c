@@ -2,16 +2,16 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NO_STEP UINT64_MAX
 
 struct part {
-    bool ask;        /* a pull must be sent */
-    bool answered;   /* SCANNING: has told what it has */
-    uint64_t latest; /* newest step it told of */
-    bool ask_part;   /* the part of the decision must be asked for */
-    bool has_part;   /* it is here */
-    struct kelp_step_part part;
+    bool ask;          /* a pull must be sent */
+    bool answered;     /* SCANNING: has told what it has */
+    uint64_t latest;   /* newest step it told of */
+    bool ask_part;     /* the part of the decision must be asked for */
+    bool has_part;     /* it is here, in step_parts */
     uint64_t gathered; /* step of the weights in the "next" vector; NO_STEP: none */
 };
 
@@ -24,7 +24,11 @@ struct kelp_sync {
     struct kelp_control_word held;
     bool have_word; /* `word` is valid: it came with partition 0's newest answer */
     struct kelp_control_word word;
-    bool decides;     /* the job's training steps need decisions */
+    bool decides;                      /* the job's training steps need decisions */
+    struct kelp_step_part *step_parts; /* owned; partition_count, when it decides */
+    double *decided;                   /* owned; that came with `word` */
+    uint32_t decided_count;
+    uint32_t decided_capacity;
     bool parts_due;   /* all parts are here and not sent yet */
     uint32_t missing; /* partitions without weights of `target` */
     uint32_t partition_count;
@@ -45,12 +49,24 @@ struct kelp_sync *kelp_sync_create(uint32_t partition_count)
 
 void kelp_sync_destroy(struct kelp_sync *sync)
 {
-    free(sync);
+    if (sync) {
+        free(sync->step_parts);
+        free(sync->decided);
+        free(sync);
+    }
 }
 
-void kelp_sync_decide(struct kelp_sync *sync)
+kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
 {
+    assert(!sync->decides);
+    sync->step_parts = calloc(sync->partition_count, sizeof(*sync->step_parts));
+    sync->decided = calloc((size_t)value_count + 1, sizeof(*sync->decided));
+    if (!sync->step_parts || !sync->decided) {
+        return KELP_ERR_NO_MEMORY; /* freed with the rest */
+    }
+    sync->decided_capacity = value_count;
     sync->decides = true;
+    return KELP_OK;
 }
 
 static void scan(struct kelp_sync *sync)
@@ -144,10 +160,13 @@ static void take_part(struct kelp_sync *sync, struct part *part,
                       const struct kelp_sync_answer *answer)
 {
     if (!deciding(sync) || answer->status != KELP_OK || answer->partition == 0 ||
-        answer->step != sync->held.step || answer->part.count == 0 || part->has_part) {
+        answer->step != sync->held.step || answer->value_count == 0 ||
+        answer->value_count > KELP_STEP_PART_VALUES_MAX || part->has_part) {
         return;
     }
-    part->part = answer->part;
+    struct kelp_step_part *kept = &sync->step_parts[answer->partition];
+    kept->count = answer->value_count;
+    memcpy(kept->values, answer->values, answer->value_count * sizeof(kept->values[0]));
     part->has_part = true;
     sync->parts_due = all_parts(sync);
 }
@@ -164,10 +183,14 @@ static void spread_decision(struct kelp_sync *sync)
     }
 }
 
-const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync)
+const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
+                                               struct kelp_step_decision *ret_decision)
 {
     bool known =
         sync->decides && sync->state == KELP_SYNC_GATHERING && sync->following && sync->have_word;
+
+    *ret_decision = (struct kelp_step_decision){.count = known ? sync->decided_count : 0,
+                                                .values = sync->decided};
     return known ? &sync->word : NULL;
 }
 
@@ -182,15 +205,28 @@ bool kelp_sync_parts_due(struct kelp_sync *sync)
 const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
 {
     assert(partition < sync->partition_count);
-    return &sync->parts[partition].part;
+    return &sync->step_parts[partition];
 }
 
 /* ---- answers -----------------------------------------------------------------------------------
  */
 
-/* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
-static bool take_word(struct kelp_sync *sync, const struct kelp_control_word *word)
+/* What was decided about the step before the word that came. */
+static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
 {
+    bool fits = answer->value_count <= sync->decided_capacity; /* or it is of another job */
+
+    sync->decided_count = fits ? answer->value_count : 0;
+    if (sync->decided_count > 0) {
+        memcpy(sync->decided, answer->values, sync->decided_count * sizeof(sync->decided[0]));
+    }
+}
+
+/* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
+static bool take_word(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
+{
+    const struct kelp_control_word *word = answer->word;
+
     if (!sync->following) {
         if (word->step == sync->target) {
             sync->word = *word;
@@ -206,6 +242,7 @@ static bool take_word(struct kelp_sync *sync, const struct kelp_control_word *wo
     }
     sync->word = *word;
     sync->have_word = true;
+    keep_decision(sync, answer);
     spread_decision(sync);
     if (sync->target != word->step) {
         sync->target = word->step; /* an evaluation was held, and a training step went by */
@@ -224,7 +261,7 @@ static bool take_gathered(struct kelp_sync *sync, struct part *part,
         scan(sync); /* no longer readable: the others went on without us */
         return false;
     }
-    if (answer->word && !take_word(sync, answer->word)) {
+    if (answer->word && !take_word(sync, answer)) {
         scan(sync);
         return false;
     }

@@ -55,8 +55,10 @@ struct kelp_sync_answer {
     uint64_t current_step; /* newest that the partition has */
     bool has_weights;
     const struct kelp_control_word *word;
-    bool is_part; /* to KELP_SYNC_PULL_PART, about the decision on `step` */
-    struct kelp_step_part part;
+    bool is_part; /* to KELP_SYNC_PULL_PART, about the decision on `step`: values are the part */
+    /* With a word: what was decided about the training step before it. Borrowed. */
+    const double *values;
+    uint32_t value_count;
 };
 
 struct kelp_sync;
@@ -65,10 +67,13 @@ struct kelp_sync;
 struct kelp_sync *kelp_sync_create(uint32_t partition_count);
 void kelp_sync_destroy(struct kelp_sync *sync);
 
-/* The job's training steps need decisions. Once, at the beginning. */
-void kelp_sync_decide(struct kelp_sync *sync);
-/* The word to send with pulls, when it is another one than that of the weights held; or NULL. */
-const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync);
+/* The job's training steps need decisions, of so many values. Once, at the beginning. Errors:
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count) KELP_MUST_USE;
+/* The word to send with pulls, when it is another one than that of the weights held, with the
+ * decision that it came with; or NULL. Borrowed until the next answer. */
+const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
+                                               struct kelp_step_decision *ret_decision);
 /* True once, when the parts of all partitions but 0 are there (and after kelp_sync_reask() of 0):
  * to be sent to partition 0, with the word of the weights held. */
 bool kelp_sync_parts_due(struct kelp_sync *sync);

@@ -34,6 +34,16 @@ struct kelp_optimizer_loops {
                     const struct kelp_optimizer_buffers *buffers, uint64_t count);
     bool (*adadelta)(const struct kelp_optimizer_step *step,
                      const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    /* `ratio` scales the rate (kelp_lamb_ratio()). */
+    bool (*lamb)(const struct kelp_optimizer_step *step,
+                 const struct kelp_optimizer_buffers *buffers, uint64_t count, double ratio);
+    /* The update that lamb would make with ratio and rate 1, to `direction`; nothing else changes.
+     */
+    void (*lamb_direction)(const struct kelp_optimizer_step *step,
+                           const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                           float *direction);
+    /* sums[i]: the squares of x[16 i] to x[16 i + 15], always added in the same order. */
+    void (*leaf_squares)(const float *x, uint64_t leaves, double *sums);
     /* w' = (1 - momentum) w + momentum g; slots are left alone. */
     bool (*statistic)(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);

@@ -275,6 +275,104 @@ static bool adadelta(const struct kelp_optimizer_step *step,
                                       : adadelta_loop(step, buffers, count, false);
 }
 
+struct lamb_update {
+    float m, v, u;
+};
+
+INLINE struct lamb_update lamb_element(const struct kelp_optimizer_step *step, float w, float g,
+                                       float m, float v, const bool decays)
+{
+    struct lamb_update next;
+    g = g * step->scale;
+    next.m = m * step->beta1 + step->one_minus_beta1 * g;
+    next.v = v * step->beta2 + step->one_minus_beta2 * g * g;
+    const float denominator = sqrtf(next.v) / step->bias2_sqrt + step->eps;
+    next.u = step->step_size * next.m / denominator;
+    if (decays) {
+        next.u = next.u + step->weight_decay * w;
+    }
+    return next;
+}
+
+INLINE bool lamb_loop(const struct kelp_optimizer_step *step_,
+                      const struct kelp_optimizer_buffers *buffers, uint64_t count, double ratio,
+                      const bool decays)
+{
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    float *restrict weights_next = buffers->weights_next;
+    float *restrict exp_avg = buffers->slots[0];
+    float *restrict exp_avg_sq = buffers->slots[1];
+    const float rate = (float)((double)step.lr * ratio);
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bad |= not_finite(gradient[i]);
+        const struct lamb_update next =
+            lamb_element(&step, weights[i], gradient[i], exp_avg[i], exp_avg_sq[i], decays);
+        exp_avg[i] = next.m;
+        exp_avg_sq[i] = next.v;
+        weights_next[i] = weights[i] - rate * next.u;
+    }
+    return bad == 0;
+}
+
+static bool lamb(const struct kelp_optimizer_step *step,
+                 const struct kelp_optimizer_buffers *buffers, uint64_t count, double ratio)
+{
+    return step->weight_decay != 0.0f ? lamb_loop(step, buffers, count, ratio, true)
+                                      : lamb_loop(step, buffers, count, ratio, false);
+}
+
+INLINE void lamb_direction_loop(const struct kelp_optimizer_step *step_,
+                                const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                                float *restrict direction, const bool decays)
+{
+    const struct kelp_optimizer_step step = *step_;
+    const float *restrict weights = buffers->weights;
+    const float *restrict gradient = buffers->gradient;
+    const float *restrict exp_avg = buffers->slots[0];
+    const float *restrict exp_avg_sq = buffers->slots[1];
+    for (uint64_t i = 0; i < count; i++) {
+        direction[i] =
+            lamb_element(&step, weights[i], gradient[i], exp_avg[i], exp_avg_sq[i], decays).u;
+    }
+}
+
+static void lamb_direction(const struct kelp_optimizer_step *step,
+                           const struct kelp_optimizer_buffers *buffers, uint64_t count,
+                           float *direction)
+{
+    if (step->weight_decay != 0.0f) {
+        lamb_direction_loop(step, buffers, count, direction, true);
+    } else {
+        lamb_direction_loop(step, buffers, count, direction, false);
+    }
+}
+
+/* Halves are added to each other: element i to i + 8, then i + 4, i + 2, i + 1, which vectors of
+ * any width do alike. */
+static void leaf_squares(const float *restrict x, uint64_t leaves, double *restrict sums)
+{
+    for (uint64_t leaf = 0; leaf < leaves; leaf++) {
+        double square[16];
+        for (uint32_t i = 0; i < 16; i++) {
+            const double value = (double)x[16 * leaf + i];
+            square[i] = value * value;
+        }
+        for (uint32_t i = 0; i < 8; i++) {
+            square[i] = square[i] + square[i + 8];
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            square[i] = square[i] + square[i + 4];
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            square[i] = square[i] + square[i + 2];
+        }
+        sums[leaf] = square[0] + square[1];
+    }
+}
+
 static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count)
 {
     const float *restrict weights = buffers->weights;
@@ -306,6 +404,9 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .adagrad = adagrad,
     .rmsprop = rmsprop,
     .adadelta = adadelta,
+    .lamb = lamb,
+    .lamb_direction = lamb_direction,
+    .leaf_squares = leaf_squares,
     .statistic = statistic,
     .vector_add = vector_add,
 };

@@ -118,7 +118,9 @@ static void prepare_moments(struct kelp_optimizer_step *step, const struct kelp_
     step->one_minus_beta1 = (float)(1.0 - beta1);
     step->one_minus_beta2 = (float)(1.0 - beta2);
     step->amsgrad = step->kind != KELP_OPTIMIZER_LAMB && job->train.amsgrad;
-    step->step_size = (float)(lr / (1.0 - power(beta1, step_number)));
+    /* lamb's rate comes behind the ratio, which it must not be part of */
+    const double rate = step->kind == KELP_OPTIMIZER_LAMB ? 1.0 : lr;
+    step->step_size = (float)(rate / (1.0 - power(beta1, step_number)));
     step->bias2_sqrt = (float)sqrt(1.0 - power(beta2, step_number));
     step->decay_factor = (float)(1.0 - lr * job->train.weight_decay);
 }
@@ -184,10 +186,10 @@ bool kelp__optimizer_update(const struct kelp_optimizer_loops *loops,
         return loops->rmsprop(step, buffers, count);
     case KELP_OPTIMIZER_ADADELTA:
         return loops->adadelta(step, buffers, count);
-    case KELP_OPTIMIZER_LAMB: /* refused by kelp_job_file_finish() */
+    case KELP_OPTIMIZER_LAMB: /* knows tensors: kelp_update_apply() */
         break;
     }
-    assert(false && "optimizer kind");
+    assert(false && "not element by element");
     return false;
 }
 

@@ -140,7 +140,7 @@ static void trainer_update(struct trainer *trainer, const struct kelp_job *job,
         fprintf(stderr, "%s\n", error.text);
         exit(1);
     }
-    (void)kelp_update_apply(&update, &step, &buffers);
+    (void)kelp_update_apply(&update, &step, &(struct kelp_step_decision){.count = 0}, &buffers);
     kelp_update_fini(&update);
     trainer->weights_next = trainer->weights;
     trainer->weights = buffers.weights_next;

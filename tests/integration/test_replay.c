@@ -37,6 +37,15 @@ static const struct {
                                 "train: {epochs: 3, batch_size: 16, optimizer: sgd, lr: 1000}\n"
                                 "failure: {on_nan: skip}\n"
                                 "cluster: {workers: 2, shards: 2, lanes: 4}\n"},
+    {"mlp, clipped, decay with exclusions",
+     "model: {kind: mlp, hidden: [24]}\n"
+     "train: {epochs: 2, batch_size: 32, optimizer: adamw, lr: 0.01, weight_decay: 0.1,"
+     " clip_norm: 0.05, decay_exclude: [\"*.bias\"]}\n"
+     "cluster: {workers: 2, shards: 2, lanes: 4}\n"},
+    {"mlp, lamb", "model: {kind: mlp, hidden: [24, 16]}\n"
+                  "train: {epochs: 2, batch_size: 32, optimizer: lamb, lr: 0.01,"
+                  " weight_decay: 0.01}\n"
+                  "cluster: {workers: 2, shards: 3, lanes: 4}\n"},
 };
 
 static const char common_text[] =

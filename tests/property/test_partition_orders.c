@@ -65,6 +65,7 @@ struct world {
     struct kelp_offer offer;
     uint64_t offers;
     uint64_t skips;
+    uint64_t decisions; /* values that partitions applied */
 };
 
 static struct world world;
@@ -152,6 +153,9 @@ static struct kelp_partition_view view(uint32_t partition)
 /* By nature, so to speak: the same whenever it is computed. */
 static bool finite_at(uint32_t partition, uint64_t step)
 {
+    if (world.job.failure.on_nan != KELP_NAN_SKIP) {
+        return true; /* the job would fail */
+    }
     return (step * 2654435761u + partition * 40503u + world.seed) % 5 != 0;
 }
 
@@ -161,14 +165,59 @@ static bool skipped_at(uint64_t step)
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         finite = finite && finite_at(p, step);
     }
-    return !finite && kelp_control_decides(&world.job);
+    return !finite && world.job.failure.on_nan == KELP_NAN_SKIP;
+}
+
+/* What a partition tells of a step: as many numbers as its slice has nodes. */
+static void part_at(uint32_t partition, uint64_t step, struct kelp_step_part *ret_part)
+{
+    must(kelp_step_part_count(&world.job, &world.plan, partition, &ret_part->count, NULL) ==
+         KELP_OK);
+    ret_part->values[KELP_STEP_PART_FINITE] = finite_at(partition, step) ? 1 : 0;
+    for (uint32_t i = 1; i < ret_part->count; i++) {
+        ret_part->values[i] = (double)((step * 31 + partition * 7 + i) % 97) / 7.0;
+    }
+}
+
+/* What they decide about a step that is not left out: `count` values. */
+static uint32_t decided_at(uint64_t step, double *values)
+{
+    struct kelp_step_part parts[PARTITIONS];
+    const struct kelp_step_part *pointers[PARTITIONS];
+
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        part_at(p, step, &parts[p]);
+        pointers[p] = &parts[p];
+    }
+    bool skip = kelp_step_decide(&world.job, &world.plan, pointers, values);
+    must(skip == skipped_at(step));
+    return skip ? 0 : kelp_step_decision_count(&world.job, &world.plan);
+}
+
+/* The decision about the step before it goes with a word of partition 0. */
+static void check_decision(const struct kelp_control_word *word, const double *values,
+                           uint32_t count)
+{
+    double decided[1];
+
+    if (count > 0) {
+        must(word->step > 0 && count == decided_at(word->step - 1, decided));
+        must(memcmp(values, decided, sizeof(decided)) == 0);
+    }
 }
 
 static void check_apply(const struct kelp_action *action)
 {
     char text[TEXT_MAX];
+    double decided[1];
 
     must(action->kind == KELP_ACTION_MEASURE || !skipped_at(action->apply.word.step));
+    if (action->kind == KELP_ACTION_APPLY && kelp_control_decides(&world.job)) {
+        uint32_t count = decided_at(action->apply.word.step, decided);
+        must(action->apply.decision.count == count);
+        must(count == 0 || action->apply.decision.values[0] == decided[0]);
+        world.decisions += count;
+    }
 
     expression(&action->apply.word, 0, world.lanes, text);
     must(world.texts[action->apply.root]);
@@ -185,9 +234,16 @@ static void check_answer(uint32_t partition, const struct kelp_answer *answer)
 
     if (answer->is_part) {
         must(answer->status == KELP_OK && answer->step <= now.step);
-        must(answer->part.count == 0 ||
-             answer->part.values[0] == (finite_at(partition, answer->step) ? 1 : 0));
+        struct kelp_step_part part;
+        part_at(partition, answer->step, &part);
+        must(answer->value_count == 0 || answer->value_count == part.count);
+        must(memcmp(answer->values, part.values, answer->value_count * sizeof(double)) == 0 ||
+             answer->value_count == 0);
         return;
+    }
+    must(answer->has_word || answer->value_count == 0);
+    if (answer->has_word) {
+        check_decision(&answer->word, answer->values, answer->value_count);
     }
     must(expected->waiting); /* one answer for each pull */
     expected->waiting = false;
@@ -212,7 +268,8 @@ static void check_record(const struct kelp_record *record)
     world.skips += record->skipped;
     world.records++;
     if (record->word.sample_count > 0) { /* each lane's bit was added once */
-        must(record->measures.of[KELP_MEASURE_LOSS] == lanes_once / (double)record->word.sample_count);
+        must(record->measures.of[KELP_MEASURE_LOSS] ==
+             lanes_once / (double)record->word.sample_count);
     }
     if (world.history_count == HISTORY_MAX) {
         memmove(world.history, world.history + 1, sizeof(world.history) - sizeof(world.history[0]));
@@ -323,8 +380,8 @@ static void finish_work(size_t which)
         must(kelp_partition_applied(partition, work.action.apply.token, true, &world.actions) ==
              KELP_OK);
     } else if (work.action.kind == KELP_ACTION_MEASURE) {
-        bool finite = finite_at(work.partition, work.action.apply.word.step);
-        struct kelp_step_part part = {.count = 1, .values = {finite ? 1 : 0}};
+        struct kelp_step_part part;
+        part_at(work.partition, work.action.apply.word.step, &part);
         must(kelp_partition_measured(partition, work.action.apply.token, &part, &world.actions) ==
              KELP_OK);
     } else {
@@ -409,6 +466,11 @@ static void random_pull(void)
                              .word = pick(2) == 0 ? &word : NULL,
                              .mode = KELP_PULL_STEP,
                              .step = step < 2 ? step : step - 2};
+    double decided[1];
+    if (pull.word && word.step > 0 && pick(4) > 0) { /* a word alone tells no factor */
+        pull.decision.count = decided_at(word.step - 1, decided);
+        pull.decision.values = decided;
+    }
 
     world.expected[partition][requester] = (struct expectation){.waiting = true, .step = pull.step};
     must(kelp_partition_pull(world.partitions[partition], &pull, &world.actions) == KELP_OK);
@@ -447,11 +509,8 @@ static void random_part(void)
         return;
     }
     struct kelp_part_push push = {
-        .generation = GENERATION,
-        .map_epoch = MAP_EPOCH,
-        .word = &word,
-        .partition = partition,
-        .part = {.count = 1, .values = {finite_at(partition, word.step) ? 1 : 0}}};
+        .generation = GENERATION, .map_epoch = MAP_EPOCH, .word = &word, .partition = partition};
+    part_at(partition, word.step, &push.part);
     must(kelp_partition_part(world.partitions[0], &push, &world.actions) == KELP_OK);
     take_actions(0);
 }
@@ -517,8 +576,10 @@ static void open_world(uint64_t seed)
     world.job.train.lr = 0.5;
     world.job.checkpoint.digest_steps = (uint32_t)pick(3);
     world.job.failure.on_nan = pick(2) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;
+    world.job.train.clip_norm = pick(2) == 0 ? 2.5 : 0;
     world.plan.samples[KELP_PART_TRAIN] = 1 + pick(5 * world.job.train.batch_size);
     world.plan.partition_count = PARTITIONS;
+    world.plan.flat_count = 16 * (1 + pick(40)); /* the last partitions may have nothing */
     world.plan.samples[KELP_PART_VAL] = pick(3);
     world.plan.samples[KELP_PART_TEST] = pick(3);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
@@ -605,15 +666,17 @@ static void run_seed(uint64_t seed)
 /* Many seeds in one test: a process for each would take longer than the runs. */
 START_TEST(random_orders)
 {
-    uint64_t offers = 0, skips = 0;
+    uint64_t offers = 0, skips = 0, decisions = 0;
 
     for (uint64_t i = 0; i < SEEDS_EACH; i++) {
         run_seed((uint64_t)_i * SEEDS_EACH + i + 1);
         offers += world.offers;
         skips += world.skips;
+        decisions += world.decisions;
     }
     ck_assert_uint_gt(offers, 200); /* else these worlds are too quiet to show anything */
     ck_assert_uint_gt(skips, 50);
+    ck_assert_uint_gt(decisions, 100);
 }
 END_TEST
 

@@ -36,8 +36,10 @@ struct message {
     struct kelp_sync_pull pull;
     struct kelp_sync_answer answer;
     struct kelp_control_word word;
-    bool has_news; /* PULL: goes with this word */
+    bool has_news; /* PULL: goes with this word, and the decision */
     struct kelp_control_word news;
+    uint32_t value_count; /* PULL: of the decision; ANSWER: of the decision or the part */
+    double values[1];
 };
 
 struct partition {
@@ -120,6 +122,12 @@ static bool skipped_at(uint64_t step)
     return !finite;
 }
 
+/* What is decided about a step that is not left out. */
+static double decided_at(uint64_t step)
+{
+    return 1000.5 + (double)step;
+}
+
 static void post(struct world *world, const struct message *message)
 {
     ck_assert_uint_lt(world->bag_count, BAG_MAX);
@@ -149,9 +157,14 @@ static void answer(struct world *world, const struct message *pull, kelp_status 
         .current_step = partition->step,
         .has_weights = status == KELP_OK && !(pull->pull.holds && pull->pull.held_step == step),
     };
+    message.value_count = 0;
     if (pull->partition == 0 && status == KELP_OK) {
         message.word =
             word_at(world, step == partition->step ? partition->version : train_version(step));
+        if (world->decides && step == partition->step && step > 0 && !skipped_at(step - 1)) {
+            message.value_count = 1;
+            message.values[0] = decided_at(step - 1);
+        }
     }
     post(world, &message);
 }
@@ -168,12 +181,12 @@ static void serve_part(struct world *world, const struct message *pull)
         return;
     }
     message.kind = ANSWER;
-    message.answer = (struct kelp_sync_answer){
-        .partition = pull->partition,
-        .step = pull->pull.step,
-        .current_step = partition->step,
-        .is_part = true,
-        .part = {.count = known, .values = {finite_at(pull->partition, pull->pull.step) ? 1 : 0}}};
+    message.answer = (struct kelp_sync_answer){.partition = pull->partition,
+                                               .step = pull->pull.step,
+                                               .current_step = partition->step,
+                                               .is_part = true};
+    message.value_count = known ? 1 : 0;
+    message.values[0] = finite_at(pull->partition, pull->pull.step) ? 1 : 0;
     post(world, &message);
 }
 
@@ -186,6 +199,8 @@ static void serve(struct world *world, const struct message *pull)
     if (pull->has_news && pull->partition > 0 && partition->complete &&
         pull->news.step == partition->step + 1) {
         ck_assert_int_eq(pull->news.skipped, skipped_at(partition->step));
+        ck_assert_uint_eq(pull->value_count, pull->news.skipped ? 0 : 1);
+        ck_assert(pull->news.skipped || pull->values[0] == decided_at(partition->step));
         advance(world, pull->partition, train_version(partition->step));
     }
     if (pull->pull.mode == KELP_SYNC_PULL_PART) {
@@ -276,7 +291,8 @@ static void take_push(struct world *world, const struct message *push)
 static void send_pulls(struct world *world, unsigned w)
 {
     struct worker *worker = &world->workers[w];
-    const struct kelp_control_word *news = kelp_sync_news(worker->sync);
+    struct kelp_step_decision decision;
+    const struct kelp_control_word *news = kelp_sync_news(worker->sync, &decision);
 
     if (kelp_sync_parts_due(worker->sync)) {
         struct message parts = {
@@ -296,6 +312,9 @@ static void send_pulls(struct world *world, unsigned w)
                                   .has_news = news != NULL};
         if (news) {
             message.news = *news;
+            message.value_count = decision.count;
+            ck_assert_uint_le(decision.count, 1);
+            message.values[0] = decision.count > 0 ? decision.values[0] : 0;
         }
         while (kelp_sync_pull(worker->sync, p, &message.pull)) {
             post(world, &message);
@@ -464,6 +483,8 @@ static void deliver(struct world *world)
         }
         message.answer.word =
             message.partition == 0 && message.answer.status == KELP_OK ? &message.word : NULL;
+        message.answer.values = message.values;
+        message.answer.value_count = message.value_count;
         if (kelp_sync_take(worker->sync, &message.answer) && message.answer.has_weights) {
             worker->next[message.partition] = message.answer.step;
         }
@@ -533,7 +554,7 @@ START_TEST(every_partition_reaches_the_end)
         world->workers[w].sync = kelp_sync_create(PARTITIONS);
         ck_assert_ptr_nonnull(world->workers[w].sync);
         if (world->decides) {
-            kelp_sync_decide(world->workers[w].sync);
+            ck_assert_int_eq(kelp_sync_decide(world->workers[w].sync, 1), KELP_OK);
         }
     }
     unsigned events = 0;

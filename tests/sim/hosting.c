@@ -63,7 +63,8 @@ struct work {
     struct sim_hosting *hosting; /* a reference */
     struct sim_hosted *hosted;
     struct kelp_action action;
-    uint64_t handle; /* MERGE: the sum; MEASURE: 1 if it is finite */
+    uint64_t handle;            /* MERGE: the sum */
+    struct kelp_step_part part; /* MEASURE */
 };
 
 static void unref(struct sim_hosting *hosting);
@@ -103,9 +104,6 @@ static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
     no_memory(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
 }
 
-static void measure(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t token,
-                    bool finite);
-
 static void work_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct work *work = data;
@@ -118,7 +116,8 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
         no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
                                         &hosting->actions));
     } else if (work->action.kind == KELP_ACTION_MEASURE) {
-        measure(hosting, work->hosted, work->action.apply.token, work->handle == 1);
+        no_memory(kelp_partition_measured(work->hosted->core, work->action.apply.token, &work->part,
+                                          &hosting->actions));
     } else {
         commit_apply(hosting, work->hosted, &work->action);
     }
@@ -130,12 +129,16 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
 }
 
 static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
-                  const struct kelp_action *action, uint64_t handle)
+                  const struct kelp_action *action, uint64_t handle,
+                  const struct kelp_step_part *part)
 {
     struct sim *sim = hosting->shard->sim;
     struct work *work = sim_alloc(sizeof(*work));
     *work =
         (struct work){.hosting = hosting, .hosted = hosted, .action = *action, .handle = handle};
+    if (part) {
+        work->part = *part;
+    }
     hosting->refs++;
     sim_after(
         sim, sim_draw(sim, 3 * SIM_MS),
@@ -161,32 +164,26 @@ static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
     uint64_t sum =
         new_gradient(hosting, left.values, hosted->range.count, left.lanes | right.lanes);
     if (sim->profile.deferred) {
-        defer(hosting, hosted, action, sum);
+        defer(hosting, hosted, action, sum, NULL);
         return;
     }
     no_memory(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
 }
 
 /* The partition's part in the decision about the step. */
-static void measure(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t token,
-                    bool finite)
-{
-    struct kelp_step_part part = {.count = 1};
-    part.values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
-    no_memory(kelp_partition_measured(hosted->core, token, &part, &hosting->actions));
-}
-
 static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
                        const struct kelp_action *action)
 {
-    bool finite =
-        hosted->range.count == 0 ||
-        sim_model_finite(gradient_of(hosting, action->apply.root)->values, hosted->range.count);
-    if (hosting->shard->sim->profile.deferred) {
-        defer(hosting, hosted, action, finite ? 1 : 0);
+    struct sim *sim = hosting->shard->sim;
+    const float *gradient =
+        hosted->range.count > 0 ? gradient_of(hosting, action->apply.root)->values : NULL;
+    struct kelp_step_part part;
+    sim_model_measure(sim, hosted->range, gradient, &part);
+    if (sim->profile.deferred) {
+        defer(hosting, hosted, action, 0, &part);
         return;
     }
-    measure(hosting, hosted, action->apply.token, finite);
+    no_memory(kelp_partition_measured(hosted->core, action->apply.token, &part, &hosting->actions));
 }
 
 /* The step is left out: the current weights are those before it too. */
@@ -214,13 +211,15 @@ static void do_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
         const struct sim_gradient *root = gradient_of(hosting, action->apply.root);
         lanes = root->lanes;
         memcpy(hosted->momentum_next, hosted->momentum, sizeof(hosted->momentum));
-        sim_model_apply(word, root->values, hosted->range.count, hosted->weights[hosted->current],
-                        next, hosted->momentum_next);
+        const struct kelp_step_decision *decision = &action->apply.decision;
+        sim_model_apply(word, decision->count > 0 ? decision->values[0] : 1.0, root->values,
+                        hosted->range.count, hosted->weights[hosted->current], next,
+                        hosted->momentum_next);
         sim_invariants_root(hosting->shard->process, hosted->index, word, lanes,
                             lanes_with_samples(sim, word, 0, sim->job.cluster.lanes));
     }
     if (sim->profile.deferred) {
-        defer(hosting, hosted, action, 0);
+        defer(hosting, hosted, action, 0, NULL);
         return;
     }
     commit_apply(hosting, hosted, action);
@@ -231,6 +230,11 @@ static void do_answer(struct sim_hosting *hosting, struct sim_hosted *hosted,
 {
     struct sim_answer answer = {
         .partition = hosted->index, .map_epoch = hosted->map_epoch, .core = *core};
+    if (core->value_count > SIM_VALUES_MAX) {
+        abort(); /* the plans are small */
+    }
+    answer.values.count = core->value_count;
+    memcpy(answer.values.values, core->values, core->value_count * sizeof(core->values[0]));
     if (core->send != KELP_WEIGHTS_NONE) {
         unsigned at = core->send == KELP_WEIGHTS_CURRENT ? hosted->current : 1 - hosted->current;
         answer.has_weights = hosted->range.count > 0;
@@ -480,16 +484,18 @@ void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_pull *pull)
 {
     struct sim_hosted *hosted = hosting->by_index[pull->pull.partition];
-    struct kelp_pull core = {.requester = stream,
-                             .generation = request->generation,
-                             .map_epoch = pull->map_epoch,
-                             .word = request->has_word ? &request->word : NULL,
-                             .mode = (enum kelp_pull_mode)pull->pull.mode,
-                             .step = pull->pull.step,
-                             .version = pull->pull.version,
-                             .holds = pull->pull.holds,
-                             .held_step = pull->pull.held_step,
-                             .rank = request->rank};
+    struct kelp_pull core = {
+        .requester = stream,
+        .generation = request->generation,
+        .map_epoch = pull->map_epoch,
+        .word = request->has_word ? &request->word : NULL,
+        .decision = {.count = request->decision.count, .values = request->decision.values},
+        .mode = (enum kelp_pull_mode)pull->pull.mode,
+        .step = pull->pull.step,
+        .version = pull->pull.version,
+        .holds = pull->pull.holds,
+        .held_step = pull->pull.held_step,
+        .rank = request->rank};
     tell_time(hosting, hosted);
     no_memory(kelp_partition_pull(hosted->core, &core, &hosting->actions));
     run_actions(hosting, hosted);

@@ -95,11 +95,19 @@ struct sim_part_push {
     struct kelp_step_part part;
 };
 
+/* Numbers that come with an answer or a word: a part, or a decision. */
+#define SIM_VALUES_MAX 8
+struct sim_values {
+    uint32_t count;
+    double values[SIM_VALUES_MAX];
+};
+
 struct sim_request {
     struct sim_message base;
     uint64_t generation;
     bool has_word;
     struct kelp_control_word word;
+    struct sim_values decision; /* goes with the word */
     size_t push_count;
     struct sim_push *pushes; /* owned */
     size_t part_count;
@@ -113,7 +121,8 @@ struct sim_request {
 struct sim_answer {
     uint32_t partition;
     uint64_t map_epoch;
-    struct kelp_answer core;
+    struct kelp_answer core; /* its values lie in `values` */
+    struct sim_values values;
     bool has_weights;
     float weights[SIM_SLICE_MAX];
 };

@@ -49,7 +49,7 @@ void sim_model_digest(const struct sim *sim, const float flat[SIM_FLAT_MAX], cha
 
 bool sim_model_is_bad(const struct sim *sim, uint64_t step)
 {
-    return kelp_control_decides(&sim->job) && sim_mix(sim->job.seed + step * 977) % 4 == 0;
+    return sim->job.failure.on_nan == KELP_NAN_SKIP && sim_mix(sim->job.seed + step * 977) % 4 == 0;
 }
 
 bool sim_model_finite(const float *values, size_t count)
@@ -156,17 +156,57 @@ struct sim_node *sim_model_node(const struct sim *sim, const struct kelp_control
     return node;
 }
 
-void sim_model_apply(const struct kelp_control_word *word, const float *gradient, size_t count,
-                     const float *weights, float *weights_next, float *momentum)
+/* The squares of leaves of the flat vector from range.first on, along the tree. */
+static void sum_squares(struct kelp_slice_range range, const float *gradient,
+                        struct kelp_tree_sum *sum)
+{
+    kelp_tree_sum_begin(sum, range.first / KELP_LEAF_ELEMENTS);
+    for (uint64_t i = 0; i < range.count; i += KELP_LEAF_ELEMENTS) {
+        double leaf = 0;
+        for (uint64_t k = i; k < i + KELP_LEAF_ELEMENTS; k++) {
+            leaf += (double)gradient[k] * (double)gradient[k];
+        }
+        kelp_tree_sum_add(sum, 0, leaf);
+    }
+}
+
+void sim_model_measure(const struct sim *sim, struct kelp_slice_range range, const float *gradient,
+                       struct kelp_step_part *ret_part)
+{
+    struct kelp_tree_sum sum;
+    bool finite = range.count == 0 || sim_model_finite(gradient, range.count);
+    ret_part->count = 1;
+    ret_part->values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
+    if (sim->job.train.clip_norm > 0) {
+        sum_squares(range, gradient, &sum);
+        for (uint32_t i = 0; i < sum.count; i++) {
+            ret_part->values[ret_part->count++] = sum.nodes[i].value;
+        }
+    }
+}
+
+void sim_model_apply(const struct kelp_control_word *word, double scale, const float *gradient,
+                     size_t count, const float *weights, float *weights_next, float *momentum)
 {
     for (size_t i = 0; i < count; i++) {
-        momentum[i] = 0.875F * momentum[i] + gradient[i];
+        momentum[i] = 0.875F * momentum[i] + gradient[i] * (float)scale;
         weights_next[i] = weights[i] - (float)word->lr * momentum[i];
     }
 }
 
 /* ---- the quiet run -----------------------------------------------------------------------------
  */
+
+/* Over all leaves at once: partitions must come to the same. */
+static double clip_factor(const struct sim *sim, const float *gradient)
+{
+    struct kelp_tree_sum sum;
+    if (sim->job.train.clip_norm == 0) {
+        return 1;
+    }
+    sum_squares((struct kelp_slice_range){.count = sim->plan.flat_count}, gradient, &sum);
+    return kelp_clip_factor(sim->job.train.clip_norm, kelp_tree_sum_total(&sum));
+}
 
 static void run_entry(const struct sim *sim, struct sim_reference *reference,
                       struct kelp_control_state *control)
@@ -184,8 +224,9 @@ static void run_entry(const struct sim *sim, struct sim_reference *reference,
     } else if (word.kind == KELP_STEP_TRAIN) {
         memcpy(reference->momentum[word.step + 1], reference->momentum[word.step],
                sizeof(reference->momentum[0]));
-        sim_model_apply(&word, root->values, sim->plan.flat_count, reference->weights[word.step],
-                        reference->weights[word.step + 1], reference->momentum[word.step + 1]);
+        sim_model_apply(&word, clip_factor(sim, root->values), root->values, sim->plan.flat_count,
+                        reference->weights[word.step], reference->weights[word.step + 1],
+                        reference->momentum[word.step + 1]);
     }
     double sums[KELP_METRIC_COUNT] = {0};
     memcpy(sums, root->sums, sizeof(root->sums));

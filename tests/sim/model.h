@@ -38,9 +38,12 @@ struct sim_node *sim_model_node(const struct sim *sim, const struct kelp_control
 bool sim_model_is_bad(const struct sim *sim, uint64_t step);
 bool sim_model_finite(const float *values, size_t count);
 
-/* weights_next and momentum of one slice from its gradient (NULL: no elements). */
-void sim_model_apply(const struct kelp_control_word *word, const float *gradient, size_t count,
-                     const float *weights, float *weights_next, float *momentum);
+/* What the slice tells of a step in jobs that decide about each. */
+void sim_model_measure(const struct sim *sim, struct kelp_slice_range range, const float *gradient,
+                       struct kelp_step_part *ret_part);
+/* weights_next and momentum of one slice from its gradient (NULL: no elements) times `scale`. */
+void sim_model_apply(const struct kelp_control_word *word, double scale, const float *gradient,
+                     size_t count, const float *weights, float *weights_next, float *momentum);
 
 void sim_model_digest(const struct sim *sim, const float flat[SIM_FLAT_MAX], char ret_hex[33]);
 

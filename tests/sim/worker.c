@@ -147,7 +147,8 @@ static void take_answer(struct sim_worker *worker, const struct sim_answer *answ
         .has_weights = answer->has_weights || range.count == 0,
         .word = answer->partition == 0 && answer->core.has_word ? &answer->core.word : NULL,
         .is_part = answer->core.is_part,
-        .part = answer->core.part,
+        .values = answer->values.values,
+        .value_count = answer->values.count,
     };
     if (kelp_sync_take(worker->sync, &taken) && answer->has_weights) {
         memcpy(&worker->weights[1 - worker->current][range.first], answer->weights,
@@ -450,8 +451,10 @@ void sim_worker_start(struct sim *sim, struct sim_process *process)
     if (!worker->sync) {
         abort();
     }
-    if (kelp_control_decides(&sim->job)) {
-        kelp_sync_decide(worker->sync);
+    if (kelp_control_decides(&sim->job) &&
+        kelp_sync_decide(worker->sync, kelp_step_decision_count(&sim->job, &sim->plan)) !=
+            KELP_OK) {
+        abort();
     }
     process->state = worker;
     sim_worker_join_cluster(worker);

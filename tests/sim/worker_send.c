@@ -93,13 +93,20 @@ void sim_worker_send(struct sim_worker *worker, struct sim_worker_link *link, bo
     if (worker->working && !worker->spare) {
         collect_parts(worker, link, request);
     }
-    const struct kelp_control_word *word = worker->spare ? NULL : kelp_sync_news(worker->sync);
+    struct kelp_step_decision decision;
+    const struct kelp_control_word *word =
+        worker->spare ? NULL : kelp_sync_news(worker->sync, &decision);
     if (word && (request->push_count > 0 || request->part_count > 0)) {
         sim_stream_send(worker->sim, link->stream, SIM_CLIENT, request);
         request = new_request(worker, word); /* pulls go with another word */
     } else if (word) {
         request->has_word = true;
         request->word = *word;
+    }
+    if (word) {
+        request->decision.count = decision.count;
+        memcpy(request->decision.values, decision.values,
+               decision.count * sizeof(decision.values[0]));
     }
     if (!worker->spare) {
         collect_pulls(worker, link, request);

@@ -8,10 +8,19 @@ static struct kelp_decision *decision;
 static const struct kelp_step_part good = {.count = 1, .values = {1}};
 static const struct kelp_step_part bad = {.count = 1, .values = {0}};
 
+static struct kelp_job job;
+static const struct kelp_plan plan = {.partition_count = PARTITIONS, .flat_count = 112};
+static double values[1];
+
+static void open_decision(void)
+{
+    ck_assert_int_eq(kelp_decision_create(&job, &plan, &decision, NULL), KELP_OK);
+}
+
 static void setup(void)
 {
-    decision = kelp_decision_create(PARTITIONS);
-    ck_assert_ptr_nonnull(decision);
+    job = (struct kelp_job){.failure = {.on_nan = KELP_NAN_SKIP}};
+    open_decision();
 }
 
 static void teardown(void)
@@ -30,12 +39,12 @@ START_TEST(made_when_all_parts_are_there)
 
     ck_assert(add(2, &good));
     ck_assert(add(0, &good));
-    ck_assert(!kelp_decision_made(decision, &skip));
+    ck_assert(!kelp_decision_made(decision, &skip, values));
     ck_assert(add(1, &good));
-    ck_assert(kelp_decision_made(decision, &skip));
+    ck_assert(kelp_decision_made(decision, &skip, values));
     ck_assert(!skip);
     kelp_decision_begin(decision);
-    ck_assert(!kelp_decision_made(decision, &skip));
+    ck_assert(!kelp_decision_made(decision, &skip, values));
 }
 END_TEST
 
@@ -47,7 +56,7 @@ START_TEST(one_of_them_is_enough_to_skip)
         for (uint32_t i = 0; i < PARTITIONS; i++) {
             ck_assert(add(i, i == p ? &bad : &good));
         }
-        ck_assert(kelp_decision_made(decision, &skip));
+        ck_assert(kelp_decision_made(decision, &skip, values));
         ck_assert(skip);
     }
 }
@@ -60,11 +69,11 @@ START_TEST(the_same_part_counts_once)
     ck_assert(add(1, &bad));
     ck_assert(add(1, &bad));
     ck_assert(add(1, &bad));
-    ck_assert(!kelp_decision_made(decision, &skip));
+    ck_assert(!kelp_decision_made(decision, &skip, values));
     ck_assert(!add(1, &good)); /* a gradient has no two */
     ck_assert(add(0, &good));
     ck_assert(add(2, &good));
-    ck_assert(kelp_decision_made(decision, &skip));
+    ck_assert(kelp_decision_made(decision, &skip, values));
     ck_assert(skip);
 }
 END_TEST
@@ -84,6 +93,29 @@ START_TEST(what_is_no_part)
 }
 END_TEST
 
+/* With a norm to clip at, a part has a number for each node of its slice: of 3, 3 and 1 leaves. */
+START_TEST(clips_by_the_sum_of_all)
+{
+    const struct kelp_step_part parts[PARTITIONS] = {
+        {.count = 3, .values = {1, 4.0, 5.0}}, /* leaves 0 and 1, leaf 2 */
+        {.count = 3, .values = {1, 3.0, 2.0}}, /* leaf 3, leaves 4 and 5 */
+        {.count = 2, .values = {1, 2.0}}};     /* leaf 6 */
+    bool skip = true;
+
+    kelp_decision_destroy(decision);
+    job.train.clip_norm = 2.0;
+    open_decision();
+    ck_assert(!add(0, &good)); /* too short */
+    for (uint32_t p = 0; p < PARTITIONS; p++) {
+        ck_assert(!kelp_decision_made(decision, &skip, values));
+        ck_assert(add(p, &parts[p]));
+    }
+    ck_assert(kelp_decision_made(decision, &skip, values));
+    ck_assert(!skip);
+    ck_assert_double_eq_tol(values[0], 2.0 / (4.0 + 1e-6), 1e-12);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("decision");
@@ -93,6 +125,7 @@ int main(void)
     tcase_add_test(tcase, one_of_them_is_enough_to_skip);
     tcase_add_test(tcase, the_same_part_counts_once);
     tcase_add_test(tcase, what_is_no_part);
+    tcase_add_test(tcase, clips_by_the_sum_of_all);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

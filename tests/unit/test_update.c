@@ -93,7 +93,8 @@ static bool apply(const struct kelp_job *job, struct vectors *v, uint64_t first,
                                       (struct kelp_slice_range){.first = first, .count = count},
                                       NULL),
                      KELP_OK);
-    const bool finite = kelp_update_apply(&update, &step, &buffers);
+    const bool finite =
+        kelp_update_apply(&update, &step, &(struct kelp_step_decision){.count = 0}, &buffers);
     kelp_update_fini(&update);
     return finite;
 }
@@ -204,6 +205,168 @@ START_TEST(test_not_finite_is_noticed)
 }
 END_TEST
 
+/* ---- steps with decisions ----------------------------------------------------------------------
+ */
+
+/* Two steps of the whole vector in so many partitions, each of which measures and applies its own
+ * slice; the last decision is in ret_decided. */
+static void train(const struct kelp_job *job, struct vectors *v, uint32_t partitions,
+                  double ret_decided[KELP_STEP_DECISION_MAX])
+{
+    struct kelp_update updates[10];
+    struct kelp_step_part parts[10];
+    const struct kelp_step_part *pointers[10];
+
+    plan.partition_count = partitions;
+    for (uint64_t k = 1; k <= 2; k++) {
+        struct kelp_optimizer_step step;
+        struct kelp_step_decision decision = {.count = kelp_step_decision_count(job, &plan),
+                                              .values = ret_decided};
+        kelp_optimizer_prepare(&step, job, job->train.lr, k);
+        for (uint32_t p = 0; p < partitions; p++) {
+            const struct kelp_slice_range range = kelp_plan_partition(&plan, p);
+            const struct kelp_optimizer_buffers buffers = {
+                .weights = v->weights + range.first,
+                .gradient = v->gradient + range.first,
+                .slots = {v->slots[0] + range.first, v->slots[1] + range.first}};
+            uint32_t count;
+            ck_assert_int_eq(kelp_update_init(&updates[p], job, &plan, range, NULL), KELP_OK);
+            kelp_update_measure(&updates[p], &step, &buffers, &parts[p]);
+            ck_assert_int_eq(kelp_step_part_count(job, &plan, p, &count, NULL), KELP_OK);
+            ck_assert_uint_eq(parts[p].count, count);
+            pointers[p] = &parts[p];
+        }
+        ck_assert(!kelp_step_decide(job, &plan, pointers, ret_decided));
+        for (uint32_t p = 0; p < partitions; p++) {
+            const uint64_t first = kelp_plan_partition(&plan, p).first;
+            const struct kelp_optimizer_buffers buffers = {
+                .weights = v->weights + first,
+                .gradient = v->gradient + first,
+                .weights_next = v->next + first,
+                .slots = {v->slots[0] + first, v->slots[1] + first}};
+            ck_assert(kelp_update_apply(&updates[p], &step, &decision, &buffers));
+            kelp_update_fini(&updates[p]);
+        }
+        memcpy(v->weights, v->next, sizeof(v->weights));
+    }
+}
+
+/* The gradient as a whole is scaled by its norm over all parameters and no statistic, to the same
+ * bits in any number of partitions. */
+START_TEST(test_clipping)
+{
+    static struct vectors whole, cut;
+    static double decided[KELP_STEP_DECISION_MAX];
+    struct kelp_job job = {
+        .train = {.optimizer = KELP_OPTIMIZER_SGD, .lr = 0.5, .clip_norm = 0.25}};
+    double squares = 0;
+
+    fill(&whole);
+    cut = whole;
+    for (uint32_t i = 0; i < plan.tensor_count; i++) {
+        for (uint64_t e = 0; e < plan.tensors[i].elem_count && !plan.tensors[i].statistic; e++) {
+            const double g = (double)whole.gradient[plan.tensors[i].offset + e];
+            squares += g * g;
+        }
+    }
+    const float before = whole.weights[0];
+    train(&job, &whole, 1, decided);
+    ck_assert_double_eq_tol(decided[0], 0.25 / (sqrt(squares) + 1e-6), 1e-12);
+    ck_assert_float_eq_tol(whole.next[0], before - 2 * 0.5f * (float)decided[0] * whole.gradient[0],
+                           1e-6f);
+    train(&job, &cut, (uint32_t)_i, decided);
+    ck_assert_mem_eq(&whole, &cut, sizeof(whole));
+    job.train.clip_norm = 1e6; /* longer than it is: nothing is scaled */
+    train(&job, &cut, (uint32_t)_i, decided);
+    ck_assert_double_eq(decided[0], 1.0);
+}
+END_TEST
+
+/* One step of lamb from zero moments, in double. */
+static void plain_lamb(const struct kelp_job *job, const struct kelp_tensor *tensor,
+                       const struct vectors *v, double *next)
+{
+    double w2 = 0, u2 = 0, u[64];
+
+    for (uint64_t e = 0; e < tensor->elem_count; e++) {
+        const double w = (double)v->weights[tensor->offset + e];
+        const double g = (double)v->gradient[tensor->offset + e];
+        u[e] = g / (fabs(g) + 1e-6) + (tensor->decays ? job->train.weight_decay * w : 0);
+        w2 += w * w;
+        u2 += u[e] * u[e];
+    }
+    for (uint64_t e = 0; e < tensor->elem_count; e++) {
+        next[e] = (double)v->weights[tensor->offset + e] - job->train.lr * sqrt(w2 / u2) * u[e];
+    }
+}
+
+/* Lamb scales the update of each tensor to the length of its weights, whole or shared between
+ * partitions, to the same bits. */
+START_TEST(test_lamb)
+{
+    static struct vectors whole, cut, first;
+    static double decided[KELP_STEP_DECISION_MAX];
+    const struct kelp_job job = {.train = {.optimizer = KELP_OPTIMIZER_LAMB,
+                                           .lr = 0.01,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.999,
+                                           .weight_decay = 0.1}};
+    struct kelp_update update;
+    struct kelp_optimizer_step step;
+
+    fill(&whole);
+    cut = first = whole;
+    const struct kelp_slice_range all = {.count = ELEMENTS};
+    const struct kelp_optimizer_buffers buffers = {.weights = first.weights,
+                                                   .gradient = first.gradient,
+                                                   .weights_next = first.next,
+                                                   .slots = {first.slots[0], first.slots[1]}};
+    kelp_optimizer_prepare(&step, &job, job.train.lr, 1);
+    ck_assert_int_eq(kelp_update_init(&update, &job, &plan, all, NULL), KELP_OK);
+    ck_assert(
+        kelp_update_apply(&update, &step, &(struct kelp_step_decision){.count = 0}, &buffers));
+    kelp_update_fini(&update);
+    for (uint32_t i = 0; i < plan.tensor_count; i++) {
+        double next[64];
+        const struct kelp_tensor *tensor = &plan.tensors[i];
+        plain_lamb(&job, tensor, &whole, next);
+        for (uint64_t e = 0; e < tensor->elem_count && !tensor->statistic; e++) {
+            ck_assert_double_eq_tol((double)first.next[tensor->offset + e], next[e], 1e-6);
+        }
+    }
+    train(&job, &whole, 1, decided);
+    ck_assert_uint_eq(kelp_step_decision_count(&job, &plan), 0);
+    train(&job, &cut, (uint32_t)_i, decided);
+    ck_assert(_i < 5 || kelp_step_decision_count(&job, &plan) > 0);
+    ck_assert_mem_eq(&whole, &cut, sizeof(whole));
+}
+END_TEST
+
+/* A slice with a gradient that is not finite says so, wherever it stands. */
+START_TEST(test_parts_tell_what_is_not_finite)
+{
+    static struct vectors v;
+    const struct kelp_job job = {.train = {.optimizer = KELP_OPTIMIZER_SGD, .clip_norm = 1}};
+    const struct kelp_slice_range all = {.count = ELEMENTS};
+    const struct kelp_optimizer_buffers buffers = {.weights = v.weights, .gradient = v.gradient};
+    struct kelp_optimizer_step step;
+    struct kelp_update update;
+
+    kelp_optimizer_prepare(&step, &job, 0.1, 1);
+    ck_assert_int_eq(kelp_update_init(&update, &job, &plan, all, NULL), KELP_OK);
+    for (uint32_t i = 0; i <= plan.tensor_count; i++) {
+        struct kelp_step_part part;
+        fill(&v);
+        if (i < plan.tensor_count) {
+            v.gradient[plan.tensors[i].offset] = NAN;
+        }
+        kelp_update_measure(&update, &step, &buffers, &part);
+        ck_assert_double_eq(part.values[KELP_STEP_PART_FINITE], i < plan.tensor_count ? 0.0 : 1.0);
+    }
+    kelp_update_fini(&update);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("update");
@@ -215,6 +378,9 @@ int main(void)
     tcase_add_test(tests, test_each_by_its_rule);
     tcase_add_loop_test(tests, test_cuts_change_nothing, 1, 12);
     tcase_add_test(tests, test_not_finite_is_noticed);
+    tcase_add_loop_test(tests, test_clipping, 1, 11);
+    tcase_add_loop_test(tests, test_lamb, 1, 11);
+    tcase_add_test(tests, test_parts_tell_what_is_not_finite);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
