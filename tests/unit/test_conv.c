@@ -127,8 +127,8 @@ static struct kelp_conv2d_shape random_shape(uint32_t seed)
 {
     struct kelp_conv2d_shape shape = {.window = random_window(seed), .samples_max = SAMPLES};
     shape.groups = random_below(seed, 3) == 0 ? 1 + random_below(seed, 4) : 1;
-    shape.window.channels = shape.groups * (1 + random_below(seed, seed % 3 == 0 ? 40 : 9));
-    shape.channels_out = shape.groups * (1 + random_below(seed, 17));
+    shape.window.channels = shape.groups * (1 + random_below(seed, seed % 3 == 0 ? 24 : 9));
+    shape.channels_out = shape.groups * (1 + random_below(seed, 9));
     return shape;
 }
 
@@ -238,9 +238,9 @@ static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t sa
 {
     struct convolution c;
     convolution_init(&c, shape, samples);
-    for (uint32_t way = 0; way < 4; way++) {
-        const enum kelp_write write = way < 2 ? KELP_OVERWRITE : KELP_ACCUMULATE;
-        c.run.bias = way % 2 == 0 ? c.bias : NULL;
+    for (uint32_t way = 0; way < 2; way++) {
+        const enum kelp_write write = way == 0 ? KELP_OVERWRITE : KELP_ACCUMULATE;
+        c.run.bias = way == 0 ? c.bias : NULL;
         c.run.write_x = c.run.write_weight = c.run.write_bias = write;
         double *y = expected_y(&c), *dbias = expected_dbias(&c);
         double *dx = doubles(write == KELP_ACCUMULATE ? c.run.dx : NULL, c.x);
@@ -252,7 +252,9 @@ static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t sa
         ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
         expect_near(c.run.y, y, c.y, 1e-4, "output");
         expect_near(c.run.dx, dx, c.x, 1e-4, "gradient of x");
-        expect_near(c.run.dweight, dweight, c.weight, 1e-4, "gradient of the weight");
+        /* Its sums are as long as the outputs are many. */
+        expect_near(c.run.dweight, dweight, c.weight, 1e-4 + 1e-8 * (double)c.y,
+                    "gradient of the weight");
         expect_near(c.run.dbias, dbias, shape->channels_out, 1e-4, "gradient of the bias");
     }
     convolution_fini(&c);
@@ -267,14 +269,14 @@ START_TEST(test_convolution)
 }
 END_TEST
 
-/* The convolutions of the models that Kelp brings, on small images. */
+/* Convolutions as the models that Kelp brings have them, with fewer channels. */
 START_TEST(test_known_shapes)
 {
     static const struct {
         uint32_t in, out, side, kernel, stride, padding;
-    } shapes[] = {{1, 32, 28, 3, 1, 0},  {32, 64, 12, 3, 1, 0}, {1, 64, 28, 7, 2, 3},
-                  {64, 64, 7, 3, 1, 1},  {64, 128, 7, 3, 2, 1}, {64, 128, 7, 1, 2, 0},
-                  {128, 128, 4, 3, 1, 1}};
+    } shapes[] = {{1, 32, 28, 3, 1, 0}, {32, 9, 26, 3, 1, 0}, {1, 16, 28, 7, 2, 3},
+                  {64, 32, 7, 3, 1, 1}, {64, 24, 7, 3, 2, 1}, {64, 32, 7, 1, 2, 0},
+                  {64, 32, 4, 3, 1, 1}, {32, 64, 2, 3, 1, 1}, {64, 64, 1, 3, 1, 1}};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(shapes); i++) {
         const uint32_t side = shapes[i].side, kernel = shapes[i].kernel;
         const uint32_t stride = shapes[i].stride, padding = shapes[i].padding;
@@ -288,7 +290,7 @@ START_TEST(test_known_shapes)
                                                 .channels_out = shapes[i].out,
                                                 .groups = 1,
                                                 .samples_max = 2};
-        check_convolution(&shape, 2);
+        check_convolution(&shape, side < 8 ? 2 : 1);
     }
 }
 END_TEST
@@ -296,13 +298,13 @@ END_TEST
 /* More samples than are worked on at a time. */
 START_TEST(test_many_samples)
 {
-    const struct kelp_conv2d_shape shape = {.window = {.channels = 32,
-                                                       .input = {40, 40},
+    const struct kelp_conv2d_shape shape = {.window = {.channels = 16,
+                                                       .input = {56, 56},
                                                        .kernel = {2, 1},
                                                        .stride = {1, 1},
                                                        .padding = {1, 0},
-                                                       .output = {41, 40}},
-                                            .channels_out = 3,
+                                                       .output = {57, 56}},
+                                            .channels_out = 1,
                                             .groups = 1,
                                             .samples_max = 21};
     check_convolution(&shape, 21);
@@ -573,15 +575,15 @@ int main(void)
     Suite *suite = suite_create("conv");
     TCase *tcase = tcase_create("conv");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, test_convolution, 0, 40);
+    tcase_add_loop_test(tcase, test_convolution, 0, 30);
     tcase_add_test(tcase, test_known_shapes);
     tcase_add_test(tcase, test_many_samples);
     tcase_add_test(tcase, test_parts_of_gradient);
-    tcase_add_loop_test(tcase, test_repeats, 0, 10);
+    tcase_add_loop_test(tcase, test_repeats, 0, 6);
     tcase_add_test(tcase, test_refuses);
-    tcase_add_loop_test(tcase, test_max_pool, 0, 40);
-    tcase_add_loop_test(tcase, test_average_pool, 0, 40);
-    tcase_add_loop_test(tcase, test_variants_agree, 0, 20);
+    tcase_add_loop_test(tcase, test_max_pool, 0, 30);
+    tcase_add_loop_test(tcase, test_average_pool, 0, 30);
+    tcase_add_loop_test(tcase, test_variants_agree, 0, 15);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
