@@ -186,6 +186,13 @@ static void check_cases(struct kelp_golden_report *report, struct kelp_stream *s
     }
 }
 
+static void check_clip(struct kelp_golden_report *report, struct kelp_stream *stream,
+                       const char *case_name)
+{
+    (void)stream; /* updates run on the host */
+    kelp_golden_check_clip(report, case_name);
+}
+
 bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_stream *stream)
 {
     const struct kelp_golden_file *file = report->file;
@@ -194,6 +201,8 @@ bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_str
     } else if (kelp_golden_has(file, "input") && kelp_golden_has(file, "trend") &&
                kelp_golden_has(file, "seasonal")) {
         check_decomposition(report, stream);
+    } else if (kelp_golden_has(file, "total_norm")) {
+        check_cases(report, stream, check_clip);
     } else if (kelp_golden_has(file, "pred") && kelp_golden_has(file, "true")) {
         check_metrics(report, stream);
     } else if (kelp_golden_has(file, "input/0")) {

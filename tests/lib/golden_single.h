@@ -10,4 +10,7 @@ void kelp_golden_check_loss(struct kelp_golden_report *report, struct kelp_strea
 void kelp_golden_check_operation(struct kelp_golden_report *report, struct kelp_stream *stream,
                                  const char *case_name);
 
+/* "before/<i>", "after_max_norm_<n>/<i>", "total_norm": one case of max_norm. */
+void kelp_golden_check_clip(struct kelp_golden_report *report, const char *case_name);
+
 #endif

@@ -180,6 +180,12 @@ static const struct {
     {"train:\n  batch_size: 9000\n  drop_last: true\n",
      "job.yaml:2: train.batch_size: an epoch has 8449 samples, less than one batch of 9000, which "
      "train.drop_last leaves out"},
+    {"train:\n  optimizer: lamb\n  clip_norm: 1\n",
+     "job.yaml:3: train.clip_norm: does not go with lamb, which scales each tensor's update "
+     "itself; leave it at 0"},
+    {"train:\n  optimizer: sgd\n  amsgrad: true\n",
+     "job.yaml:3: train.amsgrad: does not apply with train.optimizer sgd; it goes with adam or "
+     "adamw"},
     {"train:\n  optimizer: sgd\n  nesterov: true\n",
      "job.yaml:3: train.nesterov: needs train.momentum above 0 and train.dampening 0"},
     {"train:\n  schedule: multistep\n  milestones: [3, 3]\n",
