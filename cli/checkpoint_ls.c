@@ -1,5 +1,6 @@
 /* `kelp checkpoint ls` and `show`. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,10 @@
 #include "cli/verbs.h"
 #include "common/json.h"
 
-#define METRICS 3
+#define METRICS KELP_CHECKPOINT_METRICS
 
-static const char *const metric_names[METRICS] = {"val/loss", "val/mse", "val/mae"};
+static const char *const metric_names[METRICS] = {"val/loss", "val/mse", "val/mae", "val/accuracy",
+                                                  "val/auc"};
 
 static const struct kelp_option options[] = {
     KELP_CHECKPOINT_OPTION_RUN,
@@ -66,13 +68,13 @@ static void print_row(const struct kelp_checkpoint *checkpoint, uint32_t metric)
         (void)printf("%-18s DAMAGED: %s\n", checkpoint->name, checkpoint->fault.text);
         return;
     }
-    if (manifest->has_metric) {
+    if (manifest->has_metric && !isnan(manifest->metric[metric])) {
         (void)snprintf(value, sizeof(value), "%.6g", manifest->metric[metric]);
     }
     kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
     kelp_manifest_state_digest(manifest, digest);
     age_text(manifest, age, sizeof(age));
-    (void)printf("%-18s %8" PRIu64 " %5u %10s %9s %.8s %12s\n", checkpoint->name, manifest->step,
+    (void)printf("%-18s %8" PRIu64 " %5u %12s %9s %.8s %12s\n", checkpoint->name, manifest->step,
                  manifest->epochs, value, size, digest, age);
 }
 
@@ -93,7 +95,7 @@ static void list_text(const struct kelp_checkpoints *list, const char *run_path)
 {
     uint32_t metric = metric_of(run_path);
 
-    (void)printf("%-18s %8s %5s %10s %9s %-8s %12s\n", "NAME", "STEP", "EPOCH",
+    (void)printf("%-18s %8s %5s %12s %9s %-8s %12s\n", "NAME", "STEP", "EPOCH",
                  metric_names[metric], "SIZE", "STATE", "AGE");
     for (size_t i = 0; i < list->count; i++) {
         print_row(&list->items[i], metric);
@@ -104,6 +106,9 @@ static void json_metrics(const struct kelp_manifest *manifest)
 {
     (void)printf(",\"metrics\":{");
     for (uint32_t i = 0; manifest->has_metric && i < METRICS; i++) {
+        if (i > 0 && isnan(manifest->metric[i])) {
+            continue; /* most jobs have only some of them */
+        }
         (void)printf("%s\"%s\":", i > 0 ? "," : "", metric_names[i]);
         kelp_json_print_double(stdout, manifest->metric[i]);
     }
@@ -236,6 +241,9 @@ static void show_text(const struct kelp_checkpoint *checkpoint)
                  manifest->step, manifest->version, manifest->epochs, manifest->generation, made,
                  age);
     for (uint32_t i = 0; manifest->has_metric && i < METRICS; i++) {
+        if (i > 0 && isnan(manifest->metric[i])) {
+            continue;
+        }
         (void)printf("%-10s %.6g\n", metric_names[i], manifest->metric[i]);
     }
     (void)printf("state      %s\n", digest);

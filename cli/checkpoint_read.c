@@ -344,8 +344,7 @@ struct loading {
     uint32_t faults;
 };
 
-/* The bytes are what was written; do they mean a state of this version? The end of a job is a
- * version earlier in a job with more epochs, which has no FINISH there. */
+/* The bytes are what was written; do they mean a state of this version? */
 static kelp_status take_control(struct loading *loading, const unsigned char *bytes,
                                 struct kelp_error *reterr)
 {
@@ -354,9 +353,7 @@ static kelp_status take_control(struct loading *loading, const unsigned char *by
 
     kelp_status status =
         kelp_control_unpack(bytes, state->job, state->plan, &state->control, reterr);
-    if (status == KELP_OK &&
-        (state->control.version > manifest->version ||
-         state->control.version + 1 < manifest->version || state->control.step != manifest->step)) {
+    if (status == KELP_OK && !kelp_control_packed_at(bytes, manifest->version, manifest->step)) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "its control state is of version %" PRIu64 ", step %" PRIu64
                            "; the manifest says version %" PRIu64 ", step %" PRIu64,

@@ -7,13 +7,23 @@
 #include "cli/meter.h"
 #include "common/json.h"
 
-void kelp_result_add(struct kelp_result *result, const char *name, double value)
+static void add(struct kelp_result_metric *metrics, uint32_t *count, const char *name, double value)
 {
-    if (result->metric_count < KELP_RESULT_METRICS_MAX) {
-        struct kelp_result_metric *metric = &result->metrics[result->metric_count++];
+    if (*count < KELP_RESULT_METRICS_MAX) {
+        struct kelp_result_metric *metric = &metrics[(*count)++];
         (void)snprintf(metric->name, sizeof(metric->name), "%s", name);
         metric->value = value;
     }
+}
+
+void kelp_result_add(struct kelp_result *result, const char *name, double value)
+{
+    add(result->metrics, &result->metric_count, name, value);
+}
+
+void kelp_result_add_best(struct kelp_result *result, const char *name, double value)
+{
+    add(result->best, &result->best_count, name, value);
 }
 
 /* Close a memory stream and hand its text on, or say that memory ran out. */
@@ -29,6 +39,30 @@ static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct k
     return KELP_OK;
 }
 
+void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metrics, uint32_t count)
+{
+    (void)fputs("\"metrics\":{", out);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)fputs(i > 0 ? "," : "", out);
+        kelp_json_print_string(out, metrics[i].name);
+        (void)fputc(':', out);
+        kelp_json_print_double(out, metrics[i].value);
+    }
+    (void)fputc('}', out);
+}
+
+void kelp_result_print_best(FILE *out, const struct kelp_result *result)
+{
+    if (!result->best_known) {
+        (void)fputs(",\"best\":null", out);
+        return;
+    }
+    (void)fprintf(out, ",\"best\":{\"step\":%llu,\"epoch\":%u,",
+                  (unsigned long long)result->best_step, result->best_epoch);
+    kelp_result_print_metrics(out, result->best, result->best_count);
+    (void)fputc('}', out);
+}
+
 kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
                               struct kelp_error *reterr)
 {
@@ -41,15 +75,11 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
     }
     (void)fputs("{\"status\":", out);
     kelp_json_print_string(out, result->status);
-    (void)fprintf(out, ",\"step\":%llu,\"epoch\":%u,\"metrics\":{",
-                  (unsigned long long)result->step, result->epoch);
-    for (uint32_t i = 0; i < result->metric_count; i++) {
-        (void)fputs(i > 0 ? "," : "", out);
-        kelp_json_print_string(out, result->metrics[i].name);
-        (void)fputc(':', out);
-        kelp_json_print_double(out, result->metrics[i].value);
-    }
-    (void)fputs("},\"digest\":", out);
+    (void)fprintf(out, ",\"step\":%llu,\"epoch\":%u,", (unsigned long long)result->step,
+                  result->epoch);
+    kelp_result_print_metrics(out, result->metrics, result->metric_count);
+    kelp_result_print_best(out, result);
+    (void)fputs(",\"digest\":", out);
     kelp_json_print_string(out, result->digest);
     (void)fputs(",\"steps_per_s\":", out);
     kelp_json_print_double(out, result->steps_per_s);
@@ -75,8 +105,8 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
     return finish_text(out, &text, ret_text, reterr);
 }
 
-static kelp_status parse_metrics(const cJSON *json, struct kelp_result *result,
-                                 struct kelp_error *reterr)
+static kelp_status parse_metrics(const cJSON *json, struct kelp_result_metric *ret_metrics,
+                                 uint32_t *ret_count, struct kelp_error *reterr)
 {
     const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(json, "metrics");
     const cJSON *metric;
@@ -86,14 +116,38 @@ static kelp_status parse_metrics(const cJSON *json, struct kelp_result *result,
     }
     cJSON_ArrayForEach(metric, metrics)
     {
-        if (strlen(metric->string) >= sizeof(result->metrics[0].name) ||
-            result->metric_count == KELP_RESULT_METRICS_MAX) {
+        if (strlen(metric->string) >= sizeof(ret_metrics->name) ||
+            *ret_count == KELP_RESULT_METRICS_MAX) {
             return kelp_fail(reterr, KELP_ERR_FORMAT, "metrics: too many, or too long a name");
         }
         /* null stands for a value that is not finite */
-        kelp_result_add(result, metric->string,
-                        cJSON_IsNumber(metric) ? metric->valuedouble : (double)__builtin_nanf(""));
+        add(ret_metrics, ret_count, metric->string,
+            cJSON_IsNumber(metric) ? metric->valuedouble : (double)__builtin_nanf(""));
     }
+    return KELP_OK;
+}
+
+static kelp_status parse_best(const cJSON *json, struct kelp_result *result,
+                              struct kelp_error *reterr)
+{
+    const cJSON *best = cJSON_GetObjectItemCaseSensitive(json, "best");
+
+    if (!best || cJSON_IsNull(best)) { /* none, or a run that was made before it was told */
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_json_u64(best, "step", KELP_JSON_INTEGER_MAX, &result->best_step, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_u32(best, "epoch", UINT32_MAX, &result->best_epoch, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_metrics(best, result->best, &result->best_count, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "best");
+        return status;
+    }
+    result->best_known = true;
     return KELP_OK;
 }
 
@@ -157,7 +211,10 @@ static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
         status = kelp_json_u32(json, "epoch", UINT32_MAX, &result->epoch, reterr);
     }
     if (status == KELP_OK) {
-        status = parse_metrics(json, result, reterr);
+        status = parse_metrics(json, result->metrics, &result->metric_count, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_best(json, result, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_json_string(json, "digest", result->digest, sizeof(result->digest), reterr);
@@ -219,41 +276,71 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
 }
 
 /* The metric "PART/NAME", or NULL. */
-static const struct kelp_result_metric *find_metric(const struct kelp_result *result,
-                                                    const char *part, const char *name)
+static const struct kelp_result_metric *find_metric(const struct kelp_result_metric *metrics,
+                                                    uint32_t count, const char *part,
+                                                    const char *name)
 {
-    char full[sizeof(result->metrics[0].name)];
+    char full[sizeof(metrics->name)];
 
     (void)snprintf(full, sizeof(full), "%.15s/%.15s", part, name);
-    for (uint32_t i = 0; i < result->metric_count; i++) {
-        if (strcmp(result->metrics[i].name, full) == 0) {
-            return &result->metrics[i];
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(metrics[i].name, full) == 0) {
+            return &metrics[i];
         }
     }
     return NULL;
 }
 
+/* The measures of the table, as far as this job has them. */
+static const char *const columns[] = {"loss", "mse", "mae", "accuracy", "auc"};
+
+static bool has_column(const struct kelp_result *result, size_t column)
+{
+    const char *name = columns[column];
+    return column == 0 || find_metric(result->metrics, result->metric_count, "val", name) ||
+           find_metric(result->metrics, result->metric_count, "test", name);
+}
+
+static void print_row(FILE *out, const struct kelp_result *result, const char *title,
+                      const struct kelp_result_metric *metrics, uint32_t count, const char *part)
+{
+    if (!find_metric(metrics, count, part, columns[0])) {
+        return;
+    }
+    (void)fprintf(out, "%-10s", title);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
+        const struct kelp_result_metric *metric = find_metric(metrics, count, part, columns[i]);
+        if (has_column(result, i) && metric) {
+            (void)fprintf(out, " %12.6g", metric->value);
+        } else if (has_column(result, i) && strcmp(part, "train") != 0) {
+            (void)fprintf(out, " %12s", "-");
+        }
+    }
+    (void)fputc('\n', out);
+}
+
 void kelp_result_table(FILE *out, const struct kelp_result *result)
 {
     static const char *const parts[] = {"train", "val", "test"};
-    static const char *const names[] = {"loss", "mse", "mae"};
 
     if (result->metric_count == 0) {
         return;
     }
-    (void)fprintf(out, "%-10s %12s %12s %12s\n", "METRIC", names[0], names[1], names[2]);
+    (void)fprintf(out, "%-10s", "METRIC");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
+        if (has_column(result, i)) {
+            (void)fprintf(out, " %12s", columns[i]);
+        }
+    }
+    (void)fputc('\n', out);
     for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
-        if (!find_metric(result, parts[part], "loss")) {
-            continue;
-        }
-        (void)fprintf(out, "%-10s", parts[part]);
-        for (size_t name = 0; name < KELP_ARRAY_COUNT(names); name++) {
-            const struct kelp_result_metric *metric = find_metric(result, parts[part], names[name]);
-            if (metric) {
-                (void)fprintf(out, " %12.6g", metric->value);
-            }
-        }
-        (void)fputc('\n', out);
+        print_row(out, result, parts[part], result->metrics, result->metric_count, parts[part]);
+    }
+    if (result->best_known && result->best_step != result->step) {
+        print_row(out, result, "best val", result->best, result->best_count, "val");
+        print_row(out, result, "best test", result->best, result->best_count, "test");
+        (void)fprintf(out, "best       epoch %u, step %llu\n", result->best_epoch,
+                      (unsigned long long)result->best_step);
     }
 }
 

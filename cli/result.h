@@ -31,6 +31,12 @@ struct kelp_result {
     uint32_t epoch; /* completed epochs */
     struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
     uint32_t metric_count;
+    /* The best evaluation of the validation part (train.monitor), when there was one. */
+    bool best_known;
+    uint64_t best_step;
+    uint32_t best_epoch; /* 1-based, as people count; an epoch that is not complete counts */
+    struct kelp_result_metric best[KELP_RESULT_METRICS_MAX]; /* val/… and test/… of these weights */
+    uint32_t best_count;
     char digest[33];    /* of the final weights, or "" */
     double steps_per_s; /* training steps over the time from the first to the last, evaluation
                            included */
@@ -44,8 +50,9 @@ struct kelp_result {
     uint32_t worker_count;
 };
 
-/* Does nothing beyond KELP_RESULT_METRICS_MAX. */
+/* Do nothing beyond KELP_RESULT_METRICS_MAX. */
 void kelp_result_add(struct kelp_result *result, const char *name, double value);
+void kelp_result_add_best(struct kelp_result *result, const char *name, double value);
 
 /* One JSON object and a line break; *ret_text is owned (free()). */
 kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
@@ -53,6 +60,10 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
 /* Errors: KELP_ERR_FORMAT (the text names the member). */
 kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Members of such an object: "metrics":{…} and ,"best":{…} or null. */
+void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metrics, uint32_t count);
+void kelp_result_print_best(FILE *out, const struct kelp_result *result);
 
 /* The metrics as a table for people; nothing when there are none. */
 void kelp_result_table(FILE *out, const struct kelp_result *result);

@@ -83,16 +83,48 @@ static void add_evaluation(const Kelp__V1__Record *record, const char *part,
     }
 }
 
+static void add_best_part(const Kelp__V1__Measures *message, const char *part,
+                          struct kelp_result *result)
+{
+    struct kelp_measures measures;
+    char name[32];
+
+    if (!kelp_wire_take_measures(message, &measures)) {
+        return;
+    }
+    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        if (kelp_measures_have(&measures, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
+            kelp_result_add_best(result, name, measures.of[i]);
+        }
+    }
+}
+
+static void add_best(const Kelp__V1__Best *best, struct kelp_result *result)
+{
+    result->best_known = best != NULL;
+    result->best_count = 0;
+    if (best) {
+        result->best_step = best->step;
+        result->best_epoch = best->epoch + 1;
+        add_best_part(best->val, "val", result);
+        add_best_part(best->test, "test", result);
+    }
+}
+
 void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result)
 {
     result->step = status->word ? status->word->step : 0;
     result->epoch = epochs_done(status);
     result->metric_count = 0;
-    if (result->epoch > 0) {
+    bool over = status->word &&
+                (status->word->kind == KELP_STEP_FINISH || status->word->kind == KELP_STEP_DONE);
+    if (result->epoch > 0 || (over && result->step > 0)) {
         kelp_result_add(result, "train/loss", status->epoch_loss);
     }
     add_evaluation(status->latest_val, "val", result);
     add_evaluation(status->latest_test, "test", result);
+    add_best(status->best, result);
     (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
     result->restores = status->generation > 0 ? status->generation - 1 : 0;
     result->steps_recomputed = status->steps_recomputed;
@@ -223,15 +255,10 @@ static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
     kelp_status_result(status, &result);
     (void)fprintf(out,
                   ",\"step\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"epoch\":%u,"
-                  "\"epochs\":%u,\"metrics\":{",
+                  "\"epochs\":%u,",
                   result.step, status->total_steps, result.epoch, status->epochs);
-    for (uint32_t i = 0; i < result.metric_count; i++) {
-        (void)fputs(i > 0 ? "," : "", out);
-        kelp_json_print_string(out, result.metrics[i].name);
-        (void)fputc(':', out);
-        kelp_json_print_double(out, result.metrics[i].value);
-    }
-    (void)fputc('}', out);
+    kelp_result_print_metrics(out, result.metrics, result.metric_count);
+    kelp_result_print_best(out, &result);
 }
 
 static void json_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)

@@ -128,6 +128,10 @@ kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_jo
                                 const struct kelp_plan *plan, struct kelp_control_state *ret_state,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Do these bytes, which have been unpacked, hold the state of that version and step? As they were
+ * written: a job with more epochs numbers the end of a shorter one otherwise. */
+bool kelp_control_packed_at(const unsigned char *bytes, uint64_t version, uint64_t step);
+
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
 
 /* The learning rate of the current step. */

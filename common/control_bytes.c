@@ -339,3 +339,11 @@ kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_jo
     *ret_state = state;
     return KELP_OK;
 }
+
+bool kelp_control_packed_at(const unsigned char *bytes, uint64_t version, uint64_t step)
+{
+    const unsigned char *at = bytes + 8;
+    uint64_t its_version = get_u64(&at, 8);
+
+    return its_version == version && get_u64(&at, 8) == step;
+}

@@ -120,6 +120,7 @@ enum kelp_checkpoint_metric {
     KELP_CHECKPOINT_VAL_ACCURACY,
     KELP_CHECKPOINT_VAL_AUC,
 };
+#define KELP_CHECKPOINT_METRICS 5
 enum kelp_checkpoint_order { KELP_ORDER_MIN, KELP_ORDER_MAX };
 
 struct kelp_range {

@@ -997,7 +997,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .change = KELP_JOB_CHANGES,
      .default_text = "0",
      .help = "best checkpoints by checkpoint.metric that are kept besides the newest; of those "
-             "made at the ends of epochs"},
+             "whose step was evaluated"},
     {.name = "checkpoint.metric",
      .type = KELP_JOB_CHOICE,
      FIELD(checkpoint.metric),

@@ -39,7 +39,7 @@ struct kelp_manifest {
     uint64_t generation;  /* that made it */
     uint64_t unix_ms;     /* when it was committed, for people */
     bool has_metric;      /* evaluated at this step: checkpoint.metric can be told */
-    double metric[3];     /* val loss, mse, mae */
+    double metric[KELP_CHECKPOINT_METRICS]; /* by enum kelp_checkpoint_metric; NaN: there is none */
     char nonce[KELP_MANIFEST_NONCE_MAX + 1]; /* of the commit: tells a lost answer from a failure */
     char folder[KELP_FOLDER_NAME_MAX + 1];   /* under checkpoints/ */
     uint32_t storage_count;

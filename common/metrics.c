@@ -44,6 +44,28 @@ enum kelp_measure kelp_monitored_measure(enum kelp_monitored monitored)
     return KELP_MEASURE_LOSS;
 }
 
+_Static_assert((int)KELP_CHECKPOINT_VAL_LOSS == KELP_MONITOR_LOSS &&
+                   (int)KELP_CHECKPOINT_VAL_MSE == KELP_MONITOR_MSE &&
+                   (int)KELP_CHECKPOINT_VAL_MAE == KELP_MONITOR_MAE &&
+                   (int)KELP_CHECKPOINT_VAL_ACCURACY == KELP_MONITOR_ACCURACY &&
+                   (int)KELP_CHECKPOINT_VAL_AUC == KELP_MONITOR_AUC &&
+                   KELP_CHECKPOINT_VAL_AUC == KELP_CHECKPOINT_METRICS - 1,
+               "checkpoint.metric names what train.monitor does");
+
+enum kelp_measure kelp_checkpoint_measure(enum kelp_checkpoint_metric metric)
+{
+    return kelp_monitored_measure((enum kelp_monitored)metric);
+}
+
+void kelp_measures_for_checkpoint(const struct kelp_measures *measures,
+                                  double ret_metric[KELP_CHECKPOINT_METRICS])
+{
+    for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
+        enum kelp_measure measure = kelp_checkpoint_measure(i);
+        ret_metric[i] = kelp_measures_have(measures, measure) ? measures->of[measure] : (double)NAN;
+    }
+}
+
 static bool larger_is_better(enum kelp_measure measure)
 {
     return measure == KELP_MEASURE_ACCURACY || measure == KELP_MEASURE_AUC;

@@ -84,6 +84,10 @@ void kelp_measures_set(struct kelp_measures *measures, enum kelp_measure measure
 
 /* What train.monitor and checkpoint.metric name. */
 enum kelp_measure kelp_monitored_measure(enum kelp_monitored monitored);
+enum kelp_measure kelp_checkpoint_measure(enum kelp_checkpoint_metric metric);
+/* Those that a checkpoint may go by; NaN where there is none. */
+void kelp_measures_for_checkpoint(const struct kelp_measures *measures,
+                                  double ret_metric[KELP_CHECKPOINT_METRICS]);
 /* Of two values of it, is the first one better, by more than delta? NaN never is. */
 bool kelp_measure_better(enum kelp_measure measure, double value, double than, double delta);
 /* Worse than any. */

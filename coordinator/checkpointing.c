@@ -25,17 +25,8 @@ static uint64_t first_serial(const struct kelp_coordinator *coordinator)
 kelp_status kelp_checkpointing_init(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     const struct kelp_job *job = coordinator->job;
-    struct kelp_checkpointer_options options = {
-        .steps = job->checkpoint.steps,
-        .interval_ms = job->checkpoint.interval_ms,
-        .epochs = job->checkpoint.epochs,
-        .at_end = job->checkpoint.at_end,
-        .policy = {.keep_last = job->checkpoint.keep_last,
-                   .keep_best = job->checkpoint.keep_best,
-                   .metric = job->checkpoint.metric,
-                   .order = job->checkpoint.order},
-        .first_serial = first_serial(coordinator),
-    };
+    const struct kelp_checkpointer_options options =
+        kelp_checkpointer_options_of(job, first_serial(coordinator));
     return kelp_checkpointer_init(&coordinator->checkpointer, &options, reterr);
 }
 
@@ -540,16 +531,6 @@ static void remove_above(struct kelp_coordinator *coordinator, uint64_t version)
     }
 }
 
-static struct kelp_checkpointer_schedule schedule_of(const struct kelp_coordinator *coordinator)
-{
-    const struct kelp_plan *plan = &coordinator->plan;
-    return (struct kelp_checkpointer_schedule){
-        .steps_per_epoch = kelp_control_steps_per_epoch(coordinator->job, plan),
-        .total_steps = kelp_control_total_steps(coordinator->job, plan),
-        .evaluates = coordinator->job->train.evaluate && plan->samples[KELP_PART_VAL] > 0,
-    };
-}
-
 /* Steps that are computed a second time, as far as we know how far training was: from the shards,
  * or from what was on file when nobody was left to say. */
 static void count_recomputed(struct kelp_coordinator *coordinator)
@@ -597,7 +578,8 @@ void kelp_checkpointing_generation(struct kelp_coordinator *coordinator, bool op
         coordinator, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GENERATION,
                                                       .map = map,
                                                       .opened = opened,
-                                                      .schedule = schedule_of(coordinator)});
+                                                      .schedule = kelp_checkpointer_schedule_of(
+                                                          coordinator->job, &coordinator->plan)});
 }
 
 const char *kelp_checkpointing_manifest(const struct kelp_coordinator *coordinator)

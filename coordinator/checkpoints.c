@@ -443,6 +443,9 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
         kelp__conclude(checkpoints, now_ms, actions);
     } else if (checkpoints->reached) {
         check_waiting(checkpoints, now_ms, actions);
+    } else if (checkpoints->order.step > kelp__last_step(checkpoints)) {
+        /* Training has ended early, before it. */
+        kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
     } else if (checkpoints->for_request && kelp__stands_still(checkpoints, now_ms) &&
                kelp__due_now(checkpoints, now_ms, &due) && due.step < checkpoints->order.step) {
         /* Training has come to a standstill before it: ordered again where it stands. */

@@ -89,7 +89,8 @@ struct kelp_checkpointer_report {
 struct kelp_checkpointer_schedule {
     uint64_t steps_per_epoch;
     uint64_t total_steps;
-    bool evaluates; /* the validation part, after each epoch */
+    /* The validation part is evaluated after every so many training steps; 0: not by these. */
+    uint64_t evaluate_steps[2];
 };
 
 struct kelp_checkpointer_event {
@@ -106,7 +107,7 @@ struct kelp_checkpointer_event {
     const char *text; /* borrowed */
     uint64_t step;
     uint64_t version;
-    double metric[3];
+    double metric[KELP_CHECKPOINT_METRICS];
     bool pause;
     enum kelp_checkpointer_result result;
     /* COMMITTED: unix_ms, state_digest, revision, manifest, the rest is filled in here. Borrowed;
@@ -155,7 +156,7 @@ struct kelp_checkpointer_pending_part {
 
 struct kelp_checkpointer_evaluation {
     uint64_t step;
-    double metric[3];
+    double metric[KELP_CHECKPOINT_METRICS];
 };
 
 struct kelp_checkpointer_options {
@@ -245,6 +246,12 @@ struct kelp_checkpointer {
     char trouble[KELP_COORDINATOR_REASON_MAX + 1]; /* empty once one succeeded */
 };
 
+/* By the job: checkpoints on a schedule are for training alone, others change no weights. */
+struct kelp_checkpointer_options kelp_checkpointer_options_of(const struct kelp_job *job,
+                                                              uint64_t first_serial);
+struct kelp_checkpointer_schedule kelp_checkpointer_schedule_of(const struct kelp_job *job,
+                                                                const struct kelp_plan *plan);
+
 /* Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_checkpointer_init(struct kelp_checkpointer *checkpoints,
                                    const struct kelp_checkpointer_options *options,
@@ -263,8 +270,8 @@ kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
  */
 bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
 
-/* Of the validation part at this step: loss, mse, mae; NULL when it is not known. Borrowed until
- * the next event. */
+/* Of the validation part at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
+ * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
 
 /* A commit was sent whose outcome is not known: wait with opening a generation. */

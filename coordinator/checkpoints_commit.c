@@ -72,7 +72,7 @@ static void on_past(struct kelp_checkpointer *checkpoints,
                     uint32_t *actions)
 {
     if (report->current_step > checkpoints->past_step &&
-        report->current_step <= checkpoints->schedule.total_steps) {
+        report->current_step <= kelp__last_step(checkpoints)) {
         checkpoints->past_step = report->current_step;
     }
     if (checkpoints->margin < KELP_COORDINATOR_MARGIN_MAX) {
@@ -124,13 +124,22 @@ const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoin
     return NULL;
 }
 
+/* Is it the turn of an evaluation at the state's step? */
+static bool is_evaluated(const struct kelp_checkpointer *checkpoints)
+{
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(checkpoints->schedule.evaluate_steps); i++) {
+        uint64_t turn = checkpoints->schedule.evaluate_steps[i];
+        if (turn > 0 && checkpoints->saved.step % turn == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Is the state's evaluation still to come, and nobody in a hurry? */
 static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
-    const struct kelp_checkpointer_schedule *schedule = &checkpoints->schedule;
-    if (!schedule->evaluates || checkpoints->for_end || checkpoints->for_request ||
-        schedule->steps_per_epoch == 0 ||
-        checkpoints->saved.step % schedule->steps_per_epoch != 0 ||
+    if (checkpoints->for_end || checkpoints->for_request || !is_evaluated(checkpoints) ||
         kelp_checkpointer_metric(checkpoints, checkpoints->saved.step) != NULL) {
         return false;
     }

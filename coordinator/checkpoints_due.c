@@ -11,9 +11,48 @@
 
 #include <math.h>
 
+struct kelp_checkpointer_options kelp_checkpointer_options_of(const struct kelp_job *job,
+                                                              uint64_t first_serial)
+{
+    bool train = job->run.mode == KELP_RUN_TRAIN;
+    return (struct kelp_checkpointer_options){
+        .steps = train ? job->checkpoint.steps : 0,
+        .interval_ms = train ? job->checkpoint.interval_ms : 0,
+        .epochs = train ? job->checkpoint.epochs : 0,
+        .at_end = train && job->checkpoint.at_end,
+        .policy = {.keep_last = job->checkpoint.keep_last,
+                   .keep_best = job->checkpoint.keep_best,
+                   .metric = job->checkpoint.metric,
+                   .order = job->checkpoint.order},
+        .first_serial = first_serial,
+    };
+}
+
+struct kelp_checkpointer_schedule kelp_checkpointer_schedule_of(const struct kelp_job *job,
+                                                                const struct kelp_plan *plan)
+{
+    uint64_t steps_per_epoch = kelp_control_steps_per_epoch(job, plan);
+    struct kelp_checkpointer_schedule schedule = {
+        .steps_per_epoch = steps_per_epoch,
+        .total_steps = kelp_control_total_steps(job, plan),
+    };
+    if (kelp_control_evaluates(job, plan, KELP_PART_VAL)) {
+        schedule.evaluate_steps[0] = job->train.evaluate_steps;
+        schedule.evaluate_steps[1] = job->train.evaluate_epochs * steps_per_epoch;
+    }
+    return schedule;
+}
+
 bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     return now_ms > checkpoints->step_ms + KELP_COORDINATOR_STILL_MS;
+}
+
+uint64_t kelp__last_step(const struct kelp_checkpointer *checkpoints)
+{
+    bool over = checkpoints->word_known && (checkpoints->word.kind == KELP_STEP_FINISH ||
+                                            checkpoints->word.kind == KELP_STEP_DONE);
+    return over ? checkpoints->word.step : checkpoints->schedule.total_steps;
 }
 
 /* Where the furthest partition is known to stand. */
@@ -40,7 +79,8 @@ static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t no
     if (step == 0) {
         step = 1; /* version 0 follows from the job alone */
     }
-    return step < checkpoints->schedule.total_steps ? step : checkpoints->schedule.total_steps;
+    uint64_t last = kelp__last_step(checkpoints);
+    return step < last ? step : last;
 }
 
 /* The first multiple that is later than anything ordered and can still be reached; UINT64_MAX:
@@ -48,7 +88,7 @@ static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t no
 static uint64_t multiple(const struct kelp_checkpointer *checkpoints, uint64_t every)
 {
     uint64_t least = here(checkpoints) + margin(checkpoints);
-    uint64_t total = checkpoints->schedule.total_steps;
+    uint64_t total = kelp__last_step(checkpoints);
     if (every == 0) {
         return UINT64_MAX;
     }

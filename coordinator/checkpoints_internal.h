@@ -19,6 +19,9 @@ bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
 /* No step was completed for a while. */
 bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms);
 
+/* The last training step that there will be, as far as it is known. */
+uint64_t kelp__last_step(const struct kelp_checkpointer *checkpoints);
+
 enum kelp__reason {
     KELP__LATE,        /* a partition was past it: at once again, further ahead */
     KELP__INTERRUPTED, /* the generation ended: again in the next one */

@@ -167,7 +167,7 @@ bool kelp_committed_gone(const struct kelp_committed *entry, const struct kelp_c
 }
 
 void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
-                                   const double metric[3])
+                                   const double metric[KELP_CHECKPOINT_METRICS])
 {
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].step == step) {

@@ -22,7 +22,7 @@ struct kelp_committed {
     uint64_t unix_ms;
     uint64_t spec_digest; /* of the job that made it */
     bool has_metric;      /* its step was evaluated on the validation part */
-    double metric[3];
+    double metric[KELP_CHECKPOINT_METRICS];
     char state_digest[KELP_DIGEST_HEX_BYTES];
     char folder[KELP_FOLDER_NAME_MAX + 1];
     bool damaged;     /* cannot be restored */
@@ -90,7 +90,7 @@ bool kelp_committed_gone(const struct kelp_committed *entry, const struct kelp_c
 
 /* The validation part was evaluated at this step. */
 void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
-                                   const double metric[3]);
+                                   const double metric[KELP_CHECKPOINT_METRICS]);
 
 /*
  * The oldest one that need not be kept, or NULL. Kept are the newest one; the keep_last newest, and

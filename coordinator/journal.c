@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -34,11 +35,13 @@ struct lines {
 
 struct evaluation {
     uint64_t step;
-    double metric[3]; /* loss, mse, mae */
+    double metric[KELP_CHECKPOINT_METRICS]; /* by enum kelp_checkpoint_metric; NaN: none */
 };
 
 struct kelp_journal {
     struct lines metrics;
+    bool seen[KELP_PART_COUNT]; /* in metrics.jsonl */
+    struct kelp_record latest[KELP_PART_COUNT];
     struct lines digests;
     struct digest_entry *known; /* what digests.jsonl holds, by growing version */
     size_t known_count;
@@ -139,14 +142,15 @@ static kelp_status parse_line(const char *text, size_t text_bytes, cJSON **ret_j
  */
 static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
 {
-    static const char *const names[3] = {"val/loss", "val/mse", "val/mae"};
     struct evaluation evaluation = {.step = step};
-    for (int i = 0; i < 3; i++) {
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, names[i]);
-        if (!cJSON_IsNumber(value)) {
+    for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "val/%s", kelp_measure_name(kelp_checkpoint_measure(i)));
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+        if (i == KELP_CHECKPOINT_VAL_LOSS && !cJSON_IsNumber(value)) {
             return KELP_OK; /* of another part, or not finite */
         }
-        evaluation.metric[i] = value->valuedouble;
+        evaluation.metric[i] = cJSON_IsNumber(value) ? value->valuedouble : (double)NAN;
     }
     if (journal->evaluation_count == journal->evaluation_capacity) {
         size_t capacity = journal->evaluation_capacity == 0 ? 64 : 2 * journal->evaluation_capacity;
@@ -162,6 +166,36 @@ static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, 
     return KELP_OK;
 }
 
+/* The newest line of each part, so that a new leader can tell what a job came to. A value that is
+ * not finite is null on file. */
+static void take_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
+                        const cJSON *json)
+{
+    static const char *const parts[KELP_PART_COUNT] = {"train", "val", "test"};
+    static const enum kelp_step_kind kinds[KELP_PART_COUNT] = {
+        KELP_STEP_TRAIN, KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST};
+
+    for (uint32_t part = 0; part < KELP_PART_COUNT; part++) {
+        struct kelp_record record = {.word = {.version = version, .kind = kinds[part]}};
+        for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+            char name[32];
+            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_measure_name(i));
+            const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+            if (value != NULL) {
+                kelp_measures_set(&record.measures, i,
+                                  cJSON_IsNumber(value) ? value->valuedouble : (double)NAN);
+            }
+        }
+        if (record.measures.present != 0 &&
+            (!journal->seen[part] || version >= journal->latest[part].word.version)) {
+            record.word.step = part == KELP_PART_TRAIN && step > 0 ? step - 1 : step;
+            record.epoch_loss = record.measures.of[KELP_MEASURE_LOSS];
+            journal->seen[part] = true;
+            journal->latest[part] = record;
+        }
+    }
+}
+
 /* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
 static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, const char *text,
                              size_t text_bytes, struct kelp_error *reterr)
@@ -175,6 +209,7 @@ static kelp_status take_line(struct kelp_journal *journal, struct lines *lines, 
     }
     if (status == KELP_OK && lines == &journal->metrics) {
         status = take_evaluation(journal, step, json);
+        take_latest(journal, version, step, json);
     }
     cJSON_Delete(json);
     if (status == KELP_OK && (!lines->any || version > lines->newest)) {
@@ -583,7 +618,8 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
     return KELP_OK;
 }
 
-bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step, double ret_metric[3])
+bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
+                            double ret_metric[KELP_CHECKPOINT_METRICS])
 {
     for (size_t i = journal->evaluation_count; i-- > 0;) {
         if (journal->evaluations[i].step == step) {
@@ -593,6 +629,26 @@ bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step, d
         }
     }
     return false;
+}
+
+bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_part part,
+                         struct kelp_record *ret_record)
+{
+    if (journal->seen[part]) {
+        *ret_record = journal->latest[part];
+    }
+    return journal->seen[part];
+}
+
+bool kelp_journal_digest(const struct kelp_journal *journal, char ret_digest[33],
+                         uint64_t *ret_step)
+{
+    if (journal->known_count == 0) {
+        return false;
+    }
+    memcpy(ret_digest, journal->known[journal->known_count - 1].digest, DIGEST_CHARS + 1);
+    *ret_step = journal->digests.step;
+    return true;
 }
 
 uint64_t kelp_journal_step(const struct kelp_journal *journal)

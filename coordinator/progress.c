@@ -68,6 +68,17 @@ static void note(struct kelp_progress *progress, const struct kelp_record *recor
     }
 }
 
+void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
+                        enum kelp_part part)
+{
+    progress->known[part] = true;
+    progress->latest[part] = *record;
+    if (part == KELP_PART_TRAIN) {
+        progress->epoch_known = true;
+        progress->epoch_loss = record->epoch_loss;
+    }
+}
+
 kelp_status kelp_progress_record(struct kelp_progress *progress, const struct kelp_record *record)
 {
     if (record->word.version < progress->records_after) {

@@ -12,6 +12,7 @@ struct kelp_progress {
     struct kelp_control_word word; /* partition 0's current one */
     bool known[KELP_PART_COUNT];
     struct kelp_record latest[KELP_PART_COUNT]; /* train, validation, test */
+    struct kelp_best best;                      /* as partition 0's shard said last, when known */
     bool epoch_known;
     double epoch_loss; /* of the last complete epoch */
     char digest[33];   /* newest reported */
@@ -37,6 +38,10 @@ void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation);
  * KELP_ERR_LIMIT (KELP_COORDINATOR_RECORDS_MAX wait), KELP_ERR_NO_MEMORY: not taken. */
 kelp_status kelp_progress_record(struct kelp_progress *progress,
                                  const struct kelp_record *record) KELP_MUST_USE;
+
+/* The newest one of a part, known from the files alone. */
+void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
+                        enum kelp_part part);
 
 /* The next one for the file, or NULL; borrowed until kelp_progress_pop() or the next record. */
 const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress);

@@ -31,6 +31,22 @@ static void tell_finish(struct kelp_coordinator *coordinator)
     }
 }
 
+/* What the job came to, from the files: no record will say it again. */
+static void recall(struct kelp_coordinator *coordinator)
+{
+    struct kelp_progress *progress = &coordinator->progress;
+    struct kelp_record record;
+    for (uint32_t part = 0; part < KELP_PART_COUNT; part++) {
+        if (!progress->known[part] && kelp_journal_latest(coordinator->journal, part, &record)) {
+            kelp_progress_note(progress, &record, part);
+        }
+    }
+    if (progress->digest[0] == '\0') {
+        (void)kelp_journal_digest(coordinator->journal, progress->digest,
+                                  &progress->digest_step); /* none: "" */
+    }
+}
+
 /* Restored from the checkpoint of the final state: nothing is computed any more, and no record
  * comes. The last one was on file before that checkpoint was made. */
 static void notice_end(struct kelp_coordinator *coordinator, uint64_t generation)
@@ -42,6 +58,7 @@ static void notice_end(struct kelp_coordinator *coordinator, uint64_t generation
         generation > coordinator->finish_generation) {
         coordinator->finish_generation = generation;
         coordinator->finish_on_file = true;
+        recall(coordinator);
     }
 }
 
@@ -63,9 +80,7 @@ static void tell_evaluated(struct kelp_coordinator *coordinator, const struct ke
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .step = record->word.step};
-    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->measures.of[KELP_MEASURE_LOSS];
-    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->measures.of[KELP_MEASURE_MSE];
-    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->measures.of[KELP_MEASURE_MAE];
+    kelp_measures_for_checkpoint(&record->measures, event.metric);
     kelp_checkpointing_apply(coordinator, event);
 }
 
@@ -163,6 +178,7 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
     struct kelp_record record;
     if (report->word != NULL && kelp_wire_take_word(report->word, &progress->word)) {
         progress->word_known = true;
+        progress->best.known = report->best && kelp_wire_take_best(report->best, &progress->best);
         tell_progress(coordinator, generation);
     }
     for (size_t i = 0; i < report->n_records; i++) {

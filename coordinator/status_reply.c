@@ -15,6 +15,7 @@ struct reply {
     char reason[KELP_COORDINATOR_REASON_MAX + 64];
     Kelp__V1__ControlWord word;
     struct kelp_wire_record records[KELP_PART_COUNT];
+    struct kelp_wire_best best;
     Kelp__V1__WorkerStatus *workers;
     Kelp__V1__WorkerStatus **worker_pointers;
     Kelp__V1__ShardInfo *shards;
@@ -138,12 +139,20 @@ static void fill_progress(struct kelp_coordinator *coordinator, struct reply *re
             *targets[part] = &reply->records[part].message;
         }
     }
+    if (progress->best.known) {
+        kelp_wire_put_best(&progress->best, &reply->best);
+        message->best = &reply->best.message;
+    }
     message->epoch_loss = progress->epoch_loss;
     message->digest = (char *)progress->digest; /* only read by the encoder */
     message->digest_step = progress->digest_step;
     message->epochs = coordinator->job->train.epochs;
     if (coordinator->plan_state != KELP_PLAN_NONE) {
-        message->total_steps = kelp_control_total_steps(coordinator->job, &coordinator->plan);
+        bool over = progress->word_known && (progress->word.kind == KELP_STEP_FINISH ||
+                                             progress->word.kind == KELP_STEP_DONE);
+        message->total_steps = over
+                                   ? progress->word.step /* it may have ended early */
+                                   : kelp_control_total_steps(coordinator->job, &coordinator->plan);
         message->steps_per_epoch =
             kelp_control_steps_per_epoch(coordinator->job, &coordinator->plan);
     }

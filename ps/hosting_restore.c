@@ -34,9 +34,7 @@ static kelp_status read_control(struct restoring *restoring, const unsigned char
     if (status != KELP_OK) {
         return status;
     }
-    /* A job that goes on beyond its former end has one entry less there: FINISH. */
-    if (control->step != manifest->step ||
-        (control->version != manifest->version && control->version + 1 != manifest->version)) {
+    if (!kelp_control_packed_at(bytes, manifest->version, manifest->step)) {
         return kelp_fail(reterr, KELP_ERR_CORRUPT,
                          "the state is of version %" PRIu64 ", step %" PRIu64
                          "; the manifest says version %" PRIu64 ", step %" PRIu64,
@@ -162,15 +160,17 @@ static void load(struct restoring *restoring)
     struct kelp_hosting *hosting = restoring->hosting;
     const struct kelp_manifest *manifest = restoring->restore->manifest;
 
+    /* Partitions other than 0 hear of versions, and must not have heard of too late a one: a longer
+     * job has fewer entries at its former end. */
+    uint64_t next = kelp_control_version_after(hosting->job, restoring->plan, manifest->step);
+    uint64_t version = manifest->version < next ? manifest->version : next;
+
     for (uint32_t i = 0; i < hosting->count; i++) {
         const struct hosted *hosted = &hosting->hosted[i];
-        struct kelp_partition_start start = {
-            .generation = hosting->generation,
-            .map_epoch = hosted->map_epoch,
-            .step = manifest->step,
-            /* Partitions other than 0 hear of versions, and must not have heard of too late a one:
-             * a longer job goes on one version before its former end. */
-            .version = manifest->version - (manifest->version > manifest->step ? 1 : 0)};
+        struct kelp_partition_start start = {.generation = hosting->generation,
+                                             .map_epoch = hosted->map_epoch,
+                                             .step = manifest->step,
+                                             .version = version};
         if (hosted->index == 0) {
             start.version = restoring->control.version;
             start.control = &restoring->control;

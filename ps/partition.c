@@ -555,3 +555,10 @@ void kelp_partition_view(const struct kelp_partition *partition,
         .word = partition->word,
     };
 }
+
+const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition)
+{
+    bool known = kelp__holds_control(partition) && partition->phase != KELP_PARTITION_ABSENT &&
+                 partition->control.best.known;
+    return known ? &partition->control.best : NULL;
+}

@@ -322,4 +322,8 @@ struct kelp_partition_view {
 void kelp_partition_view(const struct kelp_partition *partition,
                          struct kelp_partition_view *ret_view);
 
+/* Partition 0: the best evaluation so far, borrowed until the next event; NULL: none, or another
+ * partition. */
+const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition);
+
 #endif

@@ -32,6 +32,7 @@ static void send_report(struct kelp__leader *leader, bool with_hello)
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
     Kelp__V1__Record *pointers[KELP_PS_REPORT_RECORDS_MAX];
     struct kelp_wire_record latest;
+    struct kelp_wire_best best;
     Kelp__V1__ControlWord word;
     struct kelp_rpc_message *message = NULL;
     struct kelp_error error;
@@ -52,6 +53,10 @@ static void send_report(struct kelp__leader *leader, bool with_hello)
     if (service->has_word) {
         kelp_wire_put_word(&service->word, &word);
         report.word = &word;
+    }
+    if (service->has_word && service->best.known) {
+        kelp_wire_put_best(&service->best, &best);
+        report.best = &best.message;
     }
     if (service->has_train) {
         kelp_wire_put_record(&service->latest_train, &latest);
@@ -157,7 +162,7 @@ static void keep_record(struct kelp_service *service, const struct kelp_record *
 }
 
 void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
-                          void *user)
+                          const struct kelp_best *best, void *user)
 {
     struct kelp_service *service = user;
 
@@ -168,6 +173,8 @@ void kelp__control_record(const struct kelp_record *record, const struct kelp_co
     if (record->word.kind == KELP_STEP_TRAIN) {
         service->has_train = true;
         service->latest_train = *record;
+    } else if (best) {
+        service->best = *best;
     }
     service->has_word = true;
     service->word = *word;
@@ -183,6 +190,7 @@ void kelp__control_generation(struct kelp_service *service, const struct kelp_sh
     service->record_count = 0;
     service->has_word = view->has_word;
     service->word = view->word;
+    service->best = view->best;
     service->has_train = false;
     service->status = KELP_OK;
     service->error[0] = '\0';

@@ -59,6 +59,7 @@ struct kelp_service {
     size_t record_capacity;
     bool has_word; /* partition 0 is here */
     struct kelp_control_word word;
+    struct kelp_best best; /* when known */
     bool has_train;
     struct kelp_record latest_train;
     bool dirty;                   /* there is something that leaders have not been told */
@@ -85,7 +86,7 @@ void kelp__ticks_stop(struct kelp_service *service);
 const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,
                                                           void *server_user, void **ret_user);
 void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
-                          void *user);
+                          const struct kelp_best *best, void *user);
 void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
 /* With control_lock held: tell all leaders at once; it cannot go on; a generation is served. */
 void kelp__control_report(struct kelp_service *service);

@@ -229,7 +229,8 @@ static void do_record(const struct scene *scene, const struct kelp_action *actio
     struct kelp_partition_view view;
 
     kelp_partition_view(scene->hosted->core, &view);
-    scene->shard->events->record(&action->record, &view.word, scene->shard->user);
+    scene->shard->events->record(&action->record, &view.word,
+                                 kelp_partition_best(scene->hosted->core), scene->shard->user);
 }
 
 /* Carry out what the partition asked for, and what comes of that, in order. */
@@ -691,6 +692,10 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
         struct kelp_partition_view view;
         (void)pthread_mutex_lock(&hosted->lock);
         kelp_partition_view(hosted->core, &view);
+        const struct kelp_best *best = kelp_partition_best(hosted->core);
+        if (best) {
+            ret_view->best = *best;
+        }
         (void)pthread_mutex_unlock(&hosted->lock);
         ret_view->partitions[i] = hosted->index;
         ret_view->step = i == 0 || view.step < ret_view->step ? view.step : ret_view->step;

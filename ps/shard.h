@@ -39,9 +39,10 @@ struct kelp_shard_answer {
 struct kelp_shard_events {
     void (*answer)(const struct kelp_shard_answer *answer, void *turn, void *user);
     void (*refused)(uint32_t partition, const struct kelp_refusal *refusal, void *turn, void *user);
-    /* Partition 0 completed an entry; word is that of the next one. */
+    /* Partition 0 completed an entry; word is that of the next one, best (NULL: none) the best
+     * evaluation up to here. */
     void (*record)(const struct kelp_record *record, const struct kelp_control_word *word,
-                   void *user);
+                   const struct kelp_best *best, void *user);
     /* Ask a requester to compute lanes of a late entry. */
     void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                   void *turn, void *user);
@@ -178,6 +179,7 @@ struct kelp_shard_view {
     uint64_t step; /* the lowest of its partitions */
     bool has_word; /* it hosts partition 0 */
     struct kelp_control_word word;
+    struct kelp_best best; /* partition 0: when known */
     uint64_t pushes;
     uint64_t duplicates;
     uint64_t refusals;

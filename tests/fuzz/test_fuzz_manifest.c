@@ -12,7 +12,8 @@
 static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT(
         "{\"job\":\"etth1\",\"spec_digest\":\"ffeeddccbbaa9988\",\"version\":1520,\"step\":1500,"
-        "\"epochs\":12,\"generation\":2,\"unix_ms\":1763737000123,\"metric\":[0.125,0.5,null],"
+        "\"epochs\":12,\"generation\":2,\"unix_ms\":1763737000123,\"metric\":[0.125,0.5,null,null,"
+        "0.75],"
         "\"nonce\":\"n-1\",\"folder\":\"step-1500.g2\",\"storages\":[\"shard-0.1f3c\",\"shard-1.7\""
         "],\"parts\":[{\"storage\":0,\"bytes\":12345,\"digest\":\"0123456789abcdef0123456789abcdef"
         "\"},{\"storage\":1,\"bytes\":0,\"digest\":\"fedcba9876543210fedcba9876543210\"}]}"),

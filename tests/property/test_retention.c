@@ -101,7 +101,8 @@ static void run_case(void)
 {
     struct kelp_retention policy = {.keep_last = 1 + draw(4),
                                     .keep_best = draw(4),
-                                    .metric = (enum kelp_checkpoint_metric)draw(3),
+                                    .metric =
+                                        (enum kelp_checkpoint_metric)draw(KELP_CHECKPOINT_METRICS),
                                     .order = draw(2) == 0 ? KELP_ORDER_MIN : KELP_ORDER_MAX};
     struct kelp_committed_list list;
     ck_assert_int_eq(kelp_committed_list_init(&list, &policy, NULL), KELP_OK);

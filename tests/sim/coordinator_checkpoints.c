@@ -17,17 +17,8 @@ static uint64_t first_serial(const struct sim_coordinator *coordinator)
 void sim_checkpoints_init(struct sim_coordinator *coordinator)
 {
     const struct kelp_job *job = &coordinator->sim->job;
-    struct kelp_checkpointer_options options = {
-        .steps = job->checkpoint.steps,
-        .interval_ms = job->checkpoint.interval_ms,
-        .epochs = job->checkpoint.epochs,
-        .at_end = job->checkpoint.at_end,
-        .policy = {.keep_last = job->checkpoint.keep_last,
-                   .keep_best = job->checkpoint.keep_best,
-                   .metric = job->checkpoint.metric,
-                   .order = job->checkpoint.order},
-        .first_serial = first_serial(coordinator),
-    };
+    const struct kelp_checkpointer_options options =
+        kelp_checkpointer_options_of(job, first_serial(coordinator));
     if (kelp_checkpointer_init(&coordinator->checkpointer, &options, NULL) != KELP_OK) {
         abort();
     }
@@ -309,16 +300,12 @@ void sim_checkpoints_generation(struct sim_coordinator *coordinator, bool opened
         }
     }
     sim->counts[SIM_COUNT_RESTORE] += opened && map->restore_version > 0 ? 1 : 0;
-    sim_checkpoints_apply(
-        coordinator,
-        (struct kelp_checkpointer_event){
-            .kind = KELP_CHECKPOINTER_GENERATION,
-            .map = map,
-            .opened = opened,
-            .schedule = {.steps_per_epoch = kelp_control_steps_per_epoch(&sim->job, &sim->plan),
-                         .total_steps = kelp_control_total_steps(&sim->job, &sim->plan),
-                         .evaluates =
-                             sim->job.train.evaluate && sim->plan.samples[KELP_PART_VAL] > 0}});
+    sim_checkpoints_apply(coordinator,
+                          (struct kelp_checkpointer_event){
+                              .kind = KELP_CHECKPOINTER_GENERATION,
+                              .map = map,
+                              .opened = opened,
+                              .schedule = kelp_checkpointer_schedule_of(&sim->job, &sim->plan)});
 }
 
 struct sim_manifest *sim_checkpoints_manifest(const struct sim_coordinator *coordinator)

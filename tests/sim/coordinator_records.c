@@ -43,9 +43,7 @@ static void tell_evaluated(struct sim_coordinator *coordinator, const struct kel
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .step = record->word.step};
-    event.metric[KELP_CHECKPOINT_VAL_LOSS] = record->measures.of[KELP_MEASURE_LOSS];
-    event.metric[KELP_CHECKPOINT_VAL_MSE] = record->measures.of[KELP_MEASURE_MSE];
-    event.metric[KELP_CHECKPOINT_VAL_MAE] = record->measures.of[KELP_MEASURE_MAE];
+    kelp_measures_for_checkpoint(&record->measures, event.metric);
     sim_checkpoints_apply(coordinator, event);
 }
 

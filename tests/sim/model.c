@@ -255,6 +255,7 @@ struct sim_reference *sim_reference_create(const struct sim *sim)
     }
     reference->controls[control.version] = control;
     reference->versions = control.version;
+    reference->steps = control.step; /* it may have ended early */
     sim_model_digest(sim, reference->weights[reference->steps], reference->digest);
     return reference;
 }

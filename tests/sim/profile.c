@@ -12,7 +12,6 @@ static void draw_job(struct sim *sim)
     job->train.drop_last = sim_draw(sim, 4) == 0;
     job->train.lr = 0.0625;
     job->train.evaluate = sim_draw(sim, 3) > 0;
-    job->train.evaluate_epochs = 1;
     job->train.schedule = sim_draw(sim, 2) == 0 ? KELP_SCHEDULE_CONSTANT : KELP_SCHEDULE_TYPE1;
     job->cluster.lanes = 1u << sim_draw(sim, 5);
     job->cluster.shards = (uint32_t)sim_between(sim, 1, SIM_SHARDS_MAX);
@@ -44,6 +43,26 @@ static void draw_plan(struct sim *sim)
         steps * sim->job.train.batch_size + sim_draw(sim, sim->job.train.batch_size);
     plan->samples[KELP_PART_VAL] = sim_draw(sim, 12);
     plan->samples[KELP_PART_TEST] = sim_draw(sim, 12);
+}
+
+/* When parts are measured, and what may end training before its last epoch. */
+static void draw_turns(struct sim *sim)
+{
+    struct kelp_job *job = &sim->job;
+    uint64_t steps = kelp_control_steps_per_epoch(job, &sim->plan);
+    job->train.evaluate_epochs = (uint32_t)sim_draw(sim, 3);
+    job->train.evaluate_steps = sim_draw(sim, 3) == 0 ? (uint32_t)sim_between(sim, 1, 9) : 0;
+    job->train.max_steps =
+        sim_draw(sim, 4) == 0 ? sim_between(sim, 1, steps * job->train.epochs) : 0;
+    bool turns = job->train.evaluate_epochs > 0 || job->train.evaluate_steps > 0;
+    if (turns && sim_draw(sim, 3) == 0) {
+        job->train.patience = (uint32_t)sim_between(sim, 1, 3);
+    }
+    if (turns && sim_draw(sim, 3) == 0) {
+        job->train.schedule = KELP_SCHEDULE_PLATEAU;
+        job->train.plateau_patience = (uint32_t)sim_draw(sim, 2);
+        job->train.plateau_factor = 0.5;
+    }
 }
 
 static void draw_cluster(struct sim *sim)
@@ -108,6 +127,7 @@ void sim_profile_draw(struct sim *sim)
     sim->profile.quiet = sim_draw(sim, 20) == 0;
     draw_job(sim);
     draw_plan(sim);
+    draw_turns(sim);
     draw_cluster(sim);
     if (!sim->profile.quiet) {
         draw_faults(sim);

@@ -54,7 +54,7 @@ static uint32_t open_generation(uint64_t generation, uint64_t restore_version)
         .kind = KELP_CHECKPOINTER_GENERATION,
         .map = &map,
         .opened = true,
-        .schedule = {.steps_per_epoch = 100, .total_steps = 1000, .evaluates = true}});
+        .schedule = {.steps_per_epoch = 100, .total_steps = 1000, .evaluate_steps = {0, 100}}});
     return actions | simple(KELP_CHECKPOINTER_RUNNING);
 }
 
@@ -248,7 +248,7 @@ END_TEST
 /* Ends of epochs; the commit waits for the evaluation of its step, but not for ever. */
 START_TEST(by_epochs)
 {
-    double metric[3] = {0.5, 0.25, 0.125};
+    double metric[KELP_CHECKPOINT_METRICS] = {0.5, 0.25, 0.125, 0.75, 0.875};
     begin((struct kelp_checkpointer_options){.epochs = 2});
     (void)run_to(200, 10);
     ck_assert_uint_eq(checkpoints.order.step, 200);
@@ -266,6 +266,30 @@ START_TEST(by_epochs)
     if (_i == 0) {
         ck_assert_double_eq(checkpoints.list.entries[0].metric[1], 0.25);
     }
+}
+END_TEST
+
+/* Training ends early: an order for a step that it never comes to is given up, for the end's. */
+START_TEST(early_end)
+{
+    begin((struct kelp_checkpointer_options){.steps = 200, .at_end = true});
+    (void)run_to(195, 10);
+    ck_assert_uint_eq(checkpoints.order.step, 200);
+    uint64_t serial = checkpoints.order.serial;
+    word.kind = KELP_STEP_FINISH;
+    word.version++;
+    uint32_t actions =
+        apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(checkpoints.given_up, serial);
+    ck_assert_uint_eq(checkpoints.order.serial, 0);
+    ck_assert_uint_eq(tick(60000) & KELP_CHECKPOINTER_DO_ORDER, 0); /* nothing is ahead */
+    word.kind = KELP_STEP_DONE;
+    word.version++;
+    (void)apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
+    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_FINISHED) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(checkpoints.order.step, 195);
 }
 END_TEST
 
@@ -820,6 +844,7 @@ int main(void)
     tcase_add_test(tcase, past_doubles_the_margin);
     tcase_add_test(tcase, by_time);
     tcase_add_loop_test(tcase, by_epochs, 0, 2);
+    tcase_add_test(tcase, early_end);
     tcase_add_test(tcase, requests);
     tcase_add_test(tcase, request_found);
     tcase_add_test(tcase, request_at_a_standstill);

@@ -337,7 +337,7 @@ END_TEST
  * finite, and other parts, say nothing. */
 START_TEST(evaluations)
 {
-    double metric[3] = {0};
+    double metric[KELP_CHECKPOINT_METRICS] = {0};
     write_file(
         "metrics.jsonl",
         "{\"version\":3,\"step\":3,\"epoch\":1,\"train/loss\":1,\"lr\":0.5}\n"

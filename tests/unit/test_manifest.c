@@ -14,7 +14,8 @@
 
 static const char good[] =
     "{\"job\":\"etth1\",\"spec_digest\":\"ffeeddccbbaa9988\",\"version\":1520,\"step\":1500,"
-    "\"epochs\":12,\"generation\":2,\"unix_ms\":1763737000123,\"metric\":[0.125,0.5,null],"
+    "\"epochs\":12,\"generation\":2,\"unix_ms\":1763737000123,\"metric\":[0.125,0.5,null,null,0.75]"
+    ","
     "\"nonce\":\"n-1\",\"folder\":\"step-1500.g2\",\"storages\":[\"shard-0.1f3c\",\"shard-1.77\"],"
     "\"parts\":[{\"storage\":0,\"bytes\":12345,\"digest\":\"" DIGEST_A "\"},"
     "{\"storage\":1,\"bytes\":0,\"digest\":\"" DIGEST_B "\"}]}";
@@ -85,10 +86,10 @@ static const char *const changes[][2] = {
     {"\"epochs\":12", "\"epochs\":4294967296"},
     {"\"generation\":2", "\"generation\":0"},
     {"\"unix_ms\":1763737000123,", ""},
-    {"[0.125,0.5,null]", "[0.125,0.5]"},
-    {"[0.125,0.5,null]", "[0.125,0.5,\"1\"]"},
-    {"[0.125,0.5,null]", "[0.125,0.5,1e999]"},
-    {"\"metric\":[0.125,0.5,null],", ""},
+    {"[0.125,0.5,null,null,0.75]", "[0.125,0.5]"},
+    {"[0.125,0.5,null,null,0.75]", "[0.125,0.5,\"1\"]"},
+    {"[0.125,0.5,null,null,0.75]", "[0.125,0.5,1e999]"},
+    {"\"metric\":[0.125,0.5,null,null,0.75],", ""},
     {"\"nonce\":\"n-1\",", ""},
     {"step-1500.g2", ".."},
     {"step-1500.g2", "a/b"},

@@ -221,6 +221,11 @@ START_TEST(test_result)
     result.workers[0] = (struct kelp_result_worker){.id = "worker-0", .lanes_computed = 77};
     kelp_result_add(&result, "train/loss", 0.15963);
     kelp_result_add(&result, "test/loss", 1.0 / 3);
+    result.best_known = true;
+    result.best_step = 765;
+    result.best_epoch = 7;
+    kelp_result_add_best(&result, "val/loss", 0.25);
+    kelp_result_add_best(&result, "val/auc", 0.75);
     ck_assert_int_eq(kelp_result_print(&result, &text, &error), KELP_OK);
     ck_assert_int_eq(kelp_result_parse(text, strlen(text), &again, &error), KELP_OK);
     ck_assert_str_eq(again.job, result.job);
@@ -229,6 +234,12 @@ START_TEST(test_result)
     ck_assert_uint_eq(again.metric_count, 2);
     ck_assert(again.metrics[1].value == result.metrics[1].value);
     ck_assert(again.wall_s == 6.25);
+    ck_assert(again.best_known);
+    ck_assert_uint_eq(again.best_step, 765);
+    ck_assert_uint_eq(again.best_epoch, 7);
+    ck_assert_uint_eq(again.best_count, 2);
+    ck_assert_str_eq(again.best[1].name, "val/auc");
+    ck_assert(again.best[1].value == 0.75);
     ck_assert_uint_eq(again.worker_count, 1);
     ck_assert_uint_eq(again.workers[0].lanes_computed, 77);
     ck_assert_uint_eq(again.restarts, 2);
