@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/environment.h"
@@ -50,10 +51,17 @@ kelp_status kelp_data_cache_add_file(struct kelp_digest *key, const char *path,
     if (fd < 0) {
         return kelp_files_error(errno, "open", path, reterr);
     }
+    struct stat about;
     char *buffer = malloc(READ_BYTES);
-    kelp_status status = buffer != NULL
-                             ? add_bytes(key, fd, path, buffer, reterr)
-                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
+    kelp_status status;
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
+                           S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
+    } else if (buffer == NULL) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
+    } else {
+        status = add_bytes(key, fd, path, buffer, reterr);
+    }
     free(buffer);
     (void)close(fd); /* nothing was written */
     return status;
