@@ -31,6 +31,7 @@ struct kelp_dataset_info {
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;
+    bool streamed; /* samples come from files that are not in memory: reading may take its time */
 };
 
 /* A target as the data has it is value * factor + shift of what kelp_dataset_read() gives. */

@@ -37,7 +37,7 @@ struct survey {
     uint64_t fitted;          /* training rows to take statistics of */
     uint64_t fitted_done;     /* of them, those that were taken */
     struct column_sums *sums; /* [columns], or NULL: no statistics are asked for */
-    uint64_t *counts;         /* [columns]: values in sums */
+    uint64_t rounds;          /* values of each column in sums */
     uint32_t class_max;       /* classes are below it */
     uint32_t class_largest;
     double doubles[PIECE_ELEMS];
@@ -110,20 +110,25 @@ static kelp_status check_class(struct survey *survey, const struct place *place,
     return KELP_OK;
 }
 
+/* A row holds whole rounds over the columns, so that all have had equally many values after it. */
 static void add_statistics(struct survey *survey, uint64_t first, size_t count)
 {
     uint64_t columns = survey->arrays->columns;
     uint64_t column = first % columns;
+    double share = 1.0 / (double)(survey->rounds + 1);
     for (size_t i = 0; i < count; i++) {
         struct column_sums *sums = &survey->sums[column];
         double value = survey->doubles[i];
-        double n = (double)++survey->counts[column];
         double off = value - sums->mean;
-        sums->mean += off / n;
+        sums->mean += off * share;
         sums->squares += off * (value - sums->mean);
-        sums->min = n == 1.0 || value < sums->min ? value : sums->min;
-        sums->max = n == 1.0 || value > sums->max ? value : sums->max;
-        column = column + 1 == columns ? 0 : column + 1;
+        sums->min = value < sums->min ? value : sums->min;
+        sums->max = value > sums->max ? value : sums->max;
+        if (++column == columns) {
+            column = 0;
+            survey->rounds++;
+            share = 1.0 / (double)(survey->rounds + 1);
+        }
     }
 }
 
@@ -213,7 +218,7 @@ static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
         const struct column_sums *sums = &survey->sums[column];
         bool standard = arrays->normalize == KELP_NORMALIZE_STANDARD;
         double width =
-            standard ? sqrt(sums->squares / (double)survey->counts[column]) : sums->max - sums->min;
+            standard ? sqrt(sums->squares / (double)survey->rounds) : sums->max - sums->min;
         arrays->shift[column] = standard ? sums->mean : sums->min;
         arrays->factor[column] = width > 0.0 ? 1.0 / width : 1.0;
         if (!isfinite(arrays->factor[column]) || !isfinite(arrays->shift[column])) {
@@ -232,10 +237,13 @@ static kelp_status look_through(struct survey *survey, struct kelp_error *reterr
     if (arrays->normalize != KELP_NORMALIZE_NONE) {
         assert(arrays->columns > 0);
         survey->sums = calloc((size_t)arrays->columns, sizeof(*survey->sums));
-        survey->counts = calloc((size_t)arrays->columns, sizeof(*survey->counts));
-        if (survey->sums == NULL || survey->counts == NULL) {
+        if (survey->sums == NULL) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu columns",
                              (unsigned long long)arrays->columns);
+        }
+        for (uint64_t column = 0; column < arrays->columns; column++) {
+            survey->sums[column].min = INFINITY;
+            survey->sums[column].max = -INFINITY;
         }
     }
     for (int i = 0; i < KELP_PART_COUNT; i++) {
@@ -245,6 +253,18 @@ static kelp_status look_through(struct survey *survey, struct kelp_error *reterr
         }
     }
     return set_scales(survey, reterr);
+}
+
+static bool is_streamed(const struct kelp_arrays *arrays)
+{
+    bool streamed = false;
+    for (int i = 0; i < KELP_PART_COUNT; i++) {
+        for (int f = 0; f < 2; f++) {
+            const struct kelp_array_file *file = arrays->sources[i].files[f];
+            streamed |= file != NULL && kelp_array_file_resident_bytes(file) == 0;
+        }
+    }
+    return streamed;
 }
 
 kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const struct kelp_job *job,
@@ -259,6 +279,7 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
     survey->arrays = arrays;
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;
+    dataset->info.streamed = is_streamed(arrays);
     kelp_digest_init(&survey->digest);
     kelp_status status = look_through(survey, reterr);
     if (status == KELP_OK) {
@@ -275,7 +296,6 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
         }
     }
     free(survey->sums);
-    free(survey->counts);
     free(survey);
     return status;
 }

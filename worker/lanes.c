@@ -10,7 +10,7 @@
 #include "worker/graph.h"
 #include "worker/model.h"
 #include "worker/predictions.h"
-#include "worker/schedule.h"
+#include "worker/sample_reader.h"
 
 struct kelp_lanes {
     const struct kelp_job *job;
@@ -18,12 +18,8 @@ struct kelp_lanes {
     struct kelp_model *model;
     struct kelp_plan plan;
     struct kelp_control_word word; /* of the entry in work, as what follows */
-    struct kelp_schedule schedule;
     const float *weights;
-    uint32_t batch_max;
-    uint64_t *indices; /* [batch_max] */
-    float *input;      /* [batch_max][input dims] */
-    float *target;     /* [batch_max][target dims] */
+    struct kelp_sample_reader *reader;
     uint64_t output_count;
     float *output; /* [batch_max][output_count]; run.mode predict alone */
 };
@@ -38,42 +34,33 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
 {
     lanes->word = *word;
     lanes->weights = weights;
-    return kelp_schedule_init(&lanes->schedule, lanes->job, lanes->plan.samples, word, reterr);
+    return kelp_sample_reader_begin(lanes->reader, word, reterr);
 }
 
 /* ---- one lane
  * -------------------------------------------------------------------------------------- */
 
-/* Read samples at these positions of the entry into input and target. */
-static kelp_status read_samples(struct kelp_lanes *lanes, struct kelp_schedule_range range,
-                                struct kelp_error *reterr)
+static struct kelp_schedule_range part_of_lane(const struct kelp_lanes *lanes, uint32_t lane,
+                                               uint64_t first)
 {
-    enum kelp_part part = lanes->schedule.part;
-    assert(range.count <= lanes->batch_max);
-    kelp_schedule_indices(&lanes->schedule, range, lanes->indices);
-    kelp_status status = kelp_dataset_read(lanes->dataset, part, lanes->indices,
-                                           (uint32_t)range.count, lanes->input, lanes->target);
-    if (status != KELP_OK) {
-        return kelp_fail(reterr, status, "positions [%llu, +%llu) of part %d cannot be read",
-                         (unsigned long long)range.first, (unsigned long long)range.count,
-                         (int)part);
-    }
-    return KELP_OK;
+    return kelp_sample_reader_part(lanes->reader, kelp_sample_reader_schedule(lanes->reader), lane,
+                                   first);
 }
 
 /* Samples at these positions; `further`: there was a piece of this lane before it. */
-static kelp_status train_piece(struct kelp_lanes *lanes, struct kelp_schedule_range samples,
-                               bool further, struct kelp_gradient *gradient,
-                               struct kelp_error *reterr)
+static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
+                               struct kelp_schedule_range samples, bool further,
+                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     double sums[KELP_METRIC_COUNT]; /* the scalars alone */
-    kelp_status status = read_samples(lanes, samples, reterr);
+    struct kelp_sample_batch batch;
+    kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, &batch, reterr);
     if (status != KELP_OK) {
         return status;
     }
     const struct kelp_model_piece piece = {
-        .input = lanes->input,
-        .target = lanes->target,
+        .input = batch.input,
+        .target = batch.target,
         .count = (uint32_t)samples.count,
         .batch_total = (double)lanes->word.sample_count,
         .accumulate = further,
@@ -87,41 +74,39 @@ static kelp_status train_piece(struct kelp_lanes *lanes, struct kelp_schedule_ra
     return status;
 }
 
-static kelp_status train_lane(struct kelp_lanes *lanes, const struct kelp_schedule_range *samples,
+static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
+                              const struct kelp_schedule_range *samples,
                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     bool further = false;
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
     gradient->present = true;
-    for (uint32_t i = 0; i < lanes->job->train.accumulate; i++) {
-        const struct kelp_schedule_range piece =
-            kelp_schedule_piece(*samples, i, lanes->job->train.accumulate);
-        if (piece.count == 0) {
-            continue;
-        }
-        const kelp_status status = train_piece(lanes, piece, further, gradient, reterr);
+    for (uint64_t done = 0; done < samples->count;) {
+        const struct kelp_schedule_range piece = part_of_lane(lanes, lane, samples->first + done);
+        assert(piece.count > 0);
+        const kelp_status status = train_piece(lanes, lane, piece, further, gradient, reterr);
         if (status != KELP_OK) {
             return status;
         }
         further = true;
+        done += piece.count;
     }
     return KELP_OK;
 }
 
-static kelp_status evaluate_lane(struct kelp_lanes *lanes,
+static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
                                  const struct kelp_schedule_range *samples,
                                  struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
     for (uint64_t done = 0; done < samples->count;) {
         double sums[KELP_METRIC_COUNT];
-        uint64_t rest = samples->count - done;
-        uint32_t count = rest < lanes->batch_max ? (uint32_t)rest : lanes->batch_max;
-        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
-        kelp_status status = read_samples(lanes, block, reterr);
+        struct kelp_sample_batch batch;
+        const struct kelp_schedule_range block = part_of_lane(lanes, lane, samples->first + done);
+        kelp_status status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
         if (status == KELP_OK) {
-            status =
-                kelp_model_evaluate(lanes->model, lanes->input, lanes->target, count, sums, reterr);
+            status = kelp_model_evaluate(lanes->model, batch.input, batch.target,
+                                         (uint32_t)block.count, sums, reterr);
         }
         if (status != KELP_OK) {
             return status;
@@ -130,29 +115,29 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes,
         for (uint32_t i = 0; i < gradient->sum_count; i++) {
             gradient->sums[i] += sums[i];
         }
-        done += count;
+        done += block.count;
     }
     return KELP_OK;
 }
 
 /* The model's output for these samples, block by block. */
-static kelp_status write_outputs(struct kelp_lanes *lanes,
+static kelp_status write_outputs(struct kelp_lanes *lanes, uint32_t lane,
                                  const struct kelp_schedule_range *samples,
                                  struct kelp_prediction_writer *writer, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
     for (uint64_t done = 0; done < samples->count && status == KELP_OK;) {
-        uint64_t rest = samples->count - done;
-        uint32_t count = rest < lanes->batch_max ? (uint32_t)rest : lanes->batch_max;
-        struct kelp_schedule_range block = {.first = samples->first + done, .count = count};
-        status = read_samples(lanes, block, reterr);
+        struct kelp_sample_batch batch;
+        const struct kelp_schedule_range block = part_of_lane(lanes, lane, samples->first + done);
+        status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
         if (status == KELP_OK) {
-            status = kelp_model_forward(lanes->model, lanes->input, count, lanes->output, reterr);
+            status = kelp_model_forward(lanes->model, batch.input, (uint32_t)block.count,
+                                        lanes->output, reterr);
         }
         if (status == KELP_OK) {
-            status = kelp_prediction_add(writer, lanes->output, count, reterr);
+            status = kelp_prediction_add(writer, lanes->output, block.count, reterr);
         }
-        done += count;
+        done += block.count;
     }
     return status;
 }
@@ -177,7 +162,7 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
         return status;
     }
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
-    status = write_outputs(lanes, samples, writer, reterr);
+    status = write_outputs(lanes, lane, samples, writer, reterr);
     if (status != KELP_OK) {
         kelp_prediction_drop(writer);
         return status;
@@ -189,17 +174,18 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
 static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
-    struct kelp_schedule_range samples = kelp_schedule_lane(&lanes->schedule, lane);
+    struct kelp_schedule_range samples =
+        kelp_schedule_lane(kelp_sample_reader_schedule(lanes->reader), lane);
 
     if (samples.count == 0) {
         return KELP_OK; /* an empty node, the identity of the tree */
     }
     switch (lanes->word.kind) {
     case KELP_STEP_TRAIN:
-        return train_lane(lanes, &samples, gradient, reterr);
+        return train_lane(lanes, lane, &samples, gradient, reterr);
     case KELP_STEP_EVALUATE_VAL:
     case KELP_STEP_EVALUATE_TEST:
-        return evaluate_lane(lanes, &samples, gradient, reterr);
+        return evaluate_lane(lanes, lane, &samples, gradient, reterr);
     case KELP_STEP_PREDICT:
         return predict_lane(lanes, lane, &samples, gradient, reterr);
     case KELP_STEP_FINISH:
@@ -261,7 +247,8 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
     for (uint32_t i = 0; i < shape->rank; i++) {
         lanes->output_count *= shape->dims[i];
     }
-    lanes->output = calloc(lanes->batch_max, (size_t)lanes->output_count * sizeof(float));
+    lanes->output =
+        calloc(kelp_model_batch_max(lanes->model), (size_t)lanes->output_count * sizeof(float));
     return lanes->output ? KELP_OK
                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
 }
@@ -280,15 +267,10 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
     if (status != KELP_OK) {
         return status;
     }
-    lanes->batch_max = kelp_model_batch_max(lanes->model);
-    size_t input_count = (size_t)kelp_sample_input_count(shape);
-    size_t target_count = (size_t)kelp_sample_target_count(shape);
-    lanes->indices = calloc(lanes->batch_max, sizeof(*lanes->indices));
-    lanes->input = calloc(lanes->batch_max, input_count * sizeof(float));
-    lanes->target = calloc(lanes->batch_max, target_count * sizeof(float));
-    if (!lanes->indices || !lanes->input || !lanes->target) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
-                         lanes->batch_max);
+    status = kelp_sample_reader_create(lanes->job, lanes->dataset,
+                                       kelp_model_batch_max(lanes->model), &lanes->reader, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     return lanes->job->run.mode == KELP_RUN_PREDICT ? prepare_output(lanes, reterr) : KELP_OK;
 }
@@ -315,9 +297,7 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
     if (!lanes) {
         return;
     }
-    free(lanes->indices);
-    free(lanes->input);
-    free(lanes->target);
+    kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
     free(lanes->output);
     kelp_plan_fini(&lanes->plan);
     kelp_model_destroy(lanes->model);

@@ -1,0 +1,54 @@
+/*
+ * The samples of lanes, read into buffers: by the caller, or, where they come from a disk, ahead of
+ * it by a thread (worker/prefetch.h). Which samples come next is a guess from the schedule: the
+ * next piece of the lane, the next lane, the first lane of the next step.
+ *
+ * Threads: one at a time.
+ */
+#ifndef KELP_WORKER_SAMPLE_READER_H
+#define KELP_WORKER_SAMPLE_READER_H
+
+#include "worker/dataset.h"
+#include "worker/schedule.h"
+
+struct kelp_sample_reader;
+
+/* job and dataset are borrowed; count_max: samples of one read.
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_IO. */
+kelp_status kelp_sample_reader_create(const struct kelp_job *job,
+                                      const struct kelp_dataset *dataset, uint32_t count_max,
+                                      struct kelp_sample_reader **ret_reader,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_sample_reader_destroy(struct kelp_sample_reader *reader); /* NULL does nothing */
+
+/* The entry that the next reads belong to. Errors: KELP_ERR_INVALID (kelp_schedule_init()). */
+kelp_status kelp_sample_reader_begin(struct kelp_sample_reader *reader,
+                                     const struct kelp_control_word *word,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Of that entry; borrowed until the next begin. */
+const struct kelp_schedule *kelp_sample_reader_schedule(const struct kelp_sample_reader *reader);
+
+/* What was read: float32[count][record], float32[count][target]; borrowed until the next read. */
+struct kelp_sample_batch {
+    const float *input;
+    const float *target;
+};
+
+/* Samples at positions range, of at most count_max, of a lane. Errors: those of
+ * kelp_dataset_read(). */
+kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t lane,
+                                    struct kelp_schedule_range range,
+                                    struct kelp_sample_batch *ret_batch,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+/* How many reads so far were those that the thread had been told to do. */
+uint64_t kelp_sample_reader_guessed(const struct kelp_sample_reader *reader);
+
+/* The part of a lane that is computed at once, from position `first` of the entry on, which is a
+ * border of such parts: a piece of a training step, a block of an evaluation. Count 0 at the lane's
+ * end. */
+struct kelp_schedule_range kelp_sample_reader_part(const struct kelp_sample_reader *reader,
+                                                   const struct kelp_schedule *schedule,
+                                                   uint32_t lane, uint64_t first);
+
+#endif
