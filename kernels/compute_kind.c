@@ -150,6 +150,9 @@ kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE
         status = kelp__answer_rows(&answer, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp__answer_windows(&answer, reterr);
+    }
+    if (status == KELP_OK) {
         *ret_answer = XXH3_64bits_digest(answer.hash);
         device->table->describe(device, text);
     }

@@ -31,5 +31,7 @@ kelp_status kelp__answer_digest(struct answer *answer, const void *from, size_t 
                                 struct kelp_error *reterr) KELP_MUST_USE;
 /* Every operator of rows and elements that a model is made of. */
 kelp_status kelp__answer_rows(struct answer *answer, struct kelp_error *reterr) KELP_MUST_USE;
+/* Convolution and pooling. */
+kelp_status kelp__answer_windows(struct answer *answer, struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif
