@@ -360,55 +360,6 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
     return KELP_OK;
 }
 
-static kelp_status check_series(const struct kelp_job_file *file, struct kelp_error *reterr)
-{
-    const struct kelp_job *job = &file->job;
-    uint64_t window = (uint64_t)job->data.seq_len + job->data.pred_len;
-    const uint64_t *split = job->data.split;
-    uint64_t rows = split[0] + split[1] + split[2]; /* each at most 2^40 */
-
-    if (split[0] < window) {
-        return refuse(file, "data.split", reterr,
-                      "the training part has %" PRIu64 " rows, but one window takes %" PRIu64
-                      " (data.seq_len + data.pred_len)",
-                      split[0], window);
-    }
-    for (int part = 1; part < 3; part++) {
-        if (split[part] > 0 && split[part] < job->data.pred_len) {
-            return refuse(file, "data.split", reterr,
-                          "the %s part has %" PRIu64 " rows; it needs 0, or at least %" PRIu32
-                          " (data.pred_len)",
-                          part == 1 ? "validation" : "test", split[part], job->data.pred_len);
-        }
-    }
-    if (job->data.kind == KELP_DATA_SYNTHETIC && rows > job->data.rows) {
-        return refuse(file, "data.split", reterr,
-                      "the parts have %" PRIu64 " rows, over data.rows (%" PRIu64 ")", rows,
-                      job->data.rows);
-    }
-    if (job->train.drop_last && split[0] - window + 1 < job->train.batch_size) {
-        return refuse(file, "train.batch_size", reterr,
-                      "an epoch has %" PRIu64 " samples, less than one batch of %" PRIu32
-                      ", which train.drop_last leaves out",
-                      split[0] - window + 1, job->train.batch_size);
-    }
-    return KELP_OK;
-}
-
-static kelp_status check_data(const struct kelp_job_file *file, struct kelp_error *reterr)
-{
-    const struct kelp_job *job = &file->job;
-
-    if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0') {
-        char kind[32];
-        kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
-        return refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file", kind);
-    }
-    return job->data.kind == KELP_DATA_CSV || job->data.kind == KELP_DATA_SYNTHETIC
-               ? check_series(file, reterr)
-               : KELP_OK;
-}
-
 static kelp_status check_training(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -455,7 +406,7 @@ static void choose_plugin(struct kelp_job_file *file)
 kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
-        check_model, check_data, check_training, kelp__job_check_schedule, check_cluster};
+        check_model, kelp__job_check_data, check_training, kelp__job_check_schedule, check_cluster};
 
     choose_plugin(file);
     for (size_t i = 0; i < kelp__job_key_count; i++) {

@@ -327,9 +327,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      .type = KELP_JOB_TEXTS,
      FIELD(data.categories),
      .default_text = "[]",
-     WITH_DATA(DATA_COLUMNS),
-     .help = "columns that are categories: each another input. Words and whole numbers are "
-             "numbered in the order of their first row in the training part; others become 0"},
+     WITH_DATA(DATA_TABLE),
+     .help = "columns that are categories. Words and whole numbers are numbered in the order of "
+             "their first row in the training part; what comes in other parts alone is the number "
+             "behind them where data.vocab has room for it, else 0"},
     {.name = "data.known",
      .type = KELP_JOB_TEXTS,
      FIELD(data.known),
@@ -348,8 +349,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "[]",
      WITH_DATA(DATA_COLUMNS),
      .help = "new columns, each `name = expression` over columns that stand before it: + - * /, "
-             "comparisons, `and`, `or`, `not`, and hour(t), weekday(t) (Monday 0), day(t), "
-             "month(t), year(t), seconds(t), abs(x), log(x), sqrt(x), min(x, y), max(x, y)"},
+             "comparisons, `column == 'text'`, `and`, `or`, `not`, `pi`, hour(t), minute(t), "
+             "weekday(t) (Monday 0), day(t), month(t), year(t), seconds(t) (since 1970), abs(x), "
+             "floor(x), log(x), sqrt(x), sin(x), cos(x), min(x, y), max(x, y), missing(x). Times "
+             "are YYYY-MM-DD HH:MM:SS"},
     {.name = "data.filter",
      .type = KELP_JOB_TEXTS,
      FIELD(data.filter),
@@ -385,8 +388,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      .choices = missing_policies,
      .default_text = "error",
      WITH_DATA(DATA_COLUMNS),
-     .help = "an empty field is an error, drops its row, or counts as zero or as the mean of the "
-             "column in the training part"},
+     .help =
+         "an empty field (NA, NaN and null too) is an error, drops its row, or counts as zero or "
+         "as the mean of the column in the training part; rows that data.filter leaves out are "
+         "not asked"},
     {.name = "data.normalize",
      .type = KELP_JOB_CHOICE,
      FIELD(data.normalize),

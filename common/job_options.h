@@ -90,6 +90,8 @@ kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
                              struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
 
 /* Parts of kelp_job_file_finish(), each in a file of its own. */
+kelp_status kelp__job_check_data(const struct kelp_job_file *file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp__job_check_schedule(const struct kelp_job_file *file,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 

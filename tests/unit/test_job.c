@@ -253,7 +253,7 @@ START_TEST(test_texts)
     const struct kelp_job *job = kelp_job_file_job(file);
     char *text = NULL;
 
-    ck_assert_msg(parse("data:\n  kind: table\n  path: x.csv\n  columns: [a, b]\n"
+    ck_assert_msg(parse("data:\n  kind: table\n  path: x.csv\n  columns: [a, b]\n  targets: [y]\n"
                         "  derive: [\"m = min(a, b)\", 'q = \"x\"']\n") == KELP_OK,
                   "%s", error.text);
     ck_assert_str_eq(job->data.columns, "a\nb");
