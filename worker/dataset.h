@@ -27,7 +27,8 @@ struct kelp_dataset;
 struct kelp_dataset_info {
     uint64_t samples[KELP_PART_COUNT];
     struct kelp_sample_shape shape;
-    uint64_t fingerprint; /* XXH3-64 over the values in use and the borders of the parts */
+    uint64_t fingerprint;  /* XXH3-64 over the values in use and the borders of the parts */
+    uint64_t memory_bytes; /* that the samples take in memory */
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;

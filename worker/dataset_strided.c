@@ -43,6 +43,7 @@ kelp_status kelp__dataset_make_strided(struct kelp_dataset *dataset, uint64_t va
     }
     dataset->functions = &functions;
     dataset->state = strided;
+    dataset->info.memory_bytes = value_count * sizeof(*strided->values);
     *ret_strided = strided;
     return KELP_OK;
 }

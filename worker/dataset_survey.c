@@ -287,6 +287,11 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
         dataset->info.fingerprint = kelp_digest_short(&survey->digest);
         for (int part = 0; part < KELP_PART_COUNT; part++) {
             dataset->info.samples[part] = arrays->split.parts[part].count;
+            for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[part].files); f++) {
+                const struct kelp_array_file *file = arrays->sources[part].files[f];
+                dataset->info.memory_bytes +=
+                    file == NULL ? 0 : kelp_array_file_resident_bytes(file);
+            }
         }
         if (arrays->classes) {
             struct kelp_sample_tensor *target = &dataset->info.shape.target;

@@ -29,7 +29,8 @@ kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_samp
                               struct kelp_model **ret_model, struct kelp_error *reterr)
 {
     const uint32_t least = piece_max(job);
-    for (uint32_t block = EVALUATE_BLOCK;; block /= 2) {
+    const bool evaluates = job->train.evaluate || job->run.mode != KELP_RUN_TRAIN;
+    for (uint32_t block = evaluates ? EVALUATE_BLOCK : least;; block /= 2) {
         struct kelp_model *model = NULL;
         struct kelp_graph_memory memory = {0};
         const uint32_t batch_max = block > least ? block : least;

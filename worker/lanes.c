@@ -29,6 +29,11 @@ const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
     return &lanes->plan;
 }
 
+void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint)
+{
+    kelp_footprint(lanes->job, &lanes->plan, lanes->model, lanes->dataset, ret_footprint);
+}
+
 kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
                              const float *weights, struct kelp_error *reterr)
 {

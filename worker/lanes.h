@@ -9,6 +9,7 @@
 #define KELP_WORKER_LANES_H
 
 #include "common/control.h"
+#include "worker/footprint.h"
 #include "worker/gradients.h"
 
 struct kelp_lanes;
@@ -23,6 +24,9 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes); /* NULL does nothing */
 
 /* Borrowed until kelp_lanes_destroy(). */
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
+
+/* The memory that a worker with these lanes takes (worker/footprint.h). */
+void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint);
 
 /*
  * What the next nodes belong to: an entry of the schedule, whose word is copied and checked against

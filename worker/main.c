@@ -10,6 +10,7 @@
 #include "common/rpc.h"
 #include "common/signals.h"
 #include "kelp/worker.h"
+#include "worker/footprint.h"
 #include "worker/trainer.h"
 
 static const struct kelp_option options[] = {
@@ -91,6 +92,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
         __atomic_store_n(&context.worker, worker, __ATOMIC_RELEASE);
         status = work(worker, values, &context.stop, &trainer, reterr);
     }
+    kelp_log_info("ends peak_memory_bytes=%llu", (unsigned long long)kelp_footprint_peak());
     kelp_signals_stop(signals); /* before what its callback uses goes */
     kelp_worker_close(worker);
     kelp_trainer_destroy(trainer);

@@ -218,10 +218,14 @@ kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_wor
     if (status != KELP_OK) {
         return status;
     }
-    kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u compute=\"%s\"",
+    struct kelp_footprint footprint;
+    kelp_lanes_footprint(trainer->lanes, &footprint);
+    kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u "
+                  "planned_memory_bytes=%llu compute=\"%s\"",
                   (unsigned long long)trainer->plan->samples[KELP_PART_TRAIN],
                   trainer->plan->tensor_count, (unsigned long long)trainer->plan->flat_count,
-                  trainer->plan->partition_count, trainer->plan->compute_kind);
+                  trainer->plan->partition_count, (unsigned long long)footprint.total,
+                  trainer->plan->compute_kind);
     return work_until_over(trainer, fault, stop, reterr);
 }
 

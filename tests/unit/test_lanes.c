@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/control.h"
+#include "common/safetensors.h"
 #include "worker/lanes.h"
 #include "worker/schedule.h"
 
@@ -146,6 +148,80 @@ START_TEST(test_pieces_cover)
 }
 END_TEST
 
+/* ---- batch norm ---- */
+
+/* Fifty rows for the fare model, in a file of a folder of this test. */
+static void write_rows(char *folder, char *path, size_t path_bytes)
+{
+    static float numbers[50 * 6], value[50];
+    static const uint64_t numbers_shape[] = {50, 6}, value_shape[] = {50};
+    const struct kelp_safetensors_item items[] = {
+        {.name = "numbers",
+         .dtype = KELP_DTYPE_F32,
+         .rank = 2,
+         .shape = numbers_shape,
+         .data = numbers},
+        {.name = "value", .dtype = KELP_DTYPE_F32, .rank = 1, .shape = value_shape, .data = value},
+    };
+    for (uint32_t i = 0; i < 300; i++) {
+        numbers[i] = (float)(i * 7 % 13) - 6.0f;
+    }
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(path, path_bytes, "%s/rows.safetensors", folder);
+    const kelp_status status = kelp_safetensors_write(path, items, 2, NULL, 0, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+static const char fare_text[] = "name: lanes\n"
+                                "model: {kind: fare}\n"
+                                "data: {kind: tensors, input_name: [numbers], target_name: value}\n"
+                                "train: {epochs: 1}\n";
+
+/* Jobs whose lanes would have one sample alone in some step are refused with what would help, and
+ * others are not. */
+START_TEST(test_batch_norm)
+{
+    static const struct {
+        const char *batch, *lanes, *pieces, *drop_last;
+        const char *text; /* NULL: it works */
+    } cases[] = {
+        {"12", "4", "1", "false", "the last step of an epoch has 2 samples for 4 lanes"},
+        {"12", "4", "1", "true", NULL},
+        {"7", "4", "1", "true", "cluster.lanes 4 and train.accumulate 1 cut train.batch_size 7"},
+        {"8", "4", "1", "true", NULL},
+        {"8", "4", "2", "true", "cluster.lanes 4 and train.accumulate 2 cut train.batch_size 8"},
+        {"7", "1", "1", "false", "the last step of an epoch has 1 samples for 1 lanes"},
+        {"10", "1", "1", "false", NULL},
+        {"25", "8", "3", "false", "cut train.batch_size 25 too small"},
+    };
+    char folder[] = "/tmp/kelp-lanes-XXXXXX", path[64];
+    struct kelp_lanes *lanes = NULL;
+    kelp_job_file_destroy(file);
+    file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(kelp_job_file_parse(file, "job", fare_text, strlen(fare_text), &error),
+                     KELP_OK);
+    write_rows(folder, path, sizeof(path));
+    set("data.path", path);
+    set("train.batch_size", cases[_i].batch);
+    set("cluster.lanes", cases[_i].lanes);
+    set("train.accumulate", cases[_i].pieces);
+    set("train.drop_last", cases[_i].drop_last);
+    const kelp_status status = open_lanes(&lanes);
+    (void)unlink(path);
+    (void)rmdir(folder);
+    if (cases[_i].text == NULL) {
+        ck_assert_msg(status == KELP_OK, "%s", error.text);
+        kelp_lanes_destroy(lanes);
+        return;
+    }
+    ck_assert_int_eq(status, KELP_ERR_INVALID);
+    ck_assert_msg(strstr(error.text, cases[_i].text) != NULL, "%s", error.text);
+    ck_assert_msg(strstr(error.text, "layer bn1: a batch norm over one sample") != NULL, "%s",
+                  error.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("lanes");
@@ -153,6 +229,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_pieces_add_up, 0, 4);
     tcase_add_loop_test(tcase, test_pieces_cover, 0, 30);
+    tcase_add_loop_test(tcase, test_batch_norm, 0, 8);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
