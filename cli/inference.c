@@ -411,6 +411,15 @@ static kelp_status make_run(struct kelp_inference *inference, const struct sourc
 
 /* ---- running ------------------------------------------------------------------------------- */
 
+static uint64_t count_entries(const struct kelp_inference *inference)
+{
+    const uint64_t *samples = inference->plan.samples;
+
+    return inference->mode == KELP_RUN_PREDICT
+               ? kelp_control_predict_blocks(kelp_job_file_job(inference->file), &inference->plan)
+               : (samples[KELP_PART_VAL] > 0) + (uint64_t)(samples[KELP_PART_TEST] > 0);
+}
+
 static int work(struct kelp_guard *guard, void *user)
 {
     struct kelp_inference *inference = user;
@@ -425,6 +434,8 @@ static int work(struct kelp_guard *guard, void *user)
         .log_level = kelp_log_level_names[kelp_options_choice(inference->given, "log-level")],
         .trials = &inference->trials,
         .coordinators = 1,
+        .entries = count_entries(inference),
+        .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "part",
         .start_ms = inference->start_ms,
     };
 

@@ -124,7 +124,7 @@ static void fill_result(struct kelp_launcher *launcher)
         kelp_status_result(launcher->status, result);
     }
     result->restarts = launcher->children.failures.total;
-    result->steps_per_s = kelp_rate_whole(&launcher->rate);
+    result->steps_per_s = launcher->launch->entries == 0 ? kelp_rate_whole(&launcher->rate) : 0;
     kelp_ledger_result(&launcher->ledger, result);
 }
 

@@ -233,6 +233,31 @@ static kelp_status apply_timed(struct kelp_launcher *launcher, uint64_t step,
     return KELP_OK;
 }
 
+/* How far the job is, in what it counts: training steps, or entries of any kind. */
+static uint64_t progress(const struct kelp_launcher *launcher)
+{
+    const Kelp__V1__ControlWord *word = launcher->status->word;
+    uint64_t entries = launcher->launch->entries;
+
+    if (entries == 0) {
+        return word->step;
+    }
+    return word->version < entries ? word->version : entries;
+}
+
+/* What the status says in terms of training, in terms of what this job does. */
+static void count_entries(const struct kelp_launcher *launcher, struct kelp_meter *meter)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    double per_second = kelp_rate_recent(&launcher->rate);
+
+    meter->what = launch->entry_name;
+    meter->step = launcher->status->word ? progress(launcher) : 0;
+    meter->total_steps = launch->entries;
+    meter->epochs = 0;
+    meter->left_s = per_second > 0 ? (double)(launch->entries - meter->step) / per_second : -1;
+}
+
 static void show(struct kelp_launcher *launcher, uint64_t now)
 {
     struct kelp_meter meter = {.reason = "the cluster starts", .left_s = -1};
@@ -240,6 +265,9 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
     if (launcher->status) {
         kelp_status_meter(launcher->status, launcher->launch->job->train.batch_size,
                           kelp_rate_recent(&launcher->rate), &meter);
+        if (launcher->launch->entries > 0) {
+            count_entries(launcher, &meter);
+        }
         if (now - launcher->status_ms > SILENT_MS) {
             meter.running = false;
             meter.reason = "the coordinator does not answer";
@@ -301,9 +329,11 @@ static kelp_status take_status(struct kelp_launcher *launcher, uint64_t now,
         return KELP_OK;
     }
     /* The end is seen up to one question late: it does not count once there is enough to go by. */
-    bool last = status->total_steps > 0 && status->word->step >= status->total_steps;
+    uint64_t total =
+        launcher->launch->entries > 0 ? launcher->launch->entries : status->total_steps;
+    bool last = total > 0 && progress(launcher) >= total;
     if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < KELP_RATE_SHORT_MS) {
-        kelp_rate_add(&launcher->rate, status->word->step, now);
+        kelp_rate_add(&launcher->rate, progress(launcher), now);
     }
     return apply_timed(launcher, status->word->step, reterr);
 }

@@ -37,6 +37,10 @@ struct kelp_launch {
     const char *log_level;
     const struct kelp_trials *trials;
     uint32_t coordinators;
+    /* For a job that does not train: how many entries of the schedule it has, and what to call one.
+     */
+    uint64_t entries;
+    const char *entry_name;
     bool no_restart;
     bool resume;
     bool force;        /* go on although keys that shape the result differ */

@@ -81,6 +81,11 @@ static double fraction_done(const struct kelp_meter *meter)
     return (double)meter->step / (double)meter->total_steps;
 }
 
+static const char *unit(const struct kelp_meter *meter)
+{
+    return meter->what ? meter->what : "step";
+}
+
 static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT][FIELD_BYTES])
 {
     char number[32];
@@ -94,7 +99,7 @@ static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT]
     (void)snprintf(fields[FIELD_PERCENT], FIELD_BYTES, "%3.0f%%",
                    floor(fraction_done(meter) * 100));
     if (meter->total_steps > 0) {
-        (void)snprintf(fields[FIELD_STEP], FIELD_BYTES, "step %llu/%llu",
+        (void)snprintf(fields[FIELD_STEP], FIELD_BYTES, "%s %llu/%llu", unit(meter),
                        (unsigned long long)meter->step, (unsigned long long)meter->total_steps);
     }
     if (meter->loss_known) {
@@ -201,6 +206,7 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
 {
     char loss[32] = "-";
     char left[32] = "-";
+    char training[96] = "";
 
     if (!meter->running) {
         waiting_text(meter, text, text_bytes);
@@ -212,11 +218,14 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
     if (meter->left_s >= 0) {
         (void)snprintf(left, sizeof(left), "%.0f s", meter->left_s);
     }
-    (void)snprintf(text, text_bytes,
-                   "step %llu/%llu epoch %u/%u loss %s samples/s %.0f workers %u shards %u left %s",
-                   (unsigned long long)meter->step, (unsigned long long)meter->total_steps,
-                   meter->epoch, meter->epochs, loss, meter->samples_per_s, meter->workers,
-                   meter->shards, left);
+    if (meter->epochs > 0) {
+        (void)snprintf(training, sizeof(training), " epoch %u/%u loss %s", meter->epoch,
+                       meter->epochs, loss);
+    }
+    (void)snprintf(text, text_bytes, "%s %llu/%llu%s samples/s %.0f workers %u shards %u left %s",
+                   unit(meter), (unsigned long long)meter->step,
+                   (unsigned long long)meter->total_steps, training, meter->samples_per_s,
+                   meter->workers, meter->shards, left);
 }
 
 void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms)

@@ -14,10 +14,11 @@
 struct kelp_meter {
     bool running;       /* steps are being made; otherwise `reason` says what is waited for */
     const char *reason; /* borrowed; may be "" */
+    const char *what;   /* that is counted, when it is not steps; NULL: it is */
     uint64_t step;
     uint64_t total_steps; /* 0: not known yet */
     uint32_t epoch;       /* 1-based: the one in work */
-    uint32_t epochs;
+    uint32_t epochs;      /* 0: there are none */
     bool loss_known;
     double loss; /* of the newest training step */
     double samples_per_s;
@@ -33,7 +34,8 @@ struct kelp_meter {
 void kelp_meter_bar(const struct kelp_meter *meter, unsigned columns, char *text,
                     size_t text_bytes);
 
-/* "step 812/1900 epoch 3/10 loss 0.16123 ..." without line break. */
+/* "step 812/1900 epoch 3/10 loss 0.16123 ..." without line break; "block 3/10 samples/s ..." of
+ * what has no epochs. */
 void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_bytes);
 
 /* "850 ms", "12.4 s", "3 min 12 s", "2 h 05 min". */

@@ -92,6 +92,13 @@ START_TEST(test_line)
     kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_str_eq(text, "step 812/1900 epoch 3/10 loss 0.161234 samples/s 24132 workers 2 "
                            "shards 1 left 12 s");
+    meter.what = "block";
+    meter.epochs = 0;
+    kelp_meter_line(&meter, text, sizeof(text));
+    ck_assert_str_eq(text, "block 812/1900 samples/s 24132 workers 2 shards 1 left 12 s");
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "block 812/1900"));
+    ck_assert_ptr_null(strstr(text, "epoch"));
 }
 END_TEST
 
