@@ -2,7 +2,8 @@
  * DeepFM (Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction",
  * 2017): a linear part, a factorization machine over the embeddings of the categories, and a
  * perceptron over the same embeddings and the numbers add up to one logit (train.loss
- * bce_with_logits). Embedding tables are dense parameters.
+ * bce_with_logits). Embedding tables are dense parameters, normal around 0 with a deviation of
+ * 0.01: with nn.Embedding's 1 the products of pairs would drown all else at first.
  *
  * With category f's id in column f:
  *   logit = sum w.f[id] + lin(numbers) + 1/2 sum_d ((sum_f e_f)^2 - sum_f e_f^2)
@@ -26,8 +27,12 @@ static uint32_t embed(struct kelp_graph *graph, const struct fields *fields, con
     uint32_t rows[FIELDS_MAX];
     for (uint32_t f = 0; f < fields->count; f++) {
         const uint32_t column = fields->shape->rank == 0 ? KELP_GRAPH_NONE : f;
-        rows[f] = kelp_layer_embedding(graph, kelp__name_index(table, f).text, fields->ids, column,
-                                       fields->shape->vocab[f], width);
+        const struct kelp__name name = kelp__name_index(table, f);
+        const struct kelp_shape shape = kelp__shape2(fields->shape->vocab[f], width);
+        const struct kelp_graph_init init = {KELP_INIT_NORMAL, 0.01f};
+        const uint32_t weight =
+            kelp_graph_parameter_init(graph, kelp__name(name.text, "weight").text, &shape, init);
+        rows[f] = kelp_graph_embedding(graph, name.text, fields->ids, column, weight);
     }
     return kelp_graph_concat(graph, table, rows, fields->count, 0);
 }
