@@ -4,11 +4,13 @@
  * minutes run when KELP_RESULTS is "long", or when it is their name.
  */
 #include <check.h>
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
 
@@ -16,19 +18,23 @@
 #define LIMITS_MAX 2
 #define SLACK      1.01
 
-/* A measure and the bound on its median: from above, or for accuracy and the like from below. */
+/* A measure and the bound on its median: from above, or for accuracy and the like from below.
+ * "rides" is the error of the forecast that `kelp predict` makes. */
 struct limit {
     const char *measure;
     double bound;
     bool at_least;
 };
 
+#define SETS_MAX 2
+
 /*
  * One kind of run. `best` names a measure of the validation part: the epoch where it is lowest is
- * looked at, else the last one. The job's data.path is the file `data` of the data folder.
+ * looked at, else the last one. The job is a text, or the file of examples/ by that name, else by
+ * the setting's. Its data.path is the file `data` of the data folder.
  */
 struct setting {
-    const char *name;
+    const char *name, *example;
     bool is_long;
     int seeds;
     unsigned timeout_s;
@@ -36,7 +42,8 @@ struct setting {
     const char *best;
     struct limit limits[LIMITS_MAX];
     const char *data;
-    const char *job; /* without name, seed and data.path, which are set from here */
+    const char *job;           /* without name, seed and data.path, which are set from here */
+    const char *set[SETS_MAX]; /* further keys */
 };
 
 static const struct setting settings[] = {
@@ -85,42 +92,71 @@ static const struct setting settings[] = {
             "data: {kind: csv, features: M, target: OT, seq_len: 336, pred_len: 96}\n"
             "train: {epochs: 10, batch_size: 32, optimizer: adam, lr: 0.005, schedule: type1}\n"
             "cluster: {workers: 2, shards: 1, lanes: 2}\n"},
+    {.name = "taxi-fare",
+     .seeds = 3,
+     .timeout_s = 60,
+     .epochs = 3,
+     .limits = {{"test/loss", 0.1253, false}, {"train/loss", 0.1247, false}},
+     .data = "nyc-taxi/yellow_trips_train.csv.gz"},
+    {.name = "taxi-deepfm",
+     .seeds = 3,
+     .timeout_s = 60,
+     .epochs = 3,
+     .limits = {{"test/auc", 0.575, true}, {"test/loss", 0.680, false}},
+     .data = "nyc-taxi/yellow_trips_train.csv.gz"},
     {.name = "mnist-convnet",
      .is_long = true,
      .seeds = 3,
      .timeout_s = 1200,
      .epochs = 2,
      .limits = {{"test/accuracy", 0.987, true}},
-     .data = "mnist",
-     .job = "model: {kind: convnet}\n"
-            "data: {kind: idx, mean: 0.1307, std: 0.3081}\n"
-            "train: {epochs: 2, batch_size: 128, loss: nll, optimizer: adadelta, lr: 1,\n"
-            "        schedule: step, schedule_step: 1, gamma: 0.7}\n"
-            "cluster: {workers: 2, shards: 1, lanes: 2}\n"},
+     .data = "mnist"},
     {.name = "fashion-resnet18",
      .is_long = true,
-     .seeds = 1,
-     .timeout_s = 2400,
+     .seeds = 3,
+     .timeout_s = 1200,
      .epochs = 1,
-     .limits = {{"test/accuracy", 0.83, true}},
-     .data = "fashion-mnist",
-     .job = "model: {kind: resnet18}\n"
-            "data: {kind: idx, limit: 20000, mean: 0.5, std: 0.5}\n"
-            "train: {epochs: 1, batch_size: 128, loss: cross_entropy, optimizer: adam, lr: 0.001}\n"
-            "cluster: {workers: 2, shards: 1, lanes: 2}\n"},
+     .limits = {{"test/accuracy", 0.83, true}, {"test/loss", 0.464, false}},
+     .data = "fashion-mnist"},
+    {.name = "taxi-hourly-tft-120",
+     .example = "taxi-hourly-tft",
+     .is_long = true,
+     .seeds = 1,
+     .timeout_s = 600,
+     .epochs = 1,
+     .limits = {{"val/loss", 0.135, false}},
+     .data = "nyc-taxi/hourly/2017-0?_1H_zone.csv",
+     .set = {"train.max_steps=120", "train.schedule=constant"}},
+    {.name = "taxi-hourly-tft", /* better than the same hour of the week before */
+     .is_long = true,
+     .seeds = 1,
+     .timeout_s = 1800,
+     .epochs = 1,
+     .limits = {{"val/loss", 0.135, false}, {"rides", 38.8, false}},
+     .data = "nyc-taxi/hourly/2017-0?_1H_zone.csv"},
 };
 #define SETTING_COUNT ((int)KELP_ARRAY_COUNT(settings))
 
 static void train(struct kelp_run *run, const struct setting *setting, int seed)
 {
     char path[KELP_TEST_PATH_MAX], data[KELP_TEST_PATH_MAX + 16], seed_text[32];
-    const char *args[] = {"--set", data, "--set", seed_text, NULL};
+    char example[KELP_TEST_PATH_MAX];
+    const char *source = getenv("KELP_SOURCE");
+    const char *args[5 + 2 * SETS_MAX] = {"--set", data, "--set", seed_text};
+    for (int i = 0; i < SETS_MAX && setting->set[i] != NULL; i++) {
+        args[4 + 2 * i] = "--set";
+        args[5 + 2 * i] = setting->set[i];
+    }
     (void)kelp_test_data_file(setting->data, path);
     (void)snprintf(data, sizeof(data), "data.path=%s", path);
     (void)snprintf(seed_text, sizeof(seed_text), "seed=%d", seed);
+    (void)snprintf(example, sizeof(example), "%s/examples/%s.yaml", source != NULL ? source : ".",
+                   setting->example != NULL ? setting->example : setting->name);
     kelp_run_prepare(run);
-    kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", setting->job), args,
-                   setting->timeout_s);
+    kelp_run_train(run,
+                   setting->job != NULL ? kelp_test_write(run->folder, "job.yaml", setting->job)
+                                        : example,
+                   args, setting->timeout_s);
     ck_assert_msg(run->exit_code == 0, "%s: exit %d; output:\n%s", setting->name, run->exit_code,
                   run->output);
 }
@@ -139,6 +175,61 @@ static int epoch_to_look_at(const struct kelp_run *run, const struct setting *se
         }
     }
     return best;
+}
+
+/* Mean distance of the forecasts of the validation part (Count_q0.5) from what came (Count_target,
+ * the last column), in rides. */
+static double mean_error(const char *csv_path)
+{
+    char line[4096];
+    double sum = 0.0;
+    unsigned count = 0;
+    int median_column = -1, columns = 0;
+    FILE *file = fopen(csv_path, "r");
+    ck_assert_msg(file != NULL, "%s is not there", csv_path);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        double median = NAN, target = NAN;
+        int column = 0;
+        char *rest = line;
+        for (char *field; (field = strsep(&rest, ",\n")) != NULL && field[0] != '\0'; column++) {
+            if (strcmp(field, "Count_q0.5") == 0) {
+                median_column = column;
+            }
+            median = column == median_column ? strtod(field, NULL) : median;
+            target = strtod(field, NULL);
+        }
+        if (columns == 0) { /* the header */
+            columns = column;
+            continue;
+        }
+        ck_assert_int_eq(column, columns);
+        sum += fabs(median - target);
+        count++;
+    }
+    (void)fclose(file);
+    ck_assert_uint_eq(count, 73 * 168);
+    return sum / count;
+}
+
+static double predict_error(const struct kelp_run *run)
+{
+    char path[400];
+    struct kelp_test_command command;
+    const char *args[] = {"predict",   run->run_folder, "--part", "val",
+                          "--targets", "--out",         path,     NULL};
+    (void)snprintf(path, sizeof(path), "%s/forecast.csv", run->folder);
+    kelp_test_command_run(&command, run->folder, args, 120000);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    kelp_test_command_fini(&command);
+    return mean_error(path);
+}
+
+static double measure(const struct kelp_run *run, int epoch, const char *name)
+{
+    if (strcmp(name, "rides") == 0) {
+        return predict_error(run);
+    }
+    return kelp_run_line_number(run, "metrics.jsonl", "epoch", epoch, name);
 }
 
 static int by_value(const void *a, const void *b)
@@ -171,6 +262,16 @@ static bool is_wanted(const struct setting *setting)
     return strcmp(which, "long") == 0 || strcmp(which, setting->name) == 0;
 }
 
+/* A file, a folder or a pattern. */
+static bool has_data(const char *name, char path[KELP_TEST_PATH_MAX])
+{
+    glob_t found;
+    (void)kelp_test_data_file(name, path);
+    const bool any = glob(path, 0, NULL, &found) == 0;
+    globfree(&found);
+    return any;
+}
+
 START_TEST(results)
 {
     const struct setting *setting = &settings[_i];
@@ -179,7 +280,7 @@ START_TEST(results)
     if (!is_wanted(setting)) {
         return;
     }
-    if (!kelp_test_data_file(setting->data, path)) {
+    if (!has_data(setting->data, path)) {
         printf("%-18s skipped: %s is missing (KELP_DATA names another folder)\n", setting->name,
                path);
         return;
@@ -189,8 +290,7 @@ START_TEST(results)
         train(&run, setting, seed + 1);
         const int epoch = epoch_to_look_at(&run, setting);
         for (int i = 0; i < LIMITS_MAX && setting->limits[i].measure != NULL; i++) {
-            values[i][seed] = kelp_run_line_number(&run, "metrics.jsonl", "epoch", epoch,
-                                                   setting->limits[i].measure);
+            values[i][seed] = measure(&run, epoch, setting->limits[i].measure);
         }
         kelp_run_fini(&run);
     }

@@ -109,7 +109,7 @@ static const struct {
      "loss: bce_with_logits, optimizer: adagrad, lr: 0.05"},
     {"tft", "kind: tft, d_model: 8, heads: 2, dropout: [0.1]",
      "input_name: [series, known, observed, ahead], target_name: future",
-     "loss: quantile, quantiles: [0.1, 0.5, 0.9], optimizer: adam, lr: 0.01"},
+     "loss: quantile, quantiles: [0.1, 0.5, 0.9], optimizer: adam, lr: 0.01, clip_norm: 0.1"},
     {"convnet", "kind: convnet, classes: 5", "input_name: [image], target_name: class",
      "loss: nll, optimizer: adadelta, lr: 1, schedule: step, schedule_step: 1, gamma: 0.7"},
     {"resnet18", "kind: resnet18, classes: 5", "input_name: [image], target_name: class",
