@@ -1,5 +1,5 @@
 /*
- * Data sets: the samples of a job, all in memory, read by index.
+ * Data sets: the samples of a job, read by index.
  *
  * csv        windows of a time series in the ETT protocol. Training rows come first, then
  *            validation, then test (data.split); the last two start seq_len rows earlier, for the
@@ -8,9 +8,15 @@
  *            column alone; M takes all columns but the first (the date), in file order.
  * synthetic  the same windows over a series that the project generates itself, from data.rows and
  *            the seed alone, to the same bits on every machine.
+ * table      rows of CSV files: columns of them or derived from them, filtered, filled, numbered
+ *            and scaled as docs/DATA.md says.
+ * panel      windows over one or many series in such files, with inputs known ahead.
  * idx        images of the four IDX files of a folder, as (x / 255 - data.mean) / data.std in
- * float32, and their classes; the t10k files are the test part. tensors    rows of tensors of a
- * safetensors file, as they are, int64 ones as categories; all are training samples.
+ *            float32, and their classes; the t10k files are the test part.
+ * tensors    rows of tensors of a safetensors file, as they are, int64 ones as categories; all are
+ *            training samples.
+ * npy        rows of two NumPy arrays.
+ * binary     rows of plain numbers in a file.
  */
 #ifndef KELP_WORKER_DATASET_H
 #define KELP_WORKER_DATASET_H

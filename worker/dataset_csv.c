@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/calendar.h"
 #include "worker/csv.h"
 #include "worker/dataset_series.h"
 
@@ -52,7 +53,25 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
     }
     series->values = values;
     *capacity = larger;
+    if (series->times == NULL && series->row_count > 0) {
+        return KELP_OK; /* the rows before had no dates */
+    }
+    int64_t *times = realloc(series->times, (size_t)larger * sizeof(*times));
+    if (times == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
+    }
+    series->times = times;
     return KELP_OK;
+}
+
+/* Times label forecasts and nothing else: a first column that is no date in some row is none. */
+static void take_time(struct kelp_series *series, const struct kelp_csv_field *field)
+{
+    if (series->times != NULL &&
+        !kelp_calendar_parse(field->start, field->bytes, &series->times[series->row_count])) {
+        free(series->times);
+        series->times = NULL;
+    }
 }
 
 static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selection,
@@ -75,6 +94,7 @@ static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selec
         if (status != KELP_OK) {
             return status;
         }
+        take_time(series, &fields[0]);
         series->row_count++;
     }
 }

@@ -31,6 +31,7 @@ kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uin
 void kelp_series_fini(struct kelp_series *series)
 {
     free(series->values);
+    free(series->times);
     free(series->column_names);
     *series = (struct kelp_series){0};
 }
@@ -195,8 +196,8 @@ static void set_windows(struct kelp_dataset *dataset, struct kelp_strided *strid
 }
 
 static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_job *job,
-                               const struct kelp_series *series,
-                               const struct kelp_series_source *source, struct kelp_error *reterr)
+                               struct kelp_series *series, const struct kelp_series_source *source,
+                               struct kelp_error *reterr)
 {
     assert(series->column_count > 0);
     kelp_status status = check_rows(job, series, source, reterr);
@@ -221,6 +222,9 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
             return status;
         }
     }
+    strided->times = series->times; /* handed over */
+    strided->time_ahead = job->data.seq_len;
+    series->times = NULL;
     set_parts(dataset, strided, job);
     set_windows(dataset, strided, job, series->column_count);
     dataset->info.fingerprint = take_fingerprint(job, series, rows);

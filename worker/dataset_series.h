@@ -14,7 +14,8 @@
 struct kelp_series {
     uint64_t row_count;
     uint32_t column_count;
-    double *values;                                     /* [row_count, column_count], owned */
+    double *values; /* [row_count, column_count], owned */
+    int64_t *times; /* [row_count] seconds since 1970, owned; NULL: not known */
     char (*column_names)[KELP_CSV_COLUMN_NAME_MAX + 1]; /* owned */
 };
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/calendar.h"
+
 static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_part part,
                                 const uint64_t *indices, uint32_t count, float *input,
                                 float *target)
@@ -20,18 +22,29 @@ static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_pa
     return KELP_OK;
 }
 
+static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                      uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    const struct kelp_strided *strided = dataset->state;
+    if (strided->times != NULL) {
+        kelp_calendar_print(
+            strided->times[strided->first[part] + index + strided->time_ahead + row], ret_text);
+    }
+}
+
 static void close_strided(void *state)
 {
     struct kelp_strided *strided = state;
     free(strided->values);
+    free(strided->times);
     free(strided);
 }
 
 kelp_status kelp__dataset_make_strided(struct kelp_dataset *dataset, uint64_t value_count,
                                        struct kelp_strided **ret_strided, struct kelp_error *reterr)
 {
-    static const struct kelp_dataset_functions functions = {.read = read_strided,
-                                                            .close = close_strided};
+    static const struct kelp_dataset_functions functions = {
+        .read = read_strided, .time = read_time, .close = close_strided};
     struct kelp_strided *strided = calloc(1, sizeof(*strided));
     if (strided != NULL && value_count < SIZE_MAX / sizeof(float)) {
         strided->values = calloc((size_t)value_count + 1, sizeof(*strided->values));

@@ -14,7 +14,9 @@ struct kelp_strided {
     const float *target;
     uint64_t input_stride;
     uint64_t target_stride;
-    float *values; /* owned: what input and target point into */
+    float *values;       /* owned: what input and target point into */
+    int64_t *times;      /* owned: of the series' rows, seconds since 1970; NULL: none */
+    uint64_t time_ahead; /* rows from a window's first one to its target's */
 };
 
 /*

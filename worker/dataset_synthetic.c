@@ -27,6 +27,7 @@
 #define HALF_DAY_HOURS 12
 #define WEEK_HOURS     168
 #define YEAR_HOURS     8766
+#define FIRST_HOUR     INT64_C(1467331200) /* 2016-07-01 00:00:00, in seconds since 1970 */
 /* The loads' mean sum: where the oil would be without a cycle. */
 #define STEADY_WARMTH 14.8
 
@@ -169,10 +170,16 @@ kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const cha
         (void)snprintf(series.column_names[i], sizeof(series.column_names[i]), "%s",
                        column_name(first + i));
     }
+    series.times = calloc((size_t)row_count, sizeof(*series.times));
+    if (series.times == NULL) {
+        kelp_series_fini(&series);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
     struct generator generator = {.seed = seed, .warmth = STEADY_WARMTH};
     for (uint64_t hour = 0; hour < row_count; hour++) {
         double row[COLUMN_COUNT];
         next_row(&generator, hour, row);
+        series.times[hour] = FIRST_HOUR + (int64_t)hour * 3600;
         memcpy(series.values + hour * count, row + first, count * sizeof(*row));
     }
     *ret_series = series;

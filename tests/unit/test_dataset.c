@@ -104,6 +104,13 @@ START_TEST(windows_of_a_small_file)
     ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TEST, last, 1, input, target), KELP_OK);
     ck_assert_float_eq(input[1], scaled_ot(6));
     ck_assert_float_eq(target[0], scaled_ot(8));
+    struct kelp_target_scale scale;
+    kelp_dataset_target_scales(dataset, KELP_PART_TEST, 2, &scale);
+    ck_assert_double_eq_tol((double)target[0] * scale.factor + scale.shift, 8.0, 1e-6);
+    ck_assert_str_eq(kelp_dataset_target_name(dataset, 0), "OT");
+    char time[KELP_DATASET_LABEL_BYTES];
+    kelp_dataset_time(dataset, KELP_PART_TEST, 2, 0, time);
+    ck_assert_str_eq(time, ""); /* "d0" is no date */
 
     /* An index past the end is refused, and nothing is written. */
     const uint64_t past[] = {0, 3};
@@ -386,11 +393,16 @@ START_TEST(synthetic_series)
     dataset = open_or_fail(&job);
     ck_assert_uint_eq(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[0].dims[1], 7);
+    char time[KELP_DATASET_LABEL_BYTES];
+    kelp_dataset_time(dataset, KELP_PART_VAL, 0, 23, time);
+    ck_assert_str_eq(time, "2016-08-20 23:00:00"); /* row 1223 */
     kelp_dataset_close(dataset);
 
     job.data.kind = KELP_DATA_SYNTHETIC;
     job.seed++;
     dataset = open_or_fail(&job);
+    kelp_dataset_time(dataset, KELP_PART_VAL, 0, 23, time);
+    ck_assert_str_eq(time, "2016-08-20 23:00:00");
     ck_assert_uint_ne(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
     (void)snprintf(job.data.target, sizeof(job.data.target), "XX");
