@@ -633,6 +633,8 @@ enum defect {
     BAD_SUMS,
     BAD_TABLE,
     BAD_PULL_TABLE,
+    LONG_DECISION,
+    LONG_PART,
     DEFECT_COUNT
 };
 
@@ -642,6 +644,8 @@ START_TEST(defects_end_the_stream)
     struct shard_stream worker;
     struct kelp_control_word word;
     struct request request;
+    static double zeros[KELP_METRIC_COUNT + KELP_STEP_DECISION_MAX + 1]; /* more than any may be */
+    Kelp__V1__StepPart part = KELP__V1__STEP_PART__INIT, *parts[] = {&part};
     float *weights = new_flat();
 
     shard_load(&control, 1);
@@ -675,7 +679,7 @@ START_TEST(defects_end_the_stream)
         break;
     case BAD_SUMS:
         item->n_sums = KELP_METRIC_COUNT + 1;
-        item->sums = (double[KELP_METRIC_COUNT + 1]){0};
+        item->sums = zeros;
         break;
     case BAD_TABLE:
         item->table = 1;
@@ -684,6 +688,19 @@ START_TEST(defects_end_the_stream)
         request.message.n_push = 0;
         request_pull(&request, KELP__V1__PULL_MODE__PULL_CURRENT, 0, 1);
         request.pulls[0].table = 4;
+        break;
+    case LONG_DECISION:
+        request.message.n_push = 0;
+        request.message.n_decision = KELP_STEP_DECISION_MAX + 1;
+        request.message.decision = zeros;
+        break;
+    case LONG_PART:
+        request.message.n_push = 0;
+        request.message.n_part = 1;
+        request.message.part = parts;
+        part.partition = 1;
+        part.n_values = KELP_STEP_PART_VALUES_MAX + 1;
+        part.values = zeros;
         break;
     case DEFECT_COUNT:
         break;
