@@ -266,6 +266,23 @@ static kelp_status set_targets(struct kelp_dataset *dataset, const struct table 
     return learns_classes(job) ? set_classes(dataset, table, job, schema, reterr) : KELP_OK;
 }
 
+/* Whatever a cache holds, categories are in range: models look rows up by them. */
+static bool belongs(const struct table *table, const struct kelp_table_schema *schema)
+{
+    const struct kelp_prepared_shape *shape = table->prepared.shape;
+    bool same = shape->widths[0] == schema->word_count + schema->number_count &&
+                shape->target_count == schema->target_count &&
+                shape->vocab_count == schema->word_count;
+    for (uint64_t row = 0; same && row < shape->rows; row++) {
+        const float *record = table->prepared.planes[0] + row * shape->widths[0];
+        for (uint32_t i = 0; i < shape->vocab_count; i++) {
+            same = same && record[i] >= 0.0f && record[i] < (float)shape->vocab[i] &&
+                   floorf(record[i]) == record[i];
+        }
+    }
+    return same;
+}
+
 static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *table,
                                  const struct kelp_job *job, const struct kelp_table_schema *schema,
                                  struct kelp_error *reterr)
@@ -278,9 +295,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     if (status != KELP_OK) {
         return status;
     }
-    const struct kelp_prepared_shape *shape = table->prepared.shape;
-    if (shape->widths[0] != schema->word_count + schema->number_count ||
-        shape->target_count != schema->target_count || shape->vocab_count != schema->word_count) {
+    if (!belongs(table, schema)) {
         return kelp_table_foreign(job, reterr);
     }
     struct kelp_digest digest;

@@ -47,7 +47,18 @@ static kelp_status corrupt(const char *what, struct kelp_error *reterr)
     return kelp_fail(reterr, KELP_ERR_CORRUPT, "prepared data %s", what);
 }
 
-/* What readers index with; the digest tells accidents, this tells everything else. */
+static bool are_finite(const float *values, uint64_t count)
+{
+    /* A product with zero is zero, but of what is not finite: one loop without branches. */
+    float sum = 0.0f;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += values[i] * 0.0f;
+    }
+    return sum == 0.0f;
+}
+
+/* What readers index with and models compute with; the digest tells accidents, this tells
+ * everything else. */
 static bool shape_holds(const struct kelp_prepared *prepared)
 {
     const struct kelp_prepared_shape *shape = prepared->shape;
@@ -69,7 +80,8 @@ static bool shape_holds(const struct kelp_prepared *prepared)
             return false;
         }
     }
-    return rows == shape->rows;
+    return rows == shape->rows && are_finite(prepared->planes[0], rows * shape->widths[0]) &&
+           are_finite(prepared->planes[1], rows * shape->widths[1]);
 }
 
 kelp_status kelp_prepared_look(const void *bytes, size_t count, struct kelp_prepared *ret_prepared,
