@@ -12,7 +12,7 @@
 #include "common/status.h"
 
 struct kelp_spool {
-    FILE *out;   /* NULL once it is mapped */
+    FILE *out;   /* NULL of one that was opened again */
     char *path;  /* of its temporary name in the folder; NULL: it has none */
     void *bytes; /* set once it is mapped */
     size_t count;
