@@ -506,7 +506,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(data.cache),
      .change = KELP_JOB_CHANGES,
      .default_text = "",
-     WITH_DATA(DATA_COLUMNS | DATA_IDX),
+     WITH_DATA(DATA_ROWS | DATA_PANEL),
      .help = "folder for what was parsed and measured once; empty: `$XDG_CACHE_HOME/kelp` or "
              "`~/.cache/kelp`. Changes no result"},
 

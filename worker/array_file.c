@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/files.h"
@@ -17,6 +18,8 @@ struct kelp_array_file {
     struct kelp_array array;
     uint8_t *rows; /* all of them, or NULL: they are read from fd */
     int fd;
+    bool has_about; /* false: it was compressed */
+    struct stat about;
 };
 
 const char *kelp_array_file_path(const struct kelp_array_file *file)
@@ -72,6 +75,22 @@ kelp_status kelp_array_file_read(const struct kelp_array_file *file, uint64_t ro
     return read_at(file->fd, file->array.data_at + at, count, scratch);
 }
 
+bool kelp_array_file_identify(const struct kelp_array_file *file, struct kelp_digest *digest)
+{
+    const struct stat *about = &file->about;
+    if (!file->has_about) {
+        kelp_digest_update(digest, file->rows, (size_t)data_bytes(&file->array));
+        return true;
+    }
+    const uint64_t values[] = {(uint64_t)about->st_dev, (uint64_t)about->st_ino,
+                               (uint64_t)about->st_size, (uint64_t)about->st_mtim.tv_sec,
+                               (uint64_t)about->st_mtim.tv_nsec};
+    kelp_digest_update(digest, file->path, strlen(file->path) + 1);
+    kelp_digest_update(digest, values, sizeof(values));
+    time_t now = time(NULL);
+    return now - about->st_mtim.tv_sec > KELP_SURVEY_SETTLED_S;
+}
+
 /* ---- opening ------------------------------------------------------------------------------- */
 
 static kelp_status create(const char *path, struct kelp_array_file **ret_file,
@@ -103,16 +122,16 @@ static kelp_status allocate_rows(struct kelp_array_file *file, struct kelp_error
 static kelp_status open_plain(struct kelp_array_file *file, uint64_t *ret_bytes,
                               struct kelp_error *reterr)
 {
-    struct stat about;
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->fd < 0 || fstat(file->fd, &about) != 0) {
+    if (file->fd < 0 || fstat(file->fd, &file->about) != 0) {
         return kelp_files_error(errno, "open", file->path, reterr);
     }
-    if (!S_ISREG(about.st_mode)) {
+    if (!S_ISREG(file->about.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", file->path,
-                         S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
+                         S_ISDIR(file->about.st_mode) ? "a folder" : "not a regular file");
     }
-    *ret_bytes = (uint64_t)about.st_size;
+    file->has_about = true;
+    *ret_bytes = (uint64_t)file->about.st_size;
     return KELP_OK;
 }
 

@@ -10,6 +10,7 @@
 #ifndef KELP_WORKER_ARRAY_FILE_H
 #define KELP_WORKER_ARRAY_FILE_H
 
+#include "common/digest.h"
 #include "worker/array_format.h"
 
 struct kelp_array_file;
@@ -35,6 +36,13 @@ const char *kelp_array_file_path(const struct kelp_array_file *file);
 const struct kelp_array *kelp_array_file_array(const struct kelp_array_file *file);
 /* Bytes of memory that it holds. */
 uint64_t kelp_array_file_resident_bytes(const struct kelp_array_file *file);
+
+/*
+ * What tells this file from another one, or from itself after a change, without reading it: where
+ * it lies, its size and when it was written; the content of a compressed one. False when it was
+ * written so recently that the time of the next change may be the same one.
+ */
+bool kelp_array_file_identify(const struct kelp_array_file *file, struct kelp_digest *digest);
 
 /*
  * `count` bytes from byte `first` of row `row` on, within the rows. *ret_bytes points into the

@@ -1,6 +1,7 @@
 /*
  * The look through all rows of arrays before training. One pass in row order, so that its sums are
- * the same on every machine, and a file larger than memory is read once.
+ * the same on every machine, and a file larger than memory is read once: what came out of it is
+ * kept, so that a worker that is started again, or beside others, need not do it too.
  */
 #include <assert.h>
 #include <math.h>
@@ -8,7 +9,9 @@
 #include <string.h>
 
 #include "common/digest.h"
+#include "worker/data_cache.h"
 #include "worker/dataset_arrays.h"
+#include "worker/survey_facts.h"
 
 /* Elements that are read and converted at once. */
 #define PIECE_ELEMS 16384u
@@ -201,18 +204,25 @@ static kelp_status survey_source(struct survey *survey, const struct kelp_array_
     return KELP_OK;
 }
 
+static kelp_status allocate_scales(struct kelp_arrays *arrays, struct kelp_error *reterr)
+{
+    if (arrays->normalize == KELP_NORMALIZE_NONE) {
+        return KELP_OK;
+    }
+    arrays->shift = calloc((size_t)arrays->columns, sizeof(*arrays->shift));
+    arrays->factor = calloc((size_t)arrays->columns, sizeof(*arrays->factor));
+    return arrays->shift != NULL && arrays->factor != NULL
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu columns",
+                           (unsigned long long)arrays->columns);
+}
+
 /* A column that does not vary is only shifted. */
 static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
 {
     struct kelp_arrays *arrays = survey->arrays;
     if (survey->sums == NULL) {
         return KELP_OK;
-    }
-    arrays->shift = calloc((size_t)arrays->columns, sizeof(*arrays->shift));
-    arrays->factor = calloc((size_t)arrays->columns, sizeof(*arrays->factor));
-    if (arrays->shift == NULL || arrays->factor == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu columns",
-                         (unsigned long long)arrays->columns);
     }
     for (uint64_t column = 0; column < arrays->columns; column++) {
         const struct column_sums *sums = &survey->sums[column];
@@ -267,6 +277,81 @@ static bool is_streamed(const struct kelp_arrays *arrays)
     return streamed;
 }
 
+/* What names the facts of these arrays in the cache; false when they may still change unseen. */
+static bool make_key(const struct survey *survey, struct kelp_digest *key)
+{
+    const struct kelp_arrays *arrays = survey->arrays;
+    const uint64_t settings[] = {survey->fitted, survey->class_max, arrays->classes,
+                                 (uint64_t)arrays->normalize, arrays->columns};
+    bool settled = true;
+    kelp_digest_init(key);
+    kelp_data_cache_add_text(key, "survey 1");
+    kelp_digest_update(key, settings, sizeof(settings));
+    kelp_digest_update(key, &arrays->split, sizeof(arrays->split));
+    for (int i = 0; i < KELP_PART_COUNT; i++) {
+        const struct kelp_array_source *source = &arrays->sources[i];
+        const uint64_t layout[] = {source->rows, source->input.first, source->input.count,
+                                   source->target.first, source->target.count};
+        kelp_digest_update(key, layout, sizeof(layout));
+        for (size_t f = 0; f < KELP_ARRAY_COUNT(source->files); f++) {
+            const struct kelp_array_file *file = source->files[f];
+            if (file != NULL) {
+                const struct kelp_array *array = kelp_array_file_array(file);
+                kelp_data_cache_add_number(key, (uint64_t)array->element);
+                kelp_data_cache_add_number(key, array->data_at);
+                settled &= kelp_array_file_identify(file, key);
+            }
+        }
+    }
+    return settled;
+}
+
+/* Look through all rows, unless that was done before and they are too many to do it again. */
+static kelp_status find_facts(struct survey *survey, const struct kelp_job *job, bool streamed,
+                              struct kelp_survey_facts *facts, struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = survey->arrays;
+    struct kelp_data_cache cache = {.usable = false};
+    struct kelp_digest key;
+    kelp_status status = KELP_OK;
+    if (streamed && make_key(survey, &key)) {
+        status = kelp_data_cache_open(&cache, job, &key, reterr);
+    }
+    if (status != KELP_OK || (cache.usable && kelp_survey_facts_load(cache.path, facts))) {
+        return status;
+    }
+    kelp_digest_init(&survey->digest);
+    status = look_through(survey, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_digest_update(&survey->digest, &arrays->split, sizeof(arrays->split));
+    facts->fingerprint = kelp_digest_short(&survey->digest);
+    facts->class_largest = survey->class_largest;
+    if (cache.usable) {
+        kelp_survey_facts_save(cache.path, facts);
+    }
+    return KELP_OK;
+}
+
+static void set_info(struct kelp_dataset *dataset, const struct kelp_survey_facts *facts)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    dataset->info.fingerprint = facts->fingerprint;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        dataset->info.samples[part] = arrays->split.parts[part].count;
+        for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[part].files); f++) {
+            const struct kelp_array_file *file = arrays->sources[part].files[f];
+            dataset->info.memory_bytes += file == NULL ? 0 : kelp_array_file_resident_bytes(file);
+        }
+    }
+    if (arrays->classes) {
+        struct kelp_sample_tensor *target = &dataset->info.shape.target;
+        target->vocab_count = 1;
+        target->vocab[0] = arrays->class_max > 0 ? arrays->class_max : facts->class_largest + 1;
+    }
+}
+
 kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const struct kelp_job *job,
                                         struct kelp_error *reterr)
 {
@@ -280,25 +365,15 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;
     dataset->info.streamed = is_streamed(arrays);
-    kelp_digest_init(&survey->digest);
-    kelp_status status = look_through(survey, reterr);
+    kelp_status status = allocate_scales(arrays, reterr);
+    struct kelp_survey_facts facts = {.columns = arrays->shift != NULL ? arrays->columns : 0,
+                                      .shift = arrays->shift,
+                                      .factor = arrays->factor};
     if (status == KELP_OK) {
-        kelp_digest_update(&survey->digest, &arrays->split, sizeof(arrays->split));
-        dataset->info.fingerprint = kelp_digest_short(&survey->digest);
-        for (int part = 0; part < KELP_PART_COUNT; part++) {
-            dataset->info.samples[part] = arrays->split.parts[part].count;
-            for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[part].files); f++) {
-                const struct kelp_array_file *file = arrays->sources[part].files[f];
-                dataset->info.memory_bytes +=
-                    file == NULL ? 0 : kelp_array_file_resident_bytes(file);
-            }
-        }
-        if (arrays->classes) {
-            struct kelp_sample_tensor *target = &dataset->info.shape.target;
-            target->vocab_count = 1;
-            target->vocab[0] =
-                arrays->class_max > 0 ? arrays->class_max : survey->class_largest + 1;
-        }
+        status = find_facts(survey, job, dataset->info.streamed, &facts, reterr);
+    }
+    if (status == KELP_OK) {
+        set_info(dataset, &facts);
     }
     free(survey->sums);
     free(survey);

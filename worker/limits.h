@@ -32,6 +32,11 @@
 #define KELP_ARRAY_RESIDENT_MAX (64ull << 20)
 /* Bytes of an array that is stored compressed, which cannot be read in any order. */
 #define KELP_ARRAY_INFLATED_MAX (2ull << 30)
+/* Seconds after which a change of a file is sure to show in its time: clocks of file systems tick
+ * slowly, and those of servers are off. */
+#define KELP_SURVEY_SETTLED_S 10
+/* Bytes of what was measured of arrays: two numbers for each column. */
+#define KELP_SURVEY_BYTES_MAX (1u << 30)
 /* Bytes of a path of predictions: the run's folder and a file's name. */
 #define KELP_PREDICTION_PATH_MAX 2048
 /* Bytes of one file of predictions: of one lane's share of a block. */

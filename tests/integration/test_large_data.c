@@ -51,14 +51,15 @@ static void setup(void)
     kelp_run_prepare(&run);
     (void)snprintf(rows_path, sizeof(rows_path), "%s/rows", run.folder);
     write_rows();
-    (void)snprintf(text, sizeof(text),
-                   "name: large\nseed: 4\n"
-                   "model: {kind: mlp, hidden: [8]}\n"
-                   "data: {kind: binary, path: \"%s\", dtype: uint8, input_shape: [%u],"
-                   " fractions: [0.9, 0.1]}\n"
-                   "train: {max_steps: 40, batch_size: 64, lr: 0.000001, evaluate: false}\n"
-                   "cluster: {workers: 2, lanes: 8}\n",
-                   rows_path, WIDTH);
+    (void)snprintf(
+        text, sizeof(text),
+        "name: large\nseed: 4\n"
+        "model: {kind: mlp, hidden: [8]}\n"
+        "data: {kind: binary, path: \"%s\", cache: cache, dtype: uint8, input_shape: [%u],"
+        " fractions: [0.9, 0.1]}\n"
+        "train: {max_steps: 40, batch_size: 64, lr: 0.000001, evaluate: false}\n"
+        "cluster: {workers: 2, lanes: 8}\n",
+        rows_path, WIDTH);
     (void)snprintf(job_path, sizeof(job_path), "%s", kelp_test_write(run.folder, "job.yaml", text));
 }
 

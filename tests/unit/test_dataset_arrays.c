@@ -1,11 +1,14 @@
 /* Data sets of arrays in files (idx, npy, binary): what they hand out, and each mistake they can
  * hold. */
 #include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -22,6 +25,7 @@ static void setup(void)
     job.data.std = 1.0;
     job.data.kind = KELP_DATA_IDX;
     job.model.kind = KELP_MODEL_MLP;
+    (void)snprintf(job.data.cache, sizeof(job.data.cache), "%s/cache", folder.path);
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s", folder.path);
 }
 
@@ -650,6 +654,81 @@ START_TEST(larger_than_memory)
 }
 END_TEST
 
+/* Give the file a time long ago, so that its next change will show in it. */
+static void set_time(const char *path, time_t seconds)
+{
+    const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void change_byte(const char *path, long at, int byte)
+{
+    FILE *file = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
+    ck_assert_int_eq(fputc(byte, file), byte);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static uint64_t open_fingerprint(float *ret_first)
+{
+    const uint64_t index = 16;
+    float *input = malloc(LARGE_WIDTH * sizeof(*input)), target;
+    ck_assert_ptr_nonnull(input);
+    struct kelp_dataset *dataset = open_or_fail();
+    uint64_t fingerprint = kelp_dataset_info(dataset)->fingerprint;
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+                     KELP_OK);
+    *ret_first = input[0];
+    kelp_dataset_close(dataset);
+    free(input);
+    return fingerprint;
+}
+
+/* A large file is looked through once: the next time its name, size and time are enough, unless
+ * what was kept is damaged. Another time, or another job, is another look. */
+START_TEST(looked_through_once)
+{
+    char kept[2048] = "";
+    float first = 0, value = 0;
+    binary_job();
+    set_path(job.data.path, "large");
+    job.data.input_shape[0] = LARGE_WIDTH;
+    job.data.normalize = KELP_NORMALIZE_MINMAX;
+    job.data.limit = 20000;
+    write_large();
+    set_time(job.data.path, 1000000000);
+    uint64_t fingerprint = open_fingerprint(&first);
+    ck_assert_float_eq(first, (float)(16.0 * (1.0 / 250.0)));
+
+    change_byte(job.data.path, 0, 255); /* which would be the largest of its column */
+    set_time(job.data.path, 1000000000);
+    ck_assert_uint_eq(open_fingerprint(&value), fingerprint);
+    ck_assert_float_eq(value, first);
+
+    DIR *cache = opendir(job.data.cache);
+    ck_assert_ptr_nonnull(cache);
+    for (struct dirent *entry; (entry = readdir(cache)) != NULL;) {
+        if (entry->d_name[0] != '.') {
+            ck_assert_str_eq(kept, "");
+            (void)snprintf(kept, sizeof(kept), "%s/%.200s", job.data.cache, entry->d_name);
+        }
+    }
+    ck_assert_int_eq(closedir(cache), 0);
+    change_byte(kept, 60, 77);
+    uint64_t changed = open_fingerprint(&value);
+    ck_assert_uint_ne(changed, fingerprint);
+    ck_assert_float_eq(value, (float)(16.0 * (1.0 / 255.0)));
+
+    change_byte(job.data.path, 0, 0);
+    set_time(job.data.path, 1000000001);
+    ck_assert_uint_eq(open_fingerprint(&value), fingerprint);
+    job.data.normalize = KELP_NORMALIZE_NONE;
+    (void)open_fingerprint(&value);
+    ck_assert_float_eq(value, 16.0f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dataset_arrays");
@@ -672,6 +751,7 @@ int main(void)
     tcase_add_test(tcase, binary_rows);
     tcase_add_test(tcase, wrong_binary_rows);
     tcase_add_test(tcase, larger_than_memory);
+    tcase_add_test(tcase, looked_through_once);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

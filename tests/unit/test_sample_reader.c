@@ -53,6 +53,7 @@ static void setup(void)
     job.train.epochs = 2;
     job.cluster.lanes = 8;
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/rows", folder.path);
+    (void)snprintf(job.data.cache, sizeof(job.data.cache), "%s/cache", folder.path);
     write_rows();
     ck_assert_msg(kelp_dataset_open(&job, &dataset, &error) == KELP_OK, "%s", error.text);
     ck_assert(kelp_dataset_info(dataset)->streamed);
