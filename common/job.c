@@ -342,6 +342,9 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
                       "%" PRIu32 " does not divide model.d_model (%" PRIu32 ")", job->model.heads,
                       job->model.d_model);
     }
+    if (job->model.kind == KELP_MODEL_PLUGIN && job->model.plugin[0] == '\0') {
+        return refuse(file, "model.plugin", reterr, "is empty; model.kind plugin wants a library");
+    }
     kelp_status status = check_dropout(file, reterr);
     if (status != KELP_OK) {
         return status;

@@ -43,8 +43,12 @@ static void print_plan(FILE *out, const struct kelp_plan *plan)
 {
     (void)fprintf(out,
                   "{\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],"
-                  "\"data_fingerprint\":\"%016" PRIx64 "\",\"compute_kind\":",
+                  "\"data_fingerprint\":\"%016" PRIx64 "\",",
                   plan->samples[0], plan->samples[1], plan->samples[2], plan->data_fingerprint);
+    if (plan->model_digest != 0) {
+        (void)fprintf(out, "\"model_digest\":\"%016" PRIx64 "\",", plan->model_digest);
+    }
+    (void)fputs("\"compute_kind\":", out);
     kelp_json_print_string(out, plan->compute_kind);
     (void)fprintf(out,
                   ",\"compute_answer\":\"%016" PRIx64 "\",\"partitions\":%" PRIu32 ",\"tensors\":[",
@@ -239,6 +243,9 @@ static kelp_status parse_plan(const cJSON *json, struct kelp_plan *plan, struct 
     if (status == KELP_OK) {
         status = kelp_json_hex64(json, "data_fingerprint", &plan->data_fingerprint, reterr);
     }
+    if (status == KELP_OK && cJSON_HasObjectItem(json, "model_digest")) {
+        status = kelp_json_hex64(json, "model_digest", &plan->model_digest, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_json_string(json, "compute_kind", plan->compute_kind,
                                   sizeof(plan->compute_kind), reterr);
@@ -357,6 +364,12 @@ bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *
     if (ours->data_fingerprint != theirs->data_fingerprint) {
         (void)snprintf(text, text_bytes, "data fingerprint %016" PRIx64 " differs from %016" PRIx64,
                        ours->data_fingerprint, theirs->data_fingerprint);
+        return true;
+    }
+    if (ours->model_digest != theirs->model_digest) {
+        (void)snprintf(text, text_bytes,
+                       "model.plugin: the library's digest %016" PRIx64 " differs from %016" PRIx64,
+                       ours->model_digest, theirs->model_digest);
         return true;
     }
     return tensor_difference(ours, theirs, text, text_bytes) ||

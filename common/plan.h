@@ -48,6 +48,7 @@ struct kelp_tensor {
 struct kelp_plan {
     uint64_t samples[KELP_PART_COUNT]; /* windows or rows of each part */
     uint64_t data_fingerprint;         /* XXH3-64 over what the data set reads */
+    uint64_t model_digest;             /* XXH3-64 of model.plugin's library; 0 without one */
     char compute_kind[128];  /* instruction set and libraries; checked unless cluster.mixed */
     uint64_t compute_answer; /* known-answer digest of the kernels */
     uint32_t tensor_count;

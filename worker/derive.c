@@ -6,6 +6,7 @@
 
 #include "common/control.h"
 #include "worker/graph.h"
+#include "worker/plugin.h"
 #include "worker/schedule.h"
 
 /* Samples of an evaluation that a model takes at once: small models are faster with many, and for
@@ -114,6 +115,9 @@ kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_datas
     memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*plan.tensors));
     status = kelp_model_compute_kind(model, plan.compute_kind, sizeof(plan.compute_kind),
                                      &plan.compute_answer, reterr);
+    if (status == KELP_OK && job->model.kind == KELP_MODEL_PLUGIN) {
+        status = kelp__plugin_digest(job->model.plugin, &plan.model_digest, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
     }

@@ -23,6 +23,8 @@
 #define KELP_PANEL_SERIES_MAX (1u << 24)
 /* Rows of each series, so that sums and products of them stay in range. */
 #define KELP_PANEL_ROWS_MAX (1ull << 40)
+/* Bytes of a shared library with a model: it is read whole for its digest. */
+#define KELP_PLUGIN_BYTES_MAX (1u << 30)
 /* Rows of a generated series: 1142 years of hours. */
 #define KELP_SYNTHETIC_ROWS_MAX 10000000ull
 /* Elements of a row of data.kind binary, for input and target each. */

@@ -7,6 +7,7 @@
 
 #include "kernels/device.h"
 #include "worker/model_private.h"
+#include "worker/plugin.h"
 
 struct kelp_model {
     struct kelp_device *device;
@@ -41,6 +42,7 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
         [KELP_MODEL_NLINEAR] = kelp__nlinear_build, [KELP_MODEL_FARE] = kelp__fare_build,
         [KELP_MODEL_CONVNET] = kelp__convnet_build, [KELP_MODEL_RESNET18] = kelp__resnet18_build,
         [KELP_MODEL_DEEPFM] = kelp__deepfm_build,   [KELP_MODEL_TFT] = kelp__tft_build,
+        [KELP_MODEL_PLUGIN] = kelp__plugin_build,
     };
     if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) ||
         builders[job->model.kind] == NULL) {
