@@ -83,8 +83,10 @@ static void add_model(struct text *text, const struct kelp_job *job)
         add(text, "  kind: tft\n  d_model: %u\n  heads: %u\n", job->model.d_model,
             job->model.heads);
         break;
-    case KELP_MODEL_NLINEAR:
     case KELP_MODEL_PLUGIN:
+        add(text, "  plugin: \"%s\"\n  params: [\"%s\"]\n", job->model.plugin, job->model.params);
+        break;
+    case KELP_MODEL_NLINEAR:
         ck_abort_msg("no fixture of this kind");
     }
 }
@@ -283,8 +285,7 @@ static void check_parameters(const struct kelp_run *run, const struct fixture *f
                              const struct kelp_job *job, const char *optimizer, uint32_t steps)
 {
     const struct kelp_golden_file *file = fixture->file;
-    const struct kelp_golden_tolerance tolerances[] = {kelp_golden_after_steps(job, steps),
-                                                       kelp_golden_statistics_after(job, steps)};
+    const struct kelp_golden_tolerances tolerances = kelp_golden_after(file, job, optimizer, steps);
     struct kelp_safetensors *tensors = open_model(run);
     unsigned before = checked;
     for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
@@ -295,7 +296,8 @@ static void check_parameters(const struct kelp_run *run, const struct fixture *f
         (void)snprintf(name, sizeof(name), "opt/%s/step%u/%s/%s", optimizer, steps,
                        statistic ? "buffer" : "param", entry->name);
         ck_assert_str_eq(entry->name, fixture->tensors[i].name);
-        check(file, name, values, entry->elem_count, &tolerances[statistic]);
+        check(file, name, values, entry->elem_count,
+              statistic ? &tolerances.statistics : &tolerances.parameters);
         free(values);
     }
     ck_assert_msg(checked > before, "%s: no parameter after %u steps of %s to compare", file->name,
@@ -314,7 +316,8 @@ static void check_losses(const struct kelp_run *run, const struct kelp_golden_fi
     if (!losses) {
         return;
     }
-    struct kelp_golden_tolerance tolerance = kelp_golden_losses(job, steps);
+    const struct kelp_golden_tolerance tolerance =
+        kelp_golden_after(file, job, optimizer, steps).losses;
     for (uint64_t i = 0; i < count && i < steps; i++) {
         double loss =
             kelp_run_line_number(run, "metrics.jsonl", "epoch", (double)(i + 1), "train/loss");

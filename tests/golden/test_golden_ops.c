@@ -238,15 +238,16 @@ static void check_optimizer(struct kelp_golden_report *report, struct trainer *t
         losses[k - 1] = (float)trainer_gradient(trainer, 0, samples, samples, trainer->gradient);
         trainer_update(trainer, &job, k);
         (void)snprintf(name, sizeof(name), "%sstep%u/param/", prefix, k);
-        const struct kelp_golden_tolerance tolerance = kelp_golden_after_steps(&job, k);
-        check_flat(report, trainer, name, trainer->weights, &tolerance);
+        const struct kelp_golden_tolerances tolerances =
+            kelp_golden_after(report->file, &job, optimizer, k);
+        check_flat(report, trainer, name, trainer->weights, &tolerances.parameters);
         (void)snprintf(name, sizeof(name), "%sstep%u/buffer/", prefix, k);
-        const struct kelp_golden_tolerance statistics = kelp_golden_statistics_after(&job, k);
-        check_flat(report, trainer, name, trainer->weights, &statistics);
+        check_flat(report, trainer, name, trainer->weights, &tolerances.statistics);
     }
     (void)snprintf(name, sizeof(name), "%slosses", prefix);
-    const struct kelp_golden_tolerance tolerance = kelp_golden_losses(&job, steps);
-    kelp_golden_check(report, name, losses, steps, &tolerance);
+    const struct kelp_golden_tolerances tolerances =
+        kelp_golden_after(report->file, &job, optimizer, steps);
+    kelp_golden_check(report, name, losses, steps, &tolerances.losses);
     free(losses);
     kelp_golden_case_end(report, "");
 }

@@ -106,6 +106,17 @@ struct kelp_golden_tolerance kelp_golden_after_steps(const struct kelp_job *job,
 struct kelp_golden_tolerance kelp_golden_statistics_after(const struct kelp_job *job,
                                                           uint32_t steps);
 struct kelp_golden_tolerance kelp_golden_losses(const struct kelp_job *job, uint32_t steps);
+/*
+ * All three for one optimizer of a file. Where PyTorch's own float32 run has left the one in
+ * float64 (float64_check.json says by how much: an activation or a pooled value that rounding
+ * decides), to be as near to it as float64 is must do.
+ */
+struct kelp_golden_tolerances {
+    struct kelp_golden_tolerance parameters, statistics, losses;
+};
+struct kelp_golden_tolerances kelp_golden_after(const struct kelp_golden_file *file,
+                                                const struct kelp_job *job, const char *optimizer,
+                                                uint32_t steps);
 
 /*
  * Compare with a tensor of the file, or with the samples of it that the file has (@head64,

@@ -234,15 +234,34 @@ static bool read_tft(const struct kelp_golden_file *file, struct kelp_job *job,
                : refuse(reason, "the number of heads is not said");
 }
 
+/* The example of a model of one's own (examples/plugin). */
+static bool read_conv_small(const struct kelp_golden_file *file, struct kelp_job *job,
+                            char reason[KELP_GOLDEN_TEXT_SIZE])
+{
+    const char *programs = getenv("KELP_TEST_PROGRAMS");
+    if (programs == NULL) {
+        return refuse(reason, "KELP_TEST_PROGRAMS does not say where the plug-in is");
+    }
+    job->model.kind = KELP_MODEL_PLUGIN;
+    (void)snprintf(job->model.plugin, sizeof(job->model.plugin), "%s/plugins/conv_small.so",
+                   programs);
+    (void)snprintf(job->model.params, sizeof(job->model.params), "hidden=%u",
+                   (unsigned)dim(file, "param/fc1.weight", 0));
+    return true;
+}
+
 /* What the model's text says, and a parameter that only that model has. */
 static const struct {
     const char *word, *parameter;
     bool (*read)(const struct kelp_golden_file *file, struct kelp_job *job,
                  char reason[KELP_GOLDEN_TEXT_SIZE]);
 } models[] = {
-    {"FarePredictor", "fc3.weight", read_fare},         {"ConvNet", "conv2.weight", read_convnet},
-    {"resnet18", "layer4.1.bn2.weight", read_resnet18}, {"DeepFM", "lin.weight", read_deepfm},
+    {"FarePredictor", "fc3.weight", read_fare},
+    {"ConvNet", "conv2.weight", read_convnet},
+    {"resnet18", "layer4.1.bn2.weight", read_resnet18},
+    {"DeepFM", "lin.weight", read_deepfm},
     {"TFT", "vsn_enc.weight.fc1.weight", read_tft},
+    {"Conv(4,6,3,no bias) BatchNorm2d", "bn.weight", read_conv_small},
 };
 
 static bool read_model(const struct kelp_golden_file *file, struct kelp_job *job,
