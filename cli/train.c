@@ -7,6 +7,7 @@
 
 #include "cli/children.h"
 #include "cli/launcher.h"
+#include "cli/plot.h"
 #include "cli/preflight.h"
 #include "cli/run_client.h"
 #include "cli/train_job.h"
@@ -28,6 +29,9 @@ static const struct kelp_option options[] = {
      .min = 1,
      .max = 1024,
      .help = "parameter-server shards (job key cluster.shards)"},
+    {.name = "no-plots",
+     .type = KELP_OPTION_FLAG,
+     .help = "draw no pictures of the run at its end; kelp plot does it later"},
     {.name = "set",
      .type = KELP_OPTION_TEXT,
      .placeholder = "KEY=VALUE",
@@ -283,6 +287,22 @@ static int say_outcome(const struct train *train, int exit_status)
         result->status, result->step, result->reason[0] ? ": " : "", result->reason, path);
 }
 
+/* What the run looked like, for people: nothing depends on it, and a run without epochs or
+ * evaluations has nothing to show. */
+static void draw(struct train *train)
+{
+    struct kelp_error error;
+
+    if (strcmp(train->result.status, "done") != 0 || kelp_options_flag(train->given, "no-plots")) {
+        return;
+    }
+    kelp_status status =
+        kelp_plot_run(train->run.path, kelp_job_file_job(train->file), NULL, &error);
+    if (status != KELP_OK && status != KELP_ERR_NOT_FOUND) {
+        kelp_display_say(&train->display, "no pictures of the run: %s", error.text);
+    }
+}
+
 /* Start, run, and say what came of it. */
 static int run(struct train *train)
 {
@@ -296,6 +316,7 @@ static int run(struct train *train)
     if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
+    draw(train);
     return say_outcome(train, exit_status);
 }
 

@@ -21,6 +21,7 @@ extern const struct kelp_verb kelp_verbs[];
 int kelp_verb_train(int argc, char **argv);
 int kelp_verb_status(int argc, char **argv);
 int kelp_verb_checkpoint(int argc, char **argv);
+int kelp_verb_plot(int argc, char **argv);
 int kelp_verb_digest(int argc, char **argv);
 int kelp_verb_export(int argc, char **argv);
 int kelp_verb_verify(int argc, char **argv);

@@ -195,6 +195,37 @@ START_TEST(measuring)
 }
 END_TEST
 
+static void expect_picture(const char *name, const char *file, const char *begin)
+{
+    char *bytes = read_file(name, file);
+    ck_assert_msg(strncmp(bytes, begin, strlen(begin)) == 0, "%s begins otherwise", file);
+    free(bytes);
+}
+
+/* Pictures are drawn when a run ends, and by kelp plot; a folder without a run is refused. */
+START_TEST(plots)
+{
+    static const char *const keys[] = {"train.epochs=2", NULL};
+    static const char *const missing[] = {"plot", "nothing", NULL};
+    static const char *const again[] = {"plot", "run", "--out", "other/folder", NULL};
+    static const char *const files[][2] = {{"plots/metrics.svg", "<?xml"},
+                                           {"plots/metrics.png", "\x89PNG"},
+                                           {"plots/forecast.svg", "<?xml"},
+                                           {"plots/forecast.png", "\x89PNG"}};
+
+    (void)unsetenv("KELP_NO_PLOTS");
+    run("job.yaml", "run", keys);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
+        expect_picture("run", files[i][0], files[i][1]);
+    }
+    kelp_test_command_fini(&command);
+    kelp_test_command_run(&command, folder.path, again, RUN_MS);
+    ck_assert_int_eq(command.exit_code, 0);
+    expect_picture("other", "folder/forecast.svg", "<?xml");
+    kelp_test_command_says(folder.path, missing, 2, "nothing");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training ends");
@@ -206,6 +237,7 @@ int main(void)
     tcase_add_test(tests, early_stopping);
     tcase_add_test(tests, longer);
     tcase_add_test(tests, measuring);
+    tcase_add_test(tests, plots);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
