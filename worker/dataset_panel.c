@@ -247,6 +247,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
         status = name_targets(dataset, schema, reterr);
     }
     if (status == KELP_OK) {
+        dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
         dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
         set_parts(dataset, panel, job);
         take_fingerprint(dataset, panel);

@@ -306,6 +306,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     }
     kelp_digest_update(&digest, &table->split, sizeof(table->split));
     dataset->info.fingerprint = kelp_digest_short(&digest);
+    dataset->info.memory_bytes = table->spool.count; /* a mapping: all of it was looked at */
     dataset->info.streamed = table->spool.count > KELP_ARRAY_RESIDENT_MAX;
     set_shape(dataset, schema, &table->prepared);
     return set_targets(dataset, table, job, schema, reterr);
