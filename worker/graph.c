@@ -401,6 +401,11 @@ void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *valu
     }
 }
 
+uint64_t kelp_graph_record_count(const struct kelp_graph *graph)
+{
+    return graph->record_count;
+}
+
 void kelp_graph_memory(const struct kelp_graph *graph, struct kelp_graph_memory *ret_memory)
 {
     *ret_memory = graph->bytes;

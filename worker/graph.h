@@ -219,6 +219,9 @@ void kelp_graph_parameter_tensor(const struct kelp_graph *graph, uint32_t index,
  * kelp_graph_run() does not train. */
 void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *value, float *gradient);
 
+/* Elements of a sample's record: of all inputs together. */
+uint64_t kelp_graph_record_count(const struct kelp_graph *graph);
+
 /* What the plan takes of device memory, in bytes. The parts are what their buffers would take
  * without reuse; `total`, in which buffers that are never alive together share their place, is what
  * was allocated. */

@@ -34,6 +34,29 @@ static uint64_t shape_count(const struct kelp_shape *shape)
     return count;
 }
 
+/* The model takes these samples as they are: it would read others' values otherwise. */
+static kelp_status check_samples(const struct kelp_model *model, const struct kelp_job *job,
+                                 const struct kelp_sample_shape *shape, uint64_t target_count,
+                                 struct kelp_error *reterr)
+{
+    const uint64_t taken = kelp_graph_record_count(model->graph);
+    const bool classes =
+        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    if (taken != model->input_count || target_count != model->target_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "the model takes %llu numbers to %llu, but a sample has %llu and %llu",
+                         (unsigned long long)taken, (unsigned long long)target_count,
+                         (unsigned long long)model->input_count,
+                         (unsigned long long)model->target_count);
+    }
+    if (classes && shape->target.vocab_count == 1 && shape->target.vocab[0] > model->output_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "the model tells %llu classes apart, but the data has %u",
+                         (unsigned long long)model->output_count, shape->target.vocab[0]);
+    }
+    return KELP_OK;
+}
+
 static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
                          const struct kelp_sample_shape *shape, struct kelp_error *reterr)
 {
@@ -56,11 +79,12 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
                                          .quantiles = job->train.quantiles,
                                          .quantile_count = job->train.quantile_count};
     const kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
-    if (status == KELP_OK) {
-        model->output_shape = *kelp_graph_shape(model->graph, output);
-        model->output_count = shape_count(&model->output_shape);
+    if (status != KELP_OK) {
+        return status;
     }
-    return status;
+    model->output_shape = *kelp_graph_shape(model->graph, output);
+    model->output_count = shape_count(&model->output_shape);
+    return check_samples(model, job, shape, shape_count(&target), reterr);
 }
 
 static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,
