@@ -17,31 +17,18 @@ static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error
     return KELP_OK;
 }
 
-/* A part comes from one place alone. */
-static kelp_status check_sources(const struct kelp_job *job, struct kelp_error *reterr)
+static kelp_status check_every(const struct kelp_job *job, struct kelp_error *reterr)
 {
-    const double *fractions = job->data.fractions;
-    uint32_t count = job->data.fraction_count;
-    bool val_fraction = count > KELP_PART_VAL && fractions[KELP_PART_VAL] > 0.0;
-    bool test_fraction = count > KELP_PART_TEST && fractions[KELP_PART_TEST] > 0.0;
-    bool test_path = job->data.test_path[0] != '\0';
-    const char *twice = NULL;
-    if (job->data.val_path[0] != '\0' && val_fraction) {
-        twice = "data.val_path: is set, and data.fractions has a validation part too";
-    } else if (test_path && test_fraction) {
-        twice = "data.test_path: is set, and data.fractions has a test part too";
-    } else if (test_path && job->data.test_every > 0) {
-        twice = "data.test_path: is set, and data.test_every makes a test part too";
-    } else if (test_fraction && job->data.test_every > 0) {
-        twice = "data.test_every: is set, and data.fractions has a test part too";
-    }
-    if (twice != NULL) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s; give one of them", twice);
-    }
     if (job->data.test_every == 1) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.test_every: 1 leaves no row for training; it must be 0 or at least "
                          "2");
+    }
+    if (job->data.test_every > 0 && job->data.fraction_count > KELP_PART_TEST &&
+        job->data.fractions[KELP_PART_TEST] > 0.0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.test_every: is set, and data.fractions has a test part too; give "
+                         "one of them");
     }
     return KELP_OK;
 }
@@ -121,7 +108,7 @@ kelp_status kelp_split_init(struct kelp_split *split, const struct kelp_job *job
 {
     kelp_status status = check_fractions(job, reterr);
     if (status == KELP_OK) {
-        status = check_sources(job, reterr);
+        status = check_every(job, reterr);
     }
     if (status != KELP_OK) {
         return status;

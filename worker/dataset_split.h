@@ -5,7 +5,8 @@
  * Rows are counted over all files end to end: those of data.path, then those of data.val_path,
  * then those of data.test_path. Of the rows of data.path, data.test_every takes each n-th for the
  * test part; data.fractions divides the others from the top; without it all of them are training
- * rows.
+ * rows. A file of its own takes the place of the part that would be made of rows of data.path, and
+ * those are in no part: so other data can be predicted with the training part as it was.
  */
 #ifndef KELP_WORKER_DATASET_SPLIT_H
 #define KELP_WORKER_DATASET_SPLIT_H

@@ -124,6 +124,18 @@ START_TEST(files_of_their_own)
     ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
     ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 1), 9);
     check_disjoint(&split, 14, 14);
+    /* A file takes the place of such a part; the training part stays what it was. */
+    job.data.test_path[0] = 't';
+    split = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 8);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 2), 16);
+    check_disjoint(&split, 17, 15);
+    job.data.test_every = 0;
+    set_fractions(0.5, 0.2, 0.3);
+    split = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 5);
+    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
+    check_disjoint(&split, 17, 12);
 }
 END_TEST
 
@@ -136,9 +148,6 @@ START_TEST(mistakes)
     set_fractions(0.8, 0.1, 0.1);
     job.data.test_every = 3;
     check_refused(100, "data.test_every");
-    job.data.test_every = 0;
-    job.data.val_path[0] = 'v';
-    check_refused(100, "data.val_path");
     reset_job();
     job.data.test_every = 1;
     check_refused(100, "data.test_every: 1");
