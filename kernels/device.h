@@ -127,8 +127,8 @@ struct kelp_stream {
 /*
  * The CPU. Matrix products run on `threads` threads of OpenBLAS or oneDNN; that number belongs to
  * the process: devices that compute at once must agree on it, those that take turns need not. *ret
- * is owned, table->destroy(). Errors: KELP_ERR_INVALID (threads 0 or more than OpenBLAS can),
- * KELP_ERR_NO_MEMORY.
+ * is owned, table->destroy(). Errors: KELP_ERR_INVALID (threads 0 or more than OpenBLAS or OpenMP
+ * can), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
                                    struct kelp_error *reterr) KELP_MUST_USE;

@@ -28,6 +28,11 @@ kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kel
         return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: this OpenBLAS runs %d at most",
                          threads, openblas_get_num_threads());
     }
+    if (kelp__onednn_threads_max() < threads) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%u threads: OpenMP runs %u at most; see OMP_THREAD_LIMIT", threads,
+                         kelp__onednn_threads_max());
+    }
     /* An OpenBLAS that is older than the processor takes it for one without AVX-512 and reaches
      * half of what oneDNN's product does; without AVX-512 the two are about equal. */
     *gemm = (struct kelp_gemm){.threads = threads,

@@ -18,7 +18,8 @@ struct kelp_gemm {
     bool onednn; /* takes the products that are not tiny */
 };
 
-/* Both libraries get the number of threads. Errors: KELP_ERR_INVALID (more than OpenBLAS can). */
+/* Both libraries get the number of threads. Errors: KELP_ERR_INVALID (more than OpenBLAS
+ * or OpenMP can). */
 kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads,
                             struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -3,9 +3,11 @@
 #include <dnnl.h>
 #include <stdio.h>
 
-/* Of the OpenMP runtime that oneDNN runs on, whichever compiler builds us; it holds for the calling
- * thread. */
+/* Of the OpenMP runtime that oneDNN runs on, whichever compiler builds us; what is set holds for
+ * the calling thread. */
 extern void omp_set_num_threads(int threads);
+extern void omp_set_dynamic(int dynamic);
+extern int omp_get_thread_limit(void);
 
 static const char *instruction_set(unsigned isa)
 {
@@ -48,9 +50,17 @@ bool kelp__onednn_has_avx512(void)
     return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
+uint32_t kelp__onednn_threads_max(void)
+{
+    const int limit = omp_get_thread_limit();
+    return limit > 0 ? (uint32_t)limit : 1;
+}
+
 kelp_status kelp__onednn_product(const struct kelp_matmul *p, uint32_t threads)
 {
     omp_set_num_threads((int)threads);
+    /* With a number that follows the load (OMP_DYNAMIC) the bits would, too. */
+    omp_set_dynamic(0);
     const dnnl_status_t status =
         dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, 1.0f,
                    p->a, (dnnl_dim_t)p->lda, p->b, (dnnl_dim_t)p->ldb,

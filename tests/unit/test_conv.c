@@ -360,6 +360,33 @@ START_TEST(test_repeats)
 }
 END_TEST
 
+/* Two threads give the same bits each time, also where OpenMP may choose how many there are. The
+ * runtime's threads are not known to the thread sanitizer. */
+#ifndef __SANITIZE_THREAD__
+extern void omp_set_dynamic(int dynamic);
+
+START_TEST(test_two_threads)
+{
+    struct kelp_device *two = NULL;
+    struct kelp_error error = {KELP_OK, ""};
+    char kind[KELP_COMPUTE_KIND_SIZE];
+    if (kelp_device_cpu_create(2, &two, &error) != KELP_OK) {
+        ck_assert_ptr_nonnull(strstr(error.text, "at most")); /* built or told to run one */
+        return;
+    }
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t answer = 0;
+        omp_set_dynamic(i % 2 == 1);
+        ck_assert_int_eq(kelp_compute_kind(two, kind, &answer, &error), KELP_OK);
+        first = i == 0 ? answer : first;
+        ck_assert_uint_eq(answer, first);
+    }
+    two->table->destroy(two);
+}
+END_TEST
+#endif
+
 /* Sizes that do not belong together are refused with both of them in the text. */
 START_TEST(test_refuses)
 {
@@ -580,6 +607,9 @@ int main(void)
     tcase_add_test(tcase, test_many_samples);
     tcase_add_test(tcase, test_parts_of_gradient);
     tcase_add_loop_test(tcase, test_repeats, 0, 6);
+#ifndef __SANITIZE_THREAD__
+    tcase_add_test(tcase, test_two_threads);
+#endif
     tcase_add_test(tcase, test_refuses);
     tcase_add_loop_test(tcase, test_max_pool, 0, 30);
     tcase_add_loop_test(tcase, test_average_pool, 0, 30);
