@@ -41,6 +41,14 @@ kelp_status kelp_train_job_set_options(struct kelp_job_file *file, const struct 
         status = kelp_job_file_set(file, "run.dir", kelp_options_text(given, "run"),
                                    KELP_ORIGIN_FLAG, reterr);
     }
+    return status == KELP_OK ? kelp_train_job_set_pairs(file, given, reterr) : status;
+}
+
+kelp_status kelp_train_job_set_pairs(struct kelp_job_file *file, const struct kelp_options *given,
+                                     struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
     for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(given, "set"); i++) {
         status = set_pair(file, kelp_options_repeat(given, "set", i), reterr);
     }

@@ -19,6 +19,7 @@ const struct kelp_verb kelp_verbs[] = {
     {"verify", "check a run's checkpoints, and its steps by computing again", kelp_verb_verify},
     {"diff", "say where two runs part: step, tensor, job keys", kelp_verb_diff},
     {"chaos", "run a job, kill and stop its processes, compare the digest", kelp_verb_chaos},
+    {"model", "show a job's model: layers, shapes, parameters, memory", kelp_verb_model},
     {"data", "generate the built-in data set as CSV", kelp_verb_data},
     {NULL, NULL, NULL},
 };

@@ -30,6 +30,7 @@ int kelp_verb_chaos(int argc, char **argv);
 int kelp_verb_predict(int argc, char **argv);
 int kelp_verb_evaluate(int argc, char **argv);
 int kelp_verb_data(int argc, char **argv);
+int kelp_verb_model(int argc, char **argv);
 
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */
 int kelp_command(int argc, char **argv);

@@ -69,8 +69,8 @@ static void check_complaint(int exit_code, const char *expected)
 /* --help goes to standard output, fits 80 columns, names two examples, and exits with 0. */
 START_TEST(test_help)
 {
-    static const char *const verbs[] = {"train",  "status", "checkpoint", "digest",
-                                        "export", "data",   "predict",    "evaluate"};
+    static const char *const verbs[] = {"train", "status",  "checkpoint", "digest", "export",
+                                        "data",  "predict", "evaluate",   "model"};
 
     run((const char *[]){"--help", NULL});
     ck_assert_int_eq(command.exit_code, 0);
