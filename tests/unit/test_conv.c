@@ -234,6 +234,13 @@ static double *expected_dbias(const struct convolution *c)
     return dbias;
 }
 
+static void fill_nan(float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = NAN;
+    }
+}
+
 static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t samples)
 {
     struct convolution c;
@@ -247,6 +254,12 @@ static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t sa
         double *dweight = doubles(write == KELP_ACCUMULATE ? c.run.dweight : NULL, c.weight);
         each_product(&c, visit_dx, dx);
         each_product(&c, visit_dweight, dweight);
+        if (write == KELP_OVERWRITE) { /* what was there does not matter, even if it is NaN */
+            fill_nan(c.run.y, c.y);
+            fill_nan(c.run.dx, c.x);
+            fill_nan(c.run.dweight, c.weight);
+            fill_nan(c.run.workspace, device->table->conv2d_workspace(c.run.conv));
+        }
         stream->table->conv2d(stream, &c.run);
         stream->table->conv2d_gradient(stream, &c.run);
         ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
@@ -357,6 +370,50 @@ START_TEST(test_repeats)
     ck_assert_mem_eq(first.run.dbias, second.run.dbias, shape.channels_out * sizeof(float));
     convolution_fini(&first);
     convolution_fini(&second);
+}
+END_TEST
+
+/* Where buffers begin does not change a product, nor what was in the result before. */
+START_TEST(test_products_anywhere)
+{
+    static const uint32_t sizes[][3] = {{37, 67, 131}, {64, 16, 6}, {216, 64, 32}, {1, 96, 300}};
+    const uint32_t m = sizes[_i][0], n = sizes[_i][1], k = sizes[_i][2];
+    const float *a = floats((uint64_t)m * k), *b = floats((uint64_t)k * n);
+    float *first = floats((uint64_t)m * n);
+    for (uint32_t way = 0; way < 4; way++) {
+        for (uint32_t shift = 0; shift < 4; shift++) {
+            float *shifted_a = floats((uint64_t)m * k + shift) + shift;
+            float *shifted_b = floats((uint64_t)k * n + shift) + shift;
+            float *c = floats((uint64_t)m * n + shift) + shift;
+            memcpy(shifted_a, a, (uint64_t)m * k * sizeof(*a));
+            memcpy(shifted_b, b, (uint64_t)k * n * sizeof(*b));
+            fill_nan(c, (uint64_t)m * n);
+            const struct kelp_matmul product = {.transpose_a = (way & 1) != 0,
+                                                .transpose_b = (way & 2) != 0,
+                                                .m = m,
+                                                .n = n,
+                                                .k = k,
+                                                .a = shifted_a,
+                                                .lda = (way & 1) != 0 ? m : k,
+                                                .b = shifted_b,
+                                                .ldb = (way & 2) != 0 ? k : n,
+                                                .c = c,
+                                                .ldc = n};
+            stream->table->matmul(stream, &product);
+            ck_assert_int_eq(stream->table->wait(stream, NULL), KELP_OK);
+            if (shift == 0) {
+                memcpy(first, c, (uint64_t)m * n * sizeof(*c));
+                ck_assert(!isnan(first[0]));
+            }
+            ck_assert_mem_eq(c, first, (uint64_t)m * n * sizeof(*c));
+            free(shifted_a - shift);
+            free(shifted_b - shift);
+            free(c - shift);
+        }
+    }
+    free((void *)(uintptr_t)a);
+    free((void *)(uintptr_t)b);
+    free(first);
 }
 END_TEST
 
@@ -607,6 +664,7 @@ int main(void)
     tcase_add_test(tcase, test_many_samples);
     tcase_add_test(tcase, test_parts_of_gradient);
     tcase_add_loop_test(tcase, test_repeats, 0, 6);
+    tcase_add_loop_test(tcase, test_products_anywhere, 0, 4);
 #ifndef __SANITIZE_THREAD__
     tcase_add_test(tcase, test_two_threads);
 #endif
