@@ -166,7 +166,7 @@ static void check_statistics(struct kelp_golden_report *report, struct trainer *
     still.train.optimizer = KELP_OPTIMIZER_SGD;
     trainer_update(trainer, &still, 1); /* with a learning rate of 0 */
     check_flat(report, trainer, "buffer_after_forward/", trainer->weights,
-               &kelp_golden_deep_values);
+               kelp_golden_outputs(&trainer->golden.job));
 }
 
 /* The output in evaluation. */
@@ -185,8 +185,7 @@ static void check_output(struct kelp_golden_report *report, struct trainer *trai
 static void check_forward(struct kelp_golden_report *report, struct trainer *trainer)
 {
     const uint32_t samples = trainer->golden.samples;
-    const struct kelp_golden_tolerance *tolerance =
-        trainer->golden.statistics ? &kelp_golden_deep_values : &kelp_golden_values;
+    const struct kelp_golden_tolerance *tolerance = kelp_golden_outputs(&trainer->golden.job);
     trainer_reset(trainer, &trainer->golden.job);
     kelp_golden_case_begin(report, "forward and gradients");
     kelp_golden_check_scalar(report, "loss",

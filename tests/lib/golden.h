@@ -95,8 +95,9 @@ struct kelp_golden_tolerance {
 };
 /* Single operations, losses, outputs. */
 extern const struct kelp_golden_tolerance kelp_golden_values;
-/* Outputs of models with batch norm. */
+/* Outputs and statistics of a model: wider for FarePredictor and ResNet18. */
 extern const struct kelp_golden_tolerance kelp_golden_deep_values;
+const struct kelp_golden_tolerance *kelp_golden_outputs(const struct kelp_job *job);
 extern const struct kelp_golden_tolerance kelp_golden_gradients;
 /* An optimizer alone, given gradients. */
 extern const struct kelp_golden_tolerance kelp_golden_updates;

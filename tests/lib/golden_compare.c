@@ -17,6 +17,13 @@ const struct kelp_golden_tolerance kelp_golden_deep_values = {.rtol = 1e-3, .ato
 const struct kelp_golden_tolerance kelp_golden_gradients = {.atol_of_max = 1e-4, .noise = 1e-6};
 const struct kelp_golden_tolerance kelp_golden_updates = {.rtol = 1e-5, .atol = 1e-7};
 
+const struct kelp_golden_tolerance *kelp_golden_outputs(const struct kelp_job *job)
+{
+    return job->model.kind == KELP_MODEL_FARE || job->model.kind == KELP_MODEL_RESNET18
+               ? &kelp_golden_deep_values
+               : &kelp_golden_values;
+}
+
 /*
  * ResNet18 on eight samples has layers whose batch statistics are of eight values. Adam's first
  * step goes by the signs of gradients, some of which are rounding, and the network makes much of
