@@ -17,6 +17,10 @@ struct sizes {
 _Static_assert(sizeof(magic) % 8 == 0 && sizeof(struct kelp_prepared_shape) % 8 == 0 &&
                    sizeof(struct kelp_prepared_series) % 8 == 0,
                "pieces are aligned");
+_Static_assert(sizeof(struct kelp_prepared_shape) ==
+                   (5 + KELP_PART_COUNT + KELP_PREPARED_PLANES) * sizeof(uint64_t) +
+                       (2 + KELP_SAMPLE_VOCAB_MAX) * sizeof(uint32_t),
+               "without padding: all of it is in the digest");
 
 /* False when they are more than any file has. */
 static bool add_up(const struct kelp_prepared_shape *shape, struct sizes *sizes)

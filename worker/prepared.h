@@ -30,6 +30,7 @@ struct kelp_prepared_shape {
     uint64_t has_dates;  /* 1: times of series are seconds since 1970 */
     uint32_t vocab_count;
     uint32_t vocab[KELP_SAMPLE_VOCAB_MAX];
+    uint32_t zero; /* what would be padding, of which a digest must not know */
 };
 
 struct kelp_prepared_series {

@@ -46,6 +46,7 @@ struct kelp_optimizer_loops {
     void (*leaf_squares)(const float *x, uint64_t leaves, double *sums);
     /* w' = (1 - momentum) w + momentum g; slots are left alone. */
     bool (*statistic)(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count);
+    bool (*vector_finite)(const float *values, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);
 };
 

@@ -387,6 +387,15 @@ static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffe
     return bad == 0;
 }
 
+static bool vector_finite(const float *values, uint64_t count)
+{
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bad |= not_finite(values[i]);
+    }
+    return bad == 0;
+}
+
 static void vector_add(float *sum, const void *other, uint64_t count)
 {
     const char *bytes = other;
@@ -408,5 +417,6 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .lamb_direction = lamb_direction,
     .leaf_squares = leaf_squares,
     .statistic = statistic,
+    .vector_finite = vector_finite,
     .vector_add = vector_add,
 };

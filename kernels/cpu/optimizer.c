@@ -201,15 +201,7 @@ bool kelp_optimizer_apply(const struct kelp_optimizer_step *step,
 
 bool kelp_vector_finite(const float *values, uint64_t count)
 {
-    const uint32_t exponent = 0x7f800000; /* all ones: infinite or not a number */
-    uint32_t bad = 0;
-
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        bad |= (bits & exponent) == exponent;
-    }
-    return bad == 0;
+    return kelp__loops()->optimizer->vector_finite(values, count);
 }
 
 void kelp_vector_add(float *sum, const void *other, uint64_t count)

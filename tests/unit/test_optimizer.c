@@ -345,6 +345,8 @@ START_TEST(test_not_finite_is_noticed)
         for (uint32_t at = 0; at < COUNT; at += 13) {
             const float saved = v.gradient[at];
             v.gradient[at] = wrong[at % KELP_ARRAY_COUNT(wrong)];
+            ck_assert(!variant->optimizer->vector_finite(v.gradient, COUNT));
+            ck_assert(variant->optimizer->vector_finite(v.gradient, at));
             ck_assert_msg(!kelp__optimizer_update(variant->optimizer, &step, &buffers, COUNT),
                           "%s at %u", variant->name, at);
             v.gradient[at] = saved;
