@@ -16,6 +16,7 @@
 #include "cli/run_client.h"
 #include "cli/train_job.h"
 #include "cli/verbs.h"
+#include "common/etcd.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "worker/derive.h"
@@ -442,6 +443,29 @@ static int work(struct kelp_guard *guard, void *user)
     return kelp_launcher_run(&launch, guard, &inference->display, &inference->result);
 }
 
+/* An etcd that is not ours forgets the job: nobody goes on with it, and the next one may have its
+ * name. */
+static void forget_job(struct kelp_inference *inference)
+{
+    const char *url = kelp_options_text(inference->given, "etcd");
+    char prefix[KELP_JOB_NAME_MAX + 16];
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_error error;
+
+    if (!url) {
+        return;
+    }
+    (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", kelp_job_file_job(inference->file)->name);
+    kelp_status status = kelp_etcd_open(url, &etcd, &error);
+    if (status == KELP_OK) {
+        status = kelp_etcd_delete_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &error);
+        kelp_etcd_close(etcd);
+    }
+    if (status != KELP_OK) {
+        kelp_display_say(&inference->display, "etcd still has %s: %s", prefix, error.text);
+    }
+}
+
 static int launch(struct kelp_inference *inference)
 {
     const struct kelp_result *result = &inference->result;
@@ -452,6 +476,7 @@ static int launch(struct kelp_inference *inference)
     if (kelp_guard_run(work, inference, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
+    forget_job(inference);
     if (strcmp(result->status, "done") != 0) {
         return kelp_complain(exit_status != KELP_EXIT_OK ? exit_status : KELP_EXIT_FAILED,
                              "%s%s%s; see %s/logs", result->status, result->reason[0] ? ": " : "",

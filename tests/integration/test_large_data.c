@@ -15,9 +15,9 @@
 
 #define TIMEOUT_MS 120000
 #define WIDTH      8191u /* bytes of an input; a target of one byte follows */
-#define DEFAULT_MB 220u
+#define DEFAULT_MB 330u
 /* What a worker may have beside the model and the libraries: far less than the file. */
-#define WORKER_KIB_MAX (64 * 1024)
+#define WORKER_KIB_MAX (100 * 1024)
 
 static struct kelp_run run;
 static char job_path[512];

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/files.h"
+#include "tests/lib/etcd_fixture.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
@@ -104,7 +105,7 @@ static double next_number(char **at)
  * for these weights. */
 START_TEST(each_sample_once_and_in_order)
 {
-    static const char header[] = "sample,ahead,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT,HUFL_target,"
+    static const char header[] = "sample,ahead,time,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT,HUFL_target,"
                                  "HULL_target,MUFL_target,MULL_target,LUFL_target,LULL_target,"
                                  "OT_target\n";
     const char *const args[] = {
@@ -119,6 +120,7 @@ START_TEST(each_sample_once_and_in_order)
         double forecast[7];
         ck_assert_double_eq(next_number(&at), line / AHEAD);
         ck_assert_double_eq(next_number(&at), line % AHEAD + 1);
+        at = strchr(at, ',') + 1; /* the time */
         for (int i = 0; i < 7; i++) {
             forecast[i] = next_number(&at);
         }
@@ -245,6 +247,7 @@ START_TEST(weights_from_anywhere)
         if (i % 7 == 0) {
             (void)next_number(&at);
             (void)next_number(&at);
+            at = strchr(at, ',') + 1; /* the time */
         }
         ck_assert_float_eq(value, (float)next_number(&at));
     }
@@ -285,6 +288,28 @@ START_TEST(evaluate)
     }
     cJSON_Delete(result);
     free(text);
+}
+END_TEST
+
+/* An etcd that others use: it has nothing of the job afterwards, so that the next one can be. */
+START_TEST(another_etcd)
+{
+    struct etcd_fixture fixture;
+    struct kelp_etcd_range range = {0};
+    etcd_fixture_start(&fixture);
+    for (int i = 0; i < 2; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "x%d", i);
+        const char *const args[] = {"evaluate",  "run",   "-o", "json", "--etcd",
+                                    fixture.url, "--run", name, NULL};
+        free(run_or_fail(args));
+    }
+    struct kelp_etcd *etcd = etcd_fixture_client(&fixture);
+    ck_assert_int_eq(kelp_etcd_get_prefix(etcd, "/kelp/", 5000, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 0);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    etcd_fixture_stop(&fixture);
 }
 END_TEST
 
@@ -338,6 +363,7 @@ int main(void)
     tcase_add_test(tcase, killed_from_outside);
     tcase_add_test(tcase, weights_from_anywhere);
     tcase_add_test(tcase, evaluate);
+    tcase_add_test(tcase, another_etcd);
     tcase_add_loop_test(tcase, mistake, 0, (int)KELP_ARRAY_COUNT(mistakes));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
