@@ -442,8 +442,12 @@ kelp_status kelp__graph_allocate(struct kelp_graph *graph, struct kelp_error *re
 {
     struct memory memory;
     uint32_t *arrays = memory_init(&memory, graph);
-    kelp_status status = arrays != NULL ? plan_writes(&memory, reterr)
-                                        : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (arrays == NULL) {
+        free(memory.buffers);
+        free(memory.order);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = plan_writes(&memory, reterr);
     if (status == KELP_OK) {
         plan_reads(&memory);
         plan_values(&memory);

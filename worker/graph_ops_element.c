@@ -112,6 +112,7 @@ static bool copy_available(const struct kelp_device_table *table)
     return table->copy != NULL;
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): written through the operator's arguments */
 static void copy_scaled(struct kelp_graph *graph, float *y, const float *x, uint64_t count,
                         float scale, enum kelp_write write)
 {
@@ -173,6 +174,8 @@ static void run_dropout(struct kelp_graph *graph, const struct graph_node *node,
                                          .write = write};
     graph->stream->table->dropout(graph->stream, &dropout);
 }
+
+/* NOLINTEND(readability-non-const-parameter) */
 
 static void dropout_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
 {

@@ -47,6 +47,8 @@ static const float *cell_before(const struct lstm *lstm, uint32_t t)
     return t == 0 ? lstm->operands[LSTM_C]->value : lstm->cells + (t - 1) * lstm->cell_step;
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): written through the operator's arguments */
+
 /* gates = or += rows W^T, for one step. */
 static void gate_sums(struct kelp_graph *graph, const struct lstm *lstm, float *gates,
                       const float *rows, uint64_t ld, uint32_t width, const float *weight,
@@ -152,6 +154,8 @@ static void step_gradient(struct kelp_graph *graph, const struct lstm *lstm, con
                                        .write = write};
     graph->stream->table->matmul(graph->stream, &matmul);
 }
+
+/* NOLINTEND(readability-non-const-parameter) */
 
 /* The steps from the last to the first: dgates of all of them, and dh, dc before the first. */
 static void cells_backward(struct kelp_graph *graph, const struct graph_node *node,

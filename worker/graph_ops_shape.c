@@ -372,6 +372,8 @@ static struct folded folded_of(const struct graph_node *full, uint32_t axis, uin
                            .inner = graph_dims_count(&full->shape, axis + 1, full->shape.rank)};
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): written through the operator's arguments */
+
 /* full[o][m][i] = or += scale * folded[o][i] */
 static void spread(struct kelp_graph *graph, const struct folded *f, float *full,
                    const float *folded, float scale, enum kelp_write write)
@@ -400,6 +402,8 @@ static void sum_up(struct kelp_graph *graph, const struct folded *f, float *fold
                                        .write = write};
     graph->stream->table->reduce(graph->stream, &reduce);
 }
+
+/* NOLINTEND(readability-non-const-parameter) */
 
 static bool spread_available(const struct kelp_device_table *table)
 {

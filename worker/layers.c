@@ -236,12 +236,12 @@ uint32_t kelp_layer_attention(struct kelp_graph *graph, const char *name, uint32
     projections.weight = matrix(graph, name, "in_proj_weight", 3 * width, width, KELP_INIT_UNIFORM,
                                 sqrt(6.0 / (4.0 * (double)width)));
     projections.bias = vector(graph, name, "in_proj_bias", 3 * width, KELP_INIT_CONSTANT, 0.0);
+    const uint64_t head = width / heads;
     const uint32_t q = project(graph, &projections, "query", queries, 0);
     const uint32_t k = project(graph, &projections, "key", keys, 1);
     const uint32_t v = project(graph, &projections, "value", keys, 2);
-    const uint32_t scores =
-        kelp_graph_scale(graph, name, kelp_graph_matmul(graph, name, q, k, true),
-                         (float)(1.0 / sqrt((double)(width / heads))));
+    const uint32_t scores = kelp_graph_scale(
+        graph, name, kelp_graph_matmul(graph, name, q, k, true), (float)(1.0 / sqrt((double)head)));
     const uint32_t weights = kelp_graph_softmax(graph, name, scores);
     return join_heads(graph, name, kelp_graph_matmul(graph, name, weights, v, false), width);
 }

@@ -327,7 +327,7 @@ START_TEST(test_batch_limit)
     ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &mse, &error), KELP_OK);
     struct kelp_graph_memory memory;
     kelp_graph_memory(graph, &memory);
-    ck_assert_uint_ge(memory.total, 4 * 3 * 4 * sizeof(float));
+    ck_assert_uint_ge(memory.total, sizeof(float) * 4 * 3 * 4);
     float weight[20] = {0}, bias[4] = {1, 2, 3, 4}, samples[5 * 15] = {0}, result[5 * 12];
     kelp_graph_bind(graph, 0, weight, NULL);
     kelp_graph_bind(graph, 1, bias, NULL);
@@ -363,6 +363,7 @@ static kelp_status failing_wait(struct kelp_stream *on, struct kelp_error *reter
 
 /* A graph of one layer over 3 by 5 samples, with random-looking weights; sums[] of a training run.
  */
+/* NOLINTNEXTLINE(readability-non-const-parameter): sums are written through the run */
 static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_COUNT])
 {
     static float weight[20], bias[4], samples[2 * 15], wanted[2 * 12];
