@@ -3,6 +3,7 @@
  * its layers, once what came from outside is known to be safe to read.
  */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "common/value.h"
@@ -10,6 +11,17 @@
 
 _Static_assert(KELP_MODEL_NONE == KELP_GRAPH_NONE, "nodes are the graph's");
 _Static_assert(KELP_MODEL_NO_BIAS == KELP_GRAPH_NO_BIAS, "nodes are the graph's");
+/* The table only grows at its end: a function that moves would break the libraries that are there.
+ */
+#define AT(name, place)                                                                            \
+    _Static_assert(offsetof(struct kelp_model_api, name) == (place) * sizeof(void *),              \
+                   "the place of " #name " is for ever")
+AT(param, 1);
+AT(input, 8);
+AT(layer_linear, 13);
+AT(linear, 20);
+AT(matmul, 27);
+AT(reduce_mean, 53);
 _Static_assert(KELP_SAMPLE_RANK_MAX <= KELP_TENSOR_RANK_MAX, "inputs are values");
 
 static const char *safe_name(const char *name)

@@ -215,10 +215,12 @@ struct kelp_model_plugin {
 #define KELP_MODEL_VISIBLE
 #endif
 
-/* Export a model, once in a library. */
+/* The declaration that makes the definition behind it visible, also in C++. */
+extern KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin;
+
+/* Export a model, once in a library and outside of any function. */
 #define KELP_MODEL(model_name, build_function)                                                     \
-    extern KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin;                    \
-    KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin = {                        \
+    const struct kelp_model_plugin kelp_model_plugin = {                                           \
         KELP_MODEL_ABI, sizeof(struct kelp_model_plugin), sizeof(struct kelp_model_api),           \
         model_name, build_function};
 

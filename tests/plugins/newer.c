@@ -6,8 +6,7 @@ static uint32_t build(const struct kelp_model_api *api, struct kelp_model_builde
     return api->fail(b, "was called");
 }
 
-extern KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin;
-KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin = {
+const struct kelp_model_plugin kelp_model_plugin = {
     .abi = KELP_MODEL_ABI,
     .size = sizeof(struct kelp_model_plugin),
     .api_size = sizeof(struct kelp_model_api) + sizeof(void *),

@@ -1,8 +1,7 @@
 /* A model of an ABI that there is not yet. */
 #include <kelp/model.h>
 
-extern KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin;
-KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin = {
+const struct kelp_model_plugin kelp_model_plugin = {
     .abi = KELP_MODEL_ABI + 1,
     .size = sizeof(struct kelp_model_plugin),
     .api_size = sizeof(struct kelp_model_api),
