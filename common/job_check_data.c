@@ -63,10 +63,55 @@ static kelp_status check_columns(const struct kelp_job_file *file, struct kelp_e
     return KELP_OK;
 }
 
+/* Only what is to be predicted may come without targets. */
+static kelp_status check_arrays(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    bool predicts = job->run.mode == KELP_RUN_PREDICT && job->run.part == KELP_RUN_PART_TEST;
+
+    if (job->data.target_path[0] == '\0') {
+        return kelp__job_refuse(file, "data.target_path", reterr,
+                                "is empty; data.kind npy needs the targets of data.path");
+    }
+    if (job->data.val_path[0] != '\0' && job->data.val_target_path[0] == '\0') {
+        return kelp__job_refuse(file, "data.val_target_path", reterr,
+                                "is empty; data.val_path needs targets");
+    }
+    if (job->data.test_path[0] != '\0' && job->data.test_target_path[0] == '\0' && !predicts) {
+        return kelp__job_refuse(file, "data.test_target_path", reterr,
+                                "is empty; data.test_path needs targets, but to be predicted");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    switch (job->data.kind) {
+    case KELP_DATA_TABLE:
+    case KELP_DATA_PANEL:
+        return check_columns(file, reterr);
+    case KELP_DATA_NPY:
+        return check_arrays(file, reterr);
+    case KELP_DATA_BINARY:
+        return job->data.input_shape_count > 0
+                   ? KELP_OK
+                   : kelp__job_refuse(file, "data.input_shape", reterr,
+                                      "is empty; it must be the shape of a row's input, as "
+                                      "[28, 28]");
+    case KELP_DATA_CSV:
+    case KELP_DATA_SYNTHETIC:
+    case KELP_DATA_TENSORS:
+    case KELP_DATA_IDX:
+        break;
+    }
+    return KELP_OK;
+}
+
 kelp_status kelp__job_check_data(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
-    bool columns = job->data.kind == KELP_DATA_TABLE || job->data.kind == KELP_DATA_PANEL;
     bool series = job->data.kind == KELP_DATA_CSV || job->data.kind == KELP_DATA_SYNTHETIC ||
                   job->data.kind == KELP_DATA_PANEL;
 
@@ -76,6 +121,6 @@ kelp_status kelp__job_check_data(const struct kelp_job_file *file, struct kelp_e
         return kelp__job_refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",
                                 kind);
     }
-    kelp_status status = columns ? check_columns(file, reterr) : KELP_OK;
+    kelp_status status = check_kind(file, reterr);
     return status == KELP_OK && series ? check_series(file, reterr) : status;
 }
