@@ -4,9 +4,30 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/safetensors.h"
 #include "worker/dataset.h"
 #include "worker/derive.h"
 #include "worker/model.h"
+
+/* The file with the initial weights is there, and is one of this model. */
+static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan *plan,
+                              struct kelp_error *reterr)
+{
+    struct kelp_safetensors *file = NULL;
+
+    if (job->model.init[0] == '\0') {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_safetensors_open(job->model.init, &file, reterr);
+    if (status == KELP_OK) {
+        status = kelp_plan_check_init(plan, job, file, reterr);
+        kelp_safetensors_close(file);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "model.init");
+    }
+    return status;
+}
 
 kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr)
 {
@@ -23,6 +44,7 @@ kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr
         status = kelp_derive_plan(job, dataset, model, &plan, reterr);
     }
     if (status == KELP_OK) {
+        status = check_init(job, &plan, reterr);
         kelp_plan_fini(&plan);
     }
     kelp_model_destroy(model);

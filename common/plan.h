@@ -26,7 +26,8 @@ enum kelp_init_kind {
     KELP_INIT_CONSTANT, /* a */
     KELP_INIT_UNIFORM,  /* [-a, a), by Philox keyed with (seed, tensor index) */
     KELP_INIT_NORMAL,   /* mean 0, standard deviation a, by Philox keyed likewise */
-    KELP_INIT_FILE,     /* the tensor of model.init; shards read it from that file */
+    KELP_INIT_FILE, /* the tensor of model.init; shards read it from that file. A running statistic
+                       that the file lacks is a when training begins */
 };
 
 struct kelp_tensor {
@@ -102,6 +103,12 @@ struct kelp_safetensors;
 kelp_status kelp_plan_initialise(const struct kelp_plan *plan, const struct kelp_job *job,
                                  const struct kelp_safetensors *init_data, uint64_t first,
                                  uint64_t count, float *values,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Does the file have all tensors that the plan takes from it, in the right shapes? Errors:
+ * KELP_ERR_NOT_FOUND, KELP_ERR_MISMATCH; the text names file and tensor. */
+kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp_job *job,
+                                 const struct kelp_safetensors *init_data,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* XXH3-128 over each tensor's name, shape and bytes in declaration order (docs/PROTOCOL.md,

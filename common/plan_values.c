@@ -41,11 +41,48 @@ static void fill_normal(uint64_t seed, uint32_t tensor_index, float a, uint64_t 
     }
 }
 
+/* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
+ * lacks, where training goes on from its usual start. */
+static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
+                                const struct kelp_safetensors *init_data,
+                                const struct kelp_safetensors_tensor **ret_found,
+                                struct kelp_error *reterr)
+{
+    char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
+
+    (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
+    *ret_found = kelp_safetensors_find(init_data, name);
+    if (!*ret_found) {
+        return tensor->statistic && job->run.mode == KELP_RUN_TRAIN
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s",
+                               kelp_safetensors_path(init_data), name);
+    }
+    if ((*ret_found)->rank != tensor->rank ||
+        memcmp((*ret_found)->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s: tensor %s has another shape than the model",
+                         kelp_safetensors_path(init_data), name);
+    }
+    if ((*ret_found)->dtype == KELP_DTYPE_I64) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are F32 or F64",
+                         kelp_safetensors_path(init_data), name);
+    }
+    return KELP_OK;
+}
+
+static void fill_constant(float value, uint64_t count, float *values)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = value;
+    }
+}
+
 static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
                                   const struct kelp_safetensors *init_data, uint64_t first,
                                   uint64_t count, float *values, struct kelp_error *reterr)
 {
-    char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
+    const struct kelp_safetensors_tensor *found = NULL;
 
     if (!init_data) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
@@ -53,19 +90,30 @@ static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct
                          "not open",
                          tensor->name);
     }
-    (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
-    const struct kelp_safetensors_tensor *found = kelp_safetensors_find(init_data, name);
-    if (!found) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s",
-                         kelp_safetensors_path(init_data), name);
+    kelp_status status = find_in_file(tensor, job, init_data, &found, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (found->rank != tensor->rank ||
-        memcmp(found->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s: tensor %s has another shape than the model",
-                         kelp_safetensors_path(init_data), name);
+    if (!found) {
+        fill_constant(tensor->init_a, count, values);
+        return KELP_OK;
     }
     return kelp_safetensors_floats(found, first, count, values, reterr);
+}
+
+kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp_job *job,
+                                 const struct kelp_safetensors *init_data,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < plan->tensor_count && status == KELP_OK; i++) {
+        const struct kelp_safetensors_tensor *found = NULL;
+        if (plan->tensors[i].init == KELP_INIT_FILE) {
+            status = find_in_file(&plan->tensors[i], job, init_data, &found, reterr);
+        }
+    }
+    return status;
 }
 
 static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
@@ -76,9 +124,7 @@ static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
 
     switch (tensor->init) {
     case KELP_INIT_CONSTANT:
-        for (uint64_t i = 0; i < count; i++) {
-            values[i] = tensor->init_a;
-        }
+        fill_constant(tensor->init_a, count, values);
         return KELP_OK;
     case KELP_INIT_UNIFORM:
         fill_uniform(job->seed, tensor_index, tensor->init_a, first, count, values);

@@ -103,7 +103,8 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
         kelp_graph_parameter_tensor(model->graph, i, &model->tensors[i]);
         if (job->model.init[0] != '\0') { /* statistics too: a trained model has them */
             model->tensors[i].init = KELP_INIT_FILE;
-            model->tensors[i].init_a = 0.0f;
+            model->tensors[i].init_a =
+                model->tensors[i].statistic ? model->tensors[i].init_a : 0.0f;
         }
     }
     return KELP_OK;

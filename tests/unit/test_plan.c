@@ -338,9 +338,22 @@ START_TEST(test_initialise_from_file)
     name_tensor(2, "scale", 1, (const uint64_t[]){1});
     ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
                      KELP_ERR_MISMATCH);
+    ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_ERR_MISMATCH);
+
+    /* A running statistic may be missing where it is about to be learned, and there alone. */
     job.model.init_prefix[0] = '\0';
+    plan.tensors[2].init_a = 1.0f;
+    ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_OK);
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error), KELP_OK);
+    ck_assert_float_eq(values[0], 1.0f);
+    job.run.mode = KELP_RUN_EVALUATE;
     ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
                      KELP_ERR_NOT_FOUND);
+    job.run.mode = KELP_RUN_TRAIN;
+    plan.tensors[2].statistic = false;
+    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
+                     KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_ERR_NOT_FOUND);
     ck_assert_str_eq(error.text, "m: no tensor scale");
     kelp_safetensors_close(file);
 }
