@@ -239,6 +239,48 @@ START_TEST(test_sums)
 }
 END_TEST
 
+/* As training asks for it: the same loss, and nothing else. */
+START_TEST(test_loss_alone)
+{
+    for (int kind = KELP_LOSS_MSE; kind <= (int)KELP_LOSS_QUANTILE; kind++) {
+        struct sizes s = random_sizes(_i, (enum kelp_loss_kind)kind);
+        if (_i % 2 == 0 && !is_class_loss(&s)) { /* one element for each sample */
+            s.target_elements = 1;
+            s.elements = s.quantile_count != 0 ? s.quantile_count : 1;
+        }
+        const uint64_t count = (uint64_t)s.samples * KELP_LOSS_SUMS;
+        float *x = kelp_operator_floats(_i, 1, s.samples * s.elements, 0.1f, 0.9f);
+        float *target = kelp_operator_floats(_i, 2, s.samples * s.target_elements, 0.0f, 1.0f);
+        float *workspace = malloc((s.samples * s.elements + 1) * sizeof(*workspace));
+        double *full = malloc((count + 1) * sizeof(*full)),
+               *alone = malloc((count + 1) * sizeof(*alone));
+        struct kelp_loop_fault fault = {.what = KELP_LOOP_FINE};
+        for (uint64_t i = 0; is_class_loss(&s) && i < s.samples; i++) {
+            target[i] = 0.0f;
+        }
+        for (uint32_t v = 0; kelp__loops_variant(v) != NULL; v++) {
+            struct kelp_criterion criterion = criterion_of(&s, x, target);
+            criterion.workspace = workspace;
+            criterion.sums = full;
+            kelp__loops_variant(v)->criterion->criterion(&criterion, &fault);
+            criterion.sums = alone;
+            criterion.loss_alone = true;
+            kelp__loops_variant(v)->criterion->criterion(&criterion, &fault);
+            for (uint64_t i = 0; i < count; i++) {
+                const bool loss = i % KELP_LOSS_SUMS == KELP_LOSS_SUM_LOSS;
+                ck_assert_msg(alone[i] == (loss ? full[i] : 0.0), "loss %d, sum %d: %g", kind,
+                              (int)(i % KELP_LOSS_SUMS), alone[i]);
+            }
+        }
+        free(x);
+        free(target);
+        free(workspace);
+        free(full);
+        free(alone);
+    }
+}
+END_TEST
+
 /* A target of 0 makes the relative error infinite, and nothing else. */
 START_TEST(test_zero_target)
 {
@@ -362,6 +404,7 @@ int main(void)
     TCase *tcase = tcase_create("criterion");
     tcase_add_loop_test(tcase, test_losses, 0, SEEDS);
     tcase_add_loop_test(tcase, test_sums, 0, SEEDS);
+    tcase_add_loop_test(tcase, test_loss_alone, 0, SEEDS);
     tcase_add_test(tcase, test_zero_target);
     tcase_add_test(tcase, test_class_sums);
     tcase_add_test(tcase, test_bce_at_its_ends);
