@@ -116,7 +116,8 @@ kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_pla
                                struct kelp_error *reterr)
 {
     static const char *const parts[] = {"training", "validation", "test"};
-    bool monitors = job->train.patience > 0 || job->train.schedule == KELP_SCHEDULE_PLATEAU;
+    bool monitors = job->train.patience > 0 || job->train.schedule == KELP_SCHEDULE_PLATEAU ||
+                    job->checkpoint.keep_best > 0;
 
     switch (job->run.mode) {
     case KELP_RUN_TRAIN:
@@ -143,7 +144,9 @@ kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_pla
     if (monitors && plan->samples[KELP_PART_VAL] == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: goes by the validation part, which has no samples",
-                         job->train.patience > 0 ? "train.patience" : "train.schedule plateau");
+                         job->train.patience > 0                        ? "train.patience"
+                         : job->train.schedule == KELP_SCHEDULE_PLATEAU ? "train.schedule plateau"
+                                                                        : "checkpoint.keep_best");
     }
     return KELP_OK;
 }

@@ -139,5 +139,8 @@ bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
         step = planned ? step : soonest(checkpoints, now_ms);
     }
     *ret_due = (struct kelp__due){.step = step, .for_request = asked};
+    if (step == 0 && checkpoints->word.version == 0) {
+        return false; /* a job without training steps: version 0 means that nothing is restored */
+    }
     return asked || timed || planned;
 }

@@ -50,6 +50,10 @@ static void draw_turns(struct sim *sim)
 {
     struct kelp_job *job = &sim->job;
     uint64_t steps = kelp_control_steps_per_epoch(job, &sim->plan);
+    if (job->seed % 8 == 7) {
+        job->run.mode = job->seed % 16 == 7 ? KELP_RUN_EVALUATE : KELP_RUN_PREDICT;
+        job->run.part = (enum kelp_run_part)(job->seed / 16 % KELP_PART_COUNT);
+    }
     job->train.evaluate_epochs = (uint32_t)sim_draw(sim, 3);
     job->train.evaluate_steps = sim_draw(sim, 3) == 0 ? (uint32_t)sim_between(sim, 1, 9) : 0;
     job->train.max_steps =
@@ -79,6 +83,9 @@ static void draw_cluster(struct sim *sim)
     sim->job.cluster.workers.max = profile->workers;
     /* A quiet run takes some seconds, so that faults meet training. */
     uint64_t steps = kelp_control_total_steps(&sim->job, &sim->plan);
+    if (sim->job.run.mode != KELP_RUN_TRAIN) {
+        steps = 10 + kelp_control_predict_blocks(&sim->job, &sim->plan);
+    }
     uint64_t quiet_us = sim_between(sim, SIM_SECOND, 6 * SIM_SECOND);
     profile->lane_us = quiet_us * profile->workers / (steps * sim->job.cluster.lanes) + 1;
 }
