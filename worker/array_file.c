@@ -229,6 +229,7 @@ kelp_status kelp_array_file_open_idx(const char *path, struct kelp_array_file **
     struct kelp_input_file *input = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
+        assert(file != NULL);
         status = kelp_input_file_open(path, &input, reterr);
     }
     if (status == KELP_OK) {
@@ -250,6 +251,7 @@ kelp_status kelp_array_file_open_npy(const char *path, struct kelp_array_file **
     struct kelp_array_file *file = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
+        assert(file != NULL);
         status = open_stored(file, kelp_npy_parse, reterr);
     }
     if (status != KELP_OK) {
@@ -294,6 +296,7 @@ kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array 
     struct kelp_array_file *file = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
+        assert(file != NULL);
         status = open_rows(file, layout, reterr);
     }
     if (status != KELP_OK) {

@@ -114,7 +114,7 @@ kelp_status kelp_idx_parse(const struct kelp_array_text *text, struct kelp_array
     }
     for (uint32_t i = 0; i < array.rank; i++) {
         uint32_t dim;
-        memcpy(&dim, bytes + 4 + 4 * i, sizeof(dim));
+        memcpy(&dim, bytes + 4 + 4 * (size_t)i, sizeof(dim));
         array.dims[i] = be32toh(dim);
     }
     kelp_status status = kelp_array_measure(&array, text->name, text->file_bytes, reterr);
