@@ -310,6 +310,31 @@ static kelp_status check_loss(const struct kelp_job_file *file, struct kelp_erro
     return KELP_OK;
 }
 
+/* What the loss itself needs. */
+static kelp_status check_loss_keys(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->train.loss == KELP_LOSS_HUBER && !(job->train.loss_beta > 0)) {
+        return refuse(file, "train.loss_beta", reterr,
+                      "0 makes every huber loss 0; it must be above 0");
+    }
+    if (job->train.loss != KELP_LOSS_QUANTILE) {
+        return KELP_OK;
+    }
+    if (job->train.quantile_count == 0) {
+        return refuse(file, "train.quantiles", reterr,
+                      "is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]");
+    }
+    for (uint32_t i = 1; i < job->train.quantile_count; i++) {
+        if (!(job->train.quantiles[i] > job->train.quantiles[i - 1])) {
+            return refuse(file, "train.quantiles", reterr, "%g after %g; they must ascend",
+                          job->train.quantiles[i], job->train.quantiles[i - 1]);
+        }
+    }
+    return KELP_OK;
+}
+
 /* As many shares as the model has dropout layers, or none. */
 static kelp_status check_dropout(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
@@ -350,6 +375,9 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
         return status;
     }
     status = check_loss(file, reterr);
+    if (status == KELP_OK) {
+        status = check_loss_keys(file, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }

@@ -11,6 +11,14 @@ static bool class_loss(const struct kelp_job *job)
     return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
 }
 
+/* Does training give accuracy and AUC? Targets that are numbers may happen to be 0 and 1, but what
+ * is decided by a measure must not depend on that: without it nothing would ever get better. */
+static bool tells_classes(const struct kelp_job *job)
+{
+    return class_loss(job) || job->train.loss == KELP_LOSS_BCE ||
+           job->train.loss == KELP_LOSS_BCE_WITH_LOGITS;
+}
+
 static kelp_status check_rates(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -44,8 +52,9 @@ static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_err
     const struct kelp_job *job = &file->job;
     bool turns =
         job->train.evaluate && (job->train.evaluate_epochs > 0 || job->train.evaluate_steps > 0);
-    bool class_measure =
-        job->train.monitor == KELP_MONITOR_MSE || job->train.monitor == KELP_MONITOR_MAE;
+    bool errors = job->train.monitor == KELP_MONITOR_MSE || job->train.monitor == KELP_MONITOR_MAE;
+    bool classes =
+        job->train.monitor == KELP_MONITOR_ACCURACY || job->train.monitor == KELP_MONITOR_AUC;
 
     if (job->train.schedule == KELP_SCHEDULE_PLATEAU && !turns) {
         return kelp__job_refuse(file, "train.schedule", reterr,
@@ -57,10 +66,15 @@ static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_err
                                 "counts evaluations; it needs train.evaluate with "
                                 "train.evaluate_epochs or train.evaluate_steps");
     }
-    if (class_loss(job) && class_measure) {
+    if (class_loss(job) && errors) {
         return kelp__job_refuse(file, "train.monitor", reterr,
                                 "train.loss compares classes; it goes with val/loss, val/accuracy "
                                 "or val/auc");
+    }
+    if (!tells_classes(job) && classes) {
+        return kelp__job_refuse(file, "train.monitor", reterr,
+                                "train.loss compares numbers; it goes with val/loss, val/mse or "
+                                "val/mae");
     }
     return KELP_OK;
 }
@@ -80,6 +94,11 @@ static kelp_status check_best(const struct kelp_job_file *file, struct kelp_erro
         return kelp__job_refuse(file, "checkpoint.metric", reterr,
                                 "train.loss compares classes; checkpoint.keep_best goes with "
                                 "val/loss, val/accuracy or val/auc");
+    }
+    if (!tells_classes(job) && larger) {
+        return kelp__job_refuse(file, "checkpoint.metric", reterr,
+                                "train.loss compares numbers; checkpoint.keep_best goes with "
+                                "val/loss, val/mse or val/mae");
     }
     if (larger != (job->checkpoint.order == KELP_ORDER_MAX)) {
         return kelp__job_refuse(file, "checkpoint.order", reterr,

@@ -57,6 +57,26 @@ static kelp_status check_samples(const struct kelp_model *model, const struct ke
     return KELP_OK;
 }
 
+/* AUC goes by one score for each sample: a number, or the second of two classes. */
+static kelp_status check_scores(const struct kelp_model *model, const struct kelp_job *job,
+                                struct kelp_error *reterr)
+{
+    const bool classes =
+        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    const bool monitored = job->train.monitor == KELP_MONITOR_AUC;
+    const bool kept =
+        job->checkpoint.keep_best > 0 && job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC;
+    const uint64_t outputs = classes ? model->output_count : model->target_count;
+    if ((monitored || kept) && outputs != (classes ? 2 : 1)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: val/auc is of two classes, but the model puts out %llu numbers a "
+                         "sample; take val/loss or val/accuracy",
+                         monitored ? "train.monitor" : "checkpoint.metric",
+                         (unsigned long long)outputs);
+    }
+    return KELP_OK;
+}
+
 static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
                          const struct kelp_sample_shape *shape, struct kelp_error *reterr)
 {
@@ -78,13 +98,14 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
                                          .label_smoothing = job->train.label_smoothing,
                                          .quantiles = job->train.quantiles,
                                          .quantile_count = job->train.quantile_count};
-    const kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
+    kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
     if (status != KELP_OK) {
         return status;
     }
     model->output_shape = *kelp_graph_shape(model->graph, output);
     model->output_count = shape_count(&model->output_shape);
-    return check_samples(model, job, shape, shape_count(&target), reterr);
+    status = check_samples(model, job, shape, shape_count(&target), reterr);
+    return status == KELP_OK ? check_scores(model, job, reterr) : status;
 }
 
 static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,

@@ -321,6 +321,8 @@ static const struct {
 } mistakes[] = {
     {{"predict", "run"}, "--out"},
     {{"predict", "run", "--out", "p.txt"}, "must end in .csv or .npy"},
+    {{"predict", "run", "--out", "nowhere/p.csv"}, "no file can be made in 'nowhere'"},
+    {{"predict", "run", "--out", "/dev/null/p.csv"}, "no file can be made in '/dev/null'"},
     {{"predict", "run", "--out", "p.npy", "--targets"}, "--targets goes with a .csv file"},
     {{"predict", "nowhere", "--out", "p.csv"}, "'nowhere' is no run folder"},
     {{"predict", "job.yaml", "--out", "p.csv"}, "no weights: name a run's folder"},

@@ -151,6 +151,12 @@ static const struct {
      "job.yaml:3: train.quantiles: an entry of the list is not a number"},
     {"train:\n  loss: quantile\n  quantiles: [0.1, 2]\n",
      "job.yaml:3: train.quantiles: '2' is not a number from 0 to 1"},
+    {"model:\n  kind: mlp\ntrain:\n  loss: quantile\n  quantiles: [0.1, 0.9, 0.5]\n",
+     "job.yaml:5: train.quantiles: 0.5 after 0.9; they must ascend"},
+    {"model:\n  kind: mlp\ntrain:\n  loss: quantile\n  quantiles: []\n",
+     "job.yaml:5: train.quantiles: is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]"},
+    {"train:\n  loss: huber\n  loss_beta: 0\n",
+     "job.yaml:3: train.loss_beta: 0 makes every huber loss 0; it must be above 0"},
     {"model:\n  kind: tft\n  d_model: 10\ntrain:\n  loss: quantile\n",
      "model.heads: 4 does not divide model.d_model (10)"},
     {"model:\n  kind: convnet\n  dropout: [0.1]\ntrain:\n  loss: nll\n",
@@ -206,7 +212,14 @@ static const struct {
     {"model:\n  kind: convnet\ntrain:\n  loss: nll\ncheckpoint:\n  keep_best: 1\n",
      "checkpoint.metric: train.loss compares classes; checkpoint.keep_best goes with val/loss, "
      "val/accuracy or val/auc"},
-    {"checkpoint:\n  keep_best: 1\n  metric: val/accuracy\n",
+    {"train:\n  monitor: val/accuracy\n",
+     "job.yaml:2: train.monitor: train.loss compares numbers; it goes with val/loss, val/mse or "
+     "val/mae"},
+    {"checkpoint:\n  keep_best: 1\n  metric: val/auc\n",
+     "job.yaml:3: checkpoint.metric: train.loss compares numbers; checkpoint.keep_best goes with "
+     "val/loss, val/mse or val/mae"},
+    {"model:\n  kind: convnet\ntrain:\n  loss: nll\ncheckpoint:\n  keep_best: 1\n  metric: "
+     "val/accuracy\n",
      "checkpoint.order: of checkpoint.metric the larger value is better: set it to max"},
     {"name: a/b\n", "job.yaml:1: name: 'a/b' is not 1 to 63 letters, digits, '-', '_' or '.', the "
                     "first one a letter, digit or '_'"},

@@ -93,6 +93,30 @@ START_TEST(parameter_counts)
 }
 END_TEST
 
+/* What goes by AUC needs a score. */
+START_TEST(auc_of_two_classes)
+{
+    struct kelp_job job = job_of(KELP_MODEL_CONVNET, KELP_LOSS_NLL);
+    struct kelp_sample_shape shape = {
+        .input_count = 1, .inputs = {numbers(3, 1, 28, 28)}, .target = category(2)};
+    job.train.monitor = KELP_MONITOR_AUC;
+    check_refused(&job, &shape,
+                  "train.monitor: val/auc is of two classes, but the model puts out 10 numbers a "
+                  "sample; take val/loss or val/accuracy");
+    job.model.classes = 2;
+    ck_assert_uint_gt(count_parameters(&job, &shape), 0);
+
+    job.train.monitor = KELP_MONITOR_LOSS;
+    job.checkpoint.metric = KELP_CHECKPOINT_VAL_AUC;
+    job.model.classes = 3;
+    ck_assert_uint_gt(count_parameters(&job, &shape), 0); /* nothing goes by it */
+    job.checkpoint.keep_best = 1;
+    check_refused(&job, &shape,
+                  "checkpoint.metric: val/auc is of two classes, but the model puts out 3 numbers "
+                  "a sample; take val/loss or val/accuracy");
+}
+END_TEST
+
 /* 73 series, six known inputs, seven quantiles: the model of the hourly taxi rides. */
 START_TEST(tft_parameters)
 {
@@ -299,6 +323,7 @@ int main(void)
     Suite *suite = suite_create("models");
     TCase *tcase = tcase_create("models");
     tcase_add_test(tcase, parameter_counts);
+    tcase_add_test(tcase, auc_of_two_classes);
     tcase_add_test(tcase, tft_parameters);
     tcase_add_test(tcase, samples_that_do_not_fit);
     tcase_add_test(tcase, image_too_small);
