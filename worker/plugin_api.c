@@ -10,6 +10,7 @@
 #include "worker/plugin.h"
 
 _Static_assert(KELP_MODEL_NONE == KELP_GRAPH_NONE, "nodes are the graph's");
+/* NOLINTNEXTLINE(misc-redundant-expression): two definitions that must agree */
 _Static_assert(KELP_MODEL_NO_BIAS == KELP_GRAPH_NO_BIAS, "nodes are the graph's");
 /* The table only grows at its end: a function that moves would break the libraries that are there.
  */

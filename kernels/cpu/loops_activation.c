@@ -331,7 +331,7 @@ INLINE void sigmoid_row(float *x, uint64_t count)
 static void lstm_cell(const struct kelp_lstm_cell *cell)
 {
     const uint64_t hidden = cell->hidden; /* 64 bits: an index that wraps is not vectorised */
-    for (uint32_t b = 0; b < cell->batch; b++) {
+    for (uint64_t b = 0; b < cell->batch; b++) {
         float *gates = cell->gates + b * 4 * hidden, *update = gates + 2 * hidden;
         const float *before = cell->c_before + b * hidden;
         float *restrict c = cell->c + b * hidden, *restrict h = cell->h + b * cell->h_ld;
@@ -383,7 +383,7 @@ INLINE void lstm_cell_gradient_piece(const struct kelp_lstm_cell *cell, uint64_t
 
 static void lstm_cell_gradient(const struct kelp_lstm_cell *cell)
 {
-    for (uint32_t b = 0; b < cell->batch; b++) {
+    for (uint64_t b = 0; b < cell->batch; b++) {
         for (uint32_t first = 0; first < cell->hidden; first += CELL_PIECE) {
             const uint32_t left = cell->hidden - first;
             lstm_cell_gradient_piece(cell, b, first, left < CELL_PIECE ? left : CELL_PIECE);

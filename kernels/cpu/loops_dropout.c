@@ -89,11 +89,11 @@ static void dropout(const struct kelp_dropout *dropout)
     for (uint32_t s = 0; s < dropout->samples; s++) {
         const float *x = dropout->x + s * dropout->elements;
         float *y = dropout->y + s * dropout->elements;
-        for (uint64_t i = 0; i < dropout->elements; i += 4 * BLOCKS) {
+        for (uint64_t i = 0; i < dropout->elements; i += 4 * (uint64_t)BLOCKS) {
             float factors[4 * BLOCKS];
             const uint64_t left = dropout->elements - i;
             block_factors(&run, dropout->positions[s], (uint32_t)(i / 4), factors);
-            if (left >= 4 * BLOCKS) {
+            if (left >= 4 * (uint64_t)BLOCKS) {
                 apply_factors(&run, factors, x + i, y + i, 4 * BLOCKS);
             } else {
                 apply_factors(&run, factors, x + i, y + i, (uint32_t)left);

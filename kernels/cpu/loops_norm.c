@@ -184,7 +184,7 @@ INLINE void sum_columns(const struct kelp_batch_norm *norm, const enum batch_sum
 }
 
 /* One channel of planes: per block eight running sums, sample after sample. */
-#define PLANE_BLOCK (8u * NORM_BLOCK)
+#define PLANE_BLOCK UINT64_C(512) /* eight times NORM_BLOCK */
 INLINE void sum_planes(const struct kelp_batch_norm *norm, const enum batch_sum kind,
                        uint32_t channel, float mean, double ret[2])
 {
