@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/run_dir.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 static kelp_status set_u64(struct kelp_job_file *file, const char *key, uint64_t value,
                            struct kelp_error *reterr)

@@ -3,7 +3,7 @@
 
 #include "cli/verbs.h"
 #include "common/options.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/limits.h"
 
 static const struct kelp_option options[] = {

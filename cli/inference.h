@@ -14,7 +14,7 @@
 #include "cli/launcher.h"
 #include "common/options.h"
 #include "common/process.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 /* The options of both commands; each has more of its own. */
 #define KELP_INFERENCE_OPTIONS                                                                     \

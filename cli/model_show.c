@@ -10,7 +10,7 @@
 #include "common/options.h"
 #include "worker/derive.h"
 #include "worker/footprint.h"
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 
 enum { OUTPUT_TEXT, OUTPUT_JSON };
 

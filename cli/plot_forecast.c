@@ -7,9 +7,9 @@
 
 #include "cli/model_state.h"
 #include "common/safetensors.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/derive.h"
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/model.h"
 
 enum { HISTORY, TRUTH, FORECAST, LOW, HIGH, AT_HISTORY, AT_FORECAST, ARRAYS };

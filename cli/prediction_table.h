@@ -8,7 +8,7 @@
 
 #include "common/job.h"
 #include "common/plan.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 enum kelp_prediction_format { KELP_PREDICTION_CSV, KELP_PREDICTION_NPY };
 

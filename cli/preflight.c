@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/safetensors.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/derive.h"
 #include "worker/model.h"
 

@@ -1,5 +1,5 @@
 /* Keys of a job that must fit together: where samples come from. What needs the files themselves is
- * checked when they are read (worker/dataset.h). */
+ * checked when they are read (worker/data/dataset.h). */
 #include <inttypes.h>
 
 #include "common/job_options.h"

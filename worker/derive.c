@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/control.h"
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/plugin.h"
 #include "worker/schedule.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/schedule.h"
 
 /* A worker that has joined a job of no size: code and libraries that were touched (gRPC and

@@ -7,7 +7,7 @@
 
 #include "common/job.h"
 #include "common/plan.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/model.h"
 
 /* In bytes. */

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/derive.h"
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/model.h"
 #include "worker/predictions.h"
 #include "worker/sample_reader.h"

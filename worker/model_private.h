@@ -2,7 +2,7 @@
 #ifndef KELP_WORKER_MODEL_PRIVATE_H
 #define KELP_WORKER_MODEL_PRIVATE_H
 
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/model.h"
 
 /*

@@ -5,7 +5,7 @@
 #define KELP_WORKER_PLUGIN_H
 
 #include "kelp/model.h"
-#include "worker/layers.h"
+#include "worker/graph/layers.h"
 #include "worker/model_private.h"
 
 /*

@@ -8,7 +8,7 @@
 #ifndef KELP_WORKER_PREFETCH_H
 #define KELP_WORKER_PREFETCH_H
 
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 struct kelp_prefetch;
 

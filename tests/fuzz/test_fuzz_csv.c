@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/philox.h"
-#include "worker/dataset_series.h"
+#include "worker/data/dataset_series.h"
 
 #define INPUT_COUNT 100000
 #define INPUT_MAX   600

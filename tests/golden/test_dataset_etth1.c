@@ -7,7 +7,7 @@
 
 #include "common/safetensors.h"
 #include "tests/lib/shared_files.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #define EXIT_SKIPPED 77
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/lib/shared_files.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #define EXIT_SKIPPED 77
 #define PIXELS       784u

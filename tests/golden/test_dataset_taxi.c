@@ -11,7 +11,7 @@
 #include "common/files.h"
 #include "common/json.h"
 #include "tests/lib/shared_files.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #define EXIT_SKIPPED 77
 

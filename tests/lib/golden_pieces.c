@@ -10,7 +10,7 @@
 
 #include "common/control.h"
 #include "tests/lib/golden_report.h"
-#include "worker/layers.h"
+#include "worker/graph/layers.h"
 #include "worker/models/tft_parts.h"
 
 #define INPUTS_MAX 3

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/philox.h"
-#include "worker/expression.h"
-#include "worker/plain_math.h"
+#include "worker/data/expression.h"
+#include "worker/data/plain_math.h"
 
 #define TREES     20000
 #define NODES_MAX 24

@@ -10,7 +10,7 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 #include "worker/model.h"
 
 #define SEEDS       300

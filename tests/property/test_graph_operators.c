@@ -11,8 +11,8 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
-#include "worker/graph.h"
-#include "worker/layers.h"
+#include "worker/graph/graph.h"
+#include "worker/graph/layers.h"
 
 #define SEEDS_DEFAULT  80
 #define BATCH_MAX      4

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker/dataset.h"
-#include "worker/dataset_series.h"
+#include "worker/data/dataset.h"
+#include "worker/data/dataset_series.h"
 
 static char folder[64];
 static char data_path[128];

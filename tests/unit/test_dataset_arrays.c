@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #include "tests/lib/run_command.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 static struct kelp_test_folder folder;
 static struct kelp_job job;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/dataset_split.h"
+#include "worker/data/dataset_split.h"
 
 static struct kelp_job job;
 

@@ -7,7 +7,7 @@
 
 #include "common/job.h"
 #include "tests/lib/shared_files.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/model.h"
 
 /* Is the file, folder or pattern in the data folder? */

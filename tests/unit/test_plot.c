@@ -11,7 +11,7 @@
 #include "cli/plot_forecast.h"
 #include "common/files.h"
 #include "common/plan.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/derive.h"
 #include "worker/model.h"
 

@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #include "common/files.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 static char folder[64];
 static char data_path[128];

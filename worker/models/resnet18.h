@@ -2,7 +2,7 @@
 #ifndef KELP_WORKER_MODELS_RESNET18_H
 #define KELP_WORKER_MODELS_RESNET18_H
 
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 
 enum kelp__resnet18_stage {
     KELP__RESNET18_CONV1,

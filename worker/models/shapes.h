@@ -2,7 +2,7 @@
 #ifndef KELP_WORKER_MODELS_SHAPES_H
 #define KELP_WORKER_MODELS_SHAPES_H
 
-#include "worker/layers.h"
+#include "worker/graph/layers.h"
 #include "worker/model_private.h"
 
 struct kelp_shape kelp__shape_of(const struct kelp_sample_tensor *tensor);

@@ -6,7 +6,7 @@
 #ifndef KELP_WORKER_MODELS_TFT_PARTS_H
 #define KELP_WORKER_MODELS_TFT_PARTS_H
 
-#include "worker/graph.h"
+#include "worker/graph/graph.h"
 
 /* GLU(x): "<name>.fc" to twice the width, the first half gated by the second (eq. 5). dropout
  * comes before. */

@@ -1,0 +1,99 @@
+/*
+ * Data sets: the samples of a job, read by index.
+ *
+ * csv        windows of a time series in the ETT protocol. Training rows come first, then
+ *            validation, then test (data.split); the last two start seq_len rows earlier, for the
+ *            input of their first window. Each column is scaled by the mean and the population
+ *            standard deviation of its training rows, in double. data.features S takes the target
+ *            column alone; M takes all columns but the first (the date), in file order.
+ * synthetic  the same windows over a series that the project generates itself, from data.rows and
+ *            the seed alone, to the same bits on every machine.
+ * table      rows of CSV files: columns of them or derived from them, filtered, filled, numbered
+ *            and scaled as docs/DATA.md says.
+ * panel      windows over one or many series in such files, with inputs known ahead.
+ * idx        images of the four IDX files of a folder, as (x / 255 - data.mean) / data.std in
+ *            float32, and their classes; the t10k files are the test part.
+ * tensors    rows of tensors of a safetensors file, as they are, int64 ones as categories; all are
+ *            training samples.
+ * npy        rows of two NumPy arrays.
+ * binary     rows of plain numbers in a file.
+ */
+#ifndef KELP_WORKER_DATA_DATASET_H
+#define KELP_WORKER_DATA_DATASET_H
+
+#include <stdint.h>
+
+#include "common/job.h"
+#include "common/plan.h"
+#include "common/status.h"
+#include "worker/sample.h"
+
+struct kelp_dataset;
+
+struct kelp_dataset_info {
+    uint64_t samples[KELP_PART_COUNT];
+    struct kelp_sample_shape shape;
+    uint64_t fingerprint;  /* XXH3-64 over the values in use and the borders of the parts */
+    uint64_t memory_bytes; /* that the samples take in memory */
+    /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
+     * e / target_columns of the sample. */
+    uint32_t target_columns;
+    bool streamed; /* samples come from files that are not in memory: reading may take its time */
+};
+
+/* A target as the data has it is value * factor + shift of what kelp_dataset_read() gives. */
+struct kelp_target_scale {
+    double factor;
+    double shift;
+};
+
+#define KELP_DATASET_LABEL_BYTES 128
+
+/*
+ * Read the data that job->data names. *ret_dataset is owned by the caller (kelp_dataset_close()).
+ * The error text is one line, "FILE:LINE: column NAME: what is wrong; what is right" as far as it
+ * applies.
+ * Errors: KELP_ERR_NOT_FOUND (no such file), KELP_ERR_IO, KELP_ERR_FORMAT (the file is malformed),
+ *         KELP_ERR_INVALID (the job asks for what the data does not have), KELP_ERR_LIMIT,
+ *         KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL is ignored */
+
+/* Borrowed until the data set is closed. */
+const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dataset);
+
+/*
+ * Copy samples into input, float32[count, record of all inputs], and target, float32[count,
+ * target dims...]. Allocates nothing; any number of threads may read at once.
+ * Errors: KELP_ERR_INVALID when an index is not below info->samples[part]; nothing is written then.
+ */
+kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part part,
+                              const uint64_t *indices, uint32_t count, float *input,
+                              float *target) KELP_MUST_USE;
+
+/* What predictions are turned back and labelled with; index is below info->samples[part], column
+ * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
+const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
+/* ret_scales has info->target_columns entries. */
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_part part,
+                                uint64_t index, struct kelp_target_scale *ret_scales);
+/* The time stamp of a row of a sample's target, and the name of its series; "" where there are
+ * none. */
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                        char ret_text[KELP_DATASET_LABEL_BYTES]);
+
+/*
+ * Write the synthetic series as a CSV file in the ETT layout (date, HUFL, HULL, MUFL, MULL, LUFL,
+ * LULL, OT; hourly from 2016-07-01 00:00:00). Reading it as data.kind csv gives the same samples
+ * and fingerprint as data.kind synthetic with the same rows and seed.
+ * An existing file is replaced; a write that fails leaves none behind under that name.
+ * Errors: KELP_ERR_INVALID (rows), KELP_ERR_IO, KELP_ERR_NO_SPACE, KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_dataset_write_synthetic(const char *path, uint64_t rows, uint64_t seed,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,150 @@
+/* A time series from a CSV file: the target column, or all but the first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/calendar.h"
+#include "worker/data/csv.h"
+#include "worker/data/dataset_series.h"
+
+/* Which columns of the file are the series', in its order. */
+struct selection {
+    uint32_t *columns; /* owned */
+    uint32_t count;
+};
+
+static kelp_status select_columns(const struct kelp_csv *csv, const char *target,
+                                  struct selection *selection, struct kelp_error *reterr)
+{
+    uint32_t all = kelp_csv_column_count(csv);
+    selection->columns = calloc(all, sizeof(*selection->columns));
+    if (selection->columns == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
+    }
+    if (target != NULL) {
+        selection->count = 1;
+        return kelp_csv_find(csv, "data.target", target, &selection->columns[0], reterr);
+    }
+    if (all == 1) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:1: the header has one column; data.features M takes all but the "
+                         "first, separated by commas",
+                         kelp_csv_name(csv));
+    }
+    kelp_status status = KELP_OK;
+    for (uint32_t i = 1; i < all && status == KELP_OK; i++) {
+        status = kelp_csv_find(csv, "data.target", kelp_csv_column(csv, i),
+                               &selection->columns[selection->count++], reterr);
+    }
+    return status;
+}
+
+static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, uint64_t *capacity,
+                        struct kelp_error *reterr)
+{
+    uint64_t larger = *capacity > 0 ? 2 * *capacity : 4096;
+    double *values = NULL;
+    if (larger <= KELP_CSV_VALUES_MAX / series->column_count) {
+        values = realloc(series->values,
+                         (size_t)(larger * series->column_count) * sizeof(*series->values));
+    }
+    if (values == NULL) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s:%llu: more rows than fit in memory",
+                         kelp_csv_name(csv), (unsigned long long)kelp_csv_line(csv));
+    }
+    series->values = values;
+    *capacity = larger;
+    if (series->times == NULL && series->row_count > 0) {
+        return KELP_OK; /* the rows before had no dates */
+    }
+    int64_t *times = realloc(series->times, (size_t)larger * sizeof(*times));
+    if (times == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
+    }
+    series->times = times;
+    return KELP_OK;
+}
+
+/* Times label forecasts and nothing else: a first column that is no date in some row is none. */
+static void take_time(struct kelp_series *series, const struct kelp_csv_field *field)
+{
+    if (series->times != NULL &&
+        !kelp_calendar_parse(field->start, field->bytes, &series->times[series->row_count])) {
+        free(series->times);
+        series->times = NULL;
+    }
+}
+
+static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selection,
+                             struct kelp_series *series, struct kelp_error *reterr)
+{
+    uint64_t capacity = 0;
+    for (;;) {
+        const struct kelp_csv_field *fields = NULL;
+        kelp_status status = kelp_csv_next(csv, &fields, reterr);
+        if (status != KELP_OK || fields == NULL) {
+            return status;
+        }
+        if (series->row_count == capacity) {
+            status = grow(csv, series, &capacity, reterr);
+        }
+        double *row = series->values + series->row_count * series->column_count;
+        for (uint32_t i = 0; i < selection->count && status == KELP_OK; i++) {
+            status = kelp_csv_number(csv, selection->columns[i], &row[i], reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        take_time(series, &fields[0]);
+        series->row_count++;
+    }
+}
+
+static kelp_status read_series(struct kelp_csv *csv, const char *target,
+                               struct kelp_series *ret_series, struct kelp_error *reterr)
+{
+    struct selection selection = {0};
+    struct kelp_series series = {0};
+    kelp_status status = select_columns(csv, target, &selection, reterr);
+    if (status == KELP_OK) {
+        status = kelp_series_init(&series, 0, selection.count, reterr);
+    }
+    for (uint32_t i = 0; i < series.column_count; i++) {
+        const char *name = kelp_csv_column(csv, selection.columns[i]);
+        memcpy(series.column_names[i], name, strlen(name) + 1);
+    }
+    if (status == KELP_OK) {
+        status = read_rows(csv, &selection, &series, reterr);
+    }
+    free(selection.columns);
+    if (status != KELP_OK) {
+        kelp_series_fini(&series);
+        return status;
+    }
+    *ret_series = series;
+    return KELP_OK;
+}
+
+kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes,
+                           const char *target, struct kelp_series *ret_series,
+                           struct kelp_error *reterr)
+{
+    struct kelp_csv *csv = NULL;
+    kelp_status status = kelp_csv_open_memory(name, text, text_bytes, &csv, reterr);
+    if (status == KELP_OK) {
+        status = read_series(csv, target, ret_series, reterr);
+    }
+    kelp_csv_close(csv);
+    return status;
+}
+
+kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_series *ret_series,
+                          struct kelp_error *reterr)
+{
+    struct kelp_csv *csv = NULL;
+    kelp_status status = kelp_csv_open(path, &csv, reterr);
+    if (status == KELP_OK) {
+        status = read_series(csv, target, ret_series, reterr);
+    }
+    kelp_csv_close(csv);
+    return status;
+}

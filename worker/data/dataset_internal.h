@@ -1,0 +1,59 @@
+/* What a data set is inside: what it says of itself, and its kind's functions and state. */
+#ifndef KELP_WORKER_DATA_DATASET_INTERNAL_H
+#define KELP_WORKER_DATA_DATASET_INTERNAL_H
+
+#include "worker/data/dataset.h"
+#include "worker/limits.h"
+
+/* One table for each way of keeping samples. */
+struct kelp_dataset_functions {
+    /*
+     * kelp_dataset_read() with indices that were checked; any number of threads at once. The
+     * arrays lie behind one another sample by sample: input_count and target_count floats each.
+     */
+    kelp_status (*read)(const struct kelp_dataset *dataset, enum kelp_part part,
+                        const uint64_t *indices, uint32_t count, float *input, float *target);
+    /* Of the functions of the same names; NULL for what the data does not have. */
+    void (*target_scales)(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                          struct kelp_target_scale *ret_scales); /* NULL: dataset->scales */
+    void (*time)(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                 uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
+    void (*group)(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                  char ret_text[KELP_DATASET_LABEL_BYTES]);
+    /* Free the state, which may be half built or NULL. */
+    void (*close)(void *state);
+};
+
+struct kelp_dataset {
+    struct kelp_dataset_info info;
+    const struct kelp_dataset_functions *functions; /* NULL until there is a state to close */
+    void *state;                                    /* of the kind; owned */
+    char (*names)[KELP_CSV_COLUMN_NAME_MAX + 1];    /* of the target columns; owned; NULL: none */
+    struct kelp_target_scale *scales; /* of the target columns; owned; NULL: as they are */
+    uint64_t input_count;  /* elements of a sample's record; both are set by kelp_dataset_open() */
+    uint64_t target_count; /* from info.shape */
+};
+
+/*
+ * Fill an empty data set: info, functions and state. It keeps what it got also on an error, for
+ * kelp_dataset_close(). Errors: those of kelp_dataset_open().
+ */
+typedef kelp_status kelp_dataset_opener(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                        struct kelp_error *reterr);
+/*
+ * Set info.target_columns, and give the columns names and scales, both empty for the opener to
+ * fill. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
+
+kelp_dataset_opener kelp__dataset_open_csv;
+kelp_dataset_opener kelp__dataset_open_synthetic;
+kelp_dataset_opener kelp__dataset_open_tensors;
+kelp_dataset_opener kelp__dataset_open_table;
+kelp_dataset_opener kelp__dataset_open_panel;
+kelp_dataset_opener kelp__dataset_open_idx;
+kelp_dataset_opener kelp__dataset_open_npy;
+kelp_dataset_opener kelp__dataset_open_binary;
+
+#endif

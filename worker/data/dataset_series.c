@@ -1,0 +1,270 @@
+/* The windows of a time series in the ETT protocol: borders, scaling, fingerprint. */
+#include "worker/data/dataset_series.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/digest.h"
+#include "worker/data/dataset_strided.h"
+
+kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,
+                             struct kelp_error *reterr)
+{
+    *series = (struct kelp_series){.row_count = row_count, .column_count = column_count};
+    uint64_t elem_count = 0;
+    if (!__builtin_mul_overflow(row_count, (uint64_t)column_count, &elem_count) &&
+        elem_count < SIZE_MAX / sizeof(double)) {
+        series->values = calloc((size_t)elem_count + 1, sizeof(*series->values));
+        series->column_names = calloc((size_t)column_count + 1, sizeof(*series->column_names));
+    }
+    if (series->values == NULL || series->column_names == NULL) {
+        kelp_series_fini(series);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu rows of %u columns",
+                         (unsigned long long)row_count, column_count);
+    }
+    return KELP_OK;
+}
+
+void kelp_series_fini(struct kelp_series *series)
+{
+    free(series->values);
+    free(series->times);
+    free(series->column_names);
+    *series = (struct kelp_series){0};
+}
+
+/* What the series is called in errors; is_file says that its row r stands in line r + 2. */
+struct kelp_series_source {
+    const char *name;
+    bool is_file;
+};
+
+/* ---- borders ------------------------------------------------------------------------------- */
+
+static kelp_status check_rows(const struct kelp_job *job, const struct kelp_series *series,
+                              const struct kelp_series_source *source, struct kelp_error *reterr)
+{
+    static const char *const part_names[KELP_PART_COUNT] = {"training", "validation", "test"};
+    uint64_t needed = 0;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        if (__builtin_add_overflow(needed, job->data.split[part], &needed)) {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "data.split: the sum is out of range");
+        }
+        uint64_t window =
+            (uint64_t)job->data.pred_len + (part == KELP_PART_TRAIN ? job->data.seq_len : 0u);
+        if (job->data.split[part] < window &&
+            (part == KELP_PART_TRAIN || job->data.split[part] > 0)) {
+            return kelp_fail(
+                reterr, KELP_ERR_INVALID,
+                "data.split: the %s part has %llu rows, too few for one window; data.seq_len=%u "
+                "and data.pred_len=%u need at least %llu%s",
+                part_names[part], (unsigned long long)job->data.split[part], job->data.seq_len,
+                job->data.pred_len, (unsigned long long)window,
+                part == KELP_PART_TRAIN ? "" : " (or 0 for no such part)");
+        }
+    }
+    if (series->row_count < needed) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %llu rows, too few for data.split [%llu, %llu, %llu], which "
+                         "needs %llu; give more rows or a smaller split",
+                         source->name, (unsigned long long)series->row_count,
+                         (unsigned long long)job->data.split[KELP_PART_TRAIN],
+                         (unsigned long long)job->data.split[KELP_PART_VAL],
+                         (unsigned long long)job->data.split[KELP_PART_TEST],
+                         (unsigned long long)needed);
+    }
+    return KELP_OK;
+}
+
+static void set_parts(struct kelp_dataset *dataset, struct kelp_strided *strided,
+                      const struct kelp_job *job)
+{
+    uint64_t border = 0;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        uint64_t rows = job->data.split[part];
+        /* Validation and test start seq_len rows earlier; training cannot. */
+        uint64_t early = part == KELP_PART_TRAIN ? 0 : job->data.seq_len;
+        strided->first[part] = border - early;
+        dataset->info.samples[part] =
+            rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
+        border += rows;
+    }
+}
+
+/* ---- scaling ------------------------------------------------------------------------------- */
+
+struct column_scale {
+    double mean;
+    double deviation;
+    bool constant;
+};
+
+/* Two passes in row order, so that the result is the same on every machine. */
+static struct column_scale fit_column(const struct kelp_series *series, uint32_t column,
+                                      uint64_t train_rows)
+{
+    const double *values = series->values + column;
+    struct column_scale scale = {.constant = true};
+    double sum = 0.0;
+    for (uint64_t row = 0; row < train_rows; row++) {
+        double value = values[row * series->column_count];
+        sum += value;
+        scale.constant = scale.constant && value == values[0];
+    }
+    scale.mean = sum / (double)train_rows;
+    double squares = 0.0;
+    for (uint64_t row = 0; row < train_rows; row++) {
+        double off = values[row * series->column_count] - scale.mean;
+        squares += off * off;
+    }
+    scale.deviation = sqrt(squares / (double)train_rows);
+    return scale;
+}
+
+static kelp_status bad_scale(const struct kelp_series_source *source, const char *column,
+                             const char *what, struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "%s: column %s: %s in the training rows, so that it cannot be scaled to a "
+                     "standard deviation of 1; leave the column out",
+                     source->name, column, what);
+}
+
+static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_series *series,
+                                uint32_t column, const struct kelp_job *job,
+                                const struct kelp_series_source *source, struct kelp_error *reterr)
+{
+    struct kelp_strided *strided = dataset->state;
+    const char *name = series->column_names[column];
+    const uint64_t *split = job->data.split;
+    uint64_t rows = split[KELP_PART_TRAIN] + split[KELP_PART_VAL] + split[KELP_PART_TEST];
+    struct column_scale scale = fit_column(series, column, split[KELP_PART_TRAIN]);
+    if (scale.constant) {
+        return bad_scale(source, name, "is constant", reterr);
+    }
+    if (!isfinite(scale.deviation) || !(scale.deviation > 0.0)) {
+        return bad_scale(source, name, "is too large or varies too little", reterr);
+    }
+    for (uint64_t row = 0; row < rows; row++) {
+        uint64_t at = row * series->column_count + column;
+        float scaled = (float)((series->values[at] - scale.mean) / scale.deviation);
+        if (!isfinite(scaled)) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "%s:%llu: column %s: %.9g is out of range once scaled by the mean "
+                             "and standard deviation of the training rows",
+                             source->name, (unsigned long long)(row + (source->is_file ? 2 : 1)),
+                             name, series->values[at]);
+        }
+        strided->values[at] = scaled;
+    }
+    dataset->scales[column] =
+        (struct kelp_target_scale){.factor = scale.deviation, .shift = scale.mean};
+    return KELP_OK;
+}
+
+/* ---- data set ------------------------------------------------------------------------------ */
+
+/* Unscaled values: they are what was read, and the scaling follows from them. */
+static uint64_t take_fingerprint(const struct kelp_job *job, const struct kelp_series *series,
+                                 uint64_t rows)
+{
+    const uint64_t borders[] = {series->column_count, job->data.split[KELP_PART_TRAIN],
+                                job->data.split[KELP_PART_VAL], job->data.split[KELP_PART_TEST]};
+    struct kelp_digest digest;
+    kelp_digest_init(&digest);
+    kelp_digest_update(&digest, borders, sizeof(borders));
+    kelp_digest_update(&digest, series->values,
+                       (size_t)(rows * series->column_count) * sizeof(*series->values));
+    return kelp_digest_short(&digest);
+}
+
+static void set_windows(struct kelp_dataset *dataset, struct kelp_strided *strided,
+                        const struct kelp_job *job, uint32_t column_count)
+{
+    dataset->info.shape = (struct kelp_sample_shape){
+        .input_count = 1,
+        .inputs[0] = {.rank = 2, .dims = {job->data.seq_len, column_count}},
+        .target = {.rank = 2, .dims = {job->data.pred_len, column_count}},
+    };
+    strided->input_stride = column_count;
+    strided->target_stride = column_count;
+    strided->input = strided->values;
+    strided->target = strided->values + kelp_sample_input_count(&dataset->info.shape);
+}
+
+static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_job *job,
+                               struct kelp_series *series, const struct kelp_series_source *source,
+                               struct kelp_error *reterr)
+{
+    assert(series->column_count > 0);
+    kelp_status status = check_rows(job, series, source, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    uint64_t rows = job->data.split[KELP_PART_TRAIN] + job->data.split[KELP_PART_VAL] +
+                    job->data.split[KELP_PART_TEST];
+    struct kelp_strided *strided = NULL;
+    status = kelp__dataset_make_strided(dataset, rows * series->column_count, &strided, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp__dataset_name_targets(dataset, series->column_count, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    for (uint32_t column = 0; column < series->column_count; column++) {
+        memcpy(dataset->names[column], series->column_names[column], sizeof(*dataset->names));
+        status = scale_column(dataset, series, column, job, source, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    strided->times = series->times; /* handed over */
+    strided->time_ahead = job->data.seq_len;
+    series->times = NULL;
+    set_parts(dataset, strided, job);
+    set_windows(dataset, strided, job, series->column_count);
+    dataset->info.fingerprint = take_fingerprint(job, series, rows);
+    return KELP_OK;
+}
+
+/* ---- kinds --------------------------------------------------------------------------------- */
+
+static const char *target_column(const struct kelp_job *job)
+{
+    return job->data.features == KELP_FEATURES_S ? job->data.target : NULL;
+}
+
+kelp_status kelp__dataset_open_csv(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                   struct kelp_error *reterr)
+{
+    if (job->data.path[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.path: is not set; data.kind csv needs the path of a CSV file");
+    }
+    struct kelp_series series = {0};
+    kelp_status status = kelp_csv_read(job->data.path, target_column(job), &series, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_series_source source = {.name = job->data.path, .is_file = true};
+        status = open_series(dataset, job, &series, &source, reterr);
+    }
+    kelp_series_fini(&series);
+    return status;
+}
+
+kelp_status kelp__dataset_open_synthetic(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                         struct kelp_error *reterr)
+{
+    struct kelp_series series = {0};
+    kelp_status status =
+        kelp_synthetic_generate(job->data.rows, job->seed, target_column(job), &series, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_series_source source = {.name = "data.rows"};
+        status = open_series(dataset, job, &series, &source, reterr);
+    }
+    kelp_series_fini(&series);
+    return status;
+}

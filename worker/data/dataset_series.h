@@ -1,0 +1,51 @@
+/*
+ * A table of numbers over time, and the data set of its windows. Internal to the data sets: a
+ * source (CSV file, generator) fills a series, dataset_series.c makes samples of it.
+ */
+#ifndef KELP_WORKER_DATA_DATASET_SERIES_H
+#define KELP_WORKER_DATA_DATASET_SERIES_H
+
+#include <stdint.h>
+
+#include "common/job.h"
+#include "common/status.h"
+#include "worker/limits.h"
+
+struct kelp_series {
+    uint64_t row_count;
+    uint32_t column_count;
+    double *values; /* [row_count, column_count], owned */
+    int64_t *times; /* [row_count] seconds since 1970, owned; NULL: not known */
+    char (*column_names)[KELP_CSV_COLUMN_NAME_MAX + 1]; /* owned */
+};
+
+void kelp_series_fini(struct kelp_series *series);
+
+/*
+ * Allocate a series of column_count columns, all zero, with names empty.
+ * Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Parse the text of a CSV file with a header line. target names the one column to take; NULL takes
+ * all but the first. name stands for the file in errors ("FILE:LINE: column NAME: ..."). What is
+ * accepted stands in worker/data/csv.h.
+ * Errors: KELP_ERR_FORMAT, KELP_ERR_INVALID (no such column), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ *         *ret_series is set on success only.
+ */
+kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes,
+                           const char *target, struct kelp_series *ret_series,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Read the file at path with kelp_csv_parse(). Errors: also KELP_ERR_NOT_FOUND, KELP_ERR_IO. */
+kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_series *ret_series,
+                          struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Generate row_count rows of the synthetic series; target as in kelp_csv_parse(). */
+kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const char *target,
+                                    struct kelp_series *ret_series,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,62 @@
+#include "worker/data/dataset_strided.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/calendar.h"
+
+static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_part part,
+                                const uint64_t *indices, uint32_t count, float *input,
+                                float *target)
+{
+    const struct kelp_strided *strided = dataset->state;
+    size_t input_bytes = (size_t)dataset->input_count * sizeof(float);
+    size_t target_bytes = (size_t)dataset->target_count * sizeof(float);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = strided->first[part] + indices[i];
+        memcpy(input + i * dataset->input_count, strided->input + at * strided->input_stride,
+               input_bytes);
+        memcpy(target + i * dataset->target_count, strided->target + at * strided->target_stride,
+               target_bytes);
+    }
+    return KELP_OK;
+}
+
+static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                      uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    const struct kelp_strided *strided = dataset->state;
+    if (strided->times != NULL) {
+        kelp_calendar_print(
+            strided->times[strided->first[part] + index + strided->time_ahead + row], ret_text);
+    }
+}
+
+static void close_strided(void *state)
+{
+    struct kelp_strided *strided = state;
+    free(strided->values);
+    free(strided->times);
+    free(strided);
+}
+
+kelp_status kelp__dataset_make_strided(struct kelp_dataset *dataset, uint64_t value_count,
+                                       struct kelp_strided **ret_strided, struct kelp_error *reterr)
+{
+    static const struct kelp_dataset_functions functions = {
+        .read = read_strided, .time = read_time, .close = close_strided};
+    struct kelp_strided *strided = calloc(1, sizeof(*strided));
+    if (strided != NULL && value_count < SIZE_MAX / sizeof(float)) {
+        strided->values = calloc((size_t)value_count + 1, sizeof(*strided->values));
+    }
+    if (strided == NULL || strided->values == NULL) {
+        free(strided);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu elements",
+                         (unsigned long long)value_count);
+    }
+    dataset->functions = &functions;
+    dataset->state = strided;
+    dataset->info.memory_bytes = value_count * sizeof(*strided->values);
+    *ret_strided = strided;
+    return KELP_OK;
+}
