@@ -146,6 +146,16 @@ START_TEST(test_limits)
 }
 END_TEST
 
+/* Names stand in files and on screens, a line each. */
+START_TEST(test_parameter_names)
+{
+    static const char *const names[] = {"", "two words", "two\nlines", "\x1b[2J", "gr\xc3\xbcn"};
+    const uint32_t x = input(3, 5);
+    (void)vector(names[_i], 3);
+    expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "parameter '", "printable ASCII");
+}
+END_TEST
+
 START_TEST(test_unused_parameter)
 {
     const uint32_t x = input(3, 5);
@@ -477,6 +487,7 @@ int main(void)
     tcase_add_test(tcase, test_target_shape);
     tcase_add_loop_test(tcase, test_impossible_shapes, 0, 2);
     tcase_add_loop_test(tcase, test_limits, 0, 2);
+    tcase_add_loop_test(tcase, test_parameter_names, 0, 5);
     tcase_add_test(tcase, test_unused_parameter);
     tcase_add_test(tcase, test_parameter_is_no_operand);
     tcase_add_test(tcase, test_no_parameters);

@@ -288,12 +288,27 @@ uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
     return id;
 }
 
+/* A parameter's name stands in checkpoints, in files and on people's screens. */
+static bool is_printable(const char *name)
+{
+    for (const char *c = name; *c != '\0'; c++) {
+        if (*c <= ' ' || *c > '~') {
+            return false;
+        }
+    }
+    return name[0] != '\0';
+}
+
 uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
                                    const struct kelp_shape *shape, struct kelp_graph_init init)
 {
     if (strlen(name) > KELP_TENSOR_NAME_MAX) {
         return kelp_graph_fail(graph, KELP_ERR_LIMIT, "parameter %.32s...: name over %d bytes",
                                name, KELP_TENSOR_NAME_MAX);
+    }
+    if (!is_printable(name)) {
+        return kelp_graph_fail(graph, KELP_ERR_INVALID,
+                               "parameter '%s': a name is of printable ASCII without blanks", name);
     }
     const uint32_t id = kelp__graph_add(graph, &kelp__graph_parameter, name, shape,
                                         (struct graph_operands){NULL, 0});
