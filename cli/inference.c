@@ -235,6 +235,30 @@ static kelp_status choose_folder(struct kelp_inference *inference, char path[KEL
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's name is too long");
 }
 
+/* --set, which has the last word but on what makes this what was asked for. */
+static kelp_status set_given(struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    char init[sizeof(job->model.init)];
+
+    memcpy(init, job->model.init, sizeof(init));
+    kelp_status status = kelp_train_job_set_options(inference->file, inference->given, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (job->run.mode != inference->mode) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.mode: kelp %s sets it itself",
+                         mode_name(inference));
+    }
+    if (inference->mode == KELP_RUN_PREDICT && job->run.part != inference->part) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.part: give --part instead");
+    }
+    if (strcmp(job->model.init, init) != 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set model.init: give --weights instead");
+    }
+    return KELP_OK;
+}
+
 static kelp_status read_job(struct kelp_inference *inference, struct sources *sources,
                             struct kelp_error *reterr)
 {
@@ -256,8 +280,7 @@ static kelp_status read_job(struct kelp_inference *inference, struct sources *so
     if (status == KELP_OK) {
         status = set_defaults(inference, reterr);
     }
-    return status == KELP_OK ? kelp_train_job_set_options(inference->file, inference->given, reterr)
-                             : status;
+    return status == KELP_OK ? set_given(inference, reterr) : status;
 }
 
 /* ---- before anything starts ---------------------------------------------------------------- */
@@ -272,7 +295,13 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_derive_model(job, &kelp_dataset_info(inference->dataset)->shape, &model, reterr);
+    const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
+    if (inference->targets && info->no_targets[job->run.part]) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--targets: the part to predict has none; leave it out, or name them "
+                         "(data.test_target_path)");
+    }
+    status = kelp_derive_model(job, &info->shape, &model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(job, inference->dataset, model, &inference->plan, reterr);
     }

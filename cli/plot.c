@@ -179,8 +179,9 @@ static int plot(const struct kelp_options *given)
     }
     status = kelp_plot_run(run_path, NULL, out, &error);
     if (status != KELP_OK) {
-        return kelp_complain(status == KELP_ERR_NOT_FOUND ? KELP_EXIT_USAGE : KELP_EXIT_FAILED,
-                             "%s", error.text);
+        enum kelp_status_group group = kelp_status_group(status);
+        bool input = group == KELP_GROUP_CALLER || group == KELP_GROUP_DATA;
+        return kelp_complain(input ? KELP_EXIT_USAGE : KELP_EXIT_FAILED, "%s", error.text);
     }
     (void)printf("%s%s\n", out ? out : run_path, out ? "" : "/" KELP_PLOTS_FOLDER);
     return KELP_EXIT_OK;

@@ -141,6 +141,7 @@ static int predict(const struct kelp_options *given)
     }
     kelp_inference_init(inference, given, KELP_RUN_PREDICT);
     inference->part = (enum kelp_run_part)kelp_options_choice(given, "part");
+    inference->targets = kelp_options_flag(given, "targets");
     int exit_status = kelp_inference_run(inference);
     if (exit_status == KELP_EXIT_OK) {
         exit_status = write_table(inference, given, format);

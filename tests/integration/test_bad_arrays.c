@@ -202,6 +202,25 @@ START_TEST(classes_are_predicted)
 }
 END_TEST
 
+/* Samples to predict need no targets; what is not there is not written as if it were 0. */
+START_TEST(no_targets_to_show)
+{
+    static const char *const train[] = {"train", "arrays.yaml", "--run", "run", NULL};
+    static const char *const predict[] = {"predict", "run",   "--set", "data.test_path=x.npy",
+                                          "--out",   "p.csv", NULL};
+    static const char *const targets[] = {"predict", "run",   "--set",     "data.test_path=x.npy",
+                                          "--out",   "t.csv", "--targets", NULL};
+    struct kelp_test_command command;
+    kelp_test_command_run(&command, folder.path, train, TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    kelp_test_command_fini(&command);
+    kelp_test_command_says(folder.path, targets, 2, "--targets: the part to predict has none");
+    kelp_test_command_run(&command, folder.path, predict, TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    kelp_test_command_fini(&command);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bad_arrays");
@@ -211,6 +230,7 @@ int main(void)
     tcase_add_test(tcase, wrong_images);
     tcase_add_test(tcase, wrong_arrays);
     tcase_add_test(tcase, classes_are_predicted);
+    tcase_add_test(tcase, no_targets_to_show);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

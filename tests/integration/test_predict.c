@@ -335,6 +335,9 @@ static const struct {
     {{"predict", "run", "--set", "data.seq_len=25", "--out", "p.csv"}, "linear_seasonal.weight"},
     {{"evaluate", "run", "--set", "data.split=[700, 0, 0]"}, "run.mode: evaluate needs"},
     {{"evaluate", "run", "--weights", "a", "--checkpoint", "b"}, "give one of them"},
+    {{"evaluate", "run", "--set", "run.mode=train"}, "kelp evaluate sets it itself"},
+    {{"predict", "run", "--set", "run.part=val", "--out", "p.csv"}, "give --part instead"},
+    {{"predict", "run", "--set", "model.init=a", "--out", "p.csv"}, "give --weights instead"},
 };
 
 /* One line and exit code 2 before anything runs; no folder is left behind. */

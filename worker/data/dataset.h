@@ -38,6 +38,7 @@ struct kelp_dataset_info {
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;
+    bool no_targets[KELP_PART_COUNT]; /* of a part with samples to predict: targets read as 0 */
     bool streamed; /* samples come from files that are not in memory: reading may take its time */
 };
 

@@ -94,6 +94,7 @@ kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct ke
         }
         if (parts[i].input[0] != '\0' || i == 0) {
             status = open_part(dataset, &arrays->sources[i], &parts[i], i == 0, reterr);
+            dataset->info.no_targets[i] = parts[i].target[0] == '\0';
         }
     }
     return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;
