@@ -369,7 +369,7 @@ kelp_status kelp_result_summary(const struct kelp_result *result, const char *ru
         (void)fprintf(out, "digest     %s\n", result->digest);
     }
     (void)fprintf(out, "run        %s\n", run_path);
-    if (strcmp(result->status, "done") == 0) {
+    if (strcmp(result->status, "done") == 0 && result->step > 0) { /* else nothing was trained */
         (void)fprintf(out, "model      %s/model.safetensors\n", run_path);
     }
     return finish_text(out, &text, ret_text, reterr);

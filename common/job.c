@@ -385,6 +385,10 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
         return refuse(file, "model.kernel_size", reterr, "%" PRIu32 " is even; it must be odd",
                       job->model.kernel_size);
     }
+    if (job->run.mode != KELP_RUN_TRAIN && job->model.init[0] == '\0') {
+        return refuse(file, "run.mode", reterr,
+                      "computes with weights that are there; name their file in model.init");
+    }
     if (job->model.init[0] == '\0' && job->model.init_prefix[0] != '\0') {
         return refuse(file, "model.init_prefix", reterr, "needs model.init, which is empty");
     }

@@ -155,6 +155,8 @@ static const struct {
      "job.yaml:5: train.quantiles: 0.5 after 0.9; they must ascend"},
     {"model:\n  kind: mlp\ntrain:\n  loss: quantile\n  quantiles: []\n",
      "job.yaml:5: train.quantiles: is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]"},
+    {"run:\n  mode: evaluate\n", "job.yaml:2: run.mode: computes with weights that are there; name "
+                                 "their file in model.init"},
     {"train:\n  loss: huber\n  loss_beta: 0\n",
      "job.yaml:3: train.loss_beta: 0 makes every huber loss 0; it must be above 0"},
     {"model:\n  kind: tft\n  d_model: 10\ntrain:\n  loss: quantile\n",

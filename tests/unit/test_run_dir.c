@@ -262,6 +262,10 @@ START_TEST(test_result)
     ck_assert_ptr_nonnull(strstr(text, "runs/x/model.safetensors\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nrestores   3, 450 steps computed again\n"));
     free(text);
+    result.step = 0; /* run.mode evaluate and predict leave no model */
+    ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
+    ck_assert_ptr_null(strstr(text, "model.safetensors"));
+    free(text);
 }
 END_TEST
 
