@@ -61,7 +61,6 @@ static const struct setting settings[] = {
      .seeds = 3,
      .timeout_s = 240,
      .epochs = 10,
-     .best = "val/mse",
      .limits = {{"test/mse", 0.3710, false}, {"test/mae", 0.3925, false}},
      .data = "ett/ETTh1.csv",
      .job = "model: {kind: dlinear}\n"
