@@ -279,7 +279,8 @@ static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *
 static kelp_status map_file(struct kelp_safetensors *file, struct kelp_error *reterr)
 {
     struct stat info;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    /* Not waiting, or a fifo without a writer would be waited for. */
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     kelp_status status = KELP_OK;
 
     if (fd < 0) {
@@ -289,7 +290,8 @@ static kelp_status map_file(struct kelp_safetensors *file, struct kelp_error *re
     if (fstat(fd, &info) != 0) {
         status = kelp_fail(reterr, KELP_ERR_IO, "%s", strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
-        status = kelp_fail(reterr, KELP_ERR_IO, "not a regular file");
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "is %s; give a file",
+                           S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
     } else if (info.st_size > 0) {
         void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (bytes == MAP_FAILED) {

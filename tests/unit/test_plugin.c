@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "worker/model.h"
@@ -166,6 +167,9 @@ START_TEST(test_damaged_libraries)
         (void)snprintf(job.model.plugin, sizeof(job.model.plugin), "%s", path);
         expect_refused("is no shared library, or not all of one");
     }
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* without a writer: it must not be waited for */
+    expect_refused("is no regular file");
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }

@@ -194,7 +194,12 @@ START_TEST(test_open_errors)
 
     ck_assert_int_eq(kelp_safetensors_open(path, &file, &error), KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, path));
-    ck_assert_int_eq(kelp_safetensors_open(folder, &file, &error), KELP_ERR_IO);
+    ck_assert_int_eq(kelp_safetensors_open(folder, &file, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "is a folder"));
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* without a writer: it must not be waited for */
+    ck_assert_int_eq(kelp_safetensors_open(path, &file, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "not a regular file"));
+    ck_assert_int_eq(unlink(path), 0);
     FILE *out = fopen(path, "we");
     ck_assert_ptr_nonnull(out);
     ck_assert_int_eq(fclose(out), 0);
