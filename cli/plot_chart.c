@@ -143,6 +143,22 @@ static void stroke_line(cairo_t *cairo, double x0, double y0, double x1, double 
     cairo_stroke(cairo);
 }
 
+void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes)
+{
+    if (fabs(tick) <= step / 2) {
+        (void)snprintf(text, text_bytes, "0"); /* a sum that was to be zero, or -0 */
+        return;
+    }
+    int digits = (int)(floor(log10(fabs(tick))) - floor(log10(step))) + 1;
+    (void)snprintf(text, text_bytes, "%.*g", digits < 6 ? 6 : (digits > 12 ? 12 : digits), tick);
+}
+
+/* Of a tick alone: its own size. */
+static double step_of(const double *ticks, size_t count)
+{
+    return count > 1 ? ticks[1] - ticks[0] : fabs(ticks[0]);
+}
+
 static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_label)
 {
     double ticks[TICKS_MAX];
@@ -155,7 +171,7 @@ static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_l
         use(cairo, faint, 1);
         stroke_line(cairo, frame->left, y, frame->left + frame->width, y);
         use(cairo, ink, 1);
-        (void)snprintf(text, sizeof(text), "%.4g", ticks[i]);
+        kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
         put_text(cairo, frame->left - 6, y + 3.5, 10, 1, false, text);
     }
     count = kelp_chart_ticks(frame->x_low, frame->x_high, 6, ticks);
@@ -164,7 +180,7 @@ static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_l
         use(cairo, faint, 1);
         stroke_line(cairo, x, frame->top, x, frame->top + frame->height);
         use(cairo, ink, 1);
-        (void)snprintf(text, sizeof(text), "%.6g", ticks[i]);
+        kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
         put_text(cairo, x, frame->top + frame->height + 14, 10, 0.5, false, text);
     }
     use(cairo, ink, 1);

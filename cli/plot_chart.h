@@ -42,6 +42,9 @@ struct kelp_chart {
  * power of ten. */
 size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks);
 
+/* A tick as text, with the digits that tell it from its neighbours, a step away. */
+void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes);
+
 /* One picture; *ret_bytes is owned (free()). Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_chart_svg(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
                            struct kelp_error *reterr) KELP_MUST_USE;

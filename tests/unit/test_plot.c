@@ -40,6 +40,23 @@ static kelp_status read_curves(const char *text, struct kelp_curves *curves)
 }
 
 /* Round numbers that lie inside, for any size; none where there is no range. */
+START_TEST(tick_texts)
+{
+    static const struct {
+        double tick, step;
+        const char *text;
+    } cases[] = {{-0.0, 200, "0"},           {1e-17, 0.2, "0"},          {600, 200, "600"},
+                 {1.0002, 0.0002, "1.0002"}, {0.9998, 0.0002, "0.9998"}, {-2.5, 0.5, "-2.5"},
+                 {12345678, 1, "12345678"},  {1e9, 5e8, "1e+09"}};
+    char text[32];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        kelp_chart_tick_text(cases[i].tick, cases[i].step, text, sizeof(text));
+        ck_assert_str_eq(text, cases[i].text);
+    }
+}
+END_TEST
+
 START_TEST(ticks)
 {
     static const double ranges[][2] = {{0, 1},       {-3.7, 12},      {1e-9, 1.1e-9},
@@ -222,6 +239,7 @@ int main(void)
     SRunner *runner = srunner_create(suite);
 
     tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, tick_texts);
     tcase_add_test(tests, ticks);
     tcase_add_test(tests, panels);
     tcase_add_test(tests, damaged);
