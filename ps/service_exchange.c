@@ -288,7 +288,9 @@ static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
                                   .word = word,
                                   .partition = item->partition,
                                   .part = {.count = (uint32_t)item->n_values}};
-    memcpy(push.part.values, item->values, item->n_values * sizeof(item->values[0]));
+    if (item->n_values > 0) { /* an array without elements has no address */
+        memcpy(push.part.values, item->values, item->n_values * sizeof(item->values[0]));
+    }
     return kelp_shard_part(peer->service->shard, &push, &turn->shard, reterr);
 }
 

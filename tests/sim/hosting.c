@@ -234,7 +234,9 @@ static void do_answer(struct sim_hosting *hosting, struct sim_hosted *hosted,
         abort(); /* the plans are small */
     }
     answer.values.count = core->value_count;
-    memcpy(answer.values.values, core->values, core->value_count * sizeof(core->values[0]));
+    if (core->value_count > 0) {
+        memcpy(answer.values.values, core->values, core->value_count * sizeof(core->values[0]));
+    }
     if (core->send != KELP_WEIGHTS_NONE) {
         unsigned at = core->send == KELP_WEIGHTS_CURRENT ? hosted->current : 1 - hosted->current;
         answer.has_weights = hosted->range.count > 0;
