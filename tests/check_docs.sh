@@ -1,0 +1,98 @@
+#!/bin/bash
+# What can be checked of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/: the options in docs/CLI.md are
+# those of the programs, and links lead somewhere.
+# usage: tests/check_docs.sh SOURCE_DIR BUILD_DIR [--update]   (--update writes the options into docs/CLI.md)
+set -euo pipefail
+export LC_ALL=C.UTF-8
+usage='usage: tests/check_docs.sh SOURCE_DIR BUILD_DIR [--update]'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+build_dir="$(cd "${2:?$usage}" && pwd)"
+update="${3:-}"
+cd "$source_dir"
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+problems=0
+report() {
+    printf '%s\n' "$1"
+    problems=$((problems + 1))
+}
+
+# ---- options -------------------------------------------------------------------------------------
+# A block of docs/CLI.md begins with the comment "<!-- PROGRAM --help -->" and ends with "<!-- end -->". In between
+# stands what the program prints, without what all programs print alike.
+reference=docs/CLI.md
+help_of() {
+    local words
+    read -ra words <<<"$1"
+    # No setting of the caller may show.
+    env -i PATH="$PATH" "$build_dir/bin/${words[0]}" "${words[@]:1}" --help |
+        awk '/^Help:$/ { skip = 1 } /^Examples:$/ { skip = 0 } !skip { print }' | cat -s
+}
+# The page as it should be: blocks from the programs, the rest as it stands. Names the blocks in $scratch/blocks.
+page_as_it_should_be() {
+    local line block=""
+    while IFS= read -r line; do
+        if [[ "$line" =~ ^'<!-- '(kelp.*)' --help -->'$ ]]; then
+            block="${BASH_REMATCH[1]}"
+            printf '%s\n' "$block" >>"$scratch/blocks"
+            # shellcheck disable=SC2016 # the fence of Markdown
+            printf '%s\n```text\n%s\n```\n' "$line" "$(help_of "$block")"
+        elif [ "$line" = '<!-- end -->' ]; then
+            block=""
+        fi
+        if [ -z "$block" ]; then printf '%s\n' "$line"; fi
+    done <"$reference"
+}
+page_as_it_should_be >"$scratch/CLI.md"
+if [ "$update" = --update ]; then
+    cp "$scratch/CLI.md" "$reference"
+elif ! diff -u "$reference" "$scratch/CLI.md" >"$scratch/diff"; then
+    head -n 20 "$scratch/diff"
+    report "$reference differs from what the programs print; tests/check_docs.sh . build/release --update writes it"
+fi
+
+# Every verb has its block: those of kelp --help, and those of kelp checkpoint, which its own --help names.
+verbs_of() {
+    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on { print $1 }'
+}
+{
+    "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp /'
+    "$build_dir/bin/kelp" checkpoint --help |
+        sed -nE 's/^ *kelp checkpoint ([a-z]+(\|[a-z]+)+) --help$/\1/p' | tr '|' '\n' | sed 's/^/kelp checkpoint /'
+    printf '%s\n' kelp kelp-coordinator kelp-ps kelp-worker
+} | sort >"$scratch/verbs"
+sort "$scratch/blocks" >"$scratch/documented"
+while IFS= read -r line; do
+    report "$reference: no block for '$line', or more than one"
+done < <(comm -23 "$scratch/verbs" "$scratch/documented"; uniq -d "$scratch/documented")
+
+# ---- links ---------------------------------------------------------------------------------------
+# Where a heading can be reached: lower case, without punctuation, dashes for spaces.
+anchors_of() {
+    awk '/^```/ { code = !code } !code && /^#+ / { sub(/^#+ /, ""); print }' "$1" |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+mapfile -t pages < <(find README.md CONTRIBUTING.md CHANGELOG.md docs -name '*.md' | sort)
+for page in "${pages[@]}"; do
+    folder="$(dirname "$page")"
+    while IFS= read -r link; do
+        target="${link%%#*}"
+        anchor=""
+        if [[ "$link" == *#* ]]; then anchor="${link#*#}"; fi
+        if [[ "$link" =~ ^https?: ]]; then continue; fi
+        file="$page"
+        if [ -n "$target" ]; then file="$folder/$target"; fi
+        if [ ! -e "$file" ]; then
+            report "$page: the link to '$link' leads nowhere"
+        elif [ -n "$anchor" ] && ! anchors_of "$file" | grep -qx -- "$anchor"; then
+            report "$page: '$link': no such heading"
+        fi
+    done < <(grep -oE '\]\([^) ]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//')
+done
+
+if [ "$problems" -gt 0 ]; then
+    printf '%d problems\n' "$problems"
+    exit 1
+fi
+printf 'docs: %d pages in order\n' "${#pages[@]}"
