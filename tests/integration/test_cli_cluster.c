@@ -673,7 +673,7 @@ START_TEST(test_live_verbs)
     (void)snprintf(exported, sizeof(exported), "%s", digest);
     run_verb((const char *[]){"digest", "now.safetensors", NULL});
     ck_assert_str_eq(verb.out, exported);
-    run_verb((const char *[]){"export", "r", "--out", "/nonexistent/x", NULL});
+    run_verb((const char *[]){"export", "r", "--out", "long.yaml/x", NULL});
     ck_assert_int_eq(verb.exit_code, 1);
     double before = step_now();
     sleep_ms(300);
