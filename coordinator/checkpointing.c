@@ -82,10 +82,11 @@ static void commit(struct kelp_coordinator *coordinator);
 
 static void refuse_commit(struct kelp_coordinator *coordinator, const char *text)
 {
-    kelp_checkpointing_apply(coordinator,
-                             (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
-                                                              .result = KELP_CHECKPOINTER_REFUSED,
-                                                              .text = text});
+    kelp_checkpointing_apply(coordinator, (struct kelp_checkpointer_event){
+                                              .kind = KELP_CHECKPOINTER_COMMITTED,
+                                              .serial = coordinator->checkpointer.order.serial,
+                                              .result = KELP_CHECKPOINTER_REFUSED,
+                                              .text = text});
 }
 
 static void file_done(struct kelp_task *base)
@@ -247,10 +248,12 @@ static void commit(struct kelp_coordinator *coordinator)
     struct kelp_leader_commit wanted = {.version = checkpointer->saved.version,
                                         .generation = checkpointer->order.generation,
                                         .election = coordinator->order_election,
+                                        .serial = checkpointer->order.serial,
                                         .manifest = coordinator->manifest};
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_SENT};
     if (kelp_leader_commit(coordinator->leader, &wanted) != KELP_OK) {
         event.kind = KELP_CHECKPOINTER_COMMITTED;
+        event.serial = wanted.serial;
         event.result = KELP_CHECKPOINTER_AWAY;
     }
     kelp_checkpointing_apply(coordinator, event);
@@ -276,17 +279,15 @@ static void tell_committed(struct kelp_coordinator *coordinator,
     coordinator->committed_ms = coordinator->now_ms;
 }
 
-void kelp_checkpointing_committed(enum kelp_checkpointer_result result, int64_t revision,
-                                  const char *text, void *user)
+void kelp_checkpointing_committed(uint64_t serial, enum kelp_checkpointer_result result,
+                                  int64_t revision, const char *text, void *user)
 {
     struct kelp_coordinator *coordinator = user;
     struct kelp_checkpointer_event event = {
-        .kind = KELP_CHECKPOINTER_COMMITTED, .result = result, .text = text};
+        .kind = KELP_CHECKPOINTER_COMMITTED, .serial = serial, .result = result, .text = text};
     struct kelp_committed committed = coordinator->committing;
-    const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
     kelp_coordinator_touch(coordinator);
-    if (!coordinator->leading || checkpointer->state != KELP_CHECKPOINTER_WRITING ||
-        checkpointer->order.serial != coordinator->manifest_serial) {
+    if (!coordinator->leading || !kelp_checkpointer_awaits(&coordinator->checkpointer, serial)) {
         return; /* a generation was opened meanwhile, which decided it */
     }
     if (result == KELP_CHECKPOINTER_OK) {

@@ -31,8 +31,8 @@ void kelp_checkpointing_report(struct kelp_coordinator *coordinator,
                                const Kelp__V1__SnapshotReport *report);
 
 /* Answers of leader.h; the user is the coordinator. */
-void kelp_checkpointing_committed(enum kelp_checkpointer_result result, int64_t revision,
-                                  const char *text, void *user);
+void kelp_checkpointing_committed(uint64_t serial, enum kelp_checkpointer_result result,
+                                  int64_t revision, const char *text, void *user);
 void kelp_checkpointing_removed(enum kelp_checkpointer_result result, const char *text, void *user);
 
 #endif

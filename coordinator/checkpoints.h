@@ -40,7 +40,7 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
     KELP_CHECKPOINTER_REPORT,     /* report: of a shard */
     KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT is on its way from now on */
-    KELP_CHECKPOINTER_COMMITTED,  /* result, checkpoint: answer to COMMIT */
+    KELP_CHECKPOINTER_COMMITTED,  /* serial, result, checkpoint: answer to COMMIT */
     KELP_CHECKPOINTER_REMOVED,    /* result: answer to REMOVE */
     KELP_CHECKPOINTER_DAMAGED,    /* version: it cannot be restored */
     KELP_CHECKPOINTER_FINISHED,   /* the schedule is complete, and that is on record */
@@ -107,6 +107,7 @@ struct kelp_checkpointer_event {
     const char *text; /* borrowed */
     uint64_t step;
     uint64_t version;
+    uint64_t serial; /* COMMITTED: of the order whose commit was answered */
     double metric[KELP_CHECKPOINT_METRICS];
     bool pause;
     enum kelp_checkpointer_result result;
@@ -273,6 +274,10 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
 /* Of the validation part at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
  * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
+
+/* Does the order under way wait for the answer to its commit, and is it this one? A commit of an
+ * order before may be answered late: that says nothing about ours. */
+bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint64_t serial);
 
 /* A commit was sent whose outcome is not known: wait with opening a generation. */
 bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints);

@@ -249,11 +249,17 @@ static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
     return KELP_OK; /* the end is noticed by its version */
 }
 
+bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint64_t serial)
+{
+    return checkpoints->state == KELP_CHECKPOINTER_WRITING && checkpoints->committing &&
+           serial == checkpoints->order.serial;
+}
+
 kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
                                  const struct kelp_checkpointer_event *event, uint32_t *actions,
                                  struct kelp_error *reterr)
 {
-    if (checkpoints->state != KELP_CHECKPOINTER_WRITING || !checkpoints->committing) {
+    if (!kelp_checkpointer_awaits(checkpoints, event->serial)) {
         return KELP_OK; /* of a generation before: decided by the new one */
     }
     checkpoints->committing = false;

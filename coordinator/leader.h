@@ -57,9 +57,10 @@ struct kelp_leader_events {
     /* Answer to kelp_leader_read_map(): map and checkpoints alone. */
     void (*map_read)(kelp_status status, struct kelp_leader_found *found, const char *text,
                      void *user);
-    /* Answers to kelp_leader_commit(), kelp_leader_remove(). revision: of the manifest's key. */
-    void (*committed)(enum kelp_checkpointer_result result, int64_t revision, const char *text,
-                      void *user);
+    /* Answers to kelp_leader_commit(), kelp_leader_remove(). serial: the commit's; it may be the
+     * answer to one that was asked for long ago. revision: of the manifest's key. */
+    void (*committed)(uint64_t serial, enum kelp_checkpointer_result result, int64_t revision,
+                      const char *text, void *user);
     void (*removed)(enum kelp_checkpointer_result result, const char *text, void *user);
     void (*state_written)(const struct kelp_job_state *state, void *user);
     void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
@@ -122,6 +123,7 @@ struct kelp_leader_commit {
     uint64_t generation;  /* that made the checkpoint: refused once another one is open */
     int64_t election;     /* by which it was ordered: refused after another one, since whoever led
                              in between has removed what no manifest named */
+    uint64_t serial;      /* of the order; comes back with the answer */
     const char *manifest; /* its text */
 };
 /* Put a manifest, if election key, map and fence stand as we know them and there is none of that

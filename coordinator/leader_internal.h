@@ -70,6 +70,7 @@ struct kelp__leader_task {
     int64_t key_revision;    /* MAP: of the restored one. COMMIT, out: of the manifest */
     uint64_t generation;     /* MAP: that it opens. COMMIT: that made the checkpoint */
     int64_t election;        /* COMMIT: by which it was ordered */
+    uint64_t serial;         /* COMMIT: of the order */
     uint64_t *gone;          /* MAP: versions whose manifests go; owned */
     uint32_t gone_count;
     struct kelp_job_state state;

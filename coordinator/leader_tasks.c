@@ -259,7 +259,7 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         break;
     case KELP__TASK_COMMIT:
         result = result_of(task, &text);
-        leader->events->committed(result, task->key_revision, text, leader->user);
+        leader->events->committed(task->serial, result, task->key_revision, text, leader->user);
         break;
     case KELP__TASK_REMOVE:
         result = result_of(task, &text);
@@ -377,6 +377,7 @@ kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_lea
     }
     task->generation = commit->generation;
     task->election = commit->election;
+    task->serial = commit->serial;
     kelp__manifest_key(leader, commit->version, task->key);
     return hand_in(task);
 }

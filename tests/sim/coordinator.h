@@ -90,7 +90,7 @@ struct sim_task {
     char state[16];
     bool finish;      /* SYNC: the job's last record is on file with this */
     int64_t election; /* COMMIT: by which it was ordered */
-    uint64_t serial;  /* DESCRIBE: of the order */
+    uint64_t serial;  /* COMMIT, DESCRIBE: of the order */
     char folder[SIM_NAME_MAX + 1];
     unsigned stage;
     kelp_status status;

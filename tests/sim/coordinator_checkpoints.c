@@ -120,12 +120,12 @@ static enum kelp_checkpointer_result result_of(const struct sim_task *task)
 
 void sim_checkpoints_committed(struct sim_coordinator *coordinator, const struct sim_task *task)
 {
-    struct kelp_checkpointer_event event = {
-        .kind = KELP_CHECKPOINTER_COMMITTED, .result = result_of(task), .text = "as etcd says"};
-    const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_COMMITTED,
+                                            .serial = task->serial,
+                                            .result = result_of(task),
+                                            .text = "as etcd says"};
     struct kelp_committed committed = {.version = 0};
-    if (checkpointer->state != KELP_CHECKPOINTER_WRITING ||
-        checkpointer->order.serial != coordinator->manifest_serial) {
+    if (!kelp_checkpointer_awaits(&coordinator->checkpointer, task->serial)) {
         return; /* a generation was opened meanwhile, which decided it */
     }
     if (event.result == KELP_CHECKPOINTER_OK) {

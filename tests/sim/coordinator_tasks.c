@@ -496,6 +496,7 @@ void sim_leader_commit(struct sim_coordinator *coordinator)
     struct sim_task *task = add_task(coordinator, SIM_TASK_COMMIT);
     task->manifest = sim_manifest_ref(coordinator->manifest);
     task->election = coordinator->order_election;
+    task->serial = coordinator->checkpointer.order.serial;
     run_first(coordinator, &coordinator->helper);
 }
 

@@ -132,17 +132,24 @@ static uint32_t all_durable(void)
     return report(1, KELP_CHECKPOINTER_ANSWER_DURABLE);
 }
 
-static uint32_t committed(enum kelp_checkpointer_result result)
+/* The answer to the commit of that order. */
+static uint32_t committed_order(uint64_t serial, enum kelp_checkpointer_result result)
 {
     struct kelp_committed checkpoint = {.unix_ms = 5, .revision = 6, .manifest = strdup("{}")};
     ck_assert_ptr_nonnull(checkpoint.manifest);
     (void)snprintf(checkpoint.state_digest, sizeof(checkpoint.state_digest), "%s", digest);
     uint32_t actions = apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
+                                                              .serial = serial,
                                                               .result = result,
                                                               .text = "the map has changed",
                                                               .checkpoint = &checkpoint});
     free(checkpoint.manifest);
     return actions;
+}
+
+static uint32_t committed(enum kelp_checkpointer_result result)
+{
+    return committed_order(checkpoints.order.serial, result);
 }
 
 /* From an order to the committed checkpoint. */
@@ -611,6 +618,39 @@ START_TEST(not_committed)
 }
 END_TEST
 
+static const enum kelp_checkpointer_result results[] = {
+    KELP_CHECKPOINTER_OK, KELP_CHECKPOINTER_AWAY, KELP_CHECKPOINTER_REFUSED,
+    KELP_CHECKPOINTER_UNKNOWN};
+
+/* A commit of the generation before is answered only now: the order of this one goes on, and its
+ * data stays. Its own answer decides. */
+START_TEST(answer_of_an_order_before)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)run_to(50, 100);
+    (void)all_durable();
+    uint64_t before = checkpoints.order.serial;
+    (void)committed(KELP_CHECKPOINTER_AWAY);
+    ck_assert_uint_ne(tick(KELP_COORDINATOR_RETRY_MS) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert(kelp_checkpointer_awaits(&checkpoints, before));
+    (void)simple(KELP_CHECKPOINTER_STOPPED);
+    (void)open_generation(2, 0);
+    word.step = 0;
+    (void)run_to(50, 100);
+    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    uint64_t serial = checkpoints.order.serial;
+    ck_assert(!kelp_checkpointer_awaits(&checkpoints, before));
+    ck_assert(kelp_checkpointer_awaits(&checkpoints, serial));
+    ck_assert_uint_eq(committed_order(before, results[_i]), 0);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_WRITING);
+    ck_assert_uint_eq(checkpoints.order.serial, serial);
+    ck_assert_uint_eq(checkpoints.list.count, 0);
+    (void)committed_order(serial, KELP_CHECKPOINTER_OK);
+    ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
+    ck_assert_uint_eq(kelp_committed_list_newest(&checkpoints.list)->step, 50);
+}
+END_TEST
+
 /* What the transaction needs is still being written by a slow disk: it is not undecided, so that
  * the generation after the loss of a shard need not wait for that disk. */
 START_TEST(not_sent_yet)
@@ -859,6 +899,7 @@ int main(void)
     tcase_add_test(tcase, elected_again);
     tcase_add_test(tcase, committed_and_taken_back);
     tcase_add_loop_test(tcase, not_committed, 0, 3);
+    tcase_add_loop_test(tcase, answer_of_an_order_before, 0, (int)KELP_ARRAY_COUNT(results));
     tcase_add_loop_test(tcase, not_sent_yet, 0, 2);
     tcase_add_loop_test(tcase, digests_agree, 0, 2);
     tcase_add_test(tcase, final_checkpoint);
