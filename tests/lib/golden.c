@@ -1,11 +1,13 @@
 #include "tests/lib/golden.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/files.h"
+#include "common/json.h"
 
 #define SUFFIX ".safetensors"
 
@@ -76,124 +78,18 @@ void kelp_golden_file_close(struct kelp_golden_file *file)
     file->tensors = NULL;
 }
 
-bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value)
+kelp_status kelp_golden_json(const char *name, cJSON **ret_json, struct kelp_error *reterr)
 {
-    const char *found = strstr(text, word);
-    if (found == NULL) {
-        return false;
+    char path[KELP_TEST_PATH_MAX];
+    char *text = NULL;
+    size_t count = 0;
+    (void)kelp_test_reference_file(name, path);
+    kelp_status status = kelp_files_read(path, 1 << 24, &text, &count, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_parse(text, count, ret_json, reterr);
     }
-    char *end = NULL;
-    const unsigned long value = strtoul(found + strlen(word), &end, 10);
-    if (end == found + strlen(word) || value > UINT32_MAX) {
-        return false;
-    }
-    *ret_value = (uint32_t)value;
-    return true;
-}
-
-/* torch.optim's defaults of what the names leave out. */
-static bool optimizer_defaults(const char *word, struct kelp_job *job)
-{
-    static const struct {
-        const char *word;
-        enum kelp_optimizer_kind kind;
-        double weight_decay;
-    } kinds[] = {
-        {"sgd", KELP_OPTIMIZER_SGD, 0.0},         {"adam", KELP_OPTIMIZER_ADAM, 0.0},
-        {"adamw", KELP_OPTIMIZER_ADAMW, 0.01},    {"adagrad", KELP_OPTIMIZER_ADAGRAD, 0.0},
-        {"rmsprop", KELP_OPTIMIZER_RMSPROP, 0.0}, {"adadelta", KELP_OPTIMIZER_ADADELTA, 0.0}};
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
-        if (strcmp(word, kinds[i].word) == 0) {
-            job->train.optimizer = kinds[i].kind;
-            job->train.weight_decay = kinds[i].weight_decay;
-            job->train.momentum = job->train.dampening = job->train.eps = 0.0;
-            job->train.lr_decay = job->train.initial_accumulator = 0.0;
-            job->train.nesterov = job->train.amsgrad = job->train.centered = false;
-            job->train.beta1 = 0.9;
-            job->train.beta2 = 0.999;
-            job->train.alpha = 0.99;
-            job->train.rho = 0.9;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* "lr0.1", "nesterov": one setting of an optimizer's name. */
-static bool optimizer_setting(const char *word, struct kelp_job *job)
-{
-    const struct {
-        const char *word;
-        double *field;
-    } numbers[] = {{"lr", &job->train.lr},
-                   {"momentum", &job->train.momentum},
-                   {"dampening", &job->train.dampening},
-                   {"wd", &job->train.weight_decay},
-                   {"eps", &job->train.eps},
-                   {"lrdecay", &job->train.lr_decay},
-                   {"acc", &job->train.initial_accumulator}};
-    const struct {
-        const char *word;
-        bool *field;
-    } flags[] = {{"nesterov", &job->train.nesterov},
-                 {"amsgrad", &job->train.amsgrad},
-                 {"centered", &job->train.centered}};
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(flags); i++) {
-        if (strcmp(word, flags[i].word) == 0) {
-            *flags[i].field = true;
-            return true;
-        }
-    }
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
-        const size_t length = strlen(numbers[i].word);
-        char *end = NULL;
-        if (strncmp(word, numbers[i].word, length) == 0 && isdigit((unsigned char)word[length])) {
-            *numbers[i].field = strtod(word + length, &end);
-            return *end == '\0';
-        }
-    }
-    return false;
-}
-
-bool kelp_golden_optimizer(const char *name, struct kelp_job *job)
-{
-    char words[KELP_GOLDEN_NAME_SIZE];
-    (void)snprintf(words, sizeof(words), "%s", name);
-    char *rest = words;
-    const char *word = strsep(&rest, "_");
-    bool known = optimizer_defaults(word, job), lr = false;
-    while (known && (word = strsep(&rest, "_")) != NULL) {
-        lr = lr || (strncmp(word, "lr", 2) == 0 && isdigit((unsigned char)word[2]));
-        known = optimizer_setting(word, job);
-    }
-    return known && lr;
-}
-
-uint32_t kelp_golden_cases(const struct kelp_golden_file *file, const char *prefix,
-                           char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE])
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
-        const char *name = kelp_safetensors_at(file->tensors, i)->name;
-        if (strncmp(name, prefix, strlen(prefix)) != 0) {
-            continue;
-        }
-        name += strlen(prefix);
-        const char *slash = strchr(name, '/');
-        if (slash == NULL || slash == name || slash - name >= KELP_GOLDEN_NAME_SIZE) {
-            continue;
-        }
-        const size_t length = (size_t)(slash - name);
-        bool known = false;
-        for (uint32_t c = 0; c < count && !known; c++) {
-            known = strlen(cases[c]) == length && memcmp(cases[c], name, length) == 0;
-        }
-        if (!known && count < KELP_GOLDEN_CASES_MAX) {
-            memcpy(cases[count], name, length);
-            cases[count++][length] = '\0';
-        }
-    }
-    return count;
+    free(text);
+    return status;
 }
 
 float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,

@@ -6,6 +6,7 @@
 #ifndef KELP_TESTS_LIB_GOLDEN_H
 #define KELP_TESTS_LIB_GOLDEN_H
 
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,10 @@ kelp_status kelp_golden_file_open(const struct kelp_golden_set *set, uint32_t in
                                   struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_golden_file_close(struct kelp_golden_file *file);
 
+/* A JSON file of the folder; KELP_ERR_NOT_FOUND when it is not there. The caller deletes. */
+kelp_status kelp_golden_json(const char *name, cJSON **ret_json,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
 /* A number behind a word in a text ("channels 7" has 7 behind "channels"); false if not there. */
 bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value);
 
@@ -62,6 +67,17 @@ float *kelp_golden_inputs(const struct kelp_golden_file *file,
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
                             char reason[KELP_GOLDEN_TEXT_SIZE]);
 
+/* What a word of a name sets: a number behind the word, a whole one ("step3"; the next of a list
+ * with count), or, standing alone, a flag. */
+struct kelp_golden_setting {
+    const char *word;
+    double *number;
+    uint32_t *whole, *count;
+    bool *flag;
+};
+/* Each of the words, which '_' separates. False for one that is no setting. */
+bool kelp_golden_settings(const char *words, const struct kelp_golden_setting *settings,
+                          size_t count);
 /* "sgd_lr0.1_momentum0.9_nesterov" to the fields of job->train, PyTorch's defaults where the name
  * says nothing. False for an optimizer or a setting that Kelp does not have. */
 bool kelp_golden_optimizer(const char *name, struct kelp_job *job);
