@@ -7,8 +7,7 @@
 
 #include "common/metrics.h"
 #include "common/philox.h"
-#include "common/safetensors.h"
-#include "tests/lib/shared_files.h"
+#include "tests/lib/golden.h"
 
 static double sums[KELP_METRIC_COUNT];
 static struct kelp_measures measures;
@@ -39,39 +38,99 @@ static double has(enum kelp_measure measure)
     return measures.of[measure];
 }
 
-START_TEST(forecast)
+static float *read_floats(const struct kelp_golden_file *file, const char *name,
+                          uint64_t *ret_count)
 {
-    char path[KELP_TEST_PATH_MAX];
-    struct kelp_safetensors *file;
-    float values[2][300];
+    float *values = kelp_golden_floats(file, name, ret_count);
+    ck_assert_msg(values != NULL, "%s: no %s", file->name, name);
+    return values;
+}
 
-    if (!kelp_test_reference_file("forecast_metrics.safetensors", path)) {
+/* Sums over the forecast and "true" of the same prefix, with half a loss of one per sample. */
+static void add_forecast(const struct kelp_golden_file *file, const char *name, int prefix_length)
+{
+    char target_name[KELP_GOLDEN_NAME_SIZE];
+    uint64_t count = 0, target_count = 0;
+
+    (void)snprintf(target_name, sizeof(target_name), "%.*strue", prefix_length, name);
+    float *forecast = read_floats(file, name, &count);
+    float *target = read_floats(file, target_name, &target_count);
+    ck_assert_uint_eq(count, target_count);
+    setup();
+    for (uint64_t i = 0; i < count; i++) {
+        add_element((double)forecast[i], (double)target[i]);
+    }
+    sums[KELP_METRIC_SAMPLES] = (double)kelp_safetensors_find(file->tensors, name)->shape[0];
+    sums[KELP_METRIC_LOSS] = sums[KELP_METRIC_SAMPLES] / 2;
+    kelp_measures_of(sums, KELP_LOSS_MSE, &measures);
+    free(forecast);
+    free(target);
+}
+
+/* A tensor that has the value of the measure by that name. */
+static void check_measure(const struct kelp_golden_file *file, const char *name, const char *word)
+{
+    uint64_t count = 0;
+    enum kelp_measure i = 0;
+
+    while (i < KELP_MEASURE_COUNT && strcmp(kelp_measure_name(i), word) != 0) {
+        i++;
+    }
+    ck_assert_msg(i < KELP_MEASURE_COUNT, "%s: no measure is called %s", file->name, word);
+    float *expected = read_floats(file, name, &count);
+    ck_assert_msg(fabs(has(i) - (double)*expected) <= 1e-5 * fabs((double)*expected),
+                  "%s: %s is %.9g, not %.9g", file->name, name, has(i), (double)*expected);
+    free(expected);
+}
+
+/* "pred", or "<case>/pred": the other tensors of that prefix, but "true", are measures. */
+static unsigned check_forecast(const struct kelp_golden_file *file, const char *forecast)
+{
+    const size_t prefix_length = strlen(forecast) - strlen("pred");
+    unsigned checked = 0;
+
+    add_forecast(file, forecast, (int)prefix_length);
+    ck_assert_double_eq(has(KELP_MEASURE_LOSS), 0.5);
+    ck_assert(!kelp_measures_have(&measures, KELP_MEASURE_ACCURACY)); /* targets are no classes */
+    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
+        const char *name = kelp_safetensors_at(file->tensors, i)->name;
+        const char *word = name + prefix_length;
+        if (strncmp(name, forecast, prefix_length) == 0 && strchr(word, '/') == NULL &&
+            strcmp(word, "pred") != 0 && strcmp(word, "true") != 0) {
+            check_measure(file, name, word);
+            checked++;
+        }
+    }
+    ck_assert_msg(checked > 0, "%s: no measures of %s", file->name, forecast);
+    return checked;
+}
+
+/* Each forecast of each fixture. */
+START_TEST(forecasts)
+{
+    struct kelp_golden_set set;
+    struct kelp_golden_file file;
+    unsigned count = 0, checked = 0;
+
+    if (!kelp_golden_set_open(&set)) {
+        printf("skipped: no fixtures in %s\n", set.folder);
         return;
     }
-    ck_assert_int_eq(kelp_safetensors_open(path, &file, NULL), KELP_OK);
-    ck_assert_int_eq(
-        kelp_safetensors_floats(kelp_safetensors_find(file, "pred"), 0, 300, values[0], NULL),
-        KELP_OK);
-    ck_assert_int_eq(
-        kelp_safetensors_floats(kelp_safetensors_find(file, "true"), 0, 300, values[1], NULL),
-        KELP_OK);
-    for (int i = 0; i < 300; i++) {
-        add_element((double)values[0][i], (double)values[1][i]);
+    for (uint32_t f = 0; f < set.count; f++) {
+        ck_assert_int_eq(kelp_golden_file_open(&set, f, &file, NULL), KELP_OK);
+        for (size_t i = 0; i < kelp_safetensors_count(file.tensors); i++) {
+            const char *name = kelp_safetensors_at(file.tensors, i)->name;
+            const char *slash = strrchr(name, '/');
+            if (strcmp(slash != NULL ? slash + 1 : name, "pred") == 0) {
+                checked += check_forecast(&file, name);
+                count++;
+            }
+        }
+        kelp_golden_file_close(&file);
     }
-    sums[KELP_METRIC_SAMPLES] = 50;
-    sums[KELP_METRIC_LOSS] = 25;
-    kelp_measures_of(sums, KELP_LOSS_MSE, &measures);
-    ck_assert_double_eq(has(KELP_MEASURE_LOSS), 0.5);
-    for (enum kelp_measure i = KELP_MEASURE_MSE; i <= KELP_MEASURE_RSE; i++) {
-        float expected;
-        ck_assert_int_eq(kelp_safetensors_floats(kelp_safetensors_find(file, kelp_measure_name(i)),
-                                                 0, 1, &expected, NULL),
-                         KELP_OK);
-        ck_assert_msg(fabs(has(i) - (double)expected) <= 1e-5 * fabs((double)expected),
-                      "%s: %.9g, not %.9g", kelp_measure_name(i), measures.of[i], (double)expected);
-    }
-    ck_assert(!kelp_measures_have(&measures, KELP_MEASURE_ACCURACY)); /* targets are no classes */
-    kelp_safetensors_close(file);
+    kelp_golden_set_close(&set);
+    printf("%u measures of %u forecasts\n", checked, count);
+    ck_assert_uint_gt(count, 0);
 }
 END_TEST
 
@@ -159,7 +218,7 @@ int main(void)
     SRunner *runner = srunner_create(suite);
 
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, forecast);
+    tcase_add_test(tests, forecasts);
     tcase_add_test(tests, what_there_is);
     tcase_add_test(tests, auc);
     tcase_add_test(tests, bins);
