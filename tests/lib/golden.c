@@ -68,6 +68,11 @@ kelp_status kelp_golden_file_open(const struct kelp_golden_set *set, uint32_t in
         const char *loss = kelp_safetensors_metadata(file->tensors, "loss");
         file->model = model != NULL ? model : "";
         file->loss = loss != NULL ? loss : "";
+        file->read = calloc(kelp_safetensors_count(file->tensors), sizeof(*file->read));
+        if (file->read == NULL) {
+            kelp_golden_file_close(file);
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: no memory", file->path);
+        }
     }
     return status;
 }
@@ -76,6 +81,22 @@ void kelp_golden_file_close(struct kelp_golden_file *file)
 {
     kelp_safetensors_close(file->tensors);
     file->tensors = NULL;
+    free(file->read);
+    file->read = NULL;
+}
+
+/* A tensor, which from now on counts as read. */
+static const struct kelp_safetensors_tensor *find_to_read(const struct kelp_golden_file *file,
+                                                          const char *name)
+{
+    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
+        const struct kelp_safetensors_tensor *tensor = kelp_safetensors_at(file->tensors, i);
+        if (strcmp(tensor->name, name) == 0) {
+            file->read[i] = true;
+            return tensor;
+        }
+    }
+    return NULL;
 }
 
 kelp_status kelp_golden_json(const char *name, cJSON **ret_json, struct kelp_error *reterr)
@@ -95,7 +116,7 @@ kelp_status kelp_golden_json(const char *name, cJSON **ret_json, struct kelp_err
 float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
                           uint64_t *ret_count)
 {
-    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    const struct kelp_safetensors_tensor *tensor = find_to_read(file, name);
     float *values =
         tensor != NULL ? malloc((size_t)(tensor->elem_count + 1) * sizeof(*values)) : NULL;
     if (values == NULL) {
@@ -119,7 +140,7 @@ float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
 static bool read_exactly(const struct kelp_golden_file *file, const char *name, float *values,
                          uint64_t count)
 {
-    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(file->tensors, name);
+    const struct kelp_safetensors_tensor *tensor = find_to_read(file, name);
     return tensor != NULL && tensor->elem_count == count &&
            kelp_safetensors_floats(tensor, 0, count, values, NULL) == KELP_OK;
 }
@@ -158,22 +179,22 @@ static void fill_by_rule(uint32_t k, const uint64_t *shape, uint32_t rank, float
     }
 }
 
-bool kelp_golden_parameter(const struct kelp_golden_file *file, const char *name, uint32_t index,
-                           const uint64_t *shape, uint32_t rank, float *values, uint64_t count)
+static bool read_parameter(const struct kelp_golden_file *file, const struct kelp_tensor *tensor,
+                           uint32_t index, float *values)
 {
-    char full_name[KELP_GOLDEN_NAME_SIZE];
-    (void)snprintf(full_name, sizeof(full_name), "param/%s", name);
-    if (read_exactly(file, full_name, values, count) ||
-        read_from_companion(file, full_name, values, count)) {
+    char name[KELP_GOLDEN_NAME_SIZE];
+    (void)snprintf(name, sizeof(name), "param/%s", tensor->name);
+    if (read_exactly(file, name, values, tensor->elem_count) ||
+        read_from_companion(file, name, values, tensor->elem_count)) {
         return true;
     }
     const char *rule = kelp_safetensors_metadata(file->tensors, "param_rule");
     const char *offset = kelp_safetensors_metadata(file->tensors, "param_index_offset");
-    if (rule == NULL || strncmp(rule, "det_init", strlen("det_init")) != 0 || rank == 0) {
+    if (rule == NULL || strncmp(rule, "det_init", strlen("det_init")) != 0 || tensor->rank == 0) {
         return false;
     }
     const uint32_t first = offset != NULL ? (uint32_t)strtoul(offset, NULL, 10) : 0;
-    fill_by_rule(first + index, shape, rank, values, count);
+    fill_by_rule(first + index, tensor->shape, tensor->rank, values, tensor->elem_count);
     return true;
 }
 
@@ -181,8 +202,7 @@ bool kelp_golden_initial(const struct kelp_golden_file *file, const struct kelp_
                          uint32_t *parameter, float *values)
 {
     if (!tensor->statistic) {
-        return kelp_golden_parameter(file, tensor->name, (*parameter)++, tensor->shape,
-                                     tensor->rank, values, tensor->elem_count);
+        return read_parameter(file, tensor, (*parameter)++, values);
     }
     char name[KELP_GOLDEN_NAME_SIZE];
     (void)snprintf(name, sizeof(name), "buffer/%s", tensor->name);

@@ -38,6 +38,7 @@ struct kelp_golden_file {
     const char *model; /* metadata, "" when there is none */
     const char *loss;
     struct kelp_safetensors *tensors;
+    bool *read; /* of each tensor: its values were asked for */
 };
 kelp_status kelp_golden_file_open(const struct kelp_golden_set *set, uint32_t index,
                                   struct kelp_golden_file *file,
@@ -50,6 +51,7 @@ kelp_status kelp_golden_json(const char *name, cJSON **ret_json,
 
 /* A number behind a word in a text ("channels 7" has 7 behind "channels"); false if not there. */
 bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value);
+double kelp_golden_real(const char *text, const char *word, double otherwise);
 
 /* What a file of a model says of the job. job has the fields of model, loss and one lane thread;
  * optimizers are filled in by kelp_golden_optimizer(). */
@@ -63,6 +65,8 @@ struct kelp_golden_model {
  * The caller frees. NULL when a tensor does not fit. */
 float *kelp_golden_inputs(const struct kelp_golden_file *file,
                           const struct kelp_golden_model *model);
+/* Does the file have parameters and a batch? */
+bool kelp_golden_is_model(const struct kelp_golden_file *file);
 /* False, with the reason, when the file is not a model that Kelp can build. */
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
                             char reason[KELP_GOLDEN_TEXT_SIZE]);
@@ -91,12 +95,9 @@ uint32_t kelp_golden_cases(const struct kelp_golden_file *file, const char *pref
  * when it is not there in full. */
 float *kelp_golden_floats(const struct kelp_golden_file *file, const char *name,
                           uint64_t *ret_count);
-/* The initial values of parameter number `index` in the model's order: from the file, from the
- * file that says it holds "full initial parameters of" it, or by the rule that it names. */
-bool kelp_golden_parameter(const struct kelp_golden_file *file, const char *name, uint32_t index,
-                           const uint64_t *shape, uint32_t rank, float *values, uint64_t count);
-/* The same for a tensor of the plan, and for a running statistic, whose values are a buffer's or
- * those it starts from. parameter counts the parameters so far. */
+/* The initial values of a tensor of the plan. A parameter's are in the file, in the file that says
+ * it holds "full initial parameters of" it, or follow the rule that it names; a running statistic's
+ * are a buffer's or those it starts from. parameter counts the parameters so far. */
 bool kelp_golden_initial(const struct kelp_golden_file *file, const struct kelp_tensor *tensor,
                          uint32_t *parameter, float *values);
 

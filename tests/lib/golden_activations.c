@@ -111,6 +111,16 @@ static void check_activation(struct kelp_golden_report *report, const char *stag
     kelp_golden_print(name, "act/%s@head64", stage);
     kelp_golden_check(report, name, activation->values, count < 64 ? count : 64,
                       &kelp_golden_deep_values);
+    kelp_golden_print(name, "act/%s@shape", stage);
+    float *shape = kelp_golden_floats(report->file, name, &found);
+    double expected_count = shape != NULL ? 1.0 : 0.0;
+    for (uint64_t i = 0; shape != NULL && i < found; i++) {
+        expected_count *= (double)shape[i];
+    }
+    free(shape);
+    if (expected_count != (double)count) {
+        kelp_golden_fail(report, name);
+    }
     kelp_golden_print(name, "act/%s@norm2", stage);
     float *norm = kelp_golden_floats(report->file, name, &found);
     if (norm == NULL || fabs(sqrt(squares) - (double)norm[0]) > 1e-4 * (double)norm[0]) {
@@ -122,7 +132,8 @@ static void check_activation(struct kelp_golden_report *report, const char *stag
     free(norm);
 }
 
-bool kelp_golden_check_activations(struct kelp_golden_report *report, struct kelp_stream *stream)
+/* False when no stage is called so. */
+static bool find_stage(const char *word, enum kelp__resnet18_stage *ret)
 {
     static const char *const stages[] = {
         [KELP__RESNET18_CONV1] = "conv1",    [KELP__RESNET18_BN1] = "bn1",
@@ -130,6 +141,36 @@ bool kelp_golden_check_activations(struct kelp_golden_report *report, struct kel
         [KELP__RESNET18_LAYER1] = "layer1",  [KELP__RESNET18_LAYER2] = "layer2",
         [KELP__RESNET18_LAYER3] = "layer3",  [KELP__RESNET18_LAYER4] = "layer4",
         [KELP__RESNET18_AVGPOOL] = "avgpool"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(stages); i++) {
+        if (strcmp(stages[i], word) == 0) {
+            /* torchvision's ReLU works in place: what was kept of bn1 is what came after. */
+            *ret = i == KELP__RESNET18_BN1 ? KELP__RESNET18_RELU : (enum kelp__resnet18_stage)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_stage(struct kelp_golden_report *report, struct kelp_stream *stream,
+                        const struct kelp_golden_file *companion,
+                        const struct kelp_golden_model *model, const char *word)
+{
+    struct activation activation = {.count = 0};
+    enum kelp__resnet18_stage stage;
+    kelp_golden_case_begin(report, word);
+    if (!find_stage(word, &stage)) {
+        kelp_golden_fail(report, "no such stage");
+    } else if (!compute(stream, companion, model, stage, &activation)) {
+        kelp_golden_fail(report, "cannot be computed");
+    } else {
+        check_activation(report, word, &activation, model->samples);
+    }
+    free(activation.values);
+    kelp_golden_case_end(report, "");
+}
+
+bool kelp_golden_check_activations(struct kelp_golden_report *report, struct kelp_stream *stream)
+{
     struct kelp_golden_file companion;
     struct kelp_golden_model model;
     char reason[KELP_GOLDEN_TEXT_SIZE];
@@ -137,20 +178,17 @@ bool kelp_golden_check_activations(struct kelp_golden_report *report, struct kel
         !open_companion(report->file, &companion)) {
         return false;
     }
-    bool ok = kelp_golden_model_read(&companion, &model, reason);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(stages) && ok; i++) {
-        struct activation activation;
-        kelp_golden_case_begin(report, stages[i]);
-        /* torchvision's ReLU works in place: what the fixture kept of bn1 is what came after. */
-        const enum kelp__resnet18_stage stage =
-            i == KELP__RESNET18_BN1 ? KELP__RESNET18_RELU : (enum kelp__resnet18_stage)i;
-        if (compute(stream, &companion, &model, stage, &activation)) {
-            check_activation(report, stages[i], &activation, model.samples);
-        } else {
-            kelp_golden_fail(report, "cannot be computed");
+    const bool ok = kelp_golden_model_read(&companion, &model, reason) &&
+                    model.job.model.kind == KELP_MODEL_RESNET18;
+    for (size_t i = 0; i < kelp_safetensors_count(report->file->tensors) && ok; i++) {
+        char word[KELP_GOLDEN_NAME_SIZE];
+        const char *name = kelp_safetensors_at(report->file->tensors, i)->name;
+        const char *end = strstr(name, "@norm2");
+        if (strncmp(name, "act/", strlen("act/")) == 0 && end != NULL) {
+            name += strlen("act/");
+            kelp_golden_print(word, "%.*s", (int)(end - name), name);
+            check_stage(report, stream, &companion, &model, word);
         }
-        free(activation.values);
-        kelp_golden_case_end(report, "");
     }
     kelp_golden_file_close(&companion);
     return ok;

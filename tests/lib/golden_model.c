@@ -234,7 +234,8 @@ static bool read_tft(const struct kelp_golden_file *file, struct kelp_job *job,
                : refuse(reason, "the number of heads is not said");
 }
 
-/* The example of a model of one's own (examples/plugin). */
+/* The example of a model of one's own (examples/plugin). Its channels are fixed: with others, the
+ * initial values do not fit it. */
 static bool read_conv_small(const struct kelp_golden_file *file, struct kelp_job *job,
                             char reason[KELP_GOLDEN_TEXT_SIZE])
 {
@@ -242,11 +243,20 @@ static bool read_conv_small(const struct kelp_golden_file *file, struct kelp_job
     if (programs == NULL) {
         return refuse(reason, "KELP_TEST_PROGRAMS does not say where the plug-in is");
     }
+    unsigned conv[6], linear[4];
+    int used = 0;
+    (void)sscanf(file->model,
+                 "Conv(%u,%u,%u) ReLU Conv(%u,%u,%u,no bias) BatchNorm2d ReLU MaxPool2 "
+                 "Linear(%u,%u) ReLU Linear(%u,%u) log_softmax%n",
+                 &conv[0], &conv[1], &conv[2], &conv[3], &conv[4], &conv[5], &linear[0], &linear[1],
+                 &linear[2], &linear[3], &used);
+    if (used == 0 || file->model[used] != '\0') {
+        return refuse(reason, "not the layers of the example plug-in");
+    }
     job->model.kind = KELP_MODEL_PLUGIN;
     (void)snprintf(job->model.plugin, sizeof(job->model.plugin), "%s/plugins/conv_small.so",
                    programs);
-    (void)snprintf(job->model.params, sizeof(job->model.params), "hidden=%u",
-                   (unsigned)dim(file, "param/fc1.weight", 0));
+    (void)snprintf(job->model.params, sizeof(job->model.params), "hidden=%u", linear[1]);
     return true;
 }
 
@@ -261,7 +271,7 @@ static const struct {
     {"resnet18", "layer4.1.bn2.weight", read_resnet18},
     {"DeepFM", "lin.weight", read_deepfm},
     {"TFT", "vsn_enc.weight.fc1.weight", read_tft},
-    {"Conv(4,6,3,no bias) BatchNorm2d", "bn.weight", read_conv_small},
+    {"BatchNorm2d", "bn.weight", read_conv_small},
 };
 
 static bool read_model(const struct kelp_golden_file *file, struct kelp_job *job,
@@ -428,15 +438,19 @@ static bool read_loss(const char *loss, struct kelp_job *job)
            read_quantiles(quantiles + 2, job);
 }
 
-static bool has_buffers(const struct kelp_golden_file *file)
+static bool has_any(const struct kelp_golden_file *file, const char *prefix)
 {
     for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
-        if (strncmp(kelp_safetensors_at(file->tensors, i)->name, "buffer/", strlen("buffer/")) ==
-            0) {
+        if (strncmp(kelp_safetensors_at(file->tensors, i)->name, prefix, strlen(prefix)) == 0) {
             return true;
         }
     }
     return false;
+}
+
+bool kelp_golden_is_model(const struct kelp_golden_file *file)
+{
+    return has_any(file, "param/") && has_any(file, "input/0") && has_any(file, "target");
 }
 
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
@@ -452,7 +466,7 @@ bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_gol
         ok = refuse(reason, "no inputs and target with samples of one number");
     }
     if (ok) {
-        model.statistics = has_buffers(file);
+        model.statistics = has_any(file, "buffer/");
         *ret = model;
     }
     return ok;

@@ -21,6 +21,12 @@ bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value)
     return true;
 }
 
+double kelp_golden_real(const char *text, const char *word, double otherwise)
+{
+    const char *at = strstr(text, word);
+    return at != NULL ? strtod(at + strlen(word), NULL) : otherwise;
+}
+
 /* Is `word` this setting? Then it is set. */
 static bool set_one(const struct kelp_golden_setting *setting, const char *word)
 {

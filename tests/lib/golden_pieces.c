@@ -47,7 +47,8 @@ static uint32_t build_layer_norm(const struct piece *piece, struct kelp_graph *g
     const struct kelp_shape shape = {.rank = 1, .dims = {dim(piece, "param/weight", 0)}};
     const uint32_t weight = kelp_graph_parameter(graph, "weight", &shape, 1.0f);
     const uint32_t bias = kelp_graph_parameter(graph, "bias", &shape, 1.0f);
-    return kelp_graph_layer_norm(graph, "norm", inputs[0], weight, bias, 1e-5f);
+    return kelp_graph_layer_norm(graph, "norm", inputs[0], weight, bias,
+                                 (float)kelp_golden_real(piece->report->file->model, "eps ", 1e-5));
 }
 
 static uint32_t build_glu(const struct piece *piece, struct kelp_graph *graph,

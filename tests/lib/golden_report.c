@@ -69,16 +69,6 @@ void kelp_golden_print(char name[KELP_GOLDEN_NAME_SIZE], const char *format, ...
     va_end(args);
 }
 
-uint32_t kelp_golden_count(const struct kelp_golden_file *file, const char *prefix)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
-        const char *name = kelp_safetensors_at(file->tensors, i)->name;
-        count += strncmp(name, prefix, strlen(prefix)) == 0 ? 1 : 0;
-    }
-    return count;
-}
-
 bool kelp_golden_has(const struct kelp_golden_file *file, const char *name)
 {
     return kelp_safetensors_find(file->tensors, name) != NULL;

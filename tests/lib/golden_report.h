@@ -31,8 +31,6 @@ void kelp_golden_check_scalar(struct kelp_golden_report *report, const char *nam
 /* Zeroed memory, never NULL. */
 void *kelp_golden_allocate(uint64_t count, size_t elem_bytes);
 void kelp_golden_print(char name[KELP_GOLDEN_NAME_SIZE], const char *format, ...) KELP_PRINTF(2, 3);
-/* How many tensors of the file begin with prefix: what skipping a case leaves out. */
-uint32_t kelp_golden_count(const struct kelp_golden_file *file, const char *prefix);
 bool kelp_golden_has(const struct kelp_golden_file *file, const char *name);
 
 /* Check the file if it holds single operations, losses, metrics, a decomposition or optimizers with

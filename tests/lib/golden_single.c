@@ -18,8 +18,8 @@ static void check_updates(struct kelp_golden_report *report, struct kelp_stream 
     kelp_golden_print(prefix, "%.120s/", optimizer);
     kelp_golden_case_begin(report, optimizer);
     if (!kelp_golden_optimizer(optimizer, &job)) {
-        report->skipped = kelp_golden_count(report->file, prefix);
-        kelp_golden_case_end(report, "no such optimizer yet");
+        kelp_golden_fail(report, "no such optimizer");
+        kelp_golden_case_end(report, "");
         return;
     }
     uint64_t count = 0, gradient_count = 0;
@@ -49,6 +49,8 @@ static void check_updates(struct kelp_golden_report *report, struct kelp_stream 
                            kelp_optimizer_slot_name(&job, s));
             kelp_golden_check(report, name, slots[s], count, &kelp_golden_updates);
         }
+        (void)snprintf(name, sizeof(name), "%sstate%u/step", prefix, k);
+        kelp_golden_check_scalar(report, name, k);
     }
     for (uint32_t s = 0; s < KELP_OPTIMIZER_SLOTS_MAX; s++) {
         free(slots[s]);
@@ -88,53 +90,73 @@ static void pair_fini(struct pair *pair)
     free(pair->target);
 }
 
-/* Each measure that the file names, of a graph that puts out what it is given. */
-static void check_metrics(struct kelp_golden_report *report, struct kelp_stream *stream)
+/* Sums of a graph that puts out what it is given. */
+static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
+                         const struct pair *pair, double sums[KELP_METRIC_COUNT])
 {
-    struct pair pair;
+    const uint64_t width = pair->count / pair->samples;
+    const struct kelp_shape shape = {.rank = 1, .dims = {width}};
+    const struct kelp_shape square = {.rank = 2, .dims = {width, width}};
+    const struct kelp_graph_loss loss = {.kind = KELP_LOSS_MSE};
     struct kelp_error error = {KELP_OK, ""};
+    float *identity = kelp_golden_allocate(width * width, sizeof(*identity));
+    for (uint64_t i = 0; i < width; i++) {
+        identity[i * width + i] = 1.0f;
+    }
+    struct kelp_graph *graph = kelp_graph_create(stream, pair->samples);
+    const uint32_t x = kelp_graph_input(graph, "forecast", &shape);
+    const uint32_t weight = kelp_graph_parameter(graph, "identity", &square, 1.0f);
+    const uint32_t y = kelp_graph_linear(graph, "output", x, weight, KELP_GRAPH_NO_BIAS);
+    const struct kelp_graph_run run = {.mode = KELP_GRAPH_EVALUATE,
+                                       .input = pair->output,
+                                       .target = pair->target,
+                                       .count = pair->samples,
+                                       .sums = sums};
+    kelp_status status = kelp_graph_finish(graph, y, &shape, &loss, &error);
+    if (status == KELP_OK) {
+        kelp_graph_bind(graph, 0, identity, NULL);
+        status = kelp_graph_run(graph, &run, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_golden_fail(report, error.text);
+    }
+    kelp_graph_destroy(graph);
+    free(identity);
+    return status == KELP_OK;
+}
+
+/* "<prefix>pred", "<prefix>true", and each measure that the file has of them. */
+static void check_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
+                           const char *prefix)
+{
+    char output[KELP_GOLDEN_NAME_SIZE], name[KELP_GOLDEN_NAME_SIZE];
+    struct pair pair;
     double sums[KELP_METRIC_COUNT];
     struct kelp_measures measures = {.present = 0};
-    kelp_golden_case_begin(report, "measures");
-    if (pair_read(&pair, report->file, "pred", "true")) {
-        const uint64_t width = pair.count / pair.samples;
-        const struct kelp_shape shape = {.rank = 1, .dims = {width}};
-        const struct kelp_shape square = {.rank = 2, .dims = {width, width}};
-        float *identity = kelp_golden_allocate(width * width, sizeof(*identity));
-        for (uint64_t i = 0; i < width; i++) {
-            identity[i * width + i] = 1.0f;
-        }
-        const struct kelp_graph_loss loss = {.kind = KELP_LOSS_MSE};
-        struct kelp_graph *graph = kelp_graph_create(stream, pair.samples);
-        const uint32_t x = kelp_graph_input(graph, "forecast", &shape);
-        const uint32_t weight = kelp_graph_parameter(graph, "identity", &square, 1.0f);
-        const uint32_t y = kelp_graph_linear(graph, "output", x, weight, KELP_GRAPH_NO_BIAS);
-        const struct kelp_graph_run run = {.mode = KELP_GRAPH_EVALUATE,
-                                           .input = pair.output,
-                                           .target = pair.target,
-                                           .count = pair.samples,
-                                           .sums = sums};
-        kelp_status status = kelp_graph_finish(graph, y, &shape, &loss, &error);
-        if (status == KELP_OK) {
-            kelp_graph_bind(graph, 0, identity, NULL);
-            status = kelp_graph_run(graph, &run, &error);
-        }
-        if (status == KELP_OK) {
-            kelp_measures_of(sums, KELP_LOSS_MSE, &measures);
-        } else {
-            kelp_golden_fail(report, error.text);
-        }
-        kelp_graph_destroy(graph);
-        free(identity);
+    kelp_golden_print(output, "%.120spred", prefix);
+    kelp_golden_print(name, "%.120strue", prefix);
+    kelp_golden_case_begin(report, output);
+    if (!pair_read(&pair, report->file, output, name)) {
+        kelp_golden_fail(report, "the forecast and what came are not of one size");
+    } else if (sum_forecast(report, stream, &pair, sums)) {
+        kelp_measures_of(sums, KELP_LOSS_MSE, &measures);
     }
     pair_fini(&pair);
-    for (int i = 0; i < KELP_MEASURE_COUNT; i++) {
-        if (kelp_measures_have(&measures, (enum kelp_measure)i)) {
-            kelp_golden_check_scalar(report, kelp_measure_name((enum kelp_measure)i),
-                                     measures.of[i]);
+    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        if (kelp_measures_have(&measures, i)) {
+            kelp_golden_print(name, "%.120s%s", prefix, kelp_measure_name(i));
+            kelp_golden_check_scalar(report, name, measures.of[i]);
         }
     }
     kelp_golden_case_end(report, "");
+}
+
+static void check_forecast_case(struct kelp_golden_report *report, struct kelp_stream *stream,
+                                const char *case_name)
+{
+    char prefix[KELP_GOLDEN_NAME_SIZE];
+    kelp_golden_print(prefix, "%.120s/", case_name);
+    check_forecast(report, stream, prefix);
 }
 
 /* "input", "trend", "seasonal" [n, time, channels], with the width in the model's text. */
@@ -214,7 +236,8 @@ bool kelp_golden_check_single(struct kelp_golden_report *report, struct kelp_str
     } else if (kelp_golden_has(file, "total_norm")) {
         check_cases(report, stream, check_clip);
     } else if (kelp_golden_has(file, "pred") && kelp_golden_has(file, "true")) {
-        check_metrics(report, stream);
+        check_forecast(report, stream, "");
+        check_cases(report, stream, check_forecast_case);
     } else if (kelp_golden_has(file, "input/0")) {
         return false;
     } else if (strstr(file->model, "loss") != NULL) {
