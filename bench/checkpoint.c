@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "common/manifest.h"
-#include "ps/snapshot_store.h"
+#include "common/base/files.h"
+#include "common/training/manifest.h"
+#include "ps/storage/snapshot_store.h"
 #include "tests/lib/scripted_worker.h"
 
 #define PART_BYTES   (4u << 20)

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/plan.h"
+#include "common/training/plan.h"
 #include "kernels/device.h"
 #include "kernels/optimizer.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 #define MIN_SECONDS 0.2
 #define MIN_BATCHES 3

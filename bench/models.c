@@ -17,8 +17,8 @@
 
 #include <check.h>
 
-#include "common/philox.h"
-#include "common/safetensors.h"
+#include "common/tensors/philox.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
 
 #define ROUNDS_MAX  21

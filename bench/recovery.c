@@ -18,10 +18,10 @@
 
 #include <check.h>
 
-#include "cli/client.h"
-#include "common/etcd_server.h"
-#include "common/json.h"
-#include "common/rpc.h"
+#include "cli/run/job_client.h"
+#include "common/base/json.h"
+#include "common/program/etcd_server.h"
+#include "common/rpc/rpc.h"
 #include "proto/wire.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 
 #define CLIENTS_MAX 2
 #define SAMPLES_MAX 400000

@@ -21,10 +21,10 @@
 
 #include <check.h>
 
-#include "common/etcd.h"
-#include "common/etcd_server.h"
-#include "common/job.h"
-#include "common/process.h"
+#include "common/base/process.h"
+#include "common/etcd/etcd.h"
+#include "common/job/job.h"
+#include "common/program/etcd_server.h"
 #include "tests/lib/run_train.h"
 
 #define ROUNDS_MAX   21

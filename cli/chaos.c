@@ -5,16 +5,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/chaos_job.h"
-#include "cli/chaos_net.h"
-#include "cli/chaos_run.h"
-#include "cli/preflight.h"
-#include "cli/run_client.h"
-#include "cli/trail.h"
+#include "cli/chaos/chaos_job.h"
+#include "cli/chaos/chaos_net.h"
+#include "cli/chaos/chaos_run.h"
+#include "cli/launch/preflight.h"
+#include "cli/replay/digest_log.h"
+#include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/process.h"
+#include "common/base/log.h"
+#include "common/base/process.h"
+#include "common/program/options.h"
 
 #define RUNS "Runs"
 

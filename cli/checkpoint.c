@@ -4,11 +4,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/checkpoint_request.h"
-#include "cli/run_client.h"
-#include "cli/run_dir.h"
+#include "cli/checkpoint/checkpoint_request.h"
+#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
-#include "common/options.h"
+#include "common/program/options.h"
 
 #define POLL_US 50000 /* between questions */
 

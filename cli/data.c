@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "cli/verbs.h"
-#include "common/options.h"
+#include "common/program/options.h"
 #include "worker/data/dataset.h"
-#include "worker/limits.h"
+#include "worker/data/limits.h"
 
 static const struct kelp_option options[] = {
     {.name = "out",

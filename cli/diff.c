@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare.h"
-#include "cli/run_client.h"
+#include "cli/replay/compare.h"
+#include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/json.h"
-#include "common/options.h"
+#include "common/base/json.h"
+#include "common/program/options.h"
 
 enum { OUTPUT_TEXT, OUTPUT_JSON };
 

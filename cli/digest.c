@@ -3,11 +3,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/model_file.h"
-#include "cli/run_client.h"
-#include "cli/run_dir.h"
+#include "cli/run/model_file.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
-#include "common/options.h"
+#include "common/program/options.h"
 
 static const struct kelp_program program = {
     .name = "kelp digest",

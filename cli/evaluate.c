@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/inference.h"
+#include "cli/infer/inference.h"
 #include "cli/verbs.h"
-#include "common/log.h"
+#include "common/base/log.h"
 
 enum output { OUTPUT_TEXT, OUTPUT_JSON };
 static const char *const outputs[] = {"text", "json", NULL};

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/model_file.h"
-#include "cli/run_client.h"
-#include "cli/run_dir.h"
+#include "cli/run/model_file.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
-#include "common/options.h"
-#include "common/safetensors.h"
+#include "common/program/options.h"
+#include "common/tensors/safetensors.h"
 
 static const struct kelp_option options[] = {
     {.name = "out",

@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "cli/verbs.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/rpc.h"
+#include "common/base/log.h"
+#include "common/program/options.h"
+#include "common/rpc/rpc.h"
 
 /* One-time set-up of libraries; the verbs do the rest. */
 int main(int argc, char **argv)

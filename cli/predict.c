@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/inference.h"
-#include "cli/prediction_table.h"
+#include "cli/infer/inference.h"
+#include "cli/infer/prediction_table.h"
 #include "cli/verbs.h"
-#include "common/files.h"
-#include "common/log.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
 #include "worker/predictions.h"
 
 static const char *const parts[] = {"train", "val", "test", NULL};

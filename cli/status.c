@@ -3,12 +3,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run_client.h"
-#include "cli/run_dir.h"
-#include "cli/status_view.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_dir.h"
+#include "cli/run/status_view.h"
 #include "cli/verbs.h"
-#include "common/json.h"
-#include "common/options.h"
+#include "common/base/json.h"
+#include "common/program/options.h"
 
 enum { OUTPUT_TEXT, OUTPUT_JSON };
 

@@ -5,15 +5,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/children.h"
-#include "cli/launcher.h"
-#include "cli/plot.h"
-#include "cli/preflight.h"
-#include "cli/run_client.h"
-#include "cli/train_job.h"
+#include "cli/launch/children.h"
+#include "cli/launch/launcher.h"
+#include "cli/launch/preflight.h"
+#include "cli/launch/train_job.h"
+#include "cli/plot/plot_run.h"
+#include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/log.h"
-#include "common/options.h"
+#include "common/base/log.h"
+#include "common/program/options.h"
 
 #define TESTING "Testing"
 

@@ -1,9 +1,9 @@
 #include "cli/verbs.h"
 
-#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "common/options.h"
+#include "common/program/options.h"
 
 #define VERBS_MAX 32
 
@@ -23,19 +23,6 @@ const struct kelp_verb kelp_verbs[] = {
     {"data", "generate the built-in data set as CSV", kelp_verb_data},
     {NULL, NULL, NULL},
 };
-
-int kelp_complain(int exit_status, const char *format, ...)
-{
-    va_list arguments;
-
-    (void)fputs("kelp: ", stderr);
-    va_start(arguments, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started on the line above */
-    (void)vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    (void)fputc('\n', stderr);
-    return exit_status;
-}
 
 static void print_help(FILE *out)
 {

@@ -1,19 +1,10 @@
 /*
- * The subcommands of `kelp`: argv[0] is the verb. Each returns the exit status of the command
- * (common/options.h) and prints what it has to say.
+ * The subcommands of `kelp`: one file of this folder each.
  */
 #ifndef KELP_CLI_VERBS_H
 #define KELP_CLI_VERBS_H
 
-#include <stdio.h>
-
-#include "common/status.h"
-
-struct kelp_verb {
-    const char *name;
-    const char *summary; /* one phrase for `kelp --help` */
-    int (*run)(int argc, char **argv);
-};
+#include "cli/run/verb.h"
 
 /* The table, ending with an empty entry. */
 extern const struct kelp_verb kelp_verbs[];
@@ -34,11 +25,5 @@ int kelp_verb_model(int argc, char **argv);
 
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */
 int kelp_command(int argc, char **argv);
-
-/* `kelp checkpoint VERB`, each in a file of its own; ends with an empty entry. */
-extern const struct kelp_verb kelp_checkpoint_verbs[];
-
-/* "kelp: TEXT" to standard error; returns exit_status, so that failing is one line. */
-int kelp_complain(int exit_status, const char *format, ...) KELP_PRINTF(2, 3);
 
 #endif

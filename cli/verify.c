@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/checkpoint_verbs.h"
-#include "cli/recompute.h"
-#include "cli/run_client.h"
+#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/replay/recompute.h"
+#include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/json.h"
+#include "common/base/json.h"
 
 static const struct kelp_option options[] = {
     {.name = "replay",

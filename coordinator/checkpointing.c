@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/log.h"
-#include "coordinator/checkpoint_files.h"
-#include "coordinator/service.h"
+#include "common/base/log.h"
+#include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/shard_link.h"
+#include "coordinator/worker_sessions.h"
 #include "proto/convert.h"
 
 /* ---- life -------------------------------------------------------------------------------------

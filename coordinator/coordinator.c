@@ -15,13 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "coordinator/checkpointing.h"
 #include "coordinator/leading.h"
 #include "coordinator/plan_offer.h"
 #include "coordinator/records.h"
-#include "coordinator/service.h"
 #include "coordinator/shard_link.h"
+#include "coordinator/worker_sessions.h"
 
 #define PROTOCOL 1
 

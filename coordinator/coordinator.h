@@ -7,16 +7,16 @@
 #ifndef KELP_COORDINATOR_COORDINATOR_H
 #define KELP_COORDINATOR_COORDINATOR_H
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/rpc.h"
-#include "coordinator/checkpoints.h"
-#include "coordinator/helper.h"
+#include "common/job/job.h"
+#include "common/rpc/rpc.h"
+#include "common/training/plan.h"
+#include "coordinator/core/checkpoints.h"
+#include "coordinator/core/membership.h"
+#include "coordinator/core/placement.h"
+#include "coordinator/core/progress.h"
+#include "coordinator/etcd/leader.h"
+#include "coordinator/etcd/task_thread.h"
 #include "coordinator/journal.h"
-#include "coordinator/leader.h"
-#include "coordinator/membership.h"
-#include "coordinator/placement.h"
-#include "coordinator/progress.h"
 #include "proto/kelp.pb-c.h"
 
 struct kelp_session;

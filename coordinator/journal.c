@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/json.h"
-#include "coordinator/limits.h"
+#include "common/base/json.h"
+#include "coordinator/core/limits.h"
 
 #define DIGEST_CHARS 32
 

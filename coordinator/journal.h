@@ -16,8 +16,8 @@
 #ifndef KELP_COORDINATOR_JOURNAL_H
 #define KELP_COORDINATOR_JOURNAL_H
 
-#include "common/control.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/training/control.h"
 
 struct kelp_journal;
 

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "coordinator/checkpointing.h"
 #include "coordinator/plan_offer.h"
 #include "coordinator/records.h"
-#include "coordinator/service.h"
 #include "coordinator/shard_link.h"
+#include "coordinator/worker_sessions.h"
 
 static kelp_status init_leading(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "common/daemon.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/random_id.h"
-#include "common/rpc.h"
-#include "common/signals.h"
+#include "common/base/log.h"
+#include "common/base/random_id.h"
+#include "common/base/signals.h"
+#include "common/program/daemon.h"
+#include "common/program/options.h"
+#include "common/rpc/rpc.h"
 #include "coordinator/coordinator.h"
 
 static const struct kelp_option options_table[] = {

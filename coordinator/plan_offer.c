@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "coordinator/service.h"
+#include "common/base/log.h"
 #include "coordinator/shard_link.h"
+#include "coordinator/worker_sessions.h"
 
 void kelp_offer_forget(struct kelp_coordinator *coordinator)
 {

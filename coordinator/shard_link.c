@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "coordinator/checkpointing.h"
 #include "coordinator/records.h"
 #include "coordinator/wire_map.h"

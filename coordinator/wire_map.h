@@ -2,7 +2,7 @@
 #ifndef KELP_COORDINATOR_WIRE_MAP_H
 #define KELP_COORDINATOR_WIRE_MAP_H
 
-#include "coordinator/map.h"
+#include "coordinator/core/map.h"
 #include "proto/kelp.pb-c.h"
 
 /* A message with its arrays. Freed with kelp_wire_map_fini(); valid while the map is. */

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "kernels/operators.h"
 
 #define KELP_DEVICE_ALIGN      64 /* bytes, of memory from alloc() */

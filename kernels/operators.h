@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
 
 /* What an operator does with what its output holds already. */
 enum kelp_write { KELP_OVERWRITE, KELP_ACCUMULATE };

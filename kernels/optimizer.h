@@ -12,8 +12,8 @@
 
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
 
 #define KELP_OPTIMIZER_SLOTS_MAX 3
 

@@ -1,13 +1,13 @@
 /*
  * One step's update of a slice of the flat vector: not every tensor is updated in the same way, and
- * some updates need a decision over all slices (common/step_part.h). Shards apply their slices with
- * it, and so does whoever computes a run again.
+ * some updates need a decision over all slices (common/training/decision_share.h). Shards apply
+ * their slices with it, and so does whoever computes a run again.
  */
 #ifndef KELP_KERNELS_UPDATE_H
 #define KELP_KERNELS_UPDATE_H
 
-#include "common/plan.h"
-#include "common/step_part.h"
+#include "common/training/decision_share.h"
+#include "common/training/plan.h"
 #include "kernels/optimizer.h"
 
 enum kelp_update_kind {
@@ -46,9 +46,9 @@ kelp_status kelp_update_init(struct kelp_update *update, const struct kelp_job *
 void kelp_update_fini(struct kelp_update *update);
 
 /*
- * What the slice tells of the step (common/step_part.h), for jobs whose steps need decisions:
- * weights, gradient and slots are read. The part's sums mean nothing when it says that the gradient
- * is not finite.
+ * What the slice tells of the step (common/training/decision_share.h), for jobs whose steps need
+ * decisions: weights, gradient and slots are read. The part's sums mean nothing when it says that
+ * the gradient is not finite.
  */
 void kelp_update_measure(const struct kelp_update *update, const struct kelp_optimizer_step *step,
                          const struct kelp_optimizer_buffers *buffers,

@@ -1,10 +1,11 @@
 /*
- * Between the structs of common/control.h and their messages. What comes from outside is checked.
+ * Between the structs of common/training/control.h and their messages. What comes from outside is
+ * checked.
  */
 #ifndef KELP_PROTO_CONVERT_H
 #define KELP_PROTO_CONVERT_H
 
-#include "common/control.h"
+#include "common/training/control.h"
 #include "proto/kelp.pb-c.h"
 
 /* *ret_message holds no pointers. */

@@ -9,8 +9,8 @@
 #include <protobuf-c/protobuf-c.h>
 #include <sys/uio.h>
 
-#include "common/rpc.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/rpc/rpc.h"
 
 #define KELP_WIRE_PAYLOAD_FIELD 15
 

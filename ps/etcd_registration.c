@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/job.h"
-#include "common/json.h"
-#include "common/log.h"
+#include "common/base/json.h"
+#include "common/base/log.h"
+#include "common/job/job.h"
 
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
 #define DEADLINE_MS 1000

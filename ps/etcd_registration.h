@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "common/etcd.h"
+#include "common/etcd/etcd.h"
 
 struct kelp_registration;
 

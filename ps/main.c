@@ -6,17 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/daemon.h"
-#include "common/etcd.h"
-#include "common/job.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/random_id.h"
-#include "common/rpc.h"
-#include "common/signals.h"
+#include "common/base/log.h"
+#include "common/base/random_id.h"
+#include "common/base/signals.h"
+#include "common/etcd/etcd.h"
+#include "common/job/job.h"
+#include "common/program/daemon.h"
+#include "common/program/options.h"
+#include "common/rpc/rpc.h"
+#include "ps/core/limits.h"
 #include "ps/etcd_registration.h"
-#include "ps/limits.h"
-#include "ps/service.h"
+#include "ps/service/shard_service.h"
 
 static const struct kelp_option option_list[] = {
     KELP_DAEMON_OPTIONS,

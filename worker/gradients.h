@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "common/control.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/training/control.h"
 
 struct kelp_gradient_pool;
 

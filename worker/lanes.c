@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "worker/data/dataset.h"
-#include "worker/derive.h"
-#include "worker/graph/graph.h"
-#include "worker/model.h"
+#include "worker/model/derive.h"
+#include "worker/model/graph/graph.h"
+#include "worker/model/model.h"
 #include "worker/predictions.h"
 #include "worker/sample_reader.h"
 

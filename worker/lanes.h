@@ -1,16 +1,16 @@
 /*
  * Computing lanes: data set, model and plan of a job, and the gradient of any node of an entry's
- * reduction tree. What a worker does between two messages; a replay (cli/replay.h) uses the same
- * code, and so gets the same bits.
+ * reduction tree. What a worker does between two messages; a replay (cli/replay/replay.h) uses the
+ * same code, and so gets the same bits.
  *
  * Threads: one at a time.
  */
 #ifndef KELP_WORKER_LANES_H
 #define KELP_WORKER_LANES_H
 
-#include "common/control.h"
-#include "worker/footprint.h"
+#include "common/training/control.h"
 #include "worker/gradients.h"
+#include "worker/model/footprint.h"
 
 struct kelp_lanes;
 
@@ -25,7 +25,7 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes); /* NULL does nothing */
 /* Borrowed until kelp_lanes_destroy(). */
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
 
-/* The memory that a worker with these lanes takes (worker/footprint.h). */
+/* The memory that a worker with these lanes takes (worker/model/footprint.h). */
 void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint);
 
 /*

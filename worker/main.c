@@ -4,13 +4,13 @@
  */
 #include <curl/curl.h>
 
-#include "common/daemon.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/rpc.h"
-#include "common/signals.h"
+#include "common/base/log.h"
+#include "common/base/signals.h"
+#include "common/program/daemon.h"
+#include "common/program/options.h"
+#include "common/rpc/rpc.h"
 #include "kelp/worker.h"
-#include "worker/footprint.h"
+#include "worker/model/footprint.h"
 #include "worker/trainer.h"
 
 static const struct kelp_option options[] = {

@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/digest.h"
-#include "common/files.h"
-#include "common/random_id.h"
-#include "worker/limits.h"
+#include "common/base/files.h"
+#include "common/base/random_id.h"
+#include "common/tensors/digest.h"
+#include "worker/data/limits.h"
 
 #define MAGIC  "KELPPRED"
 #define LAYOUT 1u

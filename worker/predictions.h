@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 #define KELP_PREDICTIONS_FOLDER "predict" /* in the run's folder */
 

@@ -8,8 +8,8 @@
 #ifndef KELP_WORKER_SAMPLE_READER_H
 #define KELP_WORKER_SAMPLE_READER_H
 
+#include "worker/core/schedule.h"
 #include "worker/data/dataset.h"
-#include "worker/schedule.h"
 
 struct kelp_sample_reader;
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
+#include "worker/core/schedule.h"
 #include "worker/lanes.h"
-#include "worker/schedule.h"
 
 #define STALL_S 3
 

@@ -16,11 +16,11 @@
 
 #include <stdint.h>
 
-#include "common/control.h"
-#include "common/daemon.h"
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/program/daemon.h"
+#include "common/training/control.h"
+#include "common/training/plan.h"
 
 #ifdef __cplusplus
 extern "C" {

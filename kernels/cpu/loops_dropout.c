@@ -1,5 +1,5 @@
 /*
- * Dropout: Philox4x32-10 (common/philox.h has the plain one) for many blocks at once. See
+ * Dropout: Philox4x32-10 (common/tensors/philox.h has the plain one) for many blocks at once. See
  * kernels/operators.h for what decides which elements are kept.
  */
 #include <assert.h>

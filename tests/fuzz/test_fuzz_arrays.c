@@ -11,8 +11,8 @@
 #include <zlib.h>
 
 #include "tests/lib/fuzz.h"
-#include "worker/data/array_file.h"
-#include "worker/data/input_file.h"
+#include "worker/data/arrays/array_file.h"
+#include "worker/data/text/input_file.h"
 
 #define ROUNDS       20
 #define ROUND_INPUTS 2000

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos_plan.h"
+#include "cli/chaos/chaos_plan.h"
 #include "tests/lib/fuzz.h"
 
 #define ROUNDS       10

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 #include "worker/data/dataset_series.h"
 
 #define INPUT_COUNT 100000

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base64.h"
-#include "common/etcd_internal.h"
+#include "common/etcd/base64.h"
+#include "common/etcd/etcd_internal.h"
 #include "tests/lib/fuzz.h"
 
 #define ROUNDS       20

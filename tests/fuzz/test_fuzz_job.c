@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job.h"
+#include "common/job/job.h"
 #include "tests/lib/fuzz.h"
 
 #define ROUNDS       20

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/manifest.h"
+#include "common/training/manifest.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 20000

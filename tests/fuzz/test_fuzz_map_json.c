@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/map_json.h"
+#include "coordinator/etcd/map_json.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 20000

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/plan.h"
+#include "common/training/plan.h"
 #include "tests/lib/fuzz.h"
 
 #define ROUNDS       20

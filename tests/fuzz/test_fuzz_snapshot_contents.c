@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "ps/snapshot_contents.h"
+#include "common/base/files.h"
+#include "ps/storage/snapshot_contents.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 4000

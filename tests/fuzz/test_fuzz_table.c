@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "tests/lib/fuzz.h"
-#include "worker/data/calendar.h"
 #include "worker/data/dataset.h"
-#include "worker/data/expression.h"
-#include "worker/data/prepared.h"
+#include "worker/data/table/prepared.h"
+#include "worker/data/text/calendar.h"
+#include "worker/data/text/expression.h"
 
 /* A run by hand may have more: KELP_FUZZ_INPUTS=1000000. */
 static uint64_t input_count(uint64_t usual)

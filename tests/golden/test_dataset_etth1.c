@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/shared_files.h"
 #include "worker/data/dataset.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/files.h"
-#include "common/json.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
 #include "tests/lib/shared_files.h"
 #include "worker/data/dataset.h"
 

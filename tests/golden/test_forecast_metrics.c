@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/metrics.h"
-#include "common/philox.h"
+#include "common/training/metrics.h"
+#include "common/tensors/philox.h"
 #include "tests/lib/golden.h"
 
 static double sums[KELP_METRIC_COUNT];

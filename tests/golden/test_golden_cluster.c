@@ -13,7 +13,7 @@
 
 #include "tests/lib/golden.h"
 #include "tests/lib/run_train.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 #define RUN_TIMEOUT_S 60
 #define JOB_TEXT_MAX  8192

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/plan.h"
+#include "common/training/plan.h"
 #include "kernels/device.h"
 #include "kernels/optimizer.h"
 #include "kernels/update.h"
 #include "tests/lib/golden_report.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 /* A model with its flat vectors. */
 struct trainer {

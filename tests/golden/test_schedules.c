@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "common/learning_rate.h"
+#include "common/training/control.h"
+#include "common/training/learning_rate.h"
 #include "tests/lib/golden.h"
 
 static struct kelp_job job;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "tests/lib/run_command.h"
 
 #define IMAGES     40u

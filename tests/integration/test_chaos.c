@@ -10,7 +10,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "cli/chaos_plan.h"
+#include "cli/chaos/chaos_plan.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"

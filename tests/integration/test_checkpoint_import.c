@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run_dir.h"
-#include "common/etcd.h"
-#include "common/etcd_server.h"
-#include "common/files.h"
+#include "cli/run/run_dir.h"
+#include "common/base/files.h"
+#include "common/etcd/etcd.h"
+#include "common/program/etcd_server.h"
 #include "tests/lib/checkpoint_make.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"

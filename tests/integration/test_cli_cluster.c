@@ -15,8 +15,8 @@
 
 #include <cjson/cJSON.h>
 
-#include "common/etcd.h"
-#include "common/etcd_server.h"
+#include "common/etcd/etcd.h"
+#include "common/program/etcd_server.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

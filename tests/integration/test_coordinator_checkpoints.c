@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "common/control.h"
-#include "common/files.h"
+#include "common/base/files.h"
+#include "common/training/control.h"
 #include "tests/lib/coordinator_peers.h"
 #include "tests/lib/tcp_double.h"
 

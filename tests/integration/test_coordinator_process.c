@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 #include "tests/lib/coordinator_peers.h"
 
 static struct peers peers;

@@ -13,7 +13,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 #include "tests/lib/step_watch.h"

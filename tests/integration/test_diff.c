@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/files.h"
-#include "common/status.h"
+#include "common/base/files.h"
+#include "common/base/status.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/etcd.h"
+#include "common/etcd/etcd.h"
 #include "tests/lib/etcd_fixture.h"
 
 enum { DEADLINE_MS = 10000 };

@@ -1,5 +1,5 @@
 /* The private etcd. */
-#include "common/etcd_server.h"
+#include "common/program/etcd_server.h"
 
 #include <check.h>
 #include <curl/curl.h>

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/faultdisk.h"
-#include "common/files.h"
+#include "cli/faultdisk/faultdisk.h"
+#include "common/base/files.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/files.h"
-#include "coordinator/leader.h"
+#include "common/base/files.h"
+#include "coordinator/etcd/leader.h"
 #include "tests/lib/etcd_fixture.h"
 
 #define ANSWER_MS 20000

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
 
 #define RUN_TIMEOUT_S 120

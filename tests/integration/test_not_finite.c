@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

@@ -1,8 +1,8 @@
 /*
  * The power goes while a job runs: every process is killed, and the run's folder becomes what the
- * disk would hold (cli/faultdisk.h). `kelp train --resume` goes on from a checkpoint and ends with
- * the digest of the quiet run. And a disk that is full or broken while checkpoints are written
- * stops no step: the checkpoint fails, is said to have failed, and a later one works.
+ * disk would hold (cli/faultdisk/faultdisk.h). `kelp train --resume` goes on from a checkpoint and
+ * ends with the digest of the quiet run. And a disk that is full or broken while checkpoints are
+ * written stops no step: the checkpoint fails, is said to have failed, and a later one works.
  */
 #include <check.h>
 #include <dirent.h>
@@ -16,8 +16,8 @@
 
 #include <cjson/cJSON.h>
 
-#include "cli/faultdisk.h"
-#include "common/files.h"
+#include "cli/faultdisk/faultdisk.h"
+#include "common/base/files.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"

@@ -16,7 +16,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/replay.h"
-#include "cli/trail.h"
-#include "common/job.h"
+#include "cli/replay/digest_log.h"
+#include "cli/replay/replay.h"
+#include "common/job/job.h"
 #include "tests/lib/run_train.h"
 
 #define RUN_TIMEOUT_S 60

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
-#include "common/rpc.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
 
 #define BYTES_MAX (16u << 20)
 

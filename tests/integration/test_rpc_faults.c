@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/limits.h"
-#include "common/rpc.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
 
 #define BYTES_MAX (4u << 20)
 #define PIECE     (1u << 20)

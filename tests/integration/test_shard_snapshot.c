@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/faultdisk.h"
-#include "common/manifest.h"
+#include "cli/faultdisk/faultdisk.h"
+#include "common/training/manifest.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/shard_client.h"
 

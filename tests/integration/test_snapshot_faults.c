@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/faultdisk.h"
-#include "common/files.h"
-#include "ps/snapshot_store.h"
+#include "cli/faultdisk/faultdisk.h"
+#include "common/base/files.h"
+#include "ps/storage/snapshot_store.h"
 
 #define PARTS      3
 #define ITEM_BYTES (KELP_SNAPSHOT_CHUNK_BYTES / 4)
@@ -50,7 +50,7 @@ static void fill(uint64_t step, uint32_t partition)
     }
 }
 
-/* As ps/snapshot_store.h has it, computed by hand. */
+/* As ps/storage/snapshot_store.h has it, computed by hand. */
 static void digest_of(uint64_t step, uint32_t partition, char ret_hex[KELP_DIGEST_HEX_BYTES])
 {
     struct kelp_digest digest;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "common/safetensors.h"
-#include "common/status.h"
+#include "common/base/files.h"
+#include "common/base/status.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/checkpoint_make.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/replay.h"
-#include "cli/run_client.h"
-#include "common/files.h"
-#include "ps/snapshot_store.h"
+#include "cli/replay/replay.h"
+#include "cli/run/run_client.h"
+#include "common/base/files.h"
+#include "ps/storage/snapshot_store.h"
 
 #define INCARNATION UINT64_C(0xaaaaaaaaaaaaaaaa)
 

@@ -4,9 +4,9 @@
 #ifndef KELP_TESTS_LIB_CHECKPOINT_MAKE_H
 #define KELP_TESTS_LIB_CHECKPOINT_MAKE_H
 
-#include "cli/model_state.h"
-#include "common/job.h"
-#include "common/manifest.h"
+#include "cli/checkpoint/model_state.h"
+#include "common/job/job.h"
+#include "common/training/manifest.h"
 
 struct kelp_test_checkpoint {
     const char *run_path;

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/control.h"
-#include "common/files.h"
+#include "common/base/files.h"
+#include "common/training/control.h"
 #include "proto/wire.h"
 
 #define CALL_MS    5000

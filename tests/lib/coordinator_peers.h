@@ -6,10 +6,10 @@
 #ifndef KELP_TESTS_LIB_COORDINATOR_PEERS_H
 #define KELP_TESTS_LIB_COORDINATOR_PEERS_H
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/process.h"
-#include "common/rpc.h"
+#include "common/base/process.h"
+#include "common/job/job.h"
+#include "common/rpc/rpc.h"
+#include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
 #include "tests/lib/etcd_fixture.h"
 

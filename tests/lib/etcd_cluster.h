@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "common/etcd.h"
-#include "common/process.h"
+#include "common/base/process.h"
+#include "common/etcd/etcd.h"
 
 enum { ETCD_CLUSTER_MEMBERS = 3 };
 

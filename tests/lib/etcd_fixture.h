@@ -5,8 +5,8 @@
 #ifndef KELP_TESTS_LIB_ETCD_FIXTURE_H
 #define KELP_TESTS_LIB_ETCD_FIXTURE_H
 
-#include "common/etcd.h"
-#include "common/etcd_server.h"
+#include "common/etcd/etcd.h"
+#include "common/program/etcd_server.h"
 
 struct etcd_fixture {
     char folder[64];

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 enum { EVENT_LOG_MAX = 1024, EVENT_LOG_LINE_MAX = 160 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 
 #define GROWTH_MAX  4096 /* bytes by which an input may grow over its seed */
 #define CHANGES_MAX 6

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/files.h"
-#include "common/json.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
 
 #define SUFFIX ".safetensors"
 

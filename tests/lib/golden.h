@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/safetensors.h"
+#include "common/job/job.h"
+#include "common/tensors/safetensors.h"
+#include "common/training/plan.h"
 #include "tests/lib/shared_files.h"
-#include "worker/sample.h"
+#include "worker/data/sample.h"
 
 #define KELP_GOLDEN_TEXT_SIZE 256
 #define KELP_GOLDEN_NAME_SIZE 160

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 #include "tests/lib/golden_report.h"
-#include "worker/models/resnet18.h"
+#include "worker/model/models/resnet18.h"
 
 /* The file of the set that holds the batch. */
 static bool open_companion(const struct kelp_golden_file *file, struct kelp_golden_file *ret)

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 #include "tests/lib/golden_report.h"
-#include "worker/graph/layers.h"
-#include "worker/models/tft_parts.h"
+#include "worker/model/graph/layers.h"
+#include "worker/model/models/tft_parts.h"
 
 #define INPUTS_MAX 3
 

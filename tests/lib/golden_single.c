@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/metrics.h"
+#include "common/training/metrics.h"
 #include "kernels/optimizer.h"
 #include "tests/lib/golden_single.h"
-#include "worker/graph/graph.h"
+#include "worker/model/graph/graph.h"
 
 /* "param", "gradients" [steps, n], "<optimizer>/step<k>", "<optimizer>/state<k>/<slot>" */
 static void check_updates(struct kelp_golden_report *report, struct kelp_stream *stream,

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 
 #define DIFFERENCE 4e-3f
 

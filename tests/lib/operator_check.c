@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 
 static void *allocate(uint64_t count, size_t elem_bytes)
 {

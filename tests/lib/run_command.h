@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "common/process.h"
+#include "common/base/process.h"
 
 struct kelp_test_folder {
     char path[128];

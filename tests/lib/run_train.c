@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/process.h"
+#include "common/base/process.h"
 
 #define OUTPUT_MAX (8u << 20)
 

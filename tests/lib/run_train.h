@@ -6,7 +6,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 #define KELP_TEST_ARGS_MAX 64
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/json.h"
+#include "common/base/json.h"
 
 static int64_t now_ms(void)
 {

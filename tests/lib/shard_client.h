@@ -5,9 +5,9 @@
 #ifndef KELP_TESTS_LIB_SHARD_CLIENT_H
 #define KELP_TESTS_LIB_SHARD_CLIENT_H
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/process.h"
+#include "common/base/process.h"
+#include "common/job/job.h"
+#include "common/training/plan.h"
 #include "proto/convert.h"
 #include "proto/wire.h"
 #include "tests/lib/etcd_fixture.h"

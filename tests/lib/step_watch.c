@@ -10,8 +10,8 @@
 
 #include <cjson/cJSON.h>
 
-#include "common/etcd.h"
-#include "common/rpc.h"
+#include "common/etcd/etcd.h"
+#include "common/rpc/rpc.h"
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
 

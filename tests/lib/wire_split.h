@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 
 /* A small generator whose sequence depends on the seed alone (xorshift64*). */
 struct kelp_test_random {

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "common/philox.h"
+#include "common/tensors/philox.h"
+#include "common/training/control.h"
 
 /* A random job, small enough to run through all its entries. */
 static void random_job(uint64_t seed, struct kelp_job *job, struct kelp_plan *plan)

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/membership.h"
-#include "coordinator/placement.h"
+#include "coordinator/core/membership.h"
+#include "coordinator/core/placement.h"
 
 #define SHARDS     4
 #define WORKERS    11

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
-#include "worker/data/expression.h"
-#include "worker/data/plain_math.h"
+#include "common/tensors/philox.h"
+#include "worker/data/text/expression.h"
+#include "worker/data/text/plain_math.h"
 
 #define TREES     20000
 #define NODES_MAX 24

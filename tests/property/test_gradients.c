@@ -10,8 +10,8 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
-#include "worker/graph/graph.h"
-#include "worker/model.h"
+#include "worker/model/graph/graph.h"
+#include "worker/model/model.h"
 
 #define SEEDS       300
 #define NODES_MAX   24

@@ -11,8 +11,8 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
-#include "worker/graph/graph.h"
-#include "worker/graph/layers.h"
+#include "worker/model/graph/graph.h"
+#include "worker/model/graph/layers.h"
 
 #define SEEDS_DEFAULT  80
 #define BATCH_MAX      4

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 #include "tests/lib/operator_check.h"
 
 #define SEEDS 40

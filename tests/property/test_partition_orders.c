@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/partition.h"
+#include "ps/core/partition.h"
 
 #define SEEDS_EACH  60
 #define TESTS       10

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 
 #define SIZE_MAX_TESTED 20000
 

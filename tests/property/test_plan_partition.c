@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
-#include "common/plan.h"
+#include "common/tensors/philox.h"
+#include "common/training/plan.h"
 
 #define TENSORS_MAX 12
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/committed_list.h"
+#include "coordinator/core/committed_list.h"
 
 #define CASES 400 /* in one loop */
 #define LOOPS 5

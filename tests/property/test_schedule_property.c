@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
-#include "worker/schedule.h"
+#include "common/tensors/philox.h"
+#include "worker/core/schedule.h"
 
 #define SEED_COUNT 400
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/snapshot.h"
+#include "ps/core/snapshot.h"
 
 #define SEEDS      2000
 #define EVENTS     400

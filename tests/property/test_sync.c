@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/offers.h"
-#include "worker/sync.h"
+#include "worker/core/offers.h"
+#include "worker/core/sync.h"
 
 #define PARTITIONS 3
 #define WORKERS    3

@@ -8,10 +8,10 @@
 #ifndef KELP_TESTS_SIM_COORDINATOR_H
 #define KELP_TESTS_SIM_COORDINATOR_H
 
-#include "coordinator/checkpoints.h"
-#include "coordinator/membership.h"
-#include "coordinator/placement.h"
-#include "coordinator/progress.h"
+#include "coordinator/core/checkpoints.h"
+#include "coordinator/core/membership.h"
+#include "coordinator/core/placement.h"
+#include "coordinator/core/progress.h"
 #include "tests/sim/etcd.h"
 #include "tests/sim/message.h"
 #include "tests/sim/network.h"

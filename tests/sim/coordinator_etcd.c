@@ -6,7 +6,8 @@
 #define LEASE_US   (KELP_COORDINATOR_LEASE_S * SIM_SECOND)
 #define BACKOFF_US (100 * SIM_MS)
 
-/* ---- election (common/etcd_election.c) ---------------------------------------------------------
+/* ---- election (common/etcd/etcd_election.c)
+ * ---------------------------------------------------------
  */
 
 static void look(struct sim_coordinator *coordinator);

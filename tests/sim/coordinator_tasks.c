@@ -1,5 +1,5 @@
 /* What a simulated coordinator's two helper threads do, each one after the other: one asks etcd
- * (coordinator/leader_tasks.c, leader_checkpoints.c), one the disk. */
+ * (coordinator/etcd/leader_tasks.c, leader_checkpoints.c), one the disk. */
 #include <stdlib.h>
 #include <string.h>
 

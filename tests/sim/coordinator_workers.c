@@ -1,4 +1,4 @@
-/* A simulated coordinator's streams of workers (coordinator/service.c). */
+/* A simulated coordinator's streams of workers (coordinator/worker_sessions.c). */
 #include <string.h>
 
 #include "tests/sim/coordinator.h"

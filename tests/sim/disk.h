@@ -9,7 +9,7 @@
 
 #include "tests/sim/model.h"
 
-#define SIM_NAME_MAX 95 /* bytes of a folder's name, as in common/manifest.h */
+#define SIM_NAME_MAX 95 /* bytes of a folder's name, as in common/training/manifest.h */
 
 struct sim_disk *sim_disk_create(void);
 void sim_disk_destroy(struct sim_disk *disk);
@@ -26,7 +26,8 @@ void sim_journal_sync(struct sim *sim);
 /* Is the job's last record on file, and synced? */
 bool sim_journal_finished(const struct sim *sim);
 
-/* ---- storages: what one shard wrote of one checkpoint (ps/snapshot_store.h) ---------------------
+/* ---- storages: what one shard wrote of one checkpoint (ps/storage/snapshot_store.h)
+ * ---------------------
  */
 
 /* The state of one partition. */

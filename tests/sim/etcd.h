@@ -2,7 +2,7 @@
  * etcd in memory: keys with revisions, transactions, leases, watches, and answers that get lost.
  * Keys are short texts without the job's prefix: "map", "ps/shard-0", "checkpoint/12".
  *
- * A request has the outcomes of common/etcd.h: answered; certainly not applied
+ * A request has the outcomes of common/etcd/etcd.h: answered; certainly not applied
  * (KELP_ERR_UNREACHABLE); or unknown (KELP_ERR_TIMEOUT), and then it may be applied much later.
  */
 #ifndef KELP_TESTS_SIM_ETCD_H

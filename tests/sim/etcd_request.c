@@ -52,7 +52,7 @@ static void answer(struct sim *sim, struct request *request, uint64_t delay_us)
             .process = request->process, .run = finish, .data = request, .drop = free_request});
 }
 
-/* The answer was lost: is our nonce there? (common/etcd_kv.c) */
+/* The answer was lost: is our nonce there? (common/etcd/etcd_kv.c) */
 static void look_again(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct request *request = data;

@@ -5,12 +5,12 @@
 #ifndef KELP_TESTS_SIM_MESSAGE_H
 #define KELP_TESTS_SIM_MESSAGE_H
 
-#include "coordinator/map.h"
-#include "ps/partition.h"
-#include "ps/snapshot.h"
+#include "coordinator/core/map.h"
+#include "ps/core/partition.h"
+#include "ps/core/snapshot.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/model.h"
-#include "worker/sync.h"
+#include "worker/core/sync.h"
 
 enum sim_message_kind {
     SIM_REQUEST,        /* worker to shard: ExchangeRequest */
@@ -41,7 +41,7 @@ struct sim_map *sim_map_create(const struct kelp_map *map); /* a copy */
 struct sim_map *sim_map_ref(struct sim_map *map);
 void sim_map_unref(struct sim_map *map);
 
-/* common/manifest.h, with what the simulation needs of it. */
+/* common/training/manifest.h, with what the simulation needs of it. */
 struct sim_manifest_part {
     uint32_t storage; /* index into storages */
     char digest[33];

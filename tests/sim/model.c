@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/schedule.h"
+#include "worker/core/schedule.h"
 
 void sim_node_unref(struct sim_node *node)
 {

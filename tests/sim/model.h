@@ -5,8 +5,8 @@
  * slot makes a state more than its weights.
  *
  * The reference is the quiet run: one loop, no messages, no partitions, sums by plain recursion. It
- * shares with the programs under test only common/control (what an entry is) and worker/schedule
- * (which samples a lane has).
+ * shares with the programs under test only common/training/control (what an entry is) and
+ * worker/core/schedule (which samples a lane has).
  */
 #ifndef KELP_TESTS_SIM_MODEL_H
 #define KELP_TESTS_SIM_MODEL_H

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/limits.h"
+#include "ps/core/limits.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_control.h"
 #include "tests/sim/shard_snapshot.h"
@@ -13,7 +13,7 @@
 #define RETRY_US  (500 * SIM_MS)
 #define PLACE_MAX SIM_ETCD_KEY_MAX
 
-#define TICK_US      (KELP_PS_TICK_MIN_MS * SIM_MS) /* ps/service_exchange.c */
+#define TICK_US      (KELP_PS_TICK_MIN_MS * SIM_MS) /* ps/service/service_exchange.c */
 #define TICK_SOON_US (KELP_PS_TICK_SOON_MS * SIM_MS)
 #define TICK_MAX_US  (KELP_PS_TICK_MAX_MS * SIM_MS)
 

@@ -1,7 +1,7 @@
 /*
  * A simulated kelp-ps: the shells of ps/ around real kelp_partition objects. hosting.c is what
- * ps/shard.c is, shard.c what ps/service_exchange.c and ps/etcd_registration.c are,
- * shard_control.c what ps/service_control.c is.
+ * ps/shard/shard.c is, shard.c what ps/service/service_exchange.c and ps/etcd_registration.c are,
+ * shard_control.c what ps/service/service_control.c is.
  */
 #ifndef KELP_TESTS_SIM_SHARD_H
 #define KELP_TESTS_SIM_SHARD_H

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/limits.h"
+#include "ps/core/limits.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_snapshot.h"
 

@@ -1,4 +1,4 @@
-/* The control side of a simulated shard: maps in, reports out (ps/service_control.c). */
+/* The control side of a simulated shard: maps in, reports out (ps/service/service_control.c). */
 #ifndef KELP_TESTS_SIM_SHARD_CONTROL_H
 #define KELP_TESTS_SIM_SHARD_CONTROL_H
 

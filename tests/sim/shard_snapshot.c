@@ -1,5 +1,5 @@
-/* Snapshots of a simulated shard (ps/service_snapshot.c, ps/snapshot_thread.c): the real
- * kelp_snapshot decides, a thread that does one thing at a time writes to the virtual disk. */
+/* Snapshots of a simulated shard (ps/service/service_snapshot.c, ps/shard/snapshot_thread.c): the
+ * real kelp_snapshot decides, a thread that does one thing at a time writes to the virtual disk. */
 #include "tests/sim/shard_snapshot.h"
 
 #include <stdlib.h>

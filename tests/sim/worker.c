@@ -5,10 +5,10 @@
 
 #include "tests/sim/invariants.h"
 #include "tests/sim/supervisor.h"
-#include "worker/schedule.h"
+#include "worker/core/schedule.h"
 
-#define RETRY_US (50 * SIM_MS) /* worker/shard_link.c */
-#define BUSY_US  (20 * SIM_MS) /* worker/client.c */
+#define RETRY_US (50 * SIM_MS) /* worker/exchange_link.c */
+#define BUSY_US  (20 * SIM_MS) /* worker/worker_library.c */
 
 struct sim_worker *sim_worker_of(const struct sim_process *process)
 {

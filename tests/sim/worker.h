@@ -10,7 +10,7 @@
 
 #include "tests/sim/etcd.h"
 #include "tests/sim/network.h"
-#include "worker/offers.h"
+#include "worker/core/offers.h"
 
 /* What a shard sent while lanes were computed. */
 struct sim_inbox {

@@ -1,5 +1,5 @@
-/* A simulated worker's stream to the coordinator (worker/membership.c): a thread of its own in the
- * program, so that it answers also while lanes are computed. */
+/* A simulated worker's stream to the coordinator (worker/coordinator_link.c): a thread of its own
+ * in the program, so that it answers also while lanes are computed. */
 #include <stdlib.h>
 
 #include "tests/sim/worker.h"

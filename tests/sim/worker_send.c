@@ -1,4 +1,4 @@
-/* What a simulated worker sends to shards (worker/shard_link.c). */
+/* What a simulated worker sends to shards (worker/exchange_link.c). */
 #include <string.h>
 
 #include "tests/sim/worker.h"

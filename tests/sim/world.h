@@ -11,7 +11,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 
 #define SIM_COORDINATORS   2
 #define SIM_SHARDS_MAX     4
@@ -19,7 +19,7 @@
 #define SIM_PROCESSES_MAX  (SIM_COORDINATORS + SIM_SHARDS_MAX + SIM_WORKERS_MAX)
 #define SIM_LANES_MAX      16
 #define SIM_PARTITIONS_MAX 8
-#define SIM_BLOCK          16              /* elements: slices are made of these (common/plan.h) */
+#define SIM_BLOCK          16 /* elements: slices are made of these (common/training/plan.h) */
 #define SIM_SLICE_MAX      (2 * SIM_BLOCK) /* of a partition */
 #define SIM_FLAT_MAX       (SIM_PARTITIONS_MAX * SIM_SLICE_MAX)
 #define SIM_VERSIONS_MAX   512

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "coordinator/assignment.h"
+#include "coordinator/core/assignment.h"
 
 static struct kelp_assignment assignment;
 

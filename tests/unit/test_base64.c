@@ -1,4 +1,4 @@
-#include "common/base64.h"
+#include "common/etcd/base64.h"
 
 #include <check.h>
 #include <stdlib.h>

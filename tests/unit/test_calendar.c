@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/calendar.h"
+#include "worker/data/text/calendar.h"
 
 static int64_t parse_or_fail(const char *text)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/capture.h"
-#include "ps/limits.h"
+#include "ps/core/limits.h"
+#include "ps/shard/capture.h"
 
 #define ELEMENTS 1024
 #define BYTES    (ELEMENTS * sizeof(float))

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos_plan.h"
+#include "cli/chaos/chaos_plan.h"
 
 static struct kelp_error error;
 static struct kelp_chaos_plan plan;

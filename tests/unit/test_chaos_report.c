@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos_report.h"
-#include "common/json.h"
+#include "cli/chaos/chaos_report.h"
+#include "common/base/json.h"
 
 #define START_MS 5000
 

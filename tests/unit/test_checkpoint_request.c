@@ -1,8 +1,8 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "cli/checkpoint_request.h"
-#include "common/status.h"
+#include "cli/checkpoint/checkpoint_request.h"
+#include "common/base/status.h"
 
 static struct kelp_request request;
 static Kelp__V1__StatusReply status;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/checkpoints.h"
+#include "coordinator/core/checkpoints.h"
 
 #define SERIAL 1000
 

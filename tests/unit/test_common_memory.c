@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/job.h"
-#include "common/options.h"
-#include "common/plan.h"
-#include "common/safetensors.h"
+#include "common/job/job.h"
+#include "common/program/options.h"
+#include "common/tensors/safetensors.h"
+#include "common/training/plan.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 
 static struct kelp_job job;
 static struct kelp_plan plan;

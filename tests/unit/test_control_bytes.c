@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
+#include "common/training/control.h"
 
 #define STATES_MAX 64
 

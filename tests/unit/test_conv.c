@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/device.h"
 

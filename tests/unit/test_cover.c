@@ -1,7 +1,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "ps/cover.h"
+#include "ps/core/cover.h"
 
 #define LANES 8
 #define MS    1000u

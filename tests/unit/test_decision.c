@@ -1,6 +1,6 @@
 #include <check.h>
 
-#include "ps/decision.h"
+#include "ps/core/decision.h"
 
 #define PARTITIONS 3
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/etcd_internal.h"
+#include "common/etcd/etcd_internal.h"
 
 #define HEADER "\"header\":{\"cluster_id\":\"1\",\"revision\":\"7\",\"raft_term\":\"2\"}"
 

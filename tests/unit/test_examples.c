@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job.h"
+#include "common/job/job.h"
 #include "tests/lib/shared_files.h"
 #include "worker/data/dataset.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 /* Is the file, folder or pattern in the data folder? */
 static bool has_data(const char *name, char path[KELP_TEST_PATH_MAX])

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 
 static char folder[] = "/tmp/kelp-files-XXXXXX";
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/gradient.h"
-#include "ps/partition.h"
+#include "ps/core/partition.h"
+#include "ps/shard/gradient.h"
 
 #define COUNT 300
 

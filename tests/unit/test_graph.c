@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "worker/graph/graph.h"
+#include "worker/model/graph/graph.h"
 
 static struct kelp_device *device;
 static struct kelp_stream *stream;

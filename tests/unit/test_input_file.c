@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "tests/lib/run_command.h"
-#include "worker/data/input_file.h"
+#include "worker/data/text/input_file.h"
 
 #define TEXT_BYTES 900000u /* several reads of the file, plain or compressed */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/job.h"
+#include "common/job/job.h"
 
 static struct kelp_job_file *file;
 static struct kelp_error error;
@@ -429,7 +429,8 @@ START_TEST(test_reference)
     ck_assert_int_eq(fclose(in), 0);
     ck_assert_uint_gt(bytes, 1000);
     ck_assert_msg(strcmp(text, on_file) == 0,
-                  "%s is older than common/job_options.c: run this test with KELP_UPDATE=1", path);
+                  "%s is older than common/job/job_options.c: run this test with KELP_UPDATE=1",
+                  path);
     free(on_file);
     free(text);
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job.h"
+#include "common/job/job.h"
 
 static struct kelp_error error;
 static struct kelp_job_differences differences;

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/control.h"
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
+#include "common/training/control.h"
+#include "worker/core/schedule.h"
 #include "worker/lanes.h"
-#include "worker/schedule.h"
 
 static struct kelp_job_file *file;
 static struct kelp_gradient_pool *pool;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/etcd_internal.h"
-#include "common/manifest.h"
+#include "common/etcd/etcd_internal.h"
+#include "common/training/manifest.h"
 
 #define DIGEST_A "0123456789abcdef0123456789abcdef"
 #define DIGEST_B "fedcba9876543210fedcba9876543210"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/map_json.h"
+#include "coordinator/etcd/map_json.h"
 
 static const char good[] =
     "{\"generation\":3,\"restore_version\":0,\"nonce\":\"n-1\",\"shards\":[{\"shard\":\"shard-0\","

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/membership.h"
+#include "coordinator/core/membership.h"
 
 static struct kelp_membership membership;
 

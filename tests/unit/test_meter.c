@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/meter.h"
+#include "cli/run/meter.h"
 
 static struct kelp_meter busy(void)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
-#include "worker/model.h"
+#include "common/tensors/philox.h"
+#include "worker/model/model.h"
 
 #define BATCH 12
 

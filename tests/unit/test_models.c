@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/graph/graph.h"
-#include "worker/model.h"
+#include "worker/model/graph/graph.h"
+#include "worker/model/model.h"
 
 static struct kelp_sample_tensor numbers(uint32_t rank, uint64_t a, uint64_t b, uint64_t c)
 {

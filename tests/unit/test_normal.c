@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/normal.h"
+#include "common/tensors/normal.h"
 
 /* Python's statistics.NormalDist().inv_cdf(). */
 START_TEST(test_values)

@@ -1,7 +1,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "worker/offers.h"
+#include "worker/core/offers.h"
 
 static struct kelp_offers offers;
 static uint8_t computed[KELP_JOB_LANES_MAX];

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/options.h"
+#include "common/program/options.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 static const struct kelp_option table[] = {

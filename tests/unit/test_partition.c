@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/partition.h"
+#include "ps/core/partition.h"
 
 /*
  * The shell of these tests: gradients are texts such as "((0+1)+(2+3))", so that association is

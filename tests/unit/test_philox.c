@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 
 /* The vectors of Random123's kat_vectors for philox4x32 with 10 rounds. */
 static const struct {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/placement.h"
+#include "coordinator/core/placement.h"
 
 static struct kelp_placement placement;
 static uint64_t now;

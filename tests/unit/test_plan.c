@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/plan.h"
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
+#include "common/training/plan.h"
 
 static struct kelp_plan plan;
 static struct kelp_error error;

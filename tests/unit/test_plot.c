@@ -6,14 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/model_file.h"
-#include "cli/plot_curves.h"
-#include "cli/plot_forecast.h"
-#include "common/files.h"
-#include "common/plan.h"
+#include "cli/plot/plot_curves.h"
+#include "cli/plot/plot_forecast.h"
+#include "cli/run/model_file.h"
+#include "common/base/files.h"
+#include "common/training/plan.h"
 #include "worker/data/dataset.h"
-#include "worker/derive.h"
-#include "worker/model.h"
+#include "worker/model/derive.h"
+#include "worker/model/model.h"
 
 static char folder[64];
 static struct kelp_error error;

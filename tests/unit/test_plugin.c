@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "worker/model.h"
-#include "worker/plugin.h"
+#include "worker/model/model.h"
+#include "worker/model/plugin.h"
 
 static struct kelp_job job;
 static struct kelp_sample_shape shape;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "tests/lib/run_command.h"
 #include "worker/predictions.h"
 

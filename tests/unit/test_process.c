@@ -1,4 +1,4 @@
-#include "common/process.h"
+#include "common/base/process.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "coordinator/limits.h"
-#include "coordinator/progress.h"
+#include "coordinator/core/limits.h"
+#include "coordinator/core/progress.h"
 
 static struct kelp_progress progress;
 

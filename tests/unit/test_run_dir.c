@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/ledger.h"
-#include "cli/result.h"
-#include "cli/run_dir.h"
+#include "cli/launch/ledger.h"
+#include "cli/run/result.h"
+#include "cli/run/run_dir.h"
 
 static struct kelp_error error;
 static char folder[64];

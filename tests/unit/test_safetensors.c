@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/safetensors.h"
+#include "common/tensors/safetensors.h"
 
 static char folder[64];
 static char path[128];

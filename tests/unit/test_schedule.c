@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/schedule.h"
+#include "worker/core/schedule.h"
 
 static const uint64_t samples[KELP_PART_COUNT] = {10, 5, 0};
 

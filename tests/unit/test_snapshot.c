@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/snapshot.h"
+#include "ps/core/snapshot.h"
 
 #define DIGEST "00112233445566778899aabbccddeeff"
 

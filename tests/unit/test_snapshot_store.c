@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "common/philox.h"
-#include "ps/snapshot_store.h"
+#include "common/base/files.h"
+#include "common/tensors/philox.h"
+#include "ps/storage/snapshot_store.h"
 
 static const struct kelp_snapshot_id id = {.generation = 3, .step = 1500};
 static char folder[] = "/tmp/kelp-store-XXXXXX";

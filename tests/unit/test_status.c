@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 /* Each listed code has a name, a text and a group, is negative, and is known. */
 START_TEST(test_list)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/step_part.h"
+#include "common/training/decision_share.h"
 
 #define LEAVES 300
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/log_tail.h"
-#include "cli/supervise.h"
-#include "cli/trial.h"
+#include "cli/launch/supervise.h"
+#include "cli/launch/trial.h"
+#include "cli/run/log_tail.h"
 
 static struct kelp_error error;
 

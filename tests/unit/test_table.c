@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/files.h"
+#include "common/base/files.h"
 #include "worker/data/dataset.h"
 
 static char folder[64];

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/trail.h"
+#include "cli/replay/digest_log.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 

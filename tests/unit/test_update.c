@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 #include "kernels/update.h"
 
 #define ELEMENTS 160 /* of the plan below */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/value.h"
+#include "common/base/value.h"
 
 static struct kelp_error error;
 

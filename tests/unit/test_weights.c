@@ -2,8 +2,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "ps/limits.h"
-#include "ps/weights.h"
+#include "ps/core/limits.h"
+#include "ps/shard/weights.h"
 
 static const uint64_t counts[] = {32, 16, 0, 48};
 #define COUNT 4

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/environment.h"
-#include "common/files.h"
+#include "common/base/environment.h"
+#include "common/base/files.h"
 
 #define READ_BYTES (1u << 20)
 

@@ -5,9 +5,9 @@
 #ifndef KELP_WORKER_DATA_DATA_CACHE_H
 #define KELP_WORKER_DATA_DATA_CACHE_H
 
-#include "common/digest.h"
-#include "common/job.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/tensors/digest.h"
 
 #define KELP_DATA_CACHE_PATH_MAX (KELP_JOB_PATH_MAX + 64)
 
@@ -18,7 +18,7 @@ struct kelp_data_cache {
 };
 
 /* The content of a file as it is stored, and its length, into a key. Errors: those of
- * worker/data/input_file.h. */
+ * worker/data/text/input_file.h. */
 kelp_status kelp_data_cache_add_file(struct kelp_digest *key, const char *path,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 /* A text, with its end, so that two texts are not one. */

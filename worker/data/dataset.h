@@ -23,10 +23,10 @@
 
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/status.h"
-#include "worker/sample.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/training/plan.h"
+#include "worker/data/sample.h"
 
 struct kelp_dataset;
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/calendar.h"
-#include "worker/data/csv.h"
 #include "worker/data/dataset_series.h"
+#include "worker/data/text/calendar.h"
+#include "worker/data/text/csv.h"
 
 /* Which columns of the file are the series', in its order. */
 struct selection {

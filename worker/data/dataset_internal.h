@@ -3,7 +3,7 @@
 #define KELP_WORKER_DATA_DATASET_INTERNAL_H
 
 #include "worker/data/dataset.h"
-#include "worker/limits.h"
+#include "worker/data/limits.h"
 
 /* One table for each way of keeping samples. */
 struct kelp_dataset_functions {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/digest.h"
+#include "common/tensors/digest.h"
 #include "worker/data/dataset_strided.h"
 
 kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,

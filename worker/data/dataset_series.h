@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/status.h"
-#include "worker/limits.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "worker/data/limits.h"
 
 struct kelp_series {
     uint64_t row_count;
@@ -31,7 +31,7 @@ kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uin
 /*
  * Parse the text of a CSV file with a header line. target names the one column to take; NULL takes
  * all but the first. name stands for the file in errors ("FILE:LINE: column NAME: ..."). What is
- * accepted stands in worker/data/csv.h.
+ * accepted stands in worker/data/text/csv.h.
  * Errors: KELP_ERR_FORMAT, KELP_ERR_INVALID (no such column), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  *         *ret_series is set on success only.
  */

@@ -13,9 +13,9 @@
 
 #include <stdint.h>
 
-#include "common/job.h"
-#include "common/plan.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/training/plan.h"
 
 /* Sample i of a part stands at place p = first + i * stride, which is row p, or where every skip
  * rows one is left out, row p + p / skip. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/calendar.h"
+#include "worker/data/text/calendar.h"
 
 static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_part part,
                                 const uint64_t *indices, uint32_t count, float *input,

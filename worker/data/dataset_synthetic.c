@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/philox.h"
+#include "common/tensors/philox.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_series.h"
 

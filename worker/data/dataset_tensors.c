@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/digest.h"
-#include "common/safetensors.h"
+#include "common/tensors/digest.h"
+#include "common/tensors/safetensors.h"
 #include "worker/data/dataset_strided.h"
 
 _Static_assert(KELP_SAMPLE_RANK_MAX + 1 >= KELP_SAFETENSORS_RANK_MAX,

@@ -1,0 +1,289 @@
+#include "cli/chaos/chaos_net.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/fib_rules.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PRIORITY_SPLIT 10  /* before the look-up of local addresses, which is moved to: */
+#define PRIORITY_LOCAL 100 /* the kernel has it at 0, where nothing can come before it */
+#define SOCKETS_MAX    4096
+#define LINE_MAX_BYTES 512
+#define SOCKET_PREFIX  "socket:[" /* and the inode */
+#define FIELD_LOCAL    1          /* of a line of /proc/net/tcp, from 0: "0100007F:9C41" */
+#define FIELD_INODE    9
+
+/* ---- rules of the kernel's routing ------------------------------------------------------------
+ */
+
+struct rule {
+    struct nlmsghdr header;
+    struct fib_rule_hdr fields;
+    char attributes[128];
+};
+
+static void add_attribute(struct rule *rule, unsigned short type, const void *value, size_t bytes)
+{
+    struct rtattr attribute = {.rta_len = (unsigned short)RTA_LENGTH(bytes), .rta_type = type};
+    char *at = (char *)rule + NLMSG_ALIGN(rule->header.nlmsg_len);
+
+    memcpy(at, &attribute, sizeof(attribute));
+    memcpy(at + RTA_LENGTH(0), value, bytes);
+    rule->header.nlmsg_len = NLMSG_ALIGN(rule->header.nlmsg_len) + RTA_ALIGN(attribute.rta_len);
+}
+
+static void begin_rule(struct rule *rule, bool add, uint8_t action, uint32_t priority)
+{
+    memset(rule, 0, sizeof(*rule));
+    rule->header.nlmsg_len = NLMSG_LENGTH(sizeof(rule->fields));
+    rule->header.nlmsg_type = add ? RTM_NEWRULE : RTM_DELRULE;
+    rule->header.nlmsg_flags =
+        (unsigned short)(NLM_F_REQUEST | NLM_F_ACK | (add ? NLM_F_CREATE | NLM_F_EXCL : 0));
+    rule->fields.family = AF_INET;
+    rule->fields.action = action;
+    add_attribute(rule, FRA_PRIORITY, &priority, sizeof(priority));
+}
+
+/* Send it and wait for the kernel's word: 0 or an errno. */
+static int tell_kernel(const struct rule *rule)
+{
+    char answer[1024];
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    int error = 0;
+
+    if (fd < 0) {
+        return errno;
+    }
+    if (send(fd, rule, rule->header.nlmsg_len, 0) < 0) {
+        error = errno;
+    } else {
+        ssize_t got = recv(fd, answer, sizeof(answer), 0);
+        struct nlmsgerr verdict;
+        if (got < (ssize_t)(NLMSG_HDRLEN + sizeof(verdict))) {
+            error = EIO;
+        } else {
+            memcpy(&verdict, answer + NLMSG_HDRLEN, sizeof(verdict));
+            error = -verdict.error;
+        }
+    }
+    (void)close(fd);
+    return error;
+}
+
+/* The rule that drops what goes to a port (destination) or comes from it. */
+static int drop_rule(bool add, uint16_t port, bool destination)
+{
+    struct rule rule;
+    struct fib_rule_port_range range = {.start = port, .end = port};
+    uint8_t protocol = IPPROTO_TCP;
+
+    begin_rule(&rule, add, FR_ACT_BLACKHOLE, PRIORITY_SPLIT);
+    add_attribute(&rule, FRA_IP_PROTO, &protocol, sizeof(protocol));
+    add_attribute(&rule, destination ? FRA_DPORT_RANGE : FRA_SPORT_RANGE, &range, sizeof(range));
+    return tell_kernel(&rule);
+}
+
+static int local_rule(bool add, uint32_t priority)
+{
+    struct rule rule;
+
+    begin_rule(&rule, add, FR_ACT_TO_TBL, priority);
+    rule.fields.table = RT_TABLE_LOCAL;
+    return tell_kernel(&rule);
+}
+
+/* ---- the namespace ----------------------------------------------------------------------------
+ */
+
+static int loopback_up(void)
+{
+    struct ifreq request;
+    int error = 0;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return errno;
+    }
+    memset(&request, 0, sizeof(request));
+    (void)snprintf(request.ifr_name, sizeof(request.ifr_name), "lo");
+    request.ifr_flags = IFF_UP;
+    if (ioctl(fd, SIOCSIFFLAGS, &request) < 0) {
+        error = errno;
+    }
+    (void)close(fd);
+    return error;
+}
+
+kelp_status kelp_chaos_net_enter(struct kelp_error *reterr)
+{
+    if (unshare(CLONE_NEWNET) < 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "a network namespace of its own: %s (it takes root)", strerror(errno));
+    }
+    int error = loopback_up();
+    if (error == 0) {
+        error = local_rule(true, PRIORITY_LOCAL);
+    }
+    if (error == 0) {
+        error = local_rule(false, 0);
+    }
+    if (error == 0) { /* whether the kernel knows rules by port is seen by making one */
+        error = drop_rule(true, 1, true);
+    }
+    if (error == 0) {
+        error = drop_rule(false, 1, true);
+    }
+    return error == 0 ? KELP_OK
+                      : kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "routing rules by port: %s",
+                                  strerror(error));
+}
+
+/* ---- the ports of a process -------------------------------------------------------------------
+ */
+
+/* Inodes of the sockets that the process has open. */
+static uint32_t list_sockets(pid_t pid, unsigned long *inodes)
+{
+    char path[64];
+    uint32_t count = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/fd", (long)pid);
+    DIR *folder = opendir(path);
+    if (!folder) {
+        return 0;
+    }
+    for (struct dirent *entry = readdir(folder); entry && count < SOCKETS_MAX;
+         entry = readdir(folder)) {
+        char target[64];
+        ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
+        target[length > 0 ? length : 0] = '\0';
+        if (strncmp(target, SOCKET_PREFIX, strlen(SOCKET_PREFIX)) == 0) {
+            inodes[count++] = strtoul(target + strlen(SOCKET_PREFIX), NULL, 10);
+        }
+    }
+    (void)closedir(folder);
+    return count;
+}
+
+static bool is_listed(const unsigned long *inodes, uint32_t count, unsigned long inode)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (inodes[i] == inode) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_cut(const struct kelp_chaos_split *split, uint16_t port)
+{
+    for (uint32_t i = 0; i < split->count; i++) {
+        if (split->ports[i] == port) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kelp_status cut(struct kelp_chaos_split *split, uint16_t port, struct kelp_error *reterr)
+{
+    if (port == 0 || is_cut(split, port) || split->count == KELP_CHAOS_PORTS_MAX) {
+        return KELP_OK;
+    }
+    int error = drop_rule(true, port, true);
+    if (error == 0 || error == EEXIST) { /* another split has cut it off already */
+        error = drop_rule(true, port, false);
+    }
+    if (error != 0 && error != EEXIST) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot split off port %u: %s", port,
+                         strerror(error));
+    }
+    split->ports[split->count++] = port;
+    return KELP_OK;
+}
+
+/* "  0: 0100007F:9C41 00000000:0000 0A …": the local address and its port in hexadecimal, and the
+ * inode. The heading and what is cut off have none: inode 0. */
+static void parse_socket(char *line, uint16_t *ret_port, unsigned long *ret_inode)
+{
+    char *rest = NULL;
+    const char *word = strtok_r(line, " ", &rest);
+
+    *ret_inode = 0;
+    for (int field = 0; word && field <= FIELD_INODE; field++) {
+        const char *colon = strchr(word, ':');
+        if (field == FIELD_LOCAL && colon) {
+            *ret_port = (uint16_t)strtoul(colon + 1, NULL, 16);
+        } else if (field == FIELD_INODE) {
+            *ret_inode = strtoul(word, NULL, 10);
+        }
+        word = strtok_r(NULL, " ", &rest);
+    }
+}
+
+static kelp_status cut_listed(struct kelp_chaos_split *split, const char *path,
+                              const unsigned long *inodes, uint32_t count,
+                              struct kelp_error *reterr)
+{
+    char line[LINE_MAX_BYTES];
+    FILE *in = fopen(path, "re");
+    kelp_status status = KELP_OK;
+
+    while (in && status == KELP_OK && fgets(line, sizeof(line), in)) {
+        uint16_t port = 0;
+        unsigned long inode = 0;
+        parse_socket(line, &port, &inode);
+        if (inode != 0 && is_listed(inodes, count, inode)) {
+            status = cut(split, port, reterr);
+        }
+    }
+    if (in) {
+        (void)fclose(in); /* only read from */
+    }
+    return status;
+}
+
+kelp_status kelp_chaos_split_renew(struct kelp_chaos_split *split, pid_t pid,
+                                   struct kelp_error *reterr)
+{
+    unsigned long *inodes = calloc(SOCKETS_MAX, sizeof(*inodes));
+
+    if (!inodes) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    uint32_t count = list_sockets(pid, inodes);
+    /* The tables are those of the reader's namespace, which is the process's too. */
+    kelp_status status = cut_listed(split, "/proc/thread-self/net/tcp", inodes, count, reterr);
+    if (status == KELP_OK) {
+        status = cut_listed(split, "/proc/thread-self/net/tcp6", inodes, count, reterr);
+    }
+    free(inodes);
+    return status;
+}
+
+kelp_status kelp_chaos_split_heal(struct kelp_chaos_split *split, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < split->count; i++) {
+        int error = drop_rule(false, split->ports[i], true);
+        int other = drop_rule(false, split->ports[i], false);
+        error = error == 0 || error == ENOENT ? other : error;
+        if (error != 0 && error != ENOENT && status == KELP_OK) {
+            status = kelp_fail(reterr, KELP_ERR_IO, "cannot heal the split of port %u: %s",
+                               split->ports[i], strerror(error));
+        }
+    }
+    split->count = 0;
+    return status;
+}

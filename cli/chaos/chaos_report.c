@@ -1,0 +1,337 @@
+#include "cli/chaos/chaos_report.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/json.h"
+
+kelp_status kelp_chaos_report_init(struct kelp_chaos_report *report, struct kelp_error *reterr)
+{
+    memset(report, 0, sizeof(*report));
+    report->looks = calloc(KELP_CHAOS_TRAIL_MAX, sizeof(*report->looks));
+    report->events = calloc(KELP_CHAOS_FAULTS_MAX, sizeof(*report->events));
+    if (!report->looks || !report->events) {
+        kelp_chaos_report_fini(report);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    return KELP_OK;
+}
+
+void kelp_chaos_report_fini(struct kelp_chaos_report *report)
+{
+    free(report->looks);
+    free(report->events);
+    report->looks = NULL;
+    report->events = NULL;
+}
+
+/* ---- taking in --------------------------------------------------------------------------------
+ */
+
+static void keep(struct kelp_chaos_report *report, const struct kelp_chaos_look *look)
+{
+    if (report->skipped < report->thinned) {
+        report->skipped++;
+        return;
+    }
+    report->skipped = 0;
+    if (report->look_count == KELP_CHAOS_TRAIL_MAX) {
+        for (uint32_t i = 0; i < KELP_CHAOS_TRAIL_MAX / 2; i++) {
+            report->looks[i] = report->looks[2 * (size_t)i];
+        }
+        report->look_count = KELP_CHAOS_TRAIL_MAX / 2;
+        report->thinned = 2 * report->thinned + 1;
+    }
+    report->looks[report->look_count++] = *look;
+}
+
+/* A loss of a shard is what rolls a run back: of several faults that are not over, that one. */
+static bool loses_state(const struct kelp_chaos_event *event)
+{
+    return event->fault.role == KELP_CHAOS_SHARD || event->fault.role == KELP_CHAOS_EVERYTHING;
+}
+
+static uint32_t cause_of_restore(const struct kelp_chaos_report *report)
+{
+    for (uint32_t i = report->event_count; i > 0; i--) {
+        const struct kelp_chaos_event *event = &report->events[i - 1];
+        if (!event->recovered && loses_state(event)) {
+            return i - 1;
+        }
+    }
+    return report->event_count > 0 ? report->event_count - 1 : UINT32_MAX;
+}
+
+static void add_restore(struct kelp_chaos_report *report, const struct kelp_chaos_look *look)
+{
+    if (report->restore_count == KELP_CHAOS_RESTORES_MAX) {
+        return;
+    }
+    struct kelp_chaos_restore *restore = &report->restores[report->restore_count++];
+    *restore = (struct kelp_chaos_restore){.at_ms = look->at_ms,
+                                           .generation = look->generation,
+                                           .from_step = report->newest.step,
+                                           .to_step = look->step,
+                                           .event = cause_of_restore(report)};
+    if (restore->event != UINT32_MAX && restore->from_step > restore->to_step) {
+        report->events[restore->event].steps_again += restore->from_step - restore->to_step;
+    }
+}
+
+static bool look_at_event(struct kelp_chaos_event *event, const struct kelp_chaos_look *look)
+{
+    if (event->recovered || event->leaving) {
+        return false;
+    }
+    /* The last look before a fault is older than the fault: steps were made in between. */
+    if (look->at_ms <= event->at_ms + event->left_ms + KELP_CHAOS_SETTLE_MS &&
+        look->generation == event->generation && look->version > event->version) {
+        event->version = look->version;
+        event->step = look->step;
+        return false;
+    }
+    /* A run that is asked to pause goes on until it has: what counts is that it was resumed. */
+    bool paused = event->fault.role == KELP_CHAOS_EVERYTHING &&
+                  event->fault.kind == KELP_CHAOS_RESTART && look->generation == event->generation;
+    /* The entry in work when it hit may have been all but complete; the one after it was not. */
+    if (paused || look->version < event->version + 2) {
+        return false;
+    }
+    event->recovered = true;
+    event->recovery_ms = look->at_ms - event->at_ms;
+    return true;
+}
+
+unsigned kelp_chaos_report_look(struct kelp_chaos_report *report,
+                                const struct kelp_chaos_look *taken)
+{
+    struct kelp_chaos_look look = *taken;
+    unsigned news = 0;
+
+    look.at_ms = look.at_ms > report->start_ms ? look.at_ms - report->start_ms : 0;
+    if (report->any && look.generation < report->newest.generation) {
+        return 0; /* a shard that has not heard of the newer one */
+    }
+    if (report->any && look.generation > report->newest.generation) {
+        add_restore(report, &look);
+        news |= KELP_CHAOS_RESTORED;
+    }
+    if (!report->any || look.generation > report->newest.generation ||
+        look.version > report->newest.version) {
+        report->progress_ms = look.at_ms;
+    }
+    report->any = true;
+    report->newest = look;
+    report->highest_step = look.step > report->highest_step ? look.step : report->highest_step;
+    keep(report, &look);
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        news |= look_at_event(&report->events[i], &look) ? KELP_CHAOS_RECOVERED : 0;
+    }
+    return news;
+}
+
+void kelp_chaos_report_restored(struct kelp_chaos_report *report, uint64_t generation,
+                                uint64_t step)
+{
+    for (uint32_t i = 0; i < report->restore_count; i++) {
+        struct kelp_chaos_restore *restore = &report->restores[i];
+        if (restore->generation == generation) {
+            restore->exact = true;
+        }
+        if (restore->generation != generation || step >= restore->to_step) {
+            continue;
+        }
+        if (restore->event != UINT32_MAX && restore->from_step > step) {
+            uint64_t least =
+                restore->from_step < restore->to_step ? restore->from_step : restore->to_step;
+            report->events[restore->event].steps_again += least - step;
+        }
+        restore->to_step = step;
+    }
+}
+
+const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_chaos_report *report)
+{
+    for (uint32_t i = 0; i < report->restore_count; i++) {
+        const struct kelp_chaos_restore *restore = &report->restores[i];
+        if (restore->exact && restore->event != UINT32_MAX &&
+            restore->to_step < report->events[restore->event].checkpoint_step) {
+            return restore;
+        }
+    }
+    return NULL;
+}
+
+void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
+                             const char *target, uint64_t now_ms)
+{
+    assert(report->event_count < KELP_CHAOS_FAULTS_MAX && report->any);
+    struct kelp_chaos_event *event = &report->events[report->event_count++];
+    *event = (struct kelp_chaos_event){.fault = *fault,
+                                       .at_ms = now_ms - report->start_ms,
+                                       .generation = report->newest.generation,
+                                       .version = report->newest.version,
+                                       .step = report->newest.step,
+                                       .checkpoint_step = report->checkpoint_step};
+    event->leaving = fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
+                     fault->role != KELP_CHAOS_ETCD;
+    (void)snprintf(event->target, sizeof(event->target), "%s", target);
+}
+
+void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t index, uint64_t now_ms)
+{
+    if (index >= report->event_count || !report->events[index].leaving) {
+        return;
+    }
+    struct kelp_chaos_event *event = &report->events[index];
+    event->leaving = false;
+    event->left_ms = now_ms - report->start_ms - event->at_ms;
+    event->generation = report->newest.generation;
+    event->version = report->newest.version;
+    event->step = report->newest.step;
+}
+
+/* ---- text -------------------------------------------------------------------------------------
+ */
+
+void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS_LINE_MAX])
+{
+    char what[KELP_CHAOS_TEXT_MAX];
+    char lasts[32] = "";
+    char again[64] = "";
+    char recovery[64] = "not recovered";
+
+    (void)snprintf(what, sizeof(what), "%s %s", kelp_chaos_kind_name(event->fault.kind),
+                   event->target);
+    if (event->fault.for_ms > 0) {
+        (void)snprintf(lasts, sizeof(lasts), "%.2f s", event->fault.for_ms / 1000.0);
+    }
+    if (event->steps_again > 0) {
+        (void)snprintf(again, sizeof(again), ", %" PRIu64 " steps again", event->steps_again);
+    }
+    if (event->recovered) {
+        (void)snprintf(recovery, sizeof(recovery), "recovered in %.2f s",
+                       (double)event->recovery_ms / 1000);
+    }
+    (void)snprintf(text, KELP_CHAOS_LINE_MAX, "%8.2f s  step %-8" PRIu64 " %-24s %7s  %s%s",
+                   (double)event->at_ms / 1000, event->step, what, lasts, recovery, again);
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a;
+    uint64_t right = *(const uint64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+static void table_row(const struct kelp_chaos_report *report, enum kelp_chaos_kind kind,
+                      enum kelp_chaos_role role, uint64_t *times, FILE *out)
+{
+    char what[KELP_CHAOS_TEXT_MAX];
+    uint32_t count = 0;
+    uint64_t again = 0;
+
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        const struct kelp_chaos_event *event = &report->events[i];
+        if (event->fault.kind == kind && event->fault.role == role) {
+            times[count++] = event->recovery_ms;
+            again += event->steps_again;
+        }
+    }
+    if (count == 0) {
+        return;
+    }
+    qsort(times, count, sizeof(*times), compare_u64);
+    uint32_t middle = count / 2;
+    double median_s = (double)times[middle] / 1000;
+    (void)snprintf(what, sizeof(what), "%s %s", kelp_chaos_kind_name(kind),
+                   kelp_chaos_role_name(role));
+    (void)fprintf(out, "%-24s %6" PRIu32 " %10.2f s %10.2f s %12" PRIu64 "\n", what, count,
+                  median_s, (double)times[count - 1] / 1000, again);
+}
+
+void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out)
+{
+    uint64_t *times = calloc(KELP_CHAOS_FAULTS_MAX, sizeof(*times));
+
+    if (!times) {
+        return; /* the timeline has said it all */
+    }
+    (void)fprintf(out, "%-24s %6s %12s %12s %12s\n", "FAULT", "TIMES", "RECOVERY", "LONGEST",
+                  "STEPS AGAIN");
+    for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
+        for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
+            table_row(report, (enum kelp_chaos_kind)kind, (enum kelp_chaos_role)role, times, out);
+        }
+    }
+    free(times);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------
+ */
+
+static void json_text(FILE *out, const char *name, const char *value)
+{
+    (void)fprintf(out, "\"%s\":", name);
+    kelp_json_print_string(out, value);
+}
+
+static void json_event(FILE *out, const struct kelp_chaos_event *event)
+{
+    (void)fputc('{', out);
+    json_text(out, "kind", kelp_chaos_kind_name(event->fault.kind));
+    (void)fputc(',', out);
+    json_text(out, "role", kelp_chaos_role_name(event->fault.role));
+    (void)fputc(',', out);
+    json_text(out, "target", event->target);
+    (void)fprintf(out,
+                  ",\"planned_step\":%" PRIu32 ",\"for_ms\":%" PRIu32 ",\"at_ms\":%" PRIu64
+                  ",\"generation\":%" PRIu64 ",\"version\":%" PRIu64 ",\"step\":%" PRIu64
+                  ",\"recovery_ms\":",
+                  event->fault.step, event->fault.for_ms, event->at_ms, event->generation,
+                  event->version, event->step);
+    if (event->recovered) {
+        (void)fprintf(out, "%" PRIu64, event->recovery_ms);
+    } else {
+        (void)fputs("null", out);
+    }
+    (void)fprintf(out, ",\"checkpoint_step\":%" PRIu64 ",\"steps_again\":%" PRIu64 "}",
+                  event->checkpoint_step, event->steps_again);
+}
+
+void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out)
+{
+    (void)fputc('{', out);
+    json_text(out, "job", report->job);
+    (void)fputc(',', out);
+    json_text(out, "plan", report->plan);
+    (void)fprintf(out,
+                  ",\"seed\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"planned\":%" PRIu32
+                  ",\"left_out\":%" PRIu32 ",\"steps_recomputed\":%" PRIu64 ",\"equal\":%s,",
+                  report->seed, report->total_steps, report->planned, report->left_out,
+                  report->steps_recomputed, report->equal ? "true" : "false");
+    json_text(out, "quiet_digest", report->quiet_digest);
+    (void)fputc(',', out);
+    json_text(out, "digest", report->digest);
+    (void)fprintf(out, ",\"quiet_wall_s\":%.3f,\"wall_s\":%.3f,", report->quiet_wall_s,
+                  report->wall_s);
+    json_text(out, "verdict", report->verdict);
+    (void)fputs(",\"faults\":[", out);
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        (void)fputs(i > 0 ? "," : "", out);
+        json_event(out, &report->events[i]);
+    }
+    (void)fputs("],\"restores\":[", out);
+    for (uint32_t i = 0; i < report->restore_count; i++) {
+        const struct kelp_chaos_restore *restore = &report->restores[i];
+        (void)fprintf(out,
+                      "%s{\"at_ms\":%" PRIu64 ",\"generation\":%" PRIu64 ",\"from_step\":%" PRIu64
+                      ",\"to_step\":%" PRIu64 "}",
+                      i > 0 ? "," : "", restore->at_ms, restore->generation, restore->from_step,
+                      restore->to_step);
+    }
+    (void)fputs("]}\n", out);
+}

@@ -1,0 +1,498 @@
+#include "cli/chaos/chaos_run.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/chaos/chaos_target.h"
+#include "cli/launch/launcher.h"
+#include "cli/launch/monitor.h"
+#include "cli/run/run_client.h"
+
+#define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
+#define TICK_MS    200 /* without an event */
+#define SAY_MS     400 /* after a recovery: the coordinator tells exactly what was lost */
+
+struct run {
+    const struct kelp_chaos_options *options;
+    struct kelp_chaos_report *report;
+    struct kelp_chaos_target target;
+    struct kelp_chaos_watch *watch;
+    struct kelp_monitor *monitor;
+    Kelp__V1__StatusReply *status;
+    bool done[KELP_CHAOS_FAULTS_MAX];
+    uint64_t tried_step[KELP_CHAOS_FAULTS_MAX]; /* a fault that hit nothing waits for a later one */
+    bool said[KELP_CHAOS_FAULTS_MAX];           /* by index of the event: its line is printed */
+    bool pausing;      /* `kelp train` was asked to end in order; it is resumed then */
+    uint64_t alive_ms; /* last step, or end of a fault: what the stall is counted from */
+    struct kelp_chaos_look looks[KELP_CHAOS_LOOKS_MAX];
+    char run_path[PATH_BYTES];
+    char log_path[PATH_BYTES];
+    char etcd_folder[PATH_BYTES];
+    char etcd_log[PATH_BYTES];
+    char url[64];
+    char coordinators[16];
+    struct kelp_faultdisk_environment disk;
+    const char *environment[4];
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static bool stopping(const struct kelp_chaos_options *options)
+{
+    return kelp_guard_stage(options->guard) == KELP_GUARD_STOP;
+}
+
+static kelp_status stopped(struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped by a signal");
+}
+
+/* ---- the quiet run ----------------------------------------------------------------------------
+ */
+
+static kelp_status wait_for_train(const struct kelp_chaos_options *options,
+                                  struct kelp_chaos_train *train, struct kelp_error *reterr)
+{
+    int wait_status = 0;
+
+    while (kelp_process_wait(train->process, 0, &wait_status) != KELP_OK) {
+        struct pollfd items[2] = {
+            {.fd = kelp_guard_fd(options->guard), .events = POLLIN},
+            {.fd = kelp_process_fd(train->process), .events = POLLIN},
+        };
+        if (stopping(options)) {
+            kelp_chaos_train_kill(train);
+            return stopped(reterr);
+        }
+        (void)poll(items, 2, -1);
+    }
+    return kelp_chaos_train_end(train, wait_status, reterr);
+}
+
+kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
+                             struct kelp_result *ret_result, struct kelp_error *reterr)
+{
+    char run_path[PATH_BYTES];
+    char log_path[PATH_BYTES];
+    char job_path[PATH_BYTES];
+    struct kelp_chaos_train train = {.bin_folder = options->bin_folder, .log_path = log_path};
+    const char *args[] = {job_path,
+                          "--run",
+                          run_path,
+                          "--log-level",
+                          options->log_level,
+                          options->etcd_program ? "--etcd-program" : NULL,
+                          options->etcd_program,
+                          NULL};
+
+    (void)snprintf(run_path, sizeof(run_path), "%s/quiet", options->folder);
+    (void)snprintf(log_path, sizeof(log_path), "%s/quiet.log", options->folder);
+    (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", options->folder);
+    kelp_status status = kelp_chaos_train_start(&train, args, reterr);
+    if (status == KELP_OK) {
+        status = wait_for_train(options, &train, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_result_read(run_path, ret_result, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "the quiet run");
+    }
+    return status;
+}
+
+/* ---- the run with faults ----------------------------------------------------------------------
+ */
+
+static kelp_status start_train(struct run *run, bool resume, struct kelp_error *reterr)
+{
+    char job_path[PATH_BYTES];
+    const char *args[KELP_CHAOS_TRAIN_ARGS_MAX] = {resume ? "--resume" : job_path,
+                                                   "--run",
+                                                   run->run_path,
+                                                   "--etcd",
+                                                   run->url,
+                                                   "--coordinators",
+                                                   run->coordinators,
+                                                   "--log-level",
+                                                   run->options->log_level,
+                                                   NULL};
+
+    (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", run->options->folder);
+    return kelp_chaos_train_start(&run->target.train, args, reterr);
+}
+
+static void set_paths(struct run *run)
+{
+    const char *folder = run->options->folder;
+
+    (void)snprintf(run->run_path, sizeof(run->run_path), "%s/chaos", folder);
+    (void)snprintf(run->log_path, sizeof(run->log_path), "%s/chaos.log", folder);
+    (void)snprintf(run->etcd_folder, sizeof(run->etcd_folder), "%s/etcd", folder);
+    (void)snprintf(run->etcd_log, sizeof(run->etcd_log), "%s/etcd.log", folder);
+    (void)snprintf(run->coordinators, sizeof(run->coordinators), "%" PRIu32,
+                   run->options->coordinators);
+    run->target.coordinators = run->options->coordinators;
+    run->target.shards = run->options->shards;
+    run->target.train = (struct kelp_chaos_train){.bin_folder = run->options->bin_folder,
+                                                  .log_path = run->log_path};
+}
+
+/* The library stands before all processes of `kelp train`; what it may hit lies in checkpoints/,
+ * which they make themselves: the folder beside the run's stands for it. */
+static kelp_status prepare_disk(struct run *run, struct kelp_error *reterr)
+{
+    static const char below[] = "/chaos/checkpoints";
+    char control[PATH_BYTES];
+    char logs[PATH_BYTES];
+    struct kelp_faultdisk_paths paths = {
+        .library = run->options->disk_library, .control = control, .root = logs};
+
+    (void)snprintf(control, sizeof(control), "%s/disk", run->options->folder);
+    (void)snprintf(logs, sizeof(logs), "%s/logs", run->options->folder);
+    kelp_status status = kelp_faultdisk_open(control, &run->target.disk, reterr);
+    if (status == KELP_OK) {
+        status = kelp_faultdisk_environment(&paths, &run->disk, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    char *end = strrchr(run->disk.root, '/');
+    assert(end); /* a real path */
+    if ((size_t)(end - run->disk.root) + sizeof(below) > sizeof(run->disk.root)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's path is too long");
+    }
+    memcpy(end, below, sizeof(below));
+    run->environment[0] = run->disk.preload;
+    run->environment[1] = run->disk.control;
+    run->environment[2] = run->disk.root;
+    run->target.train.environment = run->environment;
+    return KELP_OK;
+}
+
+static kelp_status start(struct run *run, struct kelp_error *reterr)
+{
+    set_paths(run);
+    kelp_status status = run->options->disk_library ? prepare_disk(run, reterr) : KELP_OK;
+    struct kelp_etcd_server_options etcd = {.data_folder = run->etcd_folder,
+                                            .log_path = run->etcd_log,
+                                            .program = run->options->etcd_program};
+    if (status == KELP_OK) {
+        status = kelp_chaos_etcd_open(&etcd, &run->target.etcd, reterr);
+    }
+    if (status == KELP_OK) {
+        (void)snprintf(run->url, sizeof(run->url), "%s", kelp_chaos_etcd_url(run->target.etcd));
+        status = kelp_chaos_watch_start(&run->watch, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_monitor_start(run->url, run->options->job, &run->monitor, reterr);
+    }
+    run->report->start_ms = now_ms();
+    run->alive_ms = run->report->start_ms;
+    return status == KELP_OK ? start_train(run, false, reterr) : status;
+}
+
+/* Lines in the order of the faults, each once it is known what the fault cost. */
+static void say_recovered(struct run *run, bool all)
+{
+    char line[KELP_CHAOS_LINE_MAX];
+    uint64_t now = now_ms() - run->report->start_ms;
+
+    for (uint32_t i = 0; i < run->report->event_count; i++) {
+        const struct kelp_chaos_event *event = &run->report->events[i];
+        bool known = event->recovered && now >= event->at_ms + event->recovery_ms + SAY_MS;
+        if (!run->said[i] && (known || all)) {
+            kelp_chaos_event_line(event, line);
+            kelp_display_clear(run->options->display);
+            (void)printf("%s\n", line);
+            (void)fflush(stdout);
+            run->said[i] = true;
+        }
+    }
+}
+
+/* Faults that never found anything to hit. */
+static void say_missed(const struct run *run)
+{
+    char text[KELP_CHAOS_TEXT_MAX];
+
+    for (uint32_t i = 0; i < run->options->fault_count; i++) {
+        if (!run->done[i]) {
+            kelp_chaos_fault_print(&run->options->faults[i], text);
+            (void)printf("   not done  step %-8" PRIu32 " %s\n", run->options->faults[i].step,
+                         text);
+        }
+    }
+}
+
+static void take_looks(struct run *run)
+{
+    uint32_t count = kelp_chaos_watch_take(run->watch, run->looks);
+    uint64_t before = run->report->progress_ms;
+
+    for (uint32_t i = 0; i < count; i++) {
+        (void)kelp_chaos_report_look(run->report, &run->looks[i]);
+    }
+    if (run->report->progress_ms != before) {
+        run->target.progress_ms = run->report->start_ms + run->report->progress_ms;
+        run->alive_ms = run->target.progress_ms;
+    }
+}
+
+static void take_status(struct run *run)
+{
+    uint64_t asked_ms = 0;
+    Kelp__V1__StatusReply *status = kelp_monitor_take(run->monitor, &asked_ms);
+
+    if (!status) {
+        return;
+    }
+    kelp_client_status_free(run->status);
+    run->status = status;
+    run->target.status = status;
+    run->target.status_ms = asked_ms;
+    kelp_chaos_watch_aim(run->watch, status);
+    /* A leader that took over does not know the step when that checkpoint is removed by now. */
+    if (status->restore_step > 0 || (status->map && status->map->generation == status->generation &&
+                                     status->map->restore_version == 0)) {
+        kelp_chaos_report_restored(run->report, status->generation, status->restore_step);
+    }
+    /* A leader that has just taken over may not have read them yet: 0 says nothing. */
+    if (status->checkpoint && status->checkpoint->step > run->report->checkpoint_step) {
+        run->report->checkpoint_step = status->checkpoint->step;
+    }
+    if (status->steps_recomputed > run->report->steps_recomputed) {
+        run->report->steps_recomputed = status->steps_recomputed;
+    }
+    if (status->total_steps > 0) {
+        run->report->total_steps = status->total_steps;
+    }
+}
+
+/* Is there work that a fault could hit? */
+static bool unfinished(const struct run *run)
+{
+    return run->report->any && run->report->total_steps > 0 &&
+           run->report->newest.step < run->report->total_steps;
+}
+
+/* Killed, it is resumed at once; asked to pause, when it has ended. */
+static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault *fault,
+                                 bool *ret_done, struct kelp_error *reterr)
+{
+    *ret_done = kelp_chaos_target_works(&run->target, now_ms()) &&
+                (fault->kind == KELP_CHAOS_KILL || !run->pausing);
+    if (!*ret_done) {
+        return KELP_OK;
+    }
+    if (fault->kind == KELP_CHAOS_RESTART) {
+        run->pausing = true;
+        kelp_process_signal(run->target.train.process, SIGTERM);
+        return KELP_OK;
+    }
+    run->pausing = false;
+    return kelp_chaos_target_kill_all(&run->target, reterr);
+}
+
+/* The keys of dead processes, as `kelp train` does with an etcd of its own: their leases would have
+ * to run out otherwise. Processes that die one by one are what waits for leases. */
+static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
+{
+    static const char *const names[] = {"coordinator", "ps/"};
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    struct kelp_client *client = NULL;
+
+    kelp_status status = kelp_client_open(run->url, run->options->job, &client, reterr);
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
+        kelp_client_key(client, names[i], key);
+        status =
+            kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+    }
+    kelp_client_close(client);
+    return status;
+}
+
+static kelp_status resume_everything(struct run *run, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_chaos_etcd_start(run->target.etcd, reterr);
+
+    if (status == KELP_OK) {
+        status = forget_dead(run, reterr);
+    }
+    return status == KELP_OK ? start_train(run, true, reterr) : status;
+}
+
+static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error *reterr)
+{
+    const struct kelp_chaos_fault *fault = &run->options->faults[index];
+    char name[32] = "everything";
+    bool done = false;
+    uint64_t now = now_ms();
+
+    run->tried_step[index] = run->report->newest.step;
+    kelp_status status = fault->role == KELP_CHAOS_EVERYTHING
+                             ? do_everything(run, fault, &done, reterr)
+                             : kelp_chaos_target_do(&run->target, fault, run->report->event_count,
+                                                    now, &done, name, reterr);
+    if (done) {
+        run->done[index] = true;
+        kelp_chaos_report_fault(run->report, fault, name, now);
+        run->alive_ms = now + fault->for_ms;
+    }
+    if (status == KELP_OK && done && fault->role == KELP_CHAOS_EVERYTHING && !run->pausing) {
+        status = resume_everything(run, reterr);
+    }
+    return status;
+}
+
+/* One fault at a time, the earliest that is due; one that hit nothing waits for another step. */
+static kelp_status do_faults(struct run *run, struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < run->options->fault_count && unfinished(run); i++) {
+        uint64_t step = run->report->newest.step;
+        if (run->options->faults[i].step > step) {
+            return KELP_OK;
+        }
+        if (run->done[i] || run->tried_step[i] == step) {
+            continue;
+        }
+        kelp_status status = try_fault(run, i, reterr);
+        if (status != KELP_OK || run->done[i]) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static void wait_for_event(struct run *run)
+{
+    struct pollfd items[4] = {
+        {.fd = kelp_guard_fd(run->options->guard), .events = POLLIN},
+        {.fd = kelp_chaos_watch_fd(run->watch), .events = POLLIN},
+        {.fd = kelp_monitor_fd(run->monitor), .events = POLLIN},
+        {.fd = kelp_process_fd(run->target.train.process), .events = POLLIN},
+    };
+
+    (void)poll(items, 4, kelp_chaos_target_wait_ms(&run->target, now_ms(), TICK_MS));
+}
+
+static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
+{
+    uint64_t now = now_ms();
+
+    if (now < run->alive_ms || now - run->alive_ms < run->options->stall_ms) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_TIMEOUT,
+                     "no step was made for %" PRIu32 " s after step %" PRIu64 ": %.255s; see "
+                     "%s/logs",
+                     run->options->stall_ms / 1000, run->report->newest.step,
+                     run->status && run->status->reason[0] ? run->status->reason
+                                                           : "nobody says why",
+                     run->run_path);
+}
+
+/* `kelp train` has ended: is the run over? One that was asked to pause is gone on with, unless it
+ * was done before it could. */
+static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
+                            struct kelp_error *reterr)
+{
+    *ret_over = true;
+    kelp_status status = kelp_chaos_train_end(&run->target.train, wait_status, reterr);
+    if (status != KELP_OK || !run->pausing) {
+        return status;
+    }
+    run->pausing = false;
+    struct kelp_result *result = calloc(1, sizeof(*result));
+    if (!result) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    status = kelp_run_result_read(run->run_path, result, reterr);
+    if (status == KELP_OK && strcmp(result->status, "done") != 0) {
+        *ret_over = false;
+        status = forget_dead(run, reterr);
+        status = status == KELP_OK ? start_train(run, true, reterr) : status;
+    }
+    free(result);
+    return status;
+}
+
+static kelp_status tend(struct run *run, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_chaos_target_tend(&run->target, now_ms(), reterr);
+
+    while (run->target.gone_count > 0) {
+        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count], now_ms());
+    }
+    if (status == KELP_OK) {
+        status = do_faults(run, reterr);
+    }
+    return status == KELP_OK ? check_stall(run, reterr) : status;
+}
+
+/* Until `kelp train` ends by itself. */
+static kelp_status follow(struct run *run, struct kelp_error *reterr)
+{
+    int wait_status = 0;
+    bool over = false;
+    kelp_status status = KELP_OK;
+
+    while (status == KELP_OK && !over) {
+        take_looks(run);
+        take_status(run);
+        say_recovered(run, false);
+        if (kelp_process_wait(run->target.train.process, 0, &wait_status) == KELP_OK) {
+            status = take_end(run, wait_status, &over, reterr);
+        } else if (stopping(run->options)) {
+            status = stopped(reterr);
+        } else {
+            status = tend(run, reterr);
+        }
+        if (status == KELP_OK && !over) {
+            wait_for_event(run);
+        }
+    }
+    return status;
+}
+
+kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
+                           struct kelp_chaos_report *report, struct kelp_result *ret_result,
+                           struct kelp_error *reterr)
+{
+    struct run *run = calloc(1, sizeof(*run));
+
+    if (!run) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    assert(options->fault_count <= KELP_CHAOS_FAULTS_MAX);
+    run->options = options;
+    run->report = report;
+    kelp_status status = start(run, reterr);
+    if (status == KELP_OK) {
+        status = follow(run, reterr);
+        report->wall_s = (double)(now_ms() - report->start_ms) / 1000;
+        say_recovered(run, true);
+        say_missed(run);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_result_read(run->run_path, ret_result, reterr);
+    }
+    kelp_chaos_watch_stop(run->watch);
+    kelp_monitor_stop(run->monitor);
+    kelp_chaos_target_fini(&run->target);
+    kelp_client_status_free(run->status);
+    free(run);
+    return status;
+}

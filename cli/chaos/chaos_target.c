@@ -1,0 +1,422 @@
+#include "cli/chaos/chaos_target.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/chaos/chaos_run.h"
+
+#define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
+
+/* ---- whom -------------------------------------------------------------------------------------
+ */
+
+static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_target *target,
+                                                 uint64_t now_ms)
+{
+    return target->status && now_ms - target->status_ms <= STATUS_FRESH_MS ? target->status : NULL;
+}
+
+/* Was the process there while the last step was made? */
+static bool has_worked(const struct kelp_chaos_target *target, uint64_t age_ms, uint64_t now_ms)
+{
+    return age_ms >= KELP_CHAOS_SETTLED_MS && target->progress_ms > 0 &&
+           now_ms - target->progress_ms < age_ms;
+}
+
+/* A worker that has not joined yet and a shard without partitions do no work. */
+static bool takes_part(const struct kelp_chaos_target *target, enum kelp_chaos_role role,
+                       const char *id, uint64_t now_ms)
+{
+    const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
+
+    if (!status) {
+        return true; /* nobody tells */
+    }
+    for (size_t i = 0; role == KELP_CHAOS_WORKER && i < status->n_workers; i++) {
+        if (strcmp(status->workers[i]->id, id) == 0) {
+            return status->workers[i]->lane_count > 0;
+        }
+    }
+    for (size_t i = 0; role == KELP_CHAOS_SHARD && i < status->n_shards; i++) {
+        if (strcmp(status->shards[i]->shard, id) == 0) {
+            return status->shards[i]->partitions > 0 && status->shards[i]->connected;
+        }
+    }
+    return role != KELP_CHAOS_WORKER && role != KELP_CHAOS_SHARD;
+}
+
+/* Is it stopped or split off by a fault that is not over? */
+static bool is_taken(const struct kelp_chaos_target *target, pid_t pid)
+{
+    for (uint32_t i = 0; i < target->undo_count; i++) {
+        if (target->undos[i].process.pidfd >= 0 && target->undos[i].process.pid == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool find_one(const struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
+                     const char *id, uint64_t now_ms, struct kelp_chaos_process *ret_process)
+{
+    if (!takes_part(target, fault->role, id, now_ms) ||
+        kelp_chaos_process_find(kelp_process_pid(target->train.process), id, ret_process) !=
+            KELP_OK) {
+        return false;
+    }
+    bool taken = is_taken(target, ret_process->pid);
+    if (!has_worked(target, ret_process->age_ms, now_ms) ||
+        (taken && fault->kind != KELP_CHAOS_KILL)) {
+        kelp_chaos_process_close(ret_process);
+        return false;
+    }
+    return true;
+}
+
+static bool find_standby(const struct kelp_chaos_target *target,
+                         const struct kelp_chaos_fault *fault, const char *leader, uint64_t now_ms,
+                         char ret_name[32], struct kelp_chaos_process *ret_process)
+{
+    for (uint32_t i = 0; i < target->coordinators; i++) {
+        (void)snprintf(ret_name, 32, "coordinator-%" PRIu32, i);
+        if (strcmp(ret_name, leader) != 0 &&
+            find_one(target, fault, ret_name, now_ms, ret_process)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its partitions went to others when it was away for too long, and stay there. */
+static bool has_no_partitions(const Kelp__V1__StatusReply *status, const char *id)
+{
+    for (size_t i = 0; status && i < status->n_shards; i++) {
+        if (strcmp(status->shards[i]->shard, id) == 0) {
+            return status->shards[i]->connected && status->shards[i]->partitions == 0;
+        }
+    }
+    return false;
+}
+
+/* "worker-1"; of a drawn shard that has nothing to lose, the next one that has. */
+static void name_target(const struct kelp_chaos_target *target,
+                        const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32])
+{
+    struct kelp_chaos_fault wanted = *fault;
+    char name[KELP_CHAOS_TEXT_MAX];
+
+    kelp_chaos_target_print(&wanted, name);
+    for (uint32_t i = 1; fault->role == KELP_CHAOS_SHARD && fault->drawn && i < target->shards &&
+                         has_no_partitions(fresh_status(target, now_ms), name);
+         i++) {
+        wanted.index = (fault->index + i) % target->shards;
+        kelp_chaos_target_print(&wanted, name);
+    }
+    (void)snprintf(ret_name, 32, "%.31s", name);
+}
+
+/* The process that the fault is for, held; false when it is not there, or not at work. */
+static bool find_process(const struct kelp_chaos_target *target,
+                         const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32],
+                         struct kelp_chaos_process *ret_process)
+{
+    const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
+
+    switch (fault->role) {
+    case KELP_CHAOS_WORKER:
+    case KELP_CHAOS_SHARD:
+    case KELP_CHAOS_COORDINATOR:
+        name_target(target, fault, now_ms, ret_name);
+        return find_one(target, fault, ret_name, now_ms, ret_process);
+    case KELP_CHAOS_LEADER:
+        if (!status || status->leader[0] == '\0') {
+            return false;
+        }
+        (void)snprintf(ret_name, 32, "%.31s", status->leader);
+        return find_one(target, fault, ret_name, now_ms, ret_process);
+    case KELP_CHAOS_STANDBY:
+        return status && find_standby(target, fault, status->leader, now_ms, ret_name, ret_process);
+    case KELP_CHAOS_ETCD:
+    case KELP_CHAOS_DISK:
+    case KELP_CHAOS_EVERYTHING:
+    case KELP_CHAOS_ROLE_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* ---- doing ------------------------------------------------------------------------------------
+ */
+
+static struct kelp_chaos_undo *add_undo(struct kelp_chaos_target *target,
+                                        enum kelp_chaos_undo_kind kind, uint64_t at_ms)
+{
+    assert(target->undo_count < KELP_CHAOS_UNDO_MAX);
+    struct kelp_chaos_undo *undo = &target->undos[target->undo_count++];
+    *undo = (struct kelp_chaos_undo){.kind = kind, .at_ms = at_ms, .process = {.pidfd = -1}};
+    return undo;
+}
+
+/* The process goes to the undo. */
+static kelp_status split_off(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
+                             struct kelp_chaos_process *process, uint64_t now_ms,
+                             struct kelp_error *reterr)
+{
+    struct kelp_chaos_split *split = calloc(1, sizeof(*split));
+
+    if (!split) {
+        kelp_chaos_process_close(process);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    struct kelp_chaos_undo *undo = add_undo(
+        target, fault->kind == KELP_CHAOS_SPLIT ? KELP_CHAOS_UNDO_SPLIT : KELP_CHAOS_UNDO_LOSS,
+        now_ms + fault->for_ms);
+    undo->process = *process;
+    process->pidfd = -1;
+    undo->split = split;
+    undo->renew_ms = now_ms + KELP_CHAOS_RENEW_MS;
+    return kelp_chaos_split_renew(split, undo->process.pid, reterr);
+}
+
+/* A process that is held; it goes to the undo, or is let go. */
+static kelp_status do_to_process(struct kelp_chaos_target *target,
+                                 const struct kelp_chaos_fault *fault,
+                                 struct kelp_chaos_process *process, uint64_t now_ms,
+                                 bool *ret_done, struct kelp_error *reterr)
+{
+    int number = fault->kind == KELP_CHAOS_PAUSE  ? SIGSTOP
+                 : fault->kind == KELP_CHAOS_KILL ? SIGKILL
+                                                  : SIGTERM;
+
+    if (fault->kind == KELP_CHAOS_SPLIT || fault->kind == KELP_CHAOS_LOSS) {
+        *ret_done = true;
+        return split_off(target, fault, process, now_ms, reterr);
+    }
+    *ret_done = kelp_chaos_process_signal(process, number);
+    if (*ret_done && fault->kind != KELP_CHAOS_KILL) {
+        bool paused = fault->kind == KELP_CHAOS_PAUSE;
+        add_undo(target, paused ? KELP_CHAOS_UNDO_RESUME : KELP_CHAOS_UNDO_GONE,
+                 now_ms + fault->for_ms)
+            ->process = *process;
+        process->pidfd = -1;
+    }
+    kelp_chaos_process_close(process);
+    return KELP_OK;
+}
+
+static kelp_status do_to_etcd(struct kelp_chaos_target *target,
+                              const struct kelp_chaos_fault *fault, uint64_t now_ms, bool *ret_done,
+                              struct kelp_error *reterr)
+{
+    struct kelp_chaos_process process = {.pidfd = -1};
+    pid_t pid = 0;
+
+    kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
+    if (status != KELP_OK || pid == 0 || !kelp_chaos_target_works(target, now_ms) ||
+        (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL)) {
+        return status;
+    }
+    if (fault->kind == KELP_CHAOS_KILL || fault->kind == KELP_CHAOS_RESTART) {
+        kelp_chaos_etcd_take_away(target->etcd, fault->kind == KELP_CHAOS_RESTART, fault->for_ms);
+        *ret_done = true;
+        return KELP_OK;
+    }
+    status = kelp_chaos_process_hold(pid, &process);
+    return status == KELP_OK
+               ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
+               : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
+}
+
+/* One fault of the disk at a time: the control file holds one. */
+static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
+                       uint64_t now_ms, bool *ret_done)
+{
+    struct kelp_faultdisk_fault how = {.mode = fault->kind == KELP_CHAOS_FULL ? KELP_FAULTDISK_FULL
+                                                                              : KELP_FAULTDISK_SLOW,
+                                       .slow_ms = KELP_CHAOS_SLOW_MS};
+
+    for (uint32_t i = 0; i < target->undo_count; i++) {
+        if (target->undos[i].kind == KELP_CHAOS_UNDO_DISK) {
+            return;
+        }
+    }
+    *ret_done = target->disk && kelp_chaos_target_works(target, now_ms);
+    if (*ret_done) {
+        kelp_faultdisk_set(target->disk, &how);
+        (void)add_undo(target, KELP_CHAOS_UNDO_DISK, now_ms + fault->for_ms);
+    }
+}
+
+kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
+                                 const struct kelp_chaos_fault *fault, uint32_t event,
+                                 uint64_t now_ms, bool *ret_done, char ret_name[32],
+                                 struct kelp_error *reterr)
+{
+    struct kelp_chaos_process process;
+    kelp_status status = KELP_OK;
+
+    assert(fault->role != KELP_CHAOS_EVERYTHING);
+    *ret_done = false;
+    if (target->undo_count == KELP_CHAOS_UNDO_MAX) {
+        return KELP_OK;
+    }
+    if (fault->role == KELP_CHAOS_ETCD) {
+        (void)snprintf(ret_name, 32, "etcd");
+        return do_to_etcd(target, fault, now_ms, ret_done, reterr);
+    }
+    if (fault->role == KELP_CHAOS_DISK) {
+        (void)snprintf(ret_name, 32, "disk");
+        do_to_disk(target, fault, now_ms, ret_done);
+        return KELP_OK;
+    }
+    uint32_t before = target->undo_count;
+    if (find_process(target, fault, now_ms, ret_name, &process)) {
+        status = do_to_process(target, fault, &process, now_ms, ret_done, reterr);
+    }
+    if (target->undo_count > before) {
+        target->undos[before].event = event;
+    }
+    return status;
+}
+
+/* ---- undoing ----------------------------------------------------------------------------------
+ */
+
+/* What it took is let go; the last undo takes its place. */
+static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
+                               struct kelp_error *reterr)
+{
+    struct kelp_chaos_undo *undo = &target->undos[index];
+    kelp_status status = KELP_OK;
+
+    if (undo->kind == KELP_CHAOS_UNDO_DISK) {
+        kelp_faultdisk_set(target->disk, &(struct kelp_faultdisk_fault){.mode = KELP_FAULTDISK_OK});
+    }
+    if (undo->kind == KELP_CHAOS_UNDO_GONE && target->gone_count < KELP_CHAOS_UNDO_MAX) {
+        target->gone[target->gone_count++] = undo->event; /* killed with all others, maybe */
+    }
+    if (undo->split) {
+        status = kelp_chaos_split_heal(undo->split, reterr);
+        free(undo->split);
+    }
+    kelp_chaos_process_close(&undo->process);
+    *undo = target->undos[--target->undo_count];
+    return status;
+}
+
+static void remove_undos(struct kelp_chaos_target *target)
+{
+    while (target->undo_count > 0) {
+        /* What stays cut off are ports of processes that are killed next. */
+        kelp_status status = remove_undo(target, target->undo_count - 1, NULL);
+        (void)status;
+    }
+}
+
+static kelp_status undo_one(struct kelp_chaos_target *target, uint32_t index,
+                            struct kelp_error *reterr)
+{
+    const struct kelp_chaos_undo *undo = &target->undos[index];
+
+    if (undo->kind == KELP_CHAOS_UNDO_RESUME) {
+        (void)kelp_chaos_process_signal(&undo->process, SIGCONT); /* dead by now: as good */
+    }
+    return remove_undo(target, index, reterr);
+}
+
+/* Split off: cut what connections were made since. Loss: on and off in turns. */
+static kelp_status renew(struct kelp_chaos_undo *undo, uint64_t now_ms, struct kelp_error *reterr)
+{
+    if (!undo->split || undo->renew_ms > now_ms) {
+        return KELP_OK;
+    }
+    undo->renew_ms = now_ms + KELP_CHAOS_RENEW_MS;
+    if (undo->kind == KELP_CHAOS_UNDO_LOSS && undo->split->count > 0) {
+        return kelp_chaos_split_heal(undo->split, reterr);
+    }
+    return kelp_chaos_split_renew(undo->split, undo->process.pid, reterr);
+}
+
+/* A fault of the disk that nobody has felt yet lasts until somebody does. */
+static bool is_over(const struct kelp_chaos_target *target, const struct kelp_chaos_undo *undo,
+                    uint64_t now_ms)
+{
+    if (undo->kind == KELP_CHAOS_UNDO_GONE) {
+        return kelp_chaos_process_ended(&undo->process);
+    }
+    return undo->at_ms <= now_ms &&
+           (undo->kind != KELP_CHAOS_UNDO_DISK || kelp_faultdisk_hits(target->disk) > 0 ||
+            undo->at_ms + KELP_CHAOS_DISK_MORE_MS <= now_ms);
+}
+
+kelp_status kelp_chaos_target_tend(struct kelp_chaos_target *target, uint64_t now_ms,
+                                   struct kelp_error *reterr)
+{
+    pid_t pid = 0;
+    kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
+
+    for (uint32_t i = 0; status == KELP_OK && i < target->undo_count;) {
+        if (is_over(target, &target->undos[i], now_ms)) {
+            status = undo_one(target, i, reterr);
+        } else {
+            status = renew(&target->undos[i], now_ms, reterr);
+            i++;
+        }
+    }
+    return status;
+}
+
+int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t now_ms, int most)
+{
+    for (uint32_t i = 0; i < target->undo_count; i++) {
+        const struct kelp_chaos_undo *undo = &target->undos[i];
+        uint64_t at_ms = undo->split && undo->renew_ms < undo->at_ms ? undo->renew_ms : undo->at_ms;
+        bool looked_at = undo->kind == KELP_CHAOS_UNDO_DISK || undo->kind == KELP_CHAOS_UNDO_GONE;
+        if (at_ms <= now_ms) { /* what is waited for is looked at now and then */
+            at_ms = looked_at ? now_ms + KELP_CHAOS_RENEW_MS : now_ms;
+        }
+        most = at_ms - now_ms < (uint64_t)most ? (int)(at_ms - now_ms) : most;
+    }
+    return most;
+}
+
+/* ---- everything -------------------------------------------------------------------------------
+ */
+
+bool kelp_chaos_target_works(const struct kelp_chaos_target *target, uint64_t now_ms)
+{
+    struct kelp_chaos_process process;
+
+    if (!target->train.process || kelp_chaos_process_find(kelp_process_pid(target->train.process),
+                                                          NULL, &process) != KELP_OK) {
+        return false;
+    }
+    kelp_chaos_process_close(&process);
+    return has_worked(target, process.age_ms, now_ms);
+}
+
+kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct kelp_error *reterr)
+{
+    uint32_t count = 0;
+
+    remove_undos(target);
+    kelp_chaos_etcd_kill(target->etcd);
+    kelp_status status = kelp_chaos_kill_family(kelp_process_pid(target->train.process),
+                                                KELP_CHAOS_KILLED_MS, &count, reterr);
+    kelp_chaos_train_kill(&target->train);
+    return status;
+}
+
+void kelp_chaos_target_fini(struct kelp_chaos_target *target)
+{
+    remove_undos(target); /* what is stopped dies of SIGKILL all the same */
+    kelp_chaos_train_kill(&target->train);
+    kelp_chaos_etcd_close(target->etcd);
+    target->etcd = NULL;
+    kelp_faultdisk_close(target->disk);
+    target->disk = NULL;
+}

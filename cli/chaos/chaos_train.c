@@ -1,0 +1,80 @@
+#include "cli/chaos/chaos_train.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/run/log_tail.h"
+#include "common/program/options.h"
+
+kelp_status kelp_chaos_train_start(struct kelp_chaos_train *train, const char *const *args,
+                                   struct kelp_error *reterr)
+{
+    char program[KELP_PROCESS_PATH_MAX];
+    const char *argv[KELP_CHAOS_TRAIN_ARGS_MAX + 3] = {program, "train"};
+    /* What KELP_ variables ask for stands in the job already. */
+    static const char *const unset[] = {"KELP_*", NULL};
+    int count = 2;
+
+    int length = snprintf(program, sizeof(program), "%s/kelp", train->bin_folder);
+    if (length < 0 || (size_t)length >= sizeof(program)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of kelp is too long");
+    }
+    for (; *args && count < KELP_CHAOS_TRAIN_ARGS_MAX + 2; args++) {
+        argv[count++] = *args;
+    }
+    int fd = open(train->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", train->log_path,
+                         strerror(errno));
+    }
+    off_t size = lseek(fd, 0, SEEK_END);
+    train->log_from = size > 0 ? (long)size : 0;
+    struct kelp_process_options options = {.argv = argv,
+                                           .set_environment = train->environment,
+                                           .unset_environment = unset,
+                                           .stdout_fd = fd,
+                                           .stderr_fd = fd};
+    kelp_status status = kelp_process_start(&options, &train->process, reterr);
+    (void)close(fd);
+    return status;
+}
+
+static kelp_status status_of_exit(int exit_status)
+{
+    switch (exit_status) {
+    case KELP_EXIT_USAGE:
+        return KELP_ERR_INVALID;
+    case KELP_EXIT_UNREACHABLE:
+        return KELP_ERR_UNREACHABLE;
+    default:
+        return KELP_ERR_CLOSED;
+    }
+}
+
+kelp_status kelp_chaos_train_end(struct kelp_chaos_train *train, int wait_status,
+                                 struct kelp_error *reterr)
+{
+    char how[64];
+    char words[256];
+
+    kelp_process_destroy(train->process);
+    train->process = NULL;
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == KELP_EXIT_OK) {
+        return KELP_OK;
+    }
+    kelp_process_describe(wait_status, how, sizeof(how));
+    kelp_log_tail_read(train->log_path, train->log_from, words, sizeof(words));
+    return kelp_fail(
+        reterr, WIFEXITED(wait_status) ? status_of_exit(WEXITSTATUS(wait_status)) : KELP_ERR_CLOSED,
+        "kelp train %s: %s", how, words[0] ? words : "it said nothing");
+}
+
+void kelp_chaos_train_kill(struct kelp_chaos_train *train)
+{
+    kelp_process_destroy(train->process);
+    train->process = NULL;
+}

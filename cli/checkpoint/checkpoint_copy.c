@@ -1,0 +1,176 @@
+#include "cli/checkpoint/checkpoint_copy.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+
+#define PATH_BYTES   (KELP_RUN_PATH_MAX + 512)
+#define BUFFER_BYTES (256u << 10)
+
+static kelp_status join(char path[PATH_BYTES], const char *folder, const char *name,
+                        struct kelp_error *reterr)
+{
+    int length = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
+
+    return length >= 0 && length < PATH_BYTES
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_LIMIT, "the path of '%s' is too long", name);
+}
+
+static kelp_status put(int fd, const char *bytes, size_t count, const char *path,
+                       struct kelp_error *reterr)
+{
+    while (count > 0) {
+        ssize_t written = write(fd, bytes, count);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return kelp_files_error(errno, "write", path, reterr);
+        }
+        bytes += written;
+        count -= (size_t)written;
+    }
+    return KELP_OK;
+}
+
+static kelp_status pour(int from, int to, const char *from_path, const char *to_path,
+                        struct kelp_error *reterr)
+{
+    char *buffer = malloc(BUFFER_BYTES);
+    kelp_status status = KELP_OK;
+    ssize_t got = 1;
+
+    if (!buffer) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    while (status == KELP_OK && got > 0) {
+        do {
+            got = read(from, buffer, BUFFER_BYTES);
+        } while (got < 0 && errno == EINTR);
+        status = got < 0 ? kelp_files_error(errno, "read", from_path, reterr)
+                         : put(to, buffer, (size_t)got, to_path, reterr);
+    }
+    free(buffer);
+    return status;
+}
+
+static kelp_status copy_file(const char *from_folder, const char *to_folder, const char *name,
+                             struct kelp_error *reterr)
+{
+    char from_path[PATH_BYTES];
+    char to_path[PATH_BYTES];
+
+    kelp_status status = join(from_path, from_folder, name, reterr);
+    if (status == KELP_OK) {
+        status = join(to_path, to_folder, name, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    int from = open(from_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (from < 0) {
+        return kelp_files_error(errno, "open", from_path, reterr);
+    }
+    int to = open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (to < 0) {
+        status = kelp_files_error(errno, "make", to_path, reterr);
+    } else {
+        status = pour(from, to, from_path, to_path, reterr);
+        if (close(to) < 0 && status == KELP_OK) {
+            status = kelp_files_error(errno, "close", to_path, reterr);
+        }
+    }
+    (void)close(from);
+    return status;
+}
+
+/* Its files; a storage has no folders inside. */
+static kelp_status copy_storage(const char *from_folder, const char *to_folder, const char *name,
+                                struct kelp_error *reterr)
+{
+    char from[PATH_BYTES];
+    char to[PATH_BYTES];
+    const struct dirent *entry;
+
+    kelp_status status = join(from, from_folder, name, reterr);
+    if (status == KELP_OK) {
+        status = join(to, to_folder, name, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_files_make_folder(to, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    DIR *folder = opendir(from);
+    if (!folder) {
+        return kelp_files_error(errno, "open", from, reterr);
+    }
+    while (status == KELP_OK && (errno = 0, entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            status = copy_file(from, to, entry->d_name, reterr);
+        }
+    }
+    if (status == KELP_OK && errno != 0) {
+        status = kelp_files_error(errno, "read", from, reterr);
+    }
+    (void)closedir(folder);
+    return status;
+}
+
+static kelp_status copy_all(const struct kelp_checkpoint *checkpoint, const char *to,
+                            struct kelp_error *reterr)
+{
+    static const char *const names[] = {"job.yaml", "plan.json", "manifest.json"};
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+
+    kelp_status status = kelp_files_remove(to, reterr); /* an earlier attempt */
+    if (status == KELP_OK) {
+        status = kelp_files_make_folder(to, reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
+        status = copy_file(checkpoint->path, to, names[i], reterr);
+    }
+    for (uint32_t i = 0; status == KELP_OK && i < manifest->storage_count; i++) {
+        status = copy_storage(checkpoint->path, to, manifest->storages[i], reterr);
+    }
+    return status == KELP_OK ? kelp_files_sync_tree(to, reterr) : status;
+}
+
+kelp_status kelp_checkpoint_copy(const struct kelp_checkpoint *checkpoint, const char *run_path,
+                                 struct kelp_error *reterr)
+{
+    char name[KELP_FOLDER_NAME_MAX + 64];
+    char to[PATH_BYTES];
+    char path[PATH_BYTES];
+
+    (void)snprintf(name, sizeof(name), KELP_CHECKPOINTS_FOLDER "/%s", checkpoint->name);
+    kelp_status status = join(path, run_path, name, reterr);
+    (void)snprintf(name, sizeof(name), KELP_CHECKPOINTS_FOLDER "/.copy-%s", checkpoint->name);
+    if (status == KELP_OK) {
+        status = join(to, run_path, name, reterr);
+    }
+    if (status == KELP_OK && access(path, F_OK) == 0) {
+        status = kelp_fail(reterr, KELP_ERR_EXISTS, "'%s' is there already", path);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = copy_all(checkpoint, to, reterr);
+    if (status == KELP_OK && rename(to, path) != 0) {
+        status = kelp_files_error(errno, "rename", to, reterr);
+    }
+    if (status == KELP_OK) {
+        return kelp_files_sync_above(path, 3, reterr);
+    }
+    (void)kelp_files_remove(to, NULL); /* the first error is the one to report */
+    return status;
+}

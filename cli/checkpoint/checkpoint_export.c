@@ -1,0 +1,150 @@
+/* `kelp checkpoint export`. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/run/model_file.h"
+#include "common/tensors/safetensors.h"
+
+#define NAME_BYTES (KELP_TENSOR_NAME_MAX + 64)
+
+static const struct kelp_option options[] = {
+    {.name = "with-optimizer",
+     .type = KELP_OPTION_FLAG,
+     .help = "the optimizer's state too, as optimizer.SLOT.TENSOR"},
+    KELP_CHECKPOINT_OPTION_RUN,
+};
+
+static const struct kelp_program program = {
+    .name = "kelp checkpoint export",
+    .summary = "writes a checkpoint's weights as safetensors",
+    .positional = "NAME|FOLDER|newest FILE",
+    .positional_min = 2,
+    .positional_max = 2,
+    .examples = "  kelp checkpoint export newest model.safetensors\n"
+                "  kelp checkpoint export step-1500.g2 state.safetensors --with-optimizer\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+struct items {
+    struct kelp_safetensors_item *items; /* owned */
+    char (*names)[NAME_BYTES];           /* owned */
+    size_t count;
+};
+
+static void add_vector(struct items *items, const struct kelp_model_state *state,
+                       const float *vector, const char *slot)
+{
+    for (uint32_t i = 0; i < state->plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &state->plan->tensors[i];
+        char *name = items->names[items->count];
+        (void)snprintf(name, NAME_BYTES, "%s%s%s%s", slot ? "optimizer." : "", slot ? slot : "",
+                       slot ? "." : "", tensor->name);
+        items->items[items->count++] =
+            (struct kelp_safetensors_item){.name = name,
+                                           .dtype = KELP_DTYPE_F32,
+                                           .rank = tensor->rank,
+                                           .shape = tensor->shape,
+                                           .data = vector + tensor->offset};
+    }
+}
+
+static kelp_status write_all(const char *path, const struct kelp_model_state *state,
+                             const struct kelp_manifest *manifest, struct kelp_error *reterr)
+{
+    size_t most = (size_t)state->plan->tensor_count * (1 + state->slot_count);
+    struct items items = {.items = calloc(most, sizeof(*items.items)),
+                          .names = calloc(most, sizeof(*items.names))};
+    char digest[KELP_DIGEST_HEX_BYTES];
+    char state_digest[KELP_DIGEST_HEX_BYTES];
+    char step[32];
+    kelp_status status;
+
+    if (!items.items || !items.names) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        goto free_items;
+    }
+    add_vector(&items, state, state->weights, NULL);
+    for (uint32_t i = 0; i < state->slot_count; i++) {
+        add_vector(&items, state, state->slots[i], kelp_optimizer_slot_name(state->job, i));
+    }
+    kelp_plan_digest(state->plan, state->weights, digest);
+    kelp_manifest_state_digest(manifest, state_digest);
+    (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
+    const struct kelp_safetensors_pair metadata[] = {{"format", "pt"},
+                                                     {"kelp.job", manifest->job},
+                                                     {"kelp.step", step},
+                                                     {"kelp.digest", digest},
+                                                     {"kelp.state_digest", state_digest}};
+    status = kelp_safetensors_write(path, items.items, items.count, metadata,
+                                    KELP_ARRAY_COUNT(metadata), reterr);
+free_items:
+    free(items.items);
+    free(items.names);
+    return status;
+}
+
+static kelp_status export(const struct kelp_checkpoint *checkpoint, const char *path,
+                          bool with_optimizer, struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+    struct kelp_plan plan;
+    struct kelp_model_state state = {.slot_count = 0};
+    char digest[KELP_DIGEST_HEX_BYTES];
+
+    kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, reterr);
+    if (status == KELP_OK) {
+        status = kelp_checkpoint_load(checkpoint, &state, reterr);
+    }
+    if (status == KELP_OK) {
+        status = with_optimizer
+                     ? write_all(path, &state, &checkpoint->manifest, reterr)
+                     : kelp_model_write(path, &plan, state.weights, checkpoint->manifest.job,
+                                        checkpoint->manifest.step, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_plan_digest(&plan, state.weights, digest);
+        (void)printf("%s: step %" PRIu64 ", digest %s\n", path, checkpoint->manifest.step, digest);
+    }
+    kelp_model_state_fini(&state);
+    kelp_plan_fini(&plan);
+    kelp_job_file_destroy(file);
+    return status;
+}
+
+static int export_named(const struct kelp_options *given)
+{
+    struct kelp_checkpoint_source source = {.listed = false};
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_OK;
+
+    const struct kelp_checkpoint *checkpoint =
+        kelp_checkpoint_find(&source, given, kelp_options_positional(given, 0), &exit_status);
+    if (checkpoint && checkpoint->fault.status != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
+    } else if (checkpoint &&
+               export(checkpoint, kelp_options_positional(given, 1),
+                      kelp_options_flag(given, "with-optimizer"), &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    kelp_checkpoint_source_fini(&source);
+    return exit_status;
+}
+
+int kelp_checkpoint_verb_export(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    int exit_status = KELP_EXIT_OK;
+
+    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        exit_status = export_named(given);
+        kelp_options_destroy(given);
+    }
+    return exit_status;
+}

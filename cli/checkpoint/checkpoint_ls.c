@@ -1,0 +1,297 @@
+/* `kelp checkpoint ls` and `show`. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/run/meter.h"
+#include "cli/run/run_client.h"
+#include "common/base/json.h"
+
+#define METRICS KELP_CHECKPOINT_METRICS
+
+static const char *const metric_names[METRICS] = {"val/loss", "val/mse", "val/mae", "val/accuracy",
+                                                  "val/auc"};
+
+static const struct kelp_option options[] = {
+    KELP_CHECKPOINT_OPTION_RUN,
+    KELP_CHECKPOINT_OPTION_OUTPUT,
+};
+
+static const struct kelp_program ls_program = {
+    .name = "kelp checkpoint ls",
+    .summary = "lists the checkpoints that a run has, oldest first",
+    .positional = "[RUN]",
+    .positional_max = 1,
+    .examples = "  kelp checkpoint ls\n"
+                "  kelp checkpoint ls runs/etth1-dlinear-20260131-120000 -o json\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static const struct kelp_program show_program = {
+    .name = "kelp checkpoint show",
+    .summary = "tells all about one checkpoint, the newest without a name",
+    .positional = "[NAME|FOLDER]",
+    .positional_max = 1,
+    .examples = "  kelp checkpoint show\n"
+                "  kelp checkpoint show step-1500.g2 --run runs/etth1 -o json\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+static void age_text(const struct kelp_manifest *manifest, char *text, size_t text_bytes)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    double now_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    kelp_meter_duration(now_s - (double)manifest->unix_ms / 1000, text, text_bytes);
+}
+
+/* ---- ls ----------------------------------------------------------------------------------------
+ */
+
+static void print_row(const struct kelp_checkpoint *checkpoint, uint32_t metric)
+{
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+    char digest[KELP_DIGEST_HEX_BYTES];
+    char value[32] = "-";
+    char size[32];
+    char age[32];
+
+    if (checkpoint->fault.status != KELP_OK) {
+        (void)printf("%-18s DAMAGED: %s\n", checkpoint->name, checkpoint->fault.text);
+        return;
+    }
+    if (manifest->has_metric && !isnan(manifest->metric[metric])) {
+        (void)snprintf(value, sizeof(value), "%.6g", manifest->metric[metric]);
+    }
+    kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
+    kelp_manifest_state_digest(manifest, digest);
+    age_text(manifest, age, sizeof(age));
+    (void)printf("%-18s %8" PRIu64 " %5u %12s %9s %.8s %12s\n", checkpoint->name, manifest->step,
+                 manifest->epochs, value, size, digest, age);
+}
+
+/* The column of a run's checkpoint.metric; the first one when its job cannot be read. */
+static uint32_t metric_of(const char *run_path)
+{
+    struct kelp_job_file *file = NULL;
+    uint32_t metric = 0;
+
+    if (kelp_run_job_read(run_path, &file, NULL) == KELP_OK) {
+        metric = (uint32_t)kelp_job_file_job(file)->checkpoint.metric;
+    }
+    kelp_job_file_destroy(file);
+    return metric;
+}
+
+static void list_text(const struct kelp_checkpoints *list, const char *run_path)
+{
+    uint32_t metric = metric_of(run_path);
+
+    (void)printf("%-18s %8s %5s %12s %9s %-8s %12s\n", "NAME", "STEP", "EPOCH",
+                 metric_names[metric], "SIZE", "STATE", "AGE");
+    for (size_t i = 0; i < list->count; i++) {
+        print_row(&list->items[i], metric);
+    }
+}
+
+static void json_metrics(const struct kelp_manifest *manifest)
+{
+    (void)printf(",\"metrics\":{");
+    for (uint32_t i = 0; manifest->has_metric && i < METRICS; i++) {
+        if (i > 0 && isnan(manifest->metric[i])) {
+            continue; /* most jobs have only some of them */
+        }
+        (void)printf("%s\"%s\":", i > 0 ? "," : "", metric_names[i]);
+        kelp_json_print_double(stdout, manifest->metric[i]);
+    }
+    (void)printf("}");
+}
+
+/* Without the closing brace. */
+static void json_checkpoint(const struct kelp_checkpoint *checkpoint)
+{
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+    char digest[KELP_DIGEST_HEX_BYTES];
+
+    (void)printf("{\"name\":");
+    kelp_json_print_string(stdout, checkpoint->name);
+    (void)printf(",\"path\":");
+    kelp_json_print_string(stdout, checkpoint->path);
+    if (checkpoint->fault.status != KELP_OK) {
+        (void)printf(",\"damaged\":");
+        kelp_json_print_string(stdout, checkpoint->fault.text);
+        return;
+    }
+    kelp_manifest_state_digest(manifest, digest);
+    (void)printf(",\"version\":%" PRIu64 ",\"step\":%" PRIu64
+                 ",\"epoch\":%u,\"generation\":%" PRIu64 ",\"unix_ms\":%" PRIu64
+                 ",\"bytes\":%" PRIu64 ",\"partitions\":%u,\"storages\":%u"
+                 ",\"state_digest\":\"%s\"",
+                 manifest->version, manifest->step, manifest->epochs, manifest->generation,
+                 manifest->unix_ms, kelp_checkpoint_bytes(checkpoint), manifest->part_count,
+                 manifest->storage_count, digest);
+    json_metrics(manifest);
+}
+
+static void list_json(const struct kelp_checkpoints *list, const char *run_path)
+{
+    (void)printf("{\"run\":");
+    kelp_json_print_string(stdout, run_path);
+    (void)printf(",\"checkpoints\":[");
+    for (size_t i = 0; i < list->count; i++) {
+        (void)printf("%s", i > 0 ? "," : "");
+        json_checkpoint(&list->items[i]);
+        (void)printf("}");
+    }
+    (void)printf("]}\n");
+}
+
+int kelp_checkpoint_verb_ls(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    struct kelp_checkpoints list;
+    char run_path[KELP_RUN_PATH_MAX + 1];
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&ls_program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *typed =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    if (kelp_checkpoint_choose(given, typed, run_path, &list, &exit_status)) {
+        if (kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
+            list_json(&list, run_path);
+        } else {
+            list_text(&list, run_path);
+        }
+        kelp_checkpoints_fini(&list);
+    }
+    kelp_options_destroy(given);
+    return exit_status;
+}
+
+/* ---- show --------------------------------------------------------------------------------------
+ */
+
+static void show_storages(const struct kelp_manifest *manifest)
+{
+    for (uint32_t storage = 0; storage < manifest->storage_count; storage++) {
+        uint64_t bytes = 0;
+        uint32_t count = 0;
+        char size[32];
+        for (uint32_t i = 0; i < manifest->part_count; i++) {
+            bool here = manifest->parts[i].storage == storage;
+            bytes += here ? manifest->parts[i].bytes : 0;
+            count += here;
+        }
+        kelp_checkpoint_size(bytes, size, sizeof(size));
+        (void)printf("%-10s %s: %u partitions, %s\n", storage == 0 ? "storages" : "",
+                     manifest->storages[storage], count, size);
+    }
+}
+
+/* Of the plan, when that can be read. */
+static void show_model(const struct kelp_checkpoint *checkpoint)
+{
+    struct kelp_job_file *file = NULL;
+    struct kelp_plan plan;
+    struct kelp_error error;
+
+    if (kelp_checkpoint_job(checkpoint, &file, &plan, &error) != KELP_OK) {
+        (void)printf("model      DAMAGED: %s\n", error.text);
+        return;
+    }
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < plan.tensor_count; i++) {
+        elements += plan.tensors[i].elem_count;
+    }
+    (void)printf("model      %" PRIu64 " parameters in %u tensors, %u optimizer slots\n", elements,
+                 plan.tensor_count, kelp_optimizer_slot_count(kelp_job_file_job(file)));
+    (void)printf("compute    %s\n", plan.compute_kind);
+    kelp_plan_fini(&plan);
+    kelp_job_file_destroy(file);
+}
+
+static void show_text(const struct kelp_checkpoint *checkpoint)
+{
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+    char digest[KELP_DIGEST_HEX_BYTES];
+    char made[32] = "";
+    char age[32];
+    struct tm utc;
+    time_t seconds = (time_t)(manifest->unix_ms / 1000);
+
+    if (gmtime_r(&seconds, &utc)) {
+        (void)strftime(made, sizeof(made), "%Y-%m-%d %H:%M:%S UTC", &utc);
+    }
+    age_text(manifest, age, sizeof(age));
+    kelp_manifest_state_digest(manifest, digest);
+    (void)printf("checkpoint %s\nfolder     %s\njob        %s\n", checkpoint->name,
+                 checkpoint->path, manifest->job);
+    (void)printf("step       %" PRIu64 ", version %" PRIu64
+                 ", %u epochs complete, generation %" PRIu64 "\nmade       %s, %s ago\n",
+                 manifest->step, manifest->version, manifest->epochs, manifest->generation, made,
+                 age);
+    for (uint32_t i = 0; manifest->has_metric && i < METRICS; i++) {
+        if (i > 0 && isnan(manifest->metric[i])) {
+            continue;
+        }
+        (void)printf("%-10s %.6g\n", metric_names[i], manifest->metric[i]);
+    }
+    (void)printf("state      %s\n", digest);
+    show_storages(manifest);
+    show_model(checkpoint);
+}
+
+static int show_json(const struct kelp_checkpoint *checkpoint)
+{
+    struct kelp_error error;
+    char *text = NULL;
+
+    if (kelp_manifest_print(&checkpoint->manifest, &text, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    json_checkpoint(checkpoint);
+    (void)printf(",\"manifest\":%s}\n", text);
+    free(text);
+    return KELP_EXIT_OK;
+}
+
+static int show(const struct kelp_options *given)
+{
+    struct kelp_checkpoint_source source = {.listed = false};
+    int exit_status = KELP_EXIT_OK;
+
+    const char *name =
+        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
+    const struct kelp_checkpoint *checkpoint =
+        kelp_checkpoint_find(&source, given, name, &exit_status);
+    if (checkpoint && checkpoint->fault.status != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
+    } else if (checkpoint && kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
+        exit_status = show_json(checkpoint);
+    } else if (checkpoint) {
+        show_text(checkpoint);
+    }
+    kelp_checkpoint_source_fini(&source);
+    return exit_status;
+}
+
+int kelp_checkpoint_verb_show(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    int exit_status = KELP_EXIT_OK;
+
+    if (kelp_options_read(&show_program, argc, argv, &given, &exit_status)) {
+        exit_status = show(given);
+        kelp_options_destroy(given);
+    }
+    return exit_status;
+}

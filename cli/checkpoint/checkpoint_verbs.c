@@ -1,0 +1,179 @@
+#include "cli/checkpoint/checkpoint_verbs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/run/run_client.h"
+#include "common/base/json.h"
+
+const char *const kelp_checkpoint_outputs[] = {"text", "json", NULL};
+
+const struct kelp_verb kelp_checkpoint_verbs[] = {
+    {"ls", "list the checkpoints of a run", kelp_checkpoint_verb_ls},
+    {"show", "tell all about one checkpoint", kelp_checkpoint_verb_show},
+    {"verify", "check every part against its digest", kelp_checkpoint_verb_verify},
+    {"export", "write a checkpoint's weights as safetensors", kelp_checkpoint_verb_export},
+    {"import", "bring in a checkpoint's folder from elsewhere", kelp_checkpoint_verb_import},
+    {"rm", "remove checkpoints of a run that is stopped", kelp_checkpoint_verb_rm},
+    {NULL, NULL, NULL},
+};
+
+bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
+                            char run_path[KELP_RUN_PATH_MAX + 1], struct kelp_checkpoints *ret_list,
+                            int *ret_exit_status)
+{
+    struct kelp_error error;
+
+    if (kelp_run_choose(typed ? typed : kelp_options_text(given, "run"), run_path, &error) !=
+        KELP_OK) {
+        *ret_exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+        return false;
+    }
+    if (kelp_checkpoints_list(run_path, ret_list, &error) != KELP_OK) {
+        *ret_exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+        return false;
+    }
+    return true;
+}
+
+const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoints *list,
+                                                    const char *name, int *ret_exit_status)
+{
+    const struct kelp_checkpoint *found = NULL;
+    struct kelp_error error;
+
+    if (!name || strcmp(name, "newest") == 0) {
+        found = kelp_checkpoints_before(list, UINT64_MAX);
+        if (!found) {
+            *ret_exit_status = kelp_complain(KELP_EXIT_USAGE, "the run has no checkpoint");
+        }
+    } else if (kelp_checkpoints_find(list, name, &found, &error) != KELP_OK) {
+        *ret_exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    return found;
+}
+
+bool kelp_checkpoint_source_list(struct kelp_checkpoint_source *source,
+                                 const struct kelp_options *given, int *ret_exit_status)
+{
+    char run_path[KELP_RUN_PATH_MAX + 1];
+
+    if (!source->listed) {
+        source->listed =
+            kelp_checkpoint_choose(given, NULL, run_path, &source->list, ret_exit_status);
+    }
+    return source->listed;
+}
+
+const struct kelp_checkpoint *kelp_checkpoint_find(struct kelp_checkpoint_source *source,
+                                                   const struct kelp_options *given,
+                                                   const char *name, int *ret_exit_status)
+{
+    struct kelp_error error;
+
+    if (!name || !strchr(name, '/')) {
+        return kelp_checkpoint_source_list(source, given, ret_exit_status)
+                   ? kelp_checkpoint_named(&source->list, name, ret_exit_status)
+                   : NULL;
+    }
+    kelp_checkpoint_fini(&source->elsewhere);
+    kelp_status status = kelp_checkpoint_open(name, &source->elsewhere, &error);
+    if (status != KELP_OK) {
+        *ret_exit_status = kelp_complain(
+            status == KELP_ERR_CORRUPT ? KELP_EXIT_FAILED : KELP_EXIT_USAGE, "%s", error.text);
+        return NULL;
+    }
+    return &source->elsewhere;
+}
+
+void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source)
+{
+    kelp_checkpoint_fini(&source->elsewhere);
+    if (source->listed) {
+        kelp_checkpoints_fini(&source->list);
+    }
+}
+
+void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+
+    if (bytes < 1024) {
+        (void)snprintf(text, text_bytes, "%" PRIu64 " B", bytes);
+        return;
+    }
+    while (value >= 1023.95 && unit + 1 < KELP_ARRAY_COUNT(units)) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(text, text_bytes, "%.1f %s", value, units[unit]);
+}
+
+/* ---- verifying ---------------------------------------------------------------------------------
+ */
+
+static void json_fault(struct kelp_checkpoint_check *check,
+                       const struct kelp_checkpoint_fault *fault)
+{
+    (void)printf("%s{\"checkpoint\":", check->any_told ? "," : "");
+    kelp_json_print_string(stdout, check->name);
+    if (fault->storage[0]) {
+        (void)printf(",\"storage\":");
+        kelp_json_print_string(stdout, fault->storage);
+    }
+    if (fault->has_partition) {
+        (void)printf(",\"partition\":%u", fault->partition);
+    }
+    (void)printf(",\"text\":");
+    kelp_json_print_string(stdout, fault->text);
+    (void)printf("}");
+    check->any_told = true;
+}
+
+static void told(const struct kelp_checkpoint_fault *fault, void *user)
+{
+    struct kelp_checkpoint_check *check = user;
+
+    if (check->output == KELP_CHECKPOINT_JSON) {
+        json_fault(check, fault);
+    } else if (fault->has_partition) {
+        (void)printf("%s: DAMAGED: storage %s, partition %u: %s\n", check->name, fault->storage,
+                     fault->partition, fault->text);
+    } else if (fault->storage[0]) {
+        (void)printf("%s: DAMAGED: storage %s: %s\n", check->name, fault->storage, fault->text);
+    } else {
+        (void)printf("%s: DAMAGED: %s\n", check->name, fault->text);
+    }
+}
+
+kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
+                                  const struct kelp_checkpoint *checkpoint,
+                                  struct kelp_error *reterr)
+{
+    uint32_t faults = 0;
+
+    check->name = checkpoint->name;
+    kelp_status status = kelp_checkpoint_verify(checkpoint, &faults, reterr, told, check);
+    if (status == KELP_ERR_NOT_FOUND) {
+        if (check->output == KELP_CHECKPOINT_TEXT) {
+            (void)printf("%s: removed meanwhile\n", checkpoint->name);
+        }
+        return KELP_OK;
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    check->checked++;
+    check->faults += faults;
+    check->damaged += faults > 0;
+    if (faults == 0 && check->output == KELP_CHECKPOINT_TEXT) {
+        char size[32];
+        kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
+        (void)printf("%s: good, %u partitions, %s\n", checkpoint->name,
+                     checkpoint->manifest.part_count, size);
+    }
+    return KELP_OK;
+}

@@ -1,0 +1,82 @@
+/*
+ * What the subcommands of `kelp checkpoint` share: each is a file of its own.
+ */
+#ifndef KELP_CLI_CHECKPOINT_CHECKPOINT_VERBS_H
+#define KELP_CLI_CHECKPOINT_CHECKPOINT_VERBS_H
+
+#include "cli/checkpoint/checkpoint_read.h"
+#include "cli/run/verb.h"
+#include "common/program/options.h"
+
+/* `kelp checkpoint VERB`; ends with an empty entry. */
+extern const struct kelp_verb kelp_checkpoint_verbs[];
+
+enum kelp_checkpoint_output { KELP_CHECKPOINT_TEXT, KELP_CHECKPOINT_JSON };
+extern const char *const kelp_checkpoint_outputs[];
+
+#define KELP_CHECKPOINT_OPTION_RUN                                                                 \
+    {                                                                                              \
+        .name = "run", .type = KELP_OPTION_TEXT, .placeholder = "DIR",                             \
+        .help = "folder of the run; runs/latest without it"                                        \
+    }
+#define KELP_CHECKPOINT_OPTION_OUTPUT                                                              \
+    {                                                                                              \
+        .name = "output", .letter = 'o', .type = KELP_OPTION_CHOICE,                               \
+        .choices = kelp_checkpoint_outputs, .default_text = "text",                                \
+        .help = "lines for people, or one JSON object"                                             \
+    }
+
+int kelp_checkpoint_verb_ls(int argc, char **argv);
+int kelp_checkpoint_verb_show(int argc, char **argv);
+int kelp_checkpoint_verb_verify(int argc, char **argv);
+int kelp_checkpoint_verb_export(int argc, char **argv);
+int kelp_checkpoint_verb_import(int argc, char **argv);
+int kelp_checkpoint_verb_rm(int argc, char **argv);
+
+/* The run that was typed, or that --run names, and what it has; false with *ret_exit_status set,
+ * and said, when there is none. *ret_list is owned (kelp_checkpoints_fini()). */
+bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
+                            char run_path[KELP_RUN_PATH_MAX + 1], struct kelp_checkpoints *ret_list,
+                            int *ret_exit_status);
+
+/* The one that a command line names; "newest", and NULL, stand for the newest good one. The same
+ * when there is none. */
+const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoints *list,
+                                                    const char *name, int *ret_exit_status);
+
+/*
+ * Where a verb finds what it is told to look at: in the run, or, for a name with a '/', a folder
+ * anywhere, such as a backup. All zero at first; kelp_checkpoint_source_fini().
+ */
+struct kelp_checkpoint_source {
+    bool listed;
+    struct kelp_checkpoints list;
+    struct kelp_checkpoint elsewhere; /* the folder looked at last */
+};
+const struct kelp_checkpoint *kelp_checkpoint_find(struct kelp_checkpoint_source *source,
+                                                   const struct kelp_options *given,
+                                                   const char *name, int *ret_exit_status);
+/* source->list is there; as kelp_checkpoint_choose(). */
+bool kelp_checkpoint_source_list(struct kelp_checkpoint_source *source,
+                                 const struct kelp_options *given, int *ret_exit_status);
+void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source);
+
+/* "1.2 MiB". */
+void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes);
+
+/* Tell what verifying checkpoints finds, and count. One line for each checkpoint that is whole, one
+ * for each fault of the others; or elements of a JSON array. */
+struct kelp_checkpoint_check {
+    enum kelp_checkpoint_output output;
+    uint32_t checked;
+    uint32_t damaged;
+    uint32_t faults;  /* of all */
+    bool any_told;    /* JSON: a comma is due */
+    const char *name; /* of the one being verified */
+};
+/* Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
+                                  const struct kelp_checkpoint *checkpoint,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,578 @@
+#include "cli/infer/inference.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/launch/children.h"
+#include "cli/launch/preflight.h"
+#include "cli/launch/train_job.h"
+#include "cli/run/model_file.h"
+#include "cli/run/run_client.h"
+#include "cli/run/verb.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/etcd/etcd.h"
+#include "worker/model/derive.h"
+#include "worker/model/model.h"
+
+#define WEIGHTS_NAME "weights.safetensors"
+/* Samples of a lane in one block: large enough that blocks cost nothing beside their samples, small
+ * enough that a lost lane is computed again in no time. */
+#define LANE_SAMPLES 1024u
+
+/* Where job and weights come from, while these are being decided. */
+struct sources {
+    char run_path[KELP_RUN_PATH_MAX + 1]; /* of the run that was trained; "": a job file alone */
+    char job_path[KELP_RUN_PATH_MAX + 64];
+    char weights_path[PATH_MAX]; /* safetensors file, absolute; "": a checkpoint */
+    struct kelp_checkpoint_source checkpoints;
+    const struct kelp_checkpoint *checkpoint; /* of checkpoints */
+};
+
+static const char *mode_name(const struct kelp_inference *inference)
+{
+    return inference->mode == KELP_RUN_PREDICT ? "predict" : "evaluate";
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int exit_status_of(kelp_status status)
+{
+    switch (kelp_status_group(status)) {
+    case KELP_GROUP_CALLER:
+    case KELP_GROUP_DATA:
+        return KELP_EXIT_USAGE;
+    case KELP_GROUP_PEER:
+    case KELP_GROUP_RETRY:
+        return KELP_EXIT_UNREACHABLE;
+    default:
+        return KELP_EXIT_FAILED;
+    }
+}
+
+/* ---- job and weights ----------------------------------------------------------------------- */
+
+/* A run's folder, or a job file. */
+static kelp_status choose_job(const struct kelp_inference *inference, struct sources *sources,
+                              struct kelp_error *reterr)
+{
+    struct stat about;
+    const char *typed = kelp_options_positional_count(inference->given) > 0
+                            ? kelp_options_positional(inference->given, 0)
+                            : NULL;
+
+    if (typed && stat(typed, &about) == 0 && S_ISREG(about.st_mode)) {
+        int length = snprintf(sources->job_path, sizeof(sources->job_path), "%s", typed);
+        return length > 0 && (size_t)length < sizeof(sources->job_path)
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_LIMIT, "the job file's path is too long");
+    }
+    kelp_status status = kelp_run_choose(typed, sources->run_path, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_path(sources->run_path, "job.yaml", sources->job_path,
+                                   sizeof(sources->job_path), reterr);
+    }
+    return status;
+}
+
+static kelp_status take_file(struct sources *sources, const char *path, struct kelp_error *reterr)
+{
+    if (!realpath(path, sources->weights_path)) {
+        return kelp_files_error(errno, "open", path, reterr);
+    }
+    return KELP_OK;
+}
+
+/* The named checkpoint, or the newest of a run without a final model. */
+static kelp_status take_checkpoint(struct sources *sources, const char *name,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_checkpoint_source *from = &sources->checkpoints;
+    kelp_status status = KELP_OK;
+
+    if (name && strchr(name, '/')) {
+        status = kelp_checkpoint_open(name, &from->elsewhere, reterr);
+        sources->checkpoint = &from->elsewhere;
+        return status;
+    }
+    if (!sources->run_path[0]) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--checkpoint %s: names a checkpoint of a run, but a job file was given; "
+                         "give the run's folder, or the checkpoint's",
+                         name);
+    }
+    status = kelp_checkpoints_list(sources->run_path, &from->list, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    from->listed = true;
+    if (name && strcmp(name, "newest") != 0) {
+        return kelp_checkpoints_find(&from->list, name, &sources->checkpoint, reterr);
+    }
+    sources->checkpoint = kelp_checkpoints_before(&from->list, UINT64_MAX);
+    return sources->checkpoint ? KELP_OK
+                               : kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                                           "run '%s' has neither a model.safetensors nor a "
+                                           "checkpoint yet",
+                                           sources->run_path);
+}
+
+static kelp_status choose_weights(const struct kelp_inference *inference, struct sources *sources,
+                                  struct kelp_error *reterr)
+{
+    const char *file = kelp_options_text(inference->given, "weights");
+    const char *checkpoint = kelp_options_text(inference->given, "checkpoint");
+    const char *init = kelp_job_file_job(inference->file)->model.init;
+    char final[KELP_RUN_PATH_MAX + 64];
+
+    if (file && checkpoint) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--weights and --checkpoint: give one of them");
+    }
+    if (file || checkpoint) {
+        return file ? take_file(sources, file, reterr)
+                    : take_checkpoint(sources, checkpoint, reterr);
+    }
+    if (sources->run_path[0]) {
+        kelp_status status =
+            kelp_run_dir_path(sources->run_path, "model.safetensors", final, sizeof(final), reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        return access(final, F_OK) == 0 ? take_file(sources, final, reterr)
+                                        : take_checkpoint(sources, NULL, reterr);
+    }
+    return init[0] ? take_file(sources, init, reterr)
+                   : kelp_fail(reterr, KELP_ERR_INVALID,
+                               "no weights: name a run's folder instead of the job file, or a file "
+                               "with --weights");
+}
+
+struct setting {
+    const char *key;
+    const char *value;
+};
+
+static kelp_status set_keys(struct kelp_job_file *file, const struct setting *settings,
+                            size_t count, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    for (size_t i = 0; i < count && status == KELP_OK; i++) {
+        status =
+            kelp_job_file_set(file, settings[i].key, settings[i].value, KELP_ORIGIN_FLAG, reterr);
+    }
+    return status;
+}
+
+/* What the job of the training must not bring along: it comes before the command line, so that
+ * --set has the last word. */
+static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    static const char *const parts[] = {"train", "val", "test"};
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    uint64_t batch = (uint64_t)job->cluster.lanes * LANE_SAMPLES;
+    char batch_text[32], name[KELP_JOB_NAME_MAX + 1];
+
+    (void)snprintf(batch_text, sizeof(batch_text), "%llu", (unsigned long long)batch);
+    (void)snprintf(name, sizeof(name), "%.50s-%s", job->name, mode_name(inference));
+    const struct setting both[] = {
+        {"name", name},
+        {"run.mode", mode_name(inference)},
+        {"run.dir", ""},
+        {"model.init_prefix", ""},
+        {"train.evaluate", "true"},
+        {"checkpoint.at_end", "false"},
+        {"checkpoint.steps", "0"},
+        {"checkpoint.epochs", "0"},
+        {"checkpoint.keep_best", "0"},
+    };
+    const struct setting predict[] = {
+        {"run.part", parts[inference->part]},
+        {"train.batch_size", batch_text},
+        {"train.drop_last", "false"},
+        {"train.accumulate", "1"},
+    };
+    kelp_status status = set_keys(inference->file, both, KELP_ARRAY_COUNT(both), reterr);
+    if (status == KELP_OK && inference->mode == KELP_RUN_PREDICT) {
+        status = set_keys(inference->file, predict, KELP_ARRAY_COUNT(predict), reterr);
+    }
+    return status;
+}
+
+/* The run's folder, absolute: workers write into it. */
+static kelp_status choose_folder(struct kelp_inference *inference, char path[KELP_RUN_PATH_MAX + 1],
+                                 bool *ret_numbered, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    char folder[PATH_MAX] = "", named[KELP_RUN_PATH_MAX + 1];
+
+    *ret_numbered = job->run.dir[0] == '\0';
+    kelp_status status = *ret_numbered ? kelp_run_dir_default(job->name, time(NULL), named, reterr)
+                                       : kelp_run_dir_resolve(job->run.dir, named, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (named[0] != '/' && !getcwd(folder, sizeof(folder))) {
+        return kelp_fail(reterr, KELP_ERR_IO, "the current folder has no name: %s",
+                         strerror(errno));
+    }
+    int length =
+        snprintf(path, KELP_RUN_PATH_MAX + 1, "%s%s%s", folder, folder[0] ? "/" : "", named);
+    return length > 0 && length <= KELP_RUN_PATH_MAX
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's name is too long");
+}
+
+/* --set, which has the last word but on what makes this what was asked for. */
+static kelp_status set_given(struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    char init[sizeof(job->model.init)];
+
+    memcpy(init, job->model.init, sizeof(init));
+    kelp_status status = kelp_train_job_set_options(inference->file, inference->given, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (job->run.mode != inference->mode) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.mode: kelp %s sets it itself",
+                         mode_name(inference));
+    }
+    if (inference->mode == KELP_RUN_PREDICT && job->run.part != inference->part) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.part: give --part instead");
+    }
+    if (strcmp(job->model.init, init) != 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set model.init: give --weights instead");
+    }
+    return KELP_OK;
+}
+
+static kelp_status read_job(struct kelp_inference *inference, struct sources *sources,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = choose_job(inference, sources, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    inference->file = kelp_job_file_create();
+    if (!inference->file) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    status = kelp_job_file_read(inference->file, sources->job_path, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_environment(inference->file, reterr);
+    }
+    if (status == KELP_OK) {
+        status = choose_weights(inference, sources, reterr);
+    }
+    if (status == KELP_OK) {
+        status = set_defaults(inference, reterr);
+    }
+    return status == KELP_OK ? set_given(inference, reterr) : status;
+}
+
+/* ---- before anything starts ---------------------------------------------------------------- */
+
+/* Open the data and build the model, as the workers will do. */
+static kelp_status open_data(struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    struct kelp_model *model = NULL;
+
+    kelp_status status = kelp_dataset_open(job, &inference->dataset, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
+    if (inference->targets && info->no_targets[job->run.part]) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--targets: the part to predict has none; leave it out, or name them "
+                         "(data.test_target_path)");
+    }
+    status = kelp_derive_model(job, &info->shape, &model, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(job, inference->dataset, model, &inference->plan, reterr);
+    }
+    kelp_model_destroy(model);
+    return status;
+}
+
+/* The checkpoint's weights as a file in the run's folder, which all shards read. */
+static kelp_status export_checkpoint(const struct kelp_checkpoint *checkpoint, const char *path,
+                                     struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+    struct kelp_model_state state = {.slot_count = 0};
+    struct kelp_plan plan;
+
+    if (checkpoint->fault.status != KELP_OK) {
+        *reterr = checkpoint->fault;
+        return checkpoint->fault.status;
+    }
+    kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, reterr);
+    if (status == KELP_OK) {
+        status = kelp_checkpoint_load(checkpoint, &state, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_write(path, &plan, state.weights, checkpoint->manifest.job,
+                                  checkpoint->manifest.step, reterr);
+    }
+    kelp_model_state_fini(&state);
+    kelp_plan_fini(&plan);
+    kelp_job_file_destroy(file);
+    return status;
+}
+
+/* The weights must fit the model: told here, not by the shards. */
+static kelp_status check_weights(const struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    struct kelp_model_state state = {.slot_count = 0};
+
+    kelp_status status =
+        kelp_model_state_init(&state, kelp_job_file_job(inference->file), &inference->plan, reterr);
+    if (status == KELP_OK) {
+        status = kelp_model_state_begin(&state, reterr);
+    }
+    kelp_model_state_fini(&state);
+    return status;
+}
+
+/* Weights, and the job as it will run, once the folder has its name. */
+static kelp_status settle(struct kelp_inference *inference, const struct sources *sources,
+                          struct kelp_error *reterr)
+{
+    char exported[KELP_RUN_PATH_MAX + 64];
+    const char *weights = sources->weights_path;
+    kelp_status status = KELP_OK;
+
+    if (sources->checkpoint) {
+        status = kelp_run_dir_path(inference->run.path, WEIGHTS_NAME, exported, sizeof(exported),
+                                   reterr);
+        if (status == KELP_OK) {
+            status = export_checkpoint(sources->checkpoint, exported, reterr);
+        }
+        weights = exported;
+    }
+    const struct setting settings[] = {{"run.dir", inference->run.path}, {"model.init", weights}};
+    if (status == KELP_OK) {
+        status = set_keys(inference->file, settings, KELP_ARRAY_COUNT(settings), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(inference->file, reterr);
+    }
+    if (status == KELP_OK) {
+        status = open_data(inference, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_weights(inference, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_print(inference->file, false, &inference->spec, reterr);
+    }
+    return status == KELP_OK
+               ? kelp_run_dir_write(&inference->run, "job.yaml", inference->spec, reterr)
+               : status;
+}
+
+/* All that can be told without making anything. */
+static kelp_status prepare(struct kelp_inference *inference, struct sources *sources,
+                           struct kelp_error *reterr)
+{
+    size_t faults = kelp_options_repeat_count(inference->given, "fault");
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; status == KELP_OK && i < faults; i++) {
+        status = kelp_trials_add_fault(&inference->trials,
+                                       kelp_options_repeat(inference->given, "fault", i), reterr);
+    }
+    if (status == KELP_OK) {
+        status = read_job(inference, sources, reterr);
+    }
+    if (status == KELP_OK) {
+        status =
+            kelp_preflight_bin_folder(inference->bin_folder, sizeof(inference->bin_folder), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_children_check_programs(inference->bin_folder, reterr);
+    }
+    if (status == KELP_OK) {
+        (void)snprintf(inference->weights, sizeof(inference->weights), "%s",
+                       sources->checkpoint ? sources->checkpoint->name : sources->weights_path);
+    }
+    return status;
+}
+
+static kelp_status make_run(struct kelp_inference *inference, const struct sources *sources,
+                            struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 1];
+    bool numbered = false;
+
+    kelp_status status = choose_folder(inference, path, &numbered, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_create(path, numbered, &inference->run, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = settle(inference, sources, reterr);
+    if (status != KELP_OK) { /* nothing has run: nothing is left behind */
+        kelp_run_dir_close(&inference->run);
+        (void)kelp_files_remove(inference->run.path, NULL);
+    }
+    return status;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+static uint64_t count_entries(const struct kelp_inference *inference)
+{
+    const uint64_t *samples = inference->plan.samples;
+
+    return inference->mode == KELP_RUN_PREDICT
+               ? kelp_control_predict_blocks(kelp_job_file_job(inference->file), &inference->plan)
+               : (samples[KELP_PART_VAL] > 0) + (uint64_t)(samples[KELP_PART_TEST] > 0);
+}
+
+static int work(struct kelp_guard *guard, void *user)
+{
+    struct kelp_inference *inference = user;
+    const struct kelp_launch launch = {
+        .job = kelp_job_file_job(inference->file),
+        .spec = inference->spec,
+        .spec_digest = kelp_job_file_digest(inference->file),
+        .run = &inference->run,
+        .bin_folder = inference->bin_folder,
+        .etcd_url = kelp_options_text(inference->given, "etcd"),
+        .etcd_program = kelp_options_text(inference->given, "etcd-program"),
+        .log_level = kelp_log_level_names[kelp_options_choice(inference->given, "log-level")],
+        .trials = &inference->trials,
+        .coordinators = 1,
+        .entries = count_entries(inference),
+        .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "part",
+        .start_ms = inference->start_ms,
+    };
+
+    return kelp_launcher_run(&launch, guard, &inference->display, &inference->result);
+}
+
+/* An etcd that is not ours forgets the job: nobody goes on with it, and the next one may have its
+ * name. */
+static void forget_job(struct kelp_inference *inference)
+{
+    const char *url = kelp_options_text(inference->given, "etcd");
+    char prefix[KELP_JOB_NAME_MAX + 16];
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_error error;
+
+    if (!url) {
+        return;
+    }
+    (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", kelp_job_file_job(inference->file)->name);
+    kelp_status status = kelp_etcd_open(url, &etcd, &error);
+    if (status == KELP_OK) {
+        status = kelp_etcd_delete_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &error);
+        kelp_etcd_close(etcd);
+    }
+    if (status != KELP_OK) {
+        kelp_display_say(&inference->display, "etcd still has %s: %s", prefix, error.text);
+    }
+}
+
+static int launch(struct kelp_inference *inference)
+{
+    const struct kelp_result *result = &inference->result;
+    struct kelp_error error;
+    char exported[KELP_RUN_PATH_MAX + 64];
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (kelp_guard_run(work, inference, &exit_status, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    forget_job(inference);
+    if (strcmp(result->status, "done") != 0) {
+        return kelp_complain(exit_status != KELP_EXIT_OK ? exit_status : KELP_EXIT_FAILED,
+                             "%s%s%s; see %s/logs", result->status, result->reason[0] ? ": " : "",
+                             result->reason, inference->run.path);
+    }
+    if (kelp_run_dir_path(inference->run.path, WEIGHTS_NAME, exported, sizeof(exported), NULL) ==
+        KELP_OK) {
+        (void)kelp_files_remove(exported, NULL); /* a copy of what the checkpoint has */
+    }
+    return KELP_EXIT_OK;
+}
+
+static int start(struct kelp_inference *inference, struct sources *sources)
+{
+    struct kelp_error error = {.status = KELP_OK};
+
+    kelp_status status = prepare(inference, sources, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    status = kelp_launcher_find_etcd(kelp_options_text(inference->given, "etcd"),
+                                     kelp_options_text(inference->given, "etcd-program"),
+                                     kelp_job_file_job(inference->file)->name, false, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID
+                                 ? KELP_EXIT_USAGE
+                                 : KELP_EXIT_UNREACHABLE,
+                             "%s", error.text);
+    }
+    status = make_run(inference, sources, &error);
+    return status == KELP_OK ? KELP_EXIT_OK
+                             : kelp_complain(exit_status_of(status), "%s", error.text);
+}
+
+int kelp_inference_run(struct kelp_inference *inference)
+{
+    struct sources *sources = calloc(1, sizeof(*sources));
+
+    if (!sources) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    int exit_status = start(inference, sources);
+    kelp_checkpoint_source_fini(&sources->checkpoints);
+    free(sources);
+    if (exit_status != KELP_EXIT_OK) {
+        return exit_status;
+    }
+    kelp_display_say(&inference->display, "run %s", inference->run.path);
+    return launch(inference);
+}
+
+void kelp_inference_init(struct kelp_inference *inference, const struct kelp_options *given,
+                         enum kelp_run_mode mode)
+{
+    memset(inference, 0, sizeof(*inference));
+    inference->given = given;
+    inference->mode = mode;
+    inference->run.lock_fd = -1;
+    inference->start_ms = now_ms();
+    kelp_display_init(&inference->display, STDERR_FILENO);
+}
+
+void kelp_inference_fini(struct kelp_inference *inference)
+{
+    kelp_run_dir_close(&inference->run);
+    kelp_dataset_close(inference->dataset);
+    kelp_plan_fini(&inference->plan);
+    kelp_job_file_destroy(inference->file);
+    free(inference->spec);
+}

@@ -1,0 +1,103 @@
+/*
+ * What `kelp predict` and `kelp evaluate` share: a job that computes with weights that are there
+ * instead of training, run by a cluster on this machine like any other job, in a folder of its own.
+ *
+ * The job is a run's, or a job file's, with run.mode, with the weights as model.init, and in blocks
+ * that suit it. What it computes does not depend on workers or their deaths: see
+ * common/training/control.h.
+ */
+#ifndef KELP_CLI_INFER_INFERENCE_H
+#define KELP_CLI_INFER_INFERENCE_H
+
+#include <limits.h>
+
+#include "cli/checkpoint/checkpoint_read.h"
+#include "cli/launch/launcher.h"
+#include "common/base/process.h"
+#include "common/program/options.h"
+#include "worker/data/dataset.h"
+
+/* The options of both commands; each has more of its own. */
+#define KELP_INFERENCE_OPTIONS                                                                     \
+    {.name = "weights",                                                                            \
+     .type = KELP_OPTION_TEXT,                                                                     \
+     .placeholder = "FILE",                                                                        \
+     .help = "safetensors file with the weights, instead of the run's own"},                       \
+        {.name = "checkpoint",                                                                     \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "NAME",                                                                    \
+         .help = "take the weights from that checkpoint: a name of kelp checkpoint ls, newest, "   \
+                 "or a folder"},                                                                   \
+        {.name = "workers",                                                                        \
+         .type = KELP_OPTION_RANGE,                                                                \
+         .min = 1,                                                                                 \
+         .max = 1024,                                                                              \
+         .help = "N or MIN:MAX workers (job key cluster.workers)"},                                \
+        {.name = "shards",                                                                         \
+         .type = KELP_OPTION_INTEGER,                                                              \
+         .min = 1,                                                                                 \
+         .max = 1024,                                                                              \
+         .help = "parameter-server shards (job key cluster.shards)"},                              \
+        {.name = "set",                                                                            \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "KEY=VALUE",                                                               \
+         .repeatable = true,                                                                       \
+         .help = "set any job key, as data.test_path=new.csv"},                                    \
+        {.name = "run",                                                                            \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "DIR",                                                                     \
+         .help = "folder for the logs and the result; runs/NAME-VERB-TIME without it"},            \
+        {.name = "etcd",                                                                           \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "URL",                                                                     \
+         .group = "Cluster",                                                                       \
+         .help = "use this etcd instead of a private one"},                                        \
+        {.name = "etcd-program",                                                                   \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "FILE",                                                                    \
+         .group = "Cluster",                                                                       \
+         .help = "the etcd to start; found on PATH without it"},                                   \
+        {.name = "log-level",                                                                      \
+         .type = KELP_OPTION_CHOICE,                                                               \
+         .choices = kelp_log_level_names,                                                          \
+         .default_text = "info",                                                                   \
+         .group = "Cluster",                                                                       \
+         .help = "of the files in the folder's logs/"},                                            \
+    {                                                                                              \
+        .name = "fault", .type = KELP_OPTION_TEXT, .placeholder = "ID:FAULT", .repeatable = true,  \
+        .group = "Testing",                                                                        \
+        .help = "make the first start of that process fail, as worker-1:kill@version=3"            \
+    }
+
+struct kelp_inference {
+    const struct kelp_options *given; /* borrowed */
+    enum kelp_run_mode mode;
+    enum kelp_run_part part; /* predict */
+    bool targets;            /* predict: what was to be predicted is wanted, too */
+    struct kelp_job_file *file;
+    struct kelp_dataset *dataset;
+    struct kelp_plan plan;
+    struct kelp_run_dir run;
+    struct kelp_display display;
+    struct kelp_result result;
+    uint64_t start_ms;
+    /* What the weights are, for people: "step-1500.g2", "model.safetensors". */
+    char weights[PATH_MAX];
+    struct kelp_trials trials;
+    char *spec;
+    char bin_folder[KELP_PROCESS_PATH_MAX];
+};
+
+/* All zero but these; kelp_inference_fini() in every case. */
+void kelp_inference_init(struct kelp_inference *inference, const struct kelp_options *given,
+                         enum kelp_run_mode mode);
+void kelp_inference_fini(struct kelp_inference *inference);
+
+/*
+ * Find job and weights, open the data, make the run's folder, run the cluster to its end. Returns
+ * the exit status of the command; whatever is not 0 has been said. After 0 everything in *inference
+ * is there, the run's folder locked.
+ */
+int kelp_inference_run(struct kelp_inference *inference);
+
+#endif

@@ -1,0 +1,353 @@
+#include "cli/launch/children.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/run/log_tail.h"
+#include "cli/run/run_dir.h"
+
+#define ARGUMENTS_MAX (16 + 2 * KELP_TRIALS_MAX)
+
+static const char *const kind_names[] = {"coordinator", "shard", "worker"};
+static const char *const kind_programs[] = {"kelp-coordinator", "kelp-ps", "kelp-worker"};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static kelp_status program_path(const char *bin_folder, enum kelp_child_kind kind,
+                                char path[KELP_PROCESS_PATH_MAX], struct kelp_error *reterr)
+{
+    int length = snprintf(path, KELP_PROCESS_PATH_MAX, "%s/%s", bin_folder, kind_programs[kind]);
+
+    if (length < 0 || length >= KELP_PROCESS_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of %s is longer than %d bytes",
+                         kind_programs[kind], KELP_PROCESS_PATH_MAX - 1);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_children_check_programs(const char *bin_folder, struct kelp_error *reterr)
+{
+    char path[KELP_PROCESS_PATH_MAX];
+
+    for (int kind = 0; kind < 3; kind++) {
+        kelp_status status = program_path(bin_folder, (enum kelp_child_kind)kind, path, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        if (access(path, X_OK) != 0) {
+            return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                             "%s is not beside kelp in '%s'; build or install all programs",
+                             kind_programs[kind], bin_folder);
+        }
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_children_init(struct kelp_children *children,
+                               const struct kelp_children_options *options,
+                               struct kelp_error *reterr)
+{
+    memset(children, 0, sizeof(*children));
+    children->options = *options;
+    children->run_folder = realpath(options->run_path, NULL);
+    if (!children->run_folder) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", options->run_path,
+                         strerror(errno));
+    }
+    return kelp_failures_init(&children->failures, &options->policy, reterr);
+}
+
+static void log_path(const struct kelp_children *children, const struct kelp_child *child,
+                     char *path, size_t path_bytes)
+{
+    (void)snprintf(path, path_bytes, "%s/logs/%s.log", children->options.run_path, child->id);
+}
+
+static kelp_status open_log(const struct kelp_children *children, struct kelp_child *child,
+                            int *ret_fd, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    log_path(children, child, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    }
+    off_t size = lseek(fd, 0, SEEK_END);
+    child->log_from = size > 0 ? (long)size : 0;
+    *ret_fd = fd;
+    return KELP_OK;
+}
+
+/* The faults asked for by --fault go to the first start alone: a child that is started again must
+ * not die of the same fault. */
+static void fault_arguments(const struct kelp_children *children, const struct kelp_child *child,
+                            const char **argv, int *count)
+{
+    const struct kelp_trials *trials = children->options.trials;
+
+    for (uint32_t i = 0; child->starts == 0 && i < trials->fault_count; i++) {
+        if (strcmp(trials->faults[i].id, child->id) == 0) {
+            argv[(*count)++] = "--fault";
+            argv[(*count)++] = trials->faults[i].spec;
+        }
+    }
+}
+
+static kelp_status start(struct kelp_children *children, struct kelp_child *child,
+                         struct kelp_error *reterr)
+{
+    const struct kelp_children_options *options = &children->options;
+    char program[KELP_PROCESS_PATH_MAX];
+    const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
+                                       "--job",   options->job,  "--id",
+                                       child->id, "--log-level", options->log_level};
+    int count = 9;
+    int log_fd = -1;
+
+    if (child->kind != KELP_CHILD_WORKER) {
+        argv[count++] = "--run";
+        argv[count++] = children->run_folder;
+    }
+    if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
+        argv[count++] = "--force";
+    }
+    fault_arguments(children, child, argv, &count);
+    argv[count] = NULL;
+    kelp_status status = program_path(options->bin_folder, child->kind, program, reterr);
+    if (status == KELP_OK) {
+        status = open_log(children, child, &log_fd, reterr);
+    }
+    if (status == KELP_OK) {
+        /* What is set for `kelp train` by KELP_ variables stands in the job already; the daemons
+         * must not take their own flags from them. */
+        static const char *const unset[] = {"KELP_*", NULL};
+        struct kelp_process_options process = {
+            .argv = argv, .unset_environment = unset, .stdout_fd = log_fd, .stderr_fd = log_fd};
+        status = kelp_process_start(&process, &child->process, reterr);
+        (void)close(log_fd);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    child->starts++;
+    child->start_due = false;
+    child->fenced = false;
+    child->start_ms = now_ms();
+    return KELP_OK;
+}
+
+kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,
+                              struct kelp_error *reterr)
+{
+    if (children->count == KELP_CHILDREN_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "a run has at most %d processes",
+                         KELP_CHILDREN_MAX);
+    }
+    struct kelp_child *items =
+        realloc(children->items, (children->count + 1) * sizeof(*children->items));
+    if (!items) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    children->items = items;
+    struct kelp_child *child = &items[children->count];
+    memset(child, 0, sizeof(*child));
+    child->kind = kind;
+    child->supervise.worker = kind == KELP_CHILD_WORKER;
+    (void)snprintf(child->id, sizeof(child->id), "%s-%" PRIu32, kind_names[kind],
+                   children->next_number[kind]);
+    kelp_status status = start(children, child, reterr);
+    if (status == KELP_OK) {
+        children->next_number[kind]++;
+        children->count++;
+    }
+    return status;
+}
+
+bool kelp_children_kill(struct kelp_children *children, const char *id)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        if (children->items[i].process && strcmp(children->items[i].id, id) == 0) {
+            kelp_process_signal(children->items[i].process, SIGKILL);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_t asked_ms,
+                         uint64_t silent_ms)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->process && strcmp(child->id, id) == 0) {
+            bool hangs = child->start_ms + silent_ms < asked_ms && !child->fenced;
+            if (hangs) {
+                child->fenced = true;
+                kelp_process_signal(child->process, SIGKILL);
+            }
+            return hangs;
+        }
+    }
+    return false;
+}
+
+uint32_t kelp_children_poll(const struct kelp_children *children, struct pollfd *items,
+                            uint32_t room)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < children->count && used < room; i++) {
+        if (children->items[i].process) {
+            items[used++] = (struct pollfd){.fd = kelp_process_fd(children->items[i].process),
+                                            .events = POLLIN};
+        }
+    }
+    return used;
+}
+
+int kelp_children_wait_ms(const struct kelp_children *children, uint64_t now)
+{
+    int wait_ms = -1;
+
+    for (uint32_t i = 0; i < children->count; i++) {
+        const struct kelp_child *child = &children->items[i];
+        if (child->start_due) {
+            int own = child->start_ms <= now ? 0 : (int)(child->start_ms - now);
+            wait_ms = wait_ms < 0 || own < wait_ms ? own : wait_ms;
+        }
+    }
+    return wait_ms;
+}
+
+static uint32_t workers_running(const struct kelp_children *children)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < children->count; i++) {
+        count += children->items[i].kind == KELP_CHILD_WORKER && children->items[i].process;
+    }
+    return count;
+}
+
+static kelp_status fail_of_input(const struct kelp_children *children,
+                                 const struct kelp_child *child, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    char reason[384];
+
+    log_path(children, child, path, sizeof(path));
+    kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
+    return kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s", child->id,
+                     reason[0] ? reason : "exited with status 2 without a word");
+}
+
+/* The child is gone: what now? */
+static kelp_status take_end(struct kelp_children *children, struct kelp_child *child,
+                            int wait_status, uint64_t now, bool *ret_gave_up,
+                            struct kelp_error *reterr)
+{
+    char how[64];
+    char limit[128];
+    uint32_t delay_ms = 0;
+
+    kelp_process_destroy(child->process);
+    child->process = NULL;
+    kelp_process_describe(wait_status, how, sizeof(how));
+    struct kelp_supervise_end end = {
+        .now_ms = now,
+        .exited = WIFEXITED(wait_status),
+        .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
+        .lived_ms = now - child->start_ms,
+        .enough_left = workers_running(children) >= children->options.workers_min,
+    };
+    switch (kelp_supervise(&children->options.policy, &end, &child->supervise, &children->failures,
+                           &delay_ms)) {
+    case KELP_VERDICT_FAIL:
+        return fail_of_input(children, child, reterr);
+    case KELP_VERDICT_LEAVE:
+        if (!end.exited || end.exit_status != 0) { /* in order: also how a run ends */
+            kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
+        }
+        return KELP_OK;
+    case KELP_VERDICT_GIVE_UP:
+        kelp_supervise_limit_text(&children->options.policy, limit, sizeof(limit));
+        *ret_gave_up = true;
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s %s, and %s; see %s/logs/%s.log", child->id,
+                         how, limit, children->options.run_path, child->id);
+    case KELP_VERDICT_RESTART:
+        child->start_due = true;
+        child->start_ms = now + delay_ms;
+        if (end.exited && end.exit_status == 0 && child->supervise.worker) {
+            return KELP_OK; /* mostly the end of the job, which is known in a moment */
+        }
+        if (delay_ms == 0) {
+            kelp_display_say(children->options.display, "%s %s; it is started again", child->id,
+                             how);
+        } else {
+            kelp_display_say(children->options.display,
+                             "%s %s; it is started again in %" PRIu32 " ms", child->id, how,
+                             delay_ms);
+        }
+        return KELP_OK;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now, bool *ret_gave_up,
+                               struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        kelp_status status = KELP_OK;
+        int wait_status = 0;
+        if (child->process && kelp_process_wait(child->process, 0, &wait_status) == KELP_OK) {
+            status = take_end(children, child, wait_status, now, ret_gave_up, reterr);
+        }
+        if (status == KELP_OK && child->start_due && child->start_ms <= now) {
+            status = start(children, child, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
+{
+    uint64_t end_ms = now_ms() + grace_ms;
+
+    for (uint32_t i = 0; i < children->count; i++) {
+        if (children->items[i].process) {
+            kelp_process_signal(children->items[i].process, SIGTERM);
+        }
+    }
+    for (uint32_t i = 0; i < children->count; i++) {
+        if (children->items[i].process) {
+            uint64_t now = now_ms();
+            uint32_t left_ms = now < end_ms ? (uint32_t)(end_ms - now) : 0;
+            kelp_process_stop(children->items[i].process, left_ms);
+            kelp_process_destroy(children->items[i].process);
+        }
+    }
+    free(children->items);
+    free(children->run_folder);
+    kelp_failures_fini(&children->failures);
+    children->items = NULL;
+    children->run_folder = NULL;
+    children->count = 0;
+}

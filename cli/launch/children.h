@@ -1,0 +1,100 @@
+/*
+ * The daemons of a run as child processes: started, watched, started again, stopped.
+ *
+ * Threads: one, which lives as long as the process (common/base/process.h).
+ */
+#ifndef KELP_CLI_LAUNCH_CHILDREN_H
+#define KELP_CLI_LAUNCH_CHILDREN_H
+
+#include <poll.h>
+#include <stdint.h>
+
+#include "cli/launch/supervise.h"
+#include "cli/launch/trial.h"
+#include "cli/run/display.h"
+#include "common/base/process.h"
+#include "common/base/status.h"
+
+#define KELP_CHILDREN_MAX 4096 /* of one run: more do not fit one machine */
+
+enum kelp_child_kind { KELP_CHILD_COORDINATOR, KELP_CHILD_SHARD, KELP_CHILD_WORKER };
+
+struct kelp_child {
+    enum kelp_child_kind kind;
+    char id[KELP_TRIAL_ID_MAX + 1];
+    struct kelp_process *process; /* NULL: not running */
+    bool start_due;               /* at start_ms */
+    bool fenced;                  /* killed because it hung; its end is on its way */
+    uint64_t start_ms;            /* started, or to be started */
+    uint32_t starts;
+    long log_from; /* bytes of its log before this start */
+    struct kelp_supervise_child supervise;
+};
+
+/* All text is borrowed for the life of the children. */
+struct kelp_children_options {
+    const char *bin_folder; /* where kelp-ps and the others are */
+    const char *run_path;
+    const char *etcd_url;
+    const char *job;
+    const char *log_level;
+    bool force; /* passed on to coordinators */
+    const struct kelp_trials *trials;
+    struct kelp_display *display;
+    uint32_t workers_min; /* workers that leave in order are replaced below this number */
+    struct kelp_supervise_policy policy;
+};
+
+struct kelp_children {
+    struct kelp_children_options options;
+    struct kelp_child *items;
+    uint32_t count;
+    uint32_t next_number[3];       /* of each kind */
+    struct kelp_failures failures; /* restarts so far */
+    char *run_folder;              /* run_path, absolute; owned */
+};
+
+/* The programs that a run needs, checked before anything is started.
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_LIMIT. */
+kelp_status kelp_children_check_programs(const char *bin_folder,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Errors: KELP_ERR_IO (the run's folder is gone), KELP_ERR_NO_MEMORY. */
+kelp_status kelp_children_init(struct kelp_children *children,
+                               const struct kelp_children_options *options,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Start one more of a kind; its id is the next of its kind. */
+kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* SIGKILL to the child of that id; false when none of that id runs. */
+bool kelp_children_kill(struct kelp_children *children, const char *id);
+
+/*
+ * Kill a child that hangs: somebody, asked at asked_ms, had not heard it for silent_ms. A start
+ * younger than that silence is another process than the one that fell silent, and left alone. True
+ * when it was killed.
+ */
+bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_t asked_ms,
+                         uint64_t silent_ms);
+
+/* Descriptors to poll for ends: at most `room`; returns how many. */
+uint32_t kelp_children_poll(const struct kelp_children *children, struct pollfd *items,
+                            uint32_t room);
+
+/* Milliseconds until a restart is due, -1 when none is. */
+int kelp_children_wait_ms(const struct kelp_children *children, uint64_t now_ms);
+
+/*
+ * Take in what ended and start what is due. An error ends the run: KELP_ERR_INVALID when a child
+ * refused its input (the text is its reason), KELP_ERR_LIMIT when failure.max_failures is passed,
+ * and *ret_gave_up is set.
+ */
+kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now_ms, bool *ret_gave_up,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* SIGTERM to all, and SIGKILL to those left after grace_ms; frees. Safe on all zero. */
+void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms);
+
+#endif

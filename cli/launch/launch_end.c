@@ -1,0 +1,185 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/launch/launcher_parts.h"
+#include "cli/run/model_file.h"
+#include "cli/run/status_view.h"
+#include "common/program/options.h"
+
+/* The model as the shards have it must be the one that the workers reported the digest of. */
+static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    struct kelp_client *client = NULL;
+    struct kelp_plan plan;
+    float *flat = NULL;
+    uint64_t step = 0;
+    char path[KELP_RUN_PATH_MAX + 64];
+    char digest[KELP_DIGEST_HEX_BYTES];
+
+    kelp_status status =
+        kelp_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_model_fetch(client, launch->spec_digest, KELP_LAUNCH_PULL_MS, &plan, &flat, &step,
+                              reterr);
+    kelp_client_close(client);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "cannot fetch the model");
+        return status;
+    }
+    kelp_plan_digest(&plan, flat, digest);
+    if (strcmp(digest, launcher->status->digest) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_CORRUPT,
+                           "the shards' weights have digest %s, the workers reported %s", digest,
+                           launcher->status->digest);
+    }
+    if (status == KELP_OK) {
+        status =
+            kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_write(path, &plan, flat, launch->job->name, step, reterr);
+    }
+    free(flat);
+    kelp_plan_fini(&plan);
+    return status;
+}
+
+void kelp__launch_write_result(struct kelp_launcher *launcher)
+{
+    struct kelp_error error;
+    char *text = NULL;
+
+    launcher->result->wall_s = (double)(kelp__launch_now_ms() - launcher->launch->start_ms) / 1000;
+    kelp_status status = kelp_result_print(launcher->result, &text, &error);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(launcher->launch->run, "result.json", text, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_display_say(launcher->display, "%s", error.text);
+    }
+    free(text);
+}
+
+static int exit_status_of(const struct kelp_launcher *launcher, kelp_status status)
+{
+    if (launcher->gave_up) {
+        return KELP_EXIT_JOB_FAILED;
+    }
+    switch (status) {
+    case KELP_ERR_INVALID:
+    case KELP_ERR_MISMATCH:
+        return KELP_EXIT_USAGE;
+    case KELP_ERR_UNREACHABLE:
+    case KELP_ERR_TIMEOUT:
+    case KELP_ERR_NOT_FOUND:
+        return KELP_EXIT_UNREACHABLE;
+    default:
+        return KELP_EXIT_FAILED;
+    }
+}
+
+static int set_outcome(struct kelp_result *result, int exit_status, const char *status,
+                       const char *reason)
+{
+    (void)snprintf(result->status, sizeof(result->status), "%s", status);
+    (void)snprintf(result->reason, sizeof(result->reason), "%s", reason);
+    return exit_status;
+}
+
+static bool state_is(const struct kelp_launcher *launcher, const char *state)
+{
+    return launcher->status && strcmp(launcher->status->state, state) == 0;
+}
+
+static int stopped(struct kelp_launcher *launcher)
+{
+    const Kelp__V1__CheckpointStatus *checkpoint =
+        launcher->status ? launcher->status->checkpoint : NULL;
+    char reason[128] = "";
+
+    if (launcher->pausing && checkpoint && checkpoint->version > 0) {
+        (void)snprintf(reason, sizeof(reason), "the newest checkpoint is of step %" PRIu64,
+                       checkpoint->step);
+    } else if (launcher->pausing) {
+        (void)snprintf(reason, sizeof(reason), "there is no checkpoint yet");
+    }
+    return set_outcome(launcher->result,
+                       kelp_guard_signal(launcher->guard) == SIGINT ? 128 + SIGINT : KELP_EXIT_OK,
+                       "stopped", reason);
+}
+
+static void fill_result(struct kelp_launcher *launcher)
+{
+    struct kelp_result *result = launcher->result;
+
+    if (launcher->status) {
+        kelp_status_result(launcher->status, result);
+    }
+    result->restarts = launcher->children.failures.total;
+    result->steps_per_s = launcher->launch->entries == 0 ? kelp_rate_whole(&launcher->rate) : 0;
+    kelp_ledger_result(&launcher->ledger, result);
+}
+
+/* What failed, when, and how to go on: for whoever finds this in etcd or in result.json. */
+static void describe_giving_up(const struct kelp_launcher *launcher, struct kelp_error *error)
+{
+    char text[sizeof(error->text)];
+    char when[32] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+
+    if (gmtime_r(&now, &utc)) {
+        (void)strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+    memcpy(text, error->text, sizeof(text));
+    (void)kelp_fail(error, error->status,
+                    "%.256s (%s, step %" PRIu64 "); go on by kelp train --resume --run %.160s",
+                    text, when, launcher->result->step, launcher->launch->run->path);
+}
+
+int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
+                          struct kelp_error *error)
+{
+    struct kelp_result *result = launcher->result;
+
+    fill_result(launcher);
+    if (kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {
+        return stopped(launcher);
+    }
+    if (status == KELP_OK && launcher->pausing && state_is(launcher, "paused")) {
+        if (launcher->status->checkpoint) { /* training may have been further: that is lost */
+            result->step = launcher->status->checkpoint->step;
+        }
+        return set_outcome(result, KELP_EXIT_OK, "paused", "");
+    }
+    if (status == KELP_OK && state_is(launcher, "failed")) {
+        return set_outcome(result, KELP_EXIT_JOB_FAILED, "failed", launcher->status->reason);
+    }
+    if (status == KELP_OK && launcher->pausing && !state_is(launcher, "done")) {
+        return stopped(launcher); /* nothing there yet that a checkpoint could hold */
+    }
+    if (status == KELP_OK) {
+        assert(launcher->status); /* run() ends in order when the state says done, or on a stop */
+        if (launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
+            status = save_model(launcher, error);
+        }
+    }
+    if (status != KELP_OK && kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {
+        return stopped(launcher);
+    }
+    if (launcher->gave_up) {
+        describe_giving_up(launcher, error);
+    }
+    if (status != KELP_OK) {
+        return set_outcome(result, exit_status_of(launcher, status), "failed", error->text);
+    }
+    return set_outcome(result, KELP_EXIT_OK, "done", "");
+}

@@ -1,0 +1,213 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/launch/launcher_parts.h"
+#include "cli/launch/train_job.h"
+#include "common/base/json.h"
+#include "common/base/process.h"
+
+/* What stands in etcd must be this job, whoever put it there, or one that this one may go on from;
+ * it is replaced then: nothing of the run is up that could have read it. */
+static kelp_status renew_spec(struct kelp_client *client, const char *key,
+                              const struct kelp_launch *launch, struct kelp_error *reterr)
+{
+    char *spec = NULL;
+
+    kelp_status status = kelp_client_get(client, "spec", KELP_LAUNCH_ETCD_MS, &spec, reterr);
+    if (status != KELP_OK || strcmp(spec, launch->spec) == 0) {
+        free(spec);
+        return status;
+    }
+    if (!launch->resume) {
+        status =
+            kelp_fail(reterr, KELP_ERR_MISMATCH,
+                      "etcd holds another job named '%s'; choose another name", launch->job->name);
+    } else if (!launch->force) {
+        status = kelp_train_job_may_follow("the job in etcd", spec, launch->spec, reterr);
+    }
+    free(spec);
+    if (status == KELP_OK) {
+        status = kelp_etcd_put(kelp_client_etcd(client), key, launch->spec, 0, KELP_LAUNCH_ETCD_MS,
+                               reterr);
+    }
+    return status;
+}
+
+static kelp_status put_spec(struct kelp_client *client, const struct kelp_launch *launch,
+                            struct kelp_error *reterr)
+{
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    bool succeeded = false;
+    int64_t revision = 0;
+
+    kelp_client_key(client, "spec", key);
+    struct kelp_etcd_compare compare = {.key = key, .what = KELP_ETCD_CREATE_REVISION};
+    struct kelp_etcd_operation operation = {.key = key, .value = launch->spec};
+    /* Whose value stands there does not matter as long as it is this job's: no nonce. */
+    kelp_status status =
+        kelp_etcd_transaction(kelp_client_etcd(client), &compare, 1, &operation, 1, NULL,
+                              KELP_LAUNCH_ETCD_MS, &succeeded, &revision, reterr);
+    if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
+        status = renew_spec(client, key, launch, reterr);
+    }
+    return status;
+}
+
+static kelp_status forget(struct kelp_client *client, const char *name, struct kelp_error *reterr)
+{
+    char key[KELP_CLIENT_KEY_MAX + 1];
+
+    kelp_client_key(client, name, key);
+    return kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+}
+
+static kelp_status print_state(const char *before, const char *state, const char *reason,
+                               char **ret_text, struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+
+    kelp_status status = kelp_json_parse(before, strlen(before), &json, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "the job's state in etcd");
+        return status;
+    }
+    cJSON *values[] = {cJSON_CreateString(state), cJSON_CreateString(reason)};
+    bool made = values[0] && values[1] &&
+                cJSON_ReplaceItemInObjectCaseSensitive(json, "state", values[0]) &&
+                cJSON_ReplaceItemInObjectCaseSensitive(json, "reason", values[1]);
+    char *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    if (!text) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_text = text;
+    return KELP_OK;
+}
+
+/* Change the job's state, and nothing else of what stands beside it: how far the job was, what its
+ * restores cost. None there is left so. */
+static kelp_status put_state(struct kelp_client *client, const char *state, const char *reason,
+                             uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    char key[KELP_CLIENT_KEY_MAX + 1];
+    char *before = NULL;
+    char *text = NULL;
+
+    kelp_status status = kelp_client_get(client, "state", deadline_ms, &before, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    if (status == KELP_OK) {
+        status = print_state(before, state, reason, &text, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp_client_key(client, "state", key);
+        status = kelp_etcd_put(kelp_client_etcd(client), key, text, 0, deadline_ms, reterr);
+    }
+    free(text);
+    free(before);
+    return status;
+}
+
+/* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
+ * a job that was done may have more epochs now. */
+static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_client *client,
+                              struct kelp_error *reterr)
+{
+    /* All who used an etcd of our own died with the launcher before us. Their leases would have to
+     * run out otherwise: seconds in which nobody can lead. */
+    static const char *const left_behind[] = {"coordinator", "ps/"};
+
+    kelp_status status = put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
+    for (size_t i = 0; !launcher->launch->etcd_url && i < KELP_ARRAY_COUNT(left_behind); i++) {
+        if (status == KELP_OK) {
+            status = forget(client, left_behind[i], reterr);
+        }
+    }
+    return status;
+}
+
+kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_client *client = NULL;
+
+    kelp_status status = kelp_client_open(kelp__launch_etcd_url(launcher),
+                                          launcher->launch->job->name, &client, reterr);
+    if (status == KELP_OK) {
+        status = put_spec(client, launcher->launch, reterr);
+        if (status == KELP_OK && launcher->launch->resume) {
+            status = forget_end(launcher, client, reterr);
+        }
+        kelp_client_close(client);
+    }
+    return status;
+}
+
+void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason)
+{
+    struct kelp_client *client = NULL;
+    struct kelp_error error;
+
+    kelp_status status = kelp_client_open(kelp__launch_etcd_url(launcher),
+                                          launcher->launch->job->name, &client, &error);
+    if (status == KELP_OK) {
+        status = put_state(client, "failed", reason, KELP_LAUNCH_FAILURE_MS, &error);
+        kelp_client_close(client);
+    }
+    if (status != KELP_OK) {
+        kelp_display_say(launcher->display, "etcd does not know of the failure: %s", error.text);
+    }
+}
+
+/* ---- before anything starts --------------------------------------------------------------------
+ */
+
+static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume,
+                              struct kelp_error *reterr)
+{
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_etcd_range range = {0};
+    char prefix[KELP_CLIENT_KEY_MAX + 1];
+
+    kelp_status status = kelp_etcd_open(etcd_url, &etcd, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", job);
+    status = kelp_etcd_get_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &range, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "etcd at %s", etcd_url);
+    } else if (range.count > 0 && !resume) {
+        status = kelp_fail(reterr, KELP_ERR_EXISTS,
+                           "etcd at %s has a job '%s' already; go on with it by --resume, or "
+                           "choose another name",
+                           etcd_url, job);
+    }
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    return status;
+}
+
+kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
+                                    bool resume, struct kelp_error *reterr)
+{
+    char path[KELP_PROCESS_PATH_MAX];
+
+    if (url) {
+        return check_etcd(url, job, resume, reterr);
+    }
+    if (etcd_program &&
+        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
+                         etcd_program);
+    }
+    if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
+        access("/usr/bin/etcd", X_OK) != 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "no etcd on PATH: install it (Debian: etcd-server), name it with "
+                         "--etcd-program FILE, or use a running one with --etcd URL");
+    }
+    return KELP_OK;
+}

@@ -1,0 +1,468 @@
+#include "cli/launch/launcher.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/launch/launcher_parts.h"
+#include "cli/run/status_view.h"
+#include "common/program/options.h"
+
+#define SILENT_MS 3000 /* without an answer of the coordinator before people are told */
+
+uint64_t kelp__launch_now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
+{
+    return launcher->launch->etcd_url ? launcher->launch->etcd_url : launcher->etcd_url;
+}
+
+/* ---- starting ---------------------------------------------------------------------------------
+ */
+
+static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    char folder[KELP_RUN_PATH_MAX + 64];
+    char log[KELP_RUN_PATH_MAX + 64];
+    const char *run = launcher->launch->run->path;
+
+    (void)snprintf(folder, sizeof(folder), "%s/etcd", run);
+    (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run);
+    struct kelp_etcd_server_options options = {.data_folder = folder,
+                                               .log_path = log,
+                                               .program = launcher->launch->etcd_program,
+                                               .client_port = launcher->etcd_port};
+    kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
+    if (status == KELP_OK) {
+        launcher->etcd_port = kelp_etcd_server_port(launcher->etcd);
+        launcher->etcd_start_ms = kelp__launch_now_ms();
+        (void)snprintf(launcher->etcd_url, sizeof(launcher->etcd_url), "%s",
+                       kelp_etcd_server_url(launcher->etcd));
+    }
+    return status;
+}
+
+static kelp_status write_cluster(const struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    char text[1024];
+
+    /* Neither the job's name nor a URL that etcd's client took holds quotes. */
+    (void)snprintf(text, sizeof(text),
+                   "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld}\n",
+                   launcher->launch->job->name, kelp__launch_etcd_url(launcher),
+                   launcher->launch->etcd_url ? "false" : "true", (long)getpid());
+    return kelp_run_dir_write(launcher->launch->run, "cluster.json", text, reterr);
+}
+
+/* MAX workers, less those that --at adds later, but no fewer than the job needs to begin. */
+static uint32_t workers_at_start(const struct kelp_launch *launch)
+{
+    uint32_t later = kelp_trials_added_workers(launch->trials);
+    uint32_t most = launch->job->cluster.workers.max;
+    uint32_t least = launch->job->cluster.workers.min;
+
+    return most > later && most - later > least ? most - later : least;
+}
+
+static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    const struct kelp_job *job = launch->job;
+    struct kelp_children_options options = {
+        .bin_folder = launch->bin_folder,
+        .run_path = launch->run->path,
+        .etcd_url = kelp__launch_etcd_url(launcher),
+        .job = job->name,
+        .log_level = launch->log_level,
+        .force = launch->force,
+        .trials = &launcher->trials,
+        .display = launcher->display,
+        .workers_min = job->cluster.workers.min,
+        .policy = {.max_failures = job->failure.max_failures,
+                   .window_ms = job->failure.window_ms,
+                   .backoff_ms = job->failure.restart_backoff_ms,
+                   .restart = !launch->no_restart}};
+
+    return kelp_children_init(&launcher->children, &options, reterr);
+}
+
+static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    const struct {
+        enum kelp_child_kind kind;
+        uint32_t count;
+    } wanted[] = {{KELP_CHILD_COORDINATOR, launch->coordinators},
+                  {KELP_CHILD_SHARD, launch->job->cluster.shards},
+                  {KELP_CHILD_WORKER, workers_at_start(launch)}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wanted); i++) {
+        for (uint32_t number = 0; number < wanted[i].count; number++) {
+            kelp_status status = kelp_children_add(&launcher->children, wanted[i].kind, reterr);
+            if (status != KELP_OK) {
+                return status;
+            }
+        }
+    }
+    return KELP_OK;
+}
+
+/* True when the run has been asked to stop. */
+static bool stopping(const struct kelp_launcher *launcher)
+{
+    return kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP;
+}
+
+static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    if (!launcher->launch->etcd_url) {
+        status = start_etcd(launcher, reterr);
+    }
+    if (status == KELP_OK) {
+        status = init_children(launcher, reterr);
+    }
+    if (status == KELP_OK) {
+        status = write_cluster(launcher, reterr);
+    }
+    if (status == KELP_OK && !stopping(launcher)) {
+        status = kelp__launch_submit(launcher, reterr);
+    }
+    if (status == KELP_OK && !stopping(launcher)) {
+        status = kelp_monitor_start(kelp__launch_etcd_url(launcher), launcher->launch->job->name,
+                                    &launcher->monitor, reterr);
+    }
+    if (status == KELP_OK && !stopping(launcher)) {
+        status = start_children(launcher, reterr);
+    }
+    return status;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+/* Our etcd is down, because of that: when is it started again? */
+static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, uint64_t lived_ms,
+                              struct kelp_error *reterr)
+{
+    uint64_t now = kelp__launch_now_ms();
+    struct kelp_children *children = &launcher->children;
+    struct kelp_supervise_policy policy = children->options.policy;
+    char limit[128];
+    uint32_t delay_ms = 0;
+    struct kelp_supervise_end end = {.now_ms = now, .lived_ms = lived_ms};
+
+    policy.restart = true; /* --no-restart is about the daemons: none of them starts without it */
+    if (kelp_supervise(&policy, &end, &launcher->etcd_supervise, &children->failures, &delay_ms) ==
+        KELP_VERDICT_GIVE_UP) {
+        kelp_supervise_limit_text(&policy, limit, sizeof(limit));
+        launcher->gave_up = true;
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd %s, and %s; see %s/logs/etcd.log", why,
+                         limit, launcher->launch->run->path);
+    }
+    launcher->etcd_start_ms = now + delay_ms;
+    kelp_display_say(launcher->display, "etcd %s; it is started again in %" PRIu32 " ms", why,
+                     delay_ms);
+    return KELP_OK;
+}
+
+/* A private etcd that died comes back at the same address with the same data; training goes on
+ * meanwhile, also when it does not come back at once. */
+static kelp_status tend_etcd(struct kelp_launcher *launcher, uint64_t now,
+                             struct kelp_error *reterr)
+{
+    char how[64];
+    struct kelp_error error;
+    int wait_status = 0;
+
+    if (launcher->launch->etcd_url) {
+        return KELP_OK;
+    }
+    if (launcher->etcd) {
+        if (kelp_process_wait(kelp_etcd_server_process(launcher->etcd), 0, &wait_status) !=
+            KELP_OK) {
+            return KELP_OK;
+        }
+        kelp_process_describe(wait_status, how, sizeof(how));
+        kelp_etcd_server_stop(launcher->etcd, 0);
+        launcher->etcd = NULL;
+        return retry_etcd(launcher, how, now - launcher->etcd_start_ms, reterr);
+    }
+    if (launcher->etcd_start_ms > now || start_etcd(launcher, &error) == KELP_OK) {
+        return KELP_OK;
+    }
+    kelp_error_prefix(&error, "does not start");
+    return retry_etcd(launcher, error.text, 0, reterr);
+}
+
+static kelp_status apply_timed(struct kelp_launcher *launcher, uint64_t step,
+                               struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < launcher->trials.timed_count; i++) {
+        struct kelp_timed *timed = &launcher->trials.timed[i];
+        if (timed->done || step < timed->step) {
+            continue;
+        }
+        timed->done = true;
+        if (timed->action == KELP_TIMED_KILL) {
+            bool found = kelp_children_kill(&launcher->children, timed->id);
+            kelp_display_say(launcher->display, "step %" PRIu64 ": %s %s", step, timed->id,
+                             found ? "is killed, as asked for" : "does not run, nothing to kill");
+            continue;
+        }
+        kelp_display_say(launcher->display, "step %" PRIu64 ": one more worker, as asked for",
+                         step);
+        kelp_status status = kelp_children_add(&launcher->children, KELP_CHILD_WORKER, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* How far the job is, in what it counts: training steps, or entries of any kind. */
+static uint64_t progress(const struct kelp_launcher *launcher)
+{
+    const Kelp__V1__ControlWord *word = launcher->status->word;
+    uint64_t entries = launcher->launch->entries;
+
+    if (entries == 0) {
+        return word->step;
+    }
+    return word->version < entries ? word->version : entries;
+}
+
+/* What the status says in terms of training, in terms of what this job does. */
+static void count_entries(const struct kelp_launcher *launcher, struct kelp_meter *meter)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    double per_second = kelp_rate_recent(&launcher->rate);
+
+    meter->what = launch->entry_name;
+    meter->step = launcher->status->word ? progress(launcher) : 0;
+    meter->total_steps = launch->entries;
+    meter->epochs = 0;
+    meter->left_s = per_second > 0 ? (double)(launch->entries - meter->step) / per_second : -1;
+}
+
+static void show(struct kelp_launcher *launcher, uint64_t now)
+{
+    struct kelp_meter meter = {.reason = "the cluster starts", .left_s = -1};
+
+    if (launcher->status) {
+        kelp_status_meter(launcher->status, launcher->launch->job->train.batch_size,
+                          kelp_rate_recent(&launcher->rate), &meter);
+        if (launcher->launch->entries > 0) {
+            count_entries(launcher, &meter);
+        }
+        if (now - launcher->status_ms > SILENT_MS) {
+            meter.running = false;
+            meter.reason = "the coordinator does not answer";
+        }
+    }
+    kelp_display_update(launcher->display, &meter, now);
+}
+
+/* A checkpoint that failed is said once. */
+static void tell_checkpoint(struct kelp_launcher *launcher)
+{
+    const Kelp__V1__StatusReply *status = launcher->status;
+    const Kelp__V1__CheckpointStatus *checkpoint = status->checkpoint;
+
+    if (!checkpoint) {
+        return;
+    }
+    if (strcmp(launcher->leader, status->leader) != 0) {
+        (void)snprintf(launcher->leader, sizeof(launcher->leader), "%.63s", status->leader);
+        launcher->checkpoints_failed = 0;
+    }
+    if (checkpoint->failed > launcher->checkpoints_failed) {
+        kelp_display_say(launcher->display, "a checkpoint failed: %.300s", checkpoint->error);
+    }
+    launcher->checkpoints_failed = checkpoint->failed;
+}
+
+/* Shards that the coordinator does not hear, although their processes live: what hangs must go,
+ * also so that it cannot come back as if nothing had been. */
+static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
+{
+    for (size_t i = 0; i < launcher->status->n_silent; i++) {
+        const Kelp__V1__ShardInfo *shard = launcher->status->silent[i];
+        if (kelp_children_fence(&launcher->children, shard->shard, asked_ms, shard->silent_ms)) {
+            kelp_display_say(launcher->display,
+                             "%.63s has been silent for %.1f s; it is killed and started again",
+                             shard->shard, (double)shard->silent_ms / 1000);
+        }
+    }
+}
+
+static kelp_status take_status(struct kelp_launcher *launcher, uint64_t now,
+                               struct kelp_error *reterr)
+{
+    uint64_t asked_ms = 0;
+    Kelp__V1__StatusReply *status = kelp_monitor_take(launcher->monitor, &asked_ms);
+
+    if (!status) {
+        return KELP_OK;
+    }
+    kelp_client_status_free(launcher->status);
+    launcher->status = status;
+    launcher->status_ms = now;
+    kelp_ledger_take(&launcher->ledger, status);
+    tell_checkpoint(launcher);
+    fence(launcher, asked_ms);
+    if (!status->word) {
+        kelp_rate_add(&launcher->rate, 0, now);
+        return KELP_OK;
+    }
+    /* The end is seen up to one question late: it does not count once there is enough to go by. */
+    uint64_t total =
+        launcher->launch->entries > 0 ? launcher->launch->entries : status->total_steps;
+    bool last = total > 0 && progress(launcher) >= total;
+    if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < KELP_RATE_SHORT_MS) {
+        kelp_rate_add(&launcher->rate, progress(launcher), now);
+    }
+    return apply_timed(launcher, status->word->step, reterr);
+}
+
+/* Milliseconds until a restart is due, -1 when none is. */
+static int wait_ms(const struct kelp_launcher *launcher, uint64_t now)
+{
+    int children_ms = kelp_children_wait_ms(&launcher->children, now);
+
+    if (launcher->launch->etcd_url || launcher->etcd) {
+        return children_ms;
+    }
+    int etcd_ms = launcher->etcd_start_ms <= now ? 0 : (int)(launcher->etcd_start_ms - now);
+    return children_ms < 0 || etcd_ms < children_ms ? etcd_ms : children_ms;
+}
+
+static void wait_for_event(struct kelp_launcher *launcher)
+{
+    struct pollfd *items = launcher->items;
+    uint32_t count = 0;
+
+    items[count++] = (struct pollfd){.fd = kelp_guard_fd(launcher->guard), .events = POLLIN};
+    items[count++] = (struct pollfd){.fd = kelp_monitor_fd(launcher->monitor), .events = POLLIN};
+    if (launcher->etcd) {
+        items[count++] = (struct pollfd){
+            .fd = kelp_process_fd(kelp_etcd_server_process(launcher->etcd)), .events = POLLIN};
+    }
+    count += kelp_children_poll(&launcher->children, items + count, KELP_LAUNCH_POLL_ROOM - count);
+    /* The monitor's answers (or their absence) come several times a second. */
+    (void)poll(items, count, wait_ms(launcher, kelp__launch_now_ms()));
+}
+
+static bool state_is(const struct kelp_launcher *launcher, const char *state)
+{
+    return launcher->status && strcmp(launcher->status->state, state) == 0;
+}
+
+/* Nothing is there that a checkpoint could hold: what shards had, they have to restore first. */
+static bool nothing_to_save(const struct kelp_launcher *launcher)
+{
+    return !launcher->status || state_is(launcher, "starting");
+}
+
+/* SIGTERM: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
+static bool wind_down(struct kelp_launcher *launcher)
+{
+    if (launcher->pausing || kelp_guard_stage(launcher->guard) != KELP_GUARD_WIND_DOWN) {
+        return true;
+    }
+    launcher->pausing = true;
+    if (nothing_to_save(launcher)) {
+        return false;
+    }
+    kelp_display_say(launcher->display,
+                     "pausing: the run stops once a checkpoint is written, at the latest in %u s; "
+                     "Ctrl-C stops it at once",
+                     launcher->launch->pause_ms / 1000);
+    kelp_monitor_pause(launcher->monitor);
+    return true;
+}
+
+static bool ended(const struct kelp_launcher *launcher)
+{
+    return state_is(launcher, "done") || state_is(launcher, "failed") ||
+           (launcher->pausing && state_is(launcher, "paused"));
+}
+
+/* Until the job is done, failed or paused, a stop is asked for, or an error ends the run. */
+static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    kelp_guard_winds_down(launcher->guard, launcher->launch->pause_ms);
+    while (!stopping(launcher)) {
+        uint64_t now = kelp__launch_now_ms();
+        kelp_status status = take_status(launcher, now, reterr);
+        if (status != KELP_OK || ended(launcher) || !wind_down(launcher)) {
+            return status;
+        }
+        status = tend_etcd(launcher, now, reterr);
+        if (status == KELP_OK) {
+            status = kelp_children_tend(&launcher->children, now, &launcher->gave_up, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        show(launcher, now);
+        wait_for_event(launcher);
+    }
+    return KELP_OK;
+}
+
+/* ---- ending -----------------------------------------------------------------------------------
+ */
+
+static void stop_all(struct kelp_launcher *launcher)
+{
+    kelp_children_stop(&launcher->children, KELP_LAUNCH_GRACE_MS);
+    if (launcher->gave_up) {
+        kelp__launch_put_failure(launcher, launcher->result->reason);
+    }
+    kelp_monitor_stop(launcher->monitor);
+    kelp_etcd_server_stop(launcher->etcd, KELP_LAUNCH_ETCD_GRACE_MS);
+    kelp_client_status_free(launcher->status);
+}
+
+int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard,
+                      struct kelp_display *display, struct kelp_result *result)
+{
+    struct kelp_launcher *launcher = calloc(1, sizeof(*launcher));
+    struct kelp_error error = {.status = KELP_OK};
+
+    if (!launcher) {
+        (void)snprintf(result->status, sizeof(result->status), "failed");
+        (void)snprintf(result->reason, sizeof(result->reason), "out of memory");
+        return KELP_EXIT_FAILED;
+    }
+    launcher->launch = launch;
+    launcher->guard = guard;
+    launcher->display = display;
+    launcher->result = result;
+    launcher->trials = *launch->trials;
+    (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
+    kelp_status status = start_all(launcher, &error);
+    if (status == KELP_OK && !stopping(launcher)) {
+        status = run(launcher, &error);
+    }
+    int exit_status = kelp__launch_conclude(launcher, status, &error);
+    kelp_display_clear(display);
+    kelp__launch_write_result(launcher);
+    stop_all(launcher);
+    free(launcher);
+    return exit_status;
+}

@@ -1,0 +1,67 @@
+/*
+ * A whole cluster on this machine, from the first process to the last: etcd, coordinators, shards
+ * and workers as children, watched until the job is done, failed, or asked to stop.
+ *
+ *     STARTING   etcd, then the job's text to /kelp/<job>/spec, then the daemons
+ *     RUNNING    ends are taken in, the dead start again, progress is shown; SIGTERM asks for a
+ *                checkpoint, which ends the run when it is committed
+ *     ENDING     the model is pulled, checked and written, everything is stopped
+ */
+#ifndef KELP_CLI_LAUNCH_LAUNCHER_H
+#define KELP_CLI_LAUNCH_LAUNCHER_H
+
+#include <stdint.h>
+
+#include "cli/launch/guard.h"
+#include "cli/launch/trial.h"
+#include "cli/run/display.h"
+#include "cli/run/result.h"
+#include "cli/run/run_dir.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+
+#define KELP_LAUNCH_ETCD_MS       5000  /* for questions to etcd at the start */
+#define KELP_LAUNCH_PULL_MS       60000 /* for the model at the end */
+#define KELP_LAUNCH_GRACE_MS      700 /* for daemons to end; the guard leaves 1800 ms for everything */
+#define KELP_LAUNCH_ETCD_GRACE_MS 400
+#define KELP_LAUNCH_FAILURE_MS    500 /* to put the failure into etcd */
+
+struct kelp_launch {
+    const struct kelp_job *job;
+    const char *spec; /* canonical text of the job */
+    uint64_t spec_digest;
+    const struct kelp_run_dir *run;
+    const char *bin_folder;
+    const char *etcd_url;     /* NULL: a private one */
+    const char *etcd_program; /* NULL: found on PATH */
+    const char *log_level;
+    const struct kelp_trials *trials;
+    uint32_t coordinators;
+    /* For a job that does not train: how many entries of the schedule it has, and what to call one.
+     */
+    uint64_t entries;
+    const char *entry_name;
+    bool no_restart;
+    bool resume;
+    bool force;        /* go on although keys that shape the result differ */
+    uint32_t pause_ms; /* what SIGTERM leaves for a checkpoint; 0: it stops at once */
+    uint64_t start_ms; /* CLOCK_MONOTONIC when the command began */
+};
+
+/*
+ * Run it. Returns the exit status of the command (common/program/options.h); result is filled in
+ * every case and its JSON is in the run's folder. What went wrong is in result->reason.
+ */
+int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard,
+                      struct kelp_display *display, struct kelp_result *result);
+
+/*
+ * Where the etcd comes from must be sure before a folder is made. One that is not ours (url): does
+ * it answer, and is the job's prefix free (unless resume is set)? Else: is there a program, the one
+ * that is named or one on PATH?
+ * Errors: KELP_ERR_UNREACHABLE, KELP_ERR_TIMEOUT, KELP_ERR_EXISTS, KELP_ERR_NOT_FOUND.
+ */
+kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
+                                    bool resume, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

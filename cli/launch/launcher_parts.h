@@ -1,0 +1,59 @@
+/*
+ * What the launcher's files share: launcher.c runs the cluster, launch_submit.c puts the job into
+ * etcd before anything reads it, launch_end.c says what came of it. Private to them.
+ */
+#ifndef KELP_CLI_LAUNCH_LAUNCHER_PARTS_H
+#define KELP_CLI_LAUNCH_LAUNCHER_PARTS_H
+
+#include <poll.h>
+
+#include "cli/launch/children.h"
+#include "cli/launch/launcher.h"
+#include "cli/launch/ledger.h"
+#include "cli/launch/monitor.h"
+#include "common/program/etcd_server.h"
+
+#define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
+
+struct kelp_launcher {
+    const struct kelp_launch *launch;
+    struct kelp_guard *guard;
+    struct kelp_display *display;
+    struct kelp_result *result;
+    struct kelp_etcd_server *etcd; /* NULL: an etcd that is not ours, or one that is down */
+    char etcd_url[128]; /* of ours, also while it is down; else launch->etcd_url counts */
+    uint16_t etcd_port;
+    uint64_t etcd_start_ms; /* started, or to be started when etcd is NULL */
+    struct kelp_supervise_child etcd_supervise;
+    struct kelp_monitor *monitor;
+    struct kelp_children children;
+    struct kelp_trials trials; /* with what has happened already */
+    struct kelp_rate rate;
+    struct kelp_ledger ledger;
+    Kelp__V1__StatusReply *status; /* newest, or NULL */
+    uint64_t status_ms;
+    uint64_t checkpoints_failed; /* as told to people, of the leader below */
+    char leader[64];
+    bool pausing;
+    bool gave_up; /* restarts are used up */
+    struct pollfd items[KELP_LAUNCH_POLL_ROOM];
+};
+
+uint64_t kelp__launch_now_ms(void);
+/* Whichever etcd the run uses. */
+const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
+
+/* The job's text into /kelp/<job>/spec; a job that goes on forgets how it ended before, and what
+ * dead processes left in an etcd of our own. */
+kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+/* The job has failed for good, by our own verdict: so that whoever looks at etcd knows. The
+ * coordinators are stopped. */
+void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason);
+
+/* What the run came to, which ended with status: fills the result, returns the exit status. */
+int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
+                          struct kelp_error *error);
+void kelp__launch_write_result(struct kelp_launcher *launcher);
+
+#endif

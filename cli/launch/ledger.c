@@ -1,0 +1,62 @@
+#include "cli/launch/ledger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct kelp_ledger_entry *find(struct kelp_ledger *ledger, const char *id)
+{
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        if (strcmp(ledger->entries[i].id, id) == 0) {
+            return &ledger->entries[i];
+        }
+    }
+    if (ledger->count == KELP_RESULT_WORKERS_MAX) {
+        return NULL;
+    }
+    struct kelp_ledger_entry *entry = &ledger->entries[ledger->count++];
+    (void)snprintf(entry->id, sizeof(entry->id), "%s", id);
+    return entry;
+}
+
+/* A leader counts from 0: a smaller number, or another name, is another leader. */
+static void take_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+{
+    uint64_t committed = status->checkpoint ? status->checkpoint->committed : 0;
+
+    if (strcmp(ledger->leader, status->leader) != 0 || committed < ledger->leader_committed) {
+        ledger->committed_before += ledger->leader_committed;
+        (void)snprintf(ledger->leader, sizeof(ledger->leader), "%.63s", status->leader);
+    }
+    ledger->leader_committed = committed;
+}
+
+void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+{
+    take_checkpoints(ledger, status);
+    for (size_t i = 0; i < status->n_workers; i++) {
+        const Kelp__V1__WorkerStatus *worker = status->workers[i];
+        struct kelp_ledger_entry *entry = find(ledger, worker->id);
+        if (!entry) {
+            continue;
+        }
+        if (entry->incarnation != worker->incarnation) {
+            entry->before += entry->now;
+            entry->now = 0;
+            entry->incarnation = worker->incarnation;
+        }
+        if (worker->lanes_computed > entry->now) {
+            entry->now = worker->lanes_computed;
+        }
+    }
+}
+
+void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *result)
+{
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        struct kelp_result_worker *worker = &result->workers[i];
+        memcpy(worker->id, ledger->entries[i].id, sizeof(worker->id));
+        worker->lanes_computed = ledger->entries[i].before + ledger->entries[i].now;
+    }
+    result->worker_count = ledger->count;
+    result->checkpoints = ledger->committed_before + ledger->leader_committed;
+}

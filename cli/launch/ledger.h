@@ -1,0 +1,30 @@
+/*
+ * What a run did, over all lives of its processes: the lanes that each worker computed and the
+ * checkpoints that were committed, also by those that are gone. Pure.
+ */
+#ifndef KELP_CLI_LAUNCH_LEDGER_H
+#define KELP_CLI_LAUNCH_LEDGER_H
+
+#include "cli/run/result.h"
+#include "proto/kelp.pb-c.h"
+
+struct kelp_ledger_entry {
+    char id[32];
+    uint64_t incarnation; /* of the newest start seen */
+    uint64_t before;      /* lanes of the earlier starts */
+    uint64_t now;         /* lanes of this start */
+};
+
+struct kelp_ledger {
+    struct kelp_ledger_entry entries[KELP_RESULT_WORKERS_MAX];
+    uint32_t count;
+    char leader[64];           /* newest seen */
+    uint64_t leader_committed; /* checkpoints of that leader */
+    uint64_t committed_before; /* of the leaders before it */
+};
+
+void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status);
+/* Fill result->workers, in the order in which they were first seen, and result->checkpoints. */
+void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *result);
+
+#endif

@@ -1,0 +1,71 @@
+#include "cli/launch/preflight.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/tensors/safetensors.h"
+#include "worker/data/dataset.h"
+#include "worker/model/derive.h"
+#include "worker/model/model.h"
+
+/* The file with the initial weights is there, and is one of this model. */
+static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan *plan,
+                              struct kelp_error *reterr)
+{
+    struct kelp_safetensors *file = NULL;
+
+    if (job->model.init[0] == '\0') {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_safetensors_open(job->model.init, &file, reterr);
+    if (status == KELP_OK) {
+        status = kelp_plan_check_init(plan, job, file, reterr);
+        kelp_safetensors_close(file);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "model.init");
+    }
+    return status;
+}
+
+kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr)
+{
+    struct kelp_dataset *dataset = NULL;
+    struct kelp_model *model = NULL;
+    struct kelp_plan plan;
+
+    kelp_status status = kelp_dataset_open(job, &dataset, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_derive_model(job, &kelp_dataset_info(dataset)->shape, &model, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(job, dataset, model, &plan, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_init(job, &plan, reterr);
+        kelp_plan_fini(&plan);
+    }
+    kelp_model_destroy(model);
+    kelp_dataset_close(dataset);
+    return status;
+}
+
+kelp_status kelp_preflight_bin_folder(char *ret_path, size_t path_bytes, struct kelp_error *reterr)
+{
+    ssize_t length = readlink("/proc/self/exe", ret_path, path_bytes);
+
+    if (length < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot tell where kelp lies: %s", strerror(errno));
+    }
+    if ((size_t)length >= path_bytes) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of kelp is too long");
+    }
+    ret_path[length] = '\0';
+    char *slash = strrchr(ret_path, '/');
+    if (slash && slash != ret_path) {
+        *slash = '\0';
+    }
+    return KELP_OK;
+}

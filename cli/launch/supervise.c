@@ -1,0 +1,104 @@
+#include "cli/launch/supervise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/value.h"
+
+kelp_status kelp_failures_init(struct kelp_failures *failures,
+                               const struct kelp_supervise_policy *policy,
+                               struct kelp_error *reterr)
+{
+    *failures = (struct kelp_failures){.capacity = 0};
+    if (policy->max_failures <= 0 || policy->window_ms == 0) {
+        return KELP_OK;
+    }
+    failures->capacity = (uint32_t)policy->max_failures;
+    failures->times_ms = calloc(failures->capacity, sizeof(*failures->times_ms));
+    return failures->times_ms ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+}
+
+void kelp_failures_fini(struct kelp_failures *failures)
+{
+    free(failures->times_ms);
+    *failures = (struct kelp_failures){.capacity = 0};
+}
+
+/* One more: false when that is one too many. */
+static bool count_failure(const struct kelp_supervise_policy *policy,
+                          struct kelp_failures *failures, uint64_t now_ms)
+{
+    if (policy->max_failures >= 0 && failures->total >= (uint32_t)policy->max_failures) {
+        if (!failures->times_ms) {
+            return false;
+        }
+        /* The ring is full; in its next place is the oldest of those that may be in the window. */
+        uint64_t oldest_ms = failures->times_ms[failures->total % failures->capacity];
+        if (now_ms - oldest_ms < policy->window_ms) {
+            return false;
+        }
+    }
+    if (failures->times_ms) {
+        failures->times_ms[failures->total % failures->capacity] = now_ms;
+    }
+    failures->total++;
+    return true;
+}
+
+static uint32_t backoff_ms(const struct kelp_supervise_policy *policy, uint32_t young_deaths)
+{
+    if (young_deaths == 0) {
+        return 0;
+    }
+    uint32_t doublings = young_deaths - 1 < KELP_SUPERVISE_DOUBLINGS_MAX
+                             ? young_deaths - 1
+                             : KELP_SUPERVISE_DOUBLINGS_MAX;
+    uint64_t most = policy->backoff_ms > KELP_SUPERVISE_BACKOFF_MAX_MS
+                        ? policy->backoff_ms
+                        : KELP_SUPERVISE_BACKOFF_MAX_MS;
+    uint64_t delay = (uint64_t)policy->backoff_ms << doublings;
+    return (uint32_t)(delay < most ? delay : most);
+}
+
+enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
+                                 const struct kelp_supervise_end *end,
+                                 struct kelp_supervise_child *child, struct kelp_failures *failures,
+                                 uint32_t *ret_delay_ms)
+{
+    if (end->exited && end->exit_status == 2) {
+        return KELP_VERDICT_FAIL;
+    }
+    if (!policy->restart ||
+        (end->exited && end->exit_status == 0 && child->worker && end->enough_left)) {
+        return KELP_VERDICT_LEAVE;
+    }
+    if (end->exited && end->exit_status == 0 && child->worker) {
+        *ret_delay_ms = KELP_SUPERVISE_LEFT_MS; /* no failure, so it is not counted as one */
+        return KELP_VERDICT_RESTART;
+    }
+    if (!count_failure(policy, failures, end->now_ms)) {
+        return KELP_VERDICT_GIVE_UP;
+    }
+    if (end->lived_ms >= KELP_SUPERVISE_SETTLED_MS) {
+        child->young_deaths = 0;
+    }
+    *ret_delay_ms = backoff_ms(policy, child->young_deaths);
+    child->young_deaths++;
+    return KELP_VERDICT_RESTART;
+}
+
+void kelp_supervise_limit_text(const struct kelp_supervise_policy *policy, char *text,
+                               size_t text_bytes)
+{
+    char window[KELP_VALUE_TEXT_MAX];
+
+    if (policy->window_ms == 0) {
+        (void)snprintf(text, text_bytes, "failure.max_failures=%d restarts are used up",
+                       policy->max_failures);
+        return;
+    }
+    kelp_value_print_duration(policy->window_ms, window);
+    (void)snprintf(text, text_bytes,
+                   "failure.max_failures=%d restarts within failure.window=%s are used up",
+                   policy->max_failures, window);
+}

@@ -1,0 +1,80 @@
+/*
+ * What to do when a child of a run ends. Pure: how it ended, when, and how long it lived go in, a
+ * verdict comes out.
+ *
+ *     it ended by                          verdict
+ *     exit status 2 (bad input)            FAIL     the same input fails again
+ *     exit status 0, a worker, enough left LEAVE    it was asked to go (SIGTERM, or the job is
+ *                                                   over)
+ *     anything else                        RESTART  at once the first time, then after a back-off
+ *                                                   that doubles while it keeps dying young
+ *     the failures are used up             GIVE_UP
+ */
+#ifndef KELP_CLI_LAUNCH_SUPERVISE_H
+#define KELP_CLI_LAUNCH_SUPERVISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define KELP_SUPERVISE_SETTLED_MS                                                                  \
+    10000 /* a child that lived so long is started again at once when it dies */
+#define KELP_SUPERVISE_BACKOFF_MAX_MS 15000 /* unless the policy's first one is longer */
+#define KELP_SUPERVISE_DOUBLINGS_MAX  8
+/* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear
+ * first, must be known by then. */
+#define KELP_SUPERVISE_LEFT_MS 2000
+
+struct kelp_supervise_policy {
+    int32_t max_failures; /* restarts within the window; -1: without end */
+    uint32_t window_ms;   /* 0: the whole run */
+    uint32_t backoff_ms;
+    bool restart; /* false: dead children stay dead */
+};
+
+/* Restarts of all children of a run. */
+struct kelp_failures {
+    uint64_t *times_ms; /* of the newest ones, a ring; NULL: only their number matters */
+    uint32_t capacity;
+    uint32_t total; /* over the whole run */
+};
+
+/* Of one child. */
+struct kelp_supervise_child {
+    bool worker;
+    uint32_t young_deaths; /* in a row */
+};
+
+struct kelp_supervise_end {
+    bool exited;     /* by itself; otherwise a signal ended it */
+    int exit_status; /* when exited */
+    uint64_t now_ms; /* growing from end to end, whatever its origin */
+    uint64_t lived_ms;
+    bool enough_left; /* as many workers as the job needs are there without it */
+};
+
+enum kelp_verdict {
+    KELP_VERDICT_RESTART,
+    KELP_VERDICT_LEAVE,
+    KELP_VERDICT_FAIL,
+    KELP_VERDICT_GIVE_UP
+};
+
+/* Room for what the policy looks back on. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_failures_init(struct kelp_failures *failures,
+                               const struct kelp_supervise_policy *policy,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_failures_fini(struct kelp_failures *failures);
+
+/* *ret_delay_ms is set for RESTART. */
+enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
+                                 const struct kelp_supervise_end *end,
+                                 struct kelp_supervise_child *child, struct kelp_failures *failures,
+                                 uint32_t *ret_delay_ms);
+
+/* "failure.max_failures=3 restarts within failure.window=60m are used up" */
+void kelp_supervise_limit_text(const struct kelp_supervise_policy *policy, char *text,
+                               size_t text_bytes);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * The job of `kelp train`: file, environment and options laid over one another.
+ */
+#ifndef KELP_CLI_LAUNCH_TRAIN_JOB_H
+#define KELP_CLI_LAUNCH_TRAIN_JOB_H
+
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/program/options.h"
+
+/*
+ * Precedence: option, environment, file, default. With --resume and without a file, the job is the
+ * run's own. *ret_file is owned (kelp_job_file_destroy()).
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID, …: the text is one line for people.
+ */
+kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Lay the options --workers, --shards, --run and --set over what the job has. Errors:
+ * KELP_ERR_INVALID. */
+kelp_status kelp_train_job_set_options(struct kelp_job_file *file, const struct kelp_options *given,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The option --set alone. */
+kelp_status kelp_train_job_set_pairs(struct kelp_job_file *file, const struct kelp_options *given,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* What differs from the job that a run had. */
+struct kelp_train_changes {
+    char text[384]; /* "cluster.workers 2:2 -> 3:3", or "" */
+    bool longer;    /* there is more to do than before: an end of before is none of this job */
+};
+
+/*
+ * May a run that was made as the text `before` (called `name` in errors) go on as the text `now`?
+ * Errors: KELP_ERR_MISMATCH (the text names the keys that may not differ), and those of the parser.
+ */
+kelp_status kelp_train_job_may_follow(const char *name, const char *before, const char *now,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The same against job.yaml of the run in run_path; with force, keys that shape the result may
+ * differ too. Errors: KELP_ERR_MISMATCH, KELP_ERR_NOT_FOUND.
+ */
+kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char *run_path,
+                                   bool force, struct kelp_train_changes *ret_changes,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,278 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/launch/train_job.h"
+#include "cli/verbs.h"
+#include "common/base/json.h"
+#include "common/program/options.h"
+#include "worker/model/derive.h"
+#include "worker/model/footprint.h"
+#include "worker/model/graph/graph.h"
+
+enum { OUTPUT_TEXT, OUTPUT_JSON };
+
+static const char *const outputs[] = {"text", "json", NULL};
+
+static const struct kelp_option options[] = {
+    {.name = "set",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "KEY=VALUE",
+     .repeatable = true,
+     .help = "set any job key, as cluster.workers=4:4"},
+    {.name = "output",
+     .letter = 'o',
+     .type = KELP_OPTION_CHOICE,
+     .choices = outputs,
+     .default_text = "text",
+     .help = "tables for people, or one JSON object"},
+};
+
+static const struct kelp_program program = {
+    .name = "kelp model",
+    .summary = "shows a job's model: layers, shapes, parameters, memory",
+    .positional = "show JOB.yaml",
+    .positional_min = 2,
+    .positional_max = 2,
+    .examples = "  kelp model show examples/etth1-dlinear.yaml\n"
+                "  kelp model show job.yaml --set train.batch_size=1024 -o json\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
+
+/* What the job means for its data: what a worker derives before it joins. */
+struct shown {
+    struct kelp_job_file *file;
+    const struct kelp_job *job;
+    struct kelp_dataset *dataset;
+    struct kelp_model *model;
+    struct kelp_plan plan;
+    bool planned;
+};
+
+static kelp_status read_job(struct shown *shown, const struct kelp_options *given,
+                            struct kelp_error *reterr)
+{
+    shown->file = kelp_job_file_create();
+    if (!shown->file) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = kelp_job_file_read(shown->file, kelp_options_positional(given, 1), reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_environment(shown->file, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_train_job_set_pairs(shown->file, given, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(shown->file, reterr);
+    }
+    shown->job = kelp_job_file_job(shown->file);
+    return status;
+}
+
+static kelp_status derive(struct shown *shown, const struct kelp_options *given,
+                          struct kelp_error *reterr)
+{
+    kelp_status status = read_job(shown, given, reterr);
+    if (status == KELP_OK) {
+        status = kelp_dataset_open(shown->job, &shown->dataset, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_derive_model(shown->job, &kelp_dataset_info(shown->dataset)->shape,
+                                   &shown->model, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(shown->job, shown->dataset, shown->model, &shown->plan, reterr);
+        shown->planned = status == KELP_OK;
+    }
+    return status;
+}
+
+static void shown_fini(struct shown *shown)
+{
+    if (shown->planned) {
+        kelp_plan_fini(&shown->plan);
+    }
+    kelp_model_destroy(shown->model);
+    kelp_dataset_close(shown->dataset);
+    kelp_job_file_destroy(shown->file);
+}
+
+/* Elements of the parameters, and of the running statistics. */
+struct counts {
+    uint64_t parameters, statistics;
+};
+
+static struct counts count_tensors(const struct kelp_plan *plan)
+{
+    struct counts counts = {0, 0};
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        *(tensor->statistic ? &counts.statistics : &counts.parameters) += tensor->elem_count;
+    }
+    return counts;
+}
+
+/* Parameters and statistics are shown with the layer that uses them. */
+static bool is_layer(const struct kelp_graph_layer *layer)
+{
+    return strcmp(layer->operator_name, "parameter") != 0 &&
+           strcmp(layer->operator_name, "statistic") != 0;
+}
+
+/* What a worker's memory goes to, in the order in which it is printed. */
+static const struct {
+    const char *name, *what;
+    size_t offset;
+} parts[] = {
+    {"weights", "two versions", offsetof(struct kelp_footprint, weights)},
+    {"gradients", "of the lanes in work", offsetof(struct kelp_footprint, gradients)},
+    {"activations", "values, their gradients, workspaces",
+     offsetof(struct kelp_footprint, activations)},
+    {"batch", "the samples in work", offsetof(struct kelp_footprint, batch)},
+    {"data", "what the data set keeps", offsetof(struct kelp_footprint, data)},
+    {"messages", "weights on their way in", offsetof(struct kelp_footprint, messages)},
+    {"process", "program, libraries, threads", offsetof(struct kelp_footprint, process)},
+    {"total", "", offsetof(struct kelp_footprint, total)},
+};
+
+static uint64_t part_bytes(const struct kelp_footprint *footprint, size_t part)
+{
+    uint64_t bytes;
+    memcpy(&bytes, (const char *)footprint + parts[part].offset, sizeof(bytes));
+    return bytes;
+}
+
+static void print_layers(const struct kelp_graph *graph)
+{
+    (void)printf("%-28s %-14s %-20s %14s\n", "LAYER", "OPERATOR", "SHAPE", "PARAMETERS");
+    for (uint32_t i = 0; i < kelp_graph_layer_count(graph); i++) {
+        struct kelp_graph_layer layer;
+        char shape[64];
+        kelp_graph_layer(graph, i, &layer);
+        if (!is_layer(&layer)) {
+            continue;
+        }
+        kelp_shape_print(&layer.shape, shape, sizeof(shape));
+        (void)printf("%-28s %-14s ", layer.name, layer.operator_name);
+        if (layer.parameters > 0) {
+            (void)printf("%-20s %14" PRIu64 "\n", shape, layer.parameters);
+        } else {
+            (void)printf("%s\n", shape);
+        }
+    }
+}
+
+static void print_text(const struct shown *shown, const struct kelp_footprint *footprint)
+{
+    const struct counts counts = count_tensors(&shown->plan);
+    print_layers(kelp_model_graph(shown->model));
+    (void)printf("\n%" PRIu64 " parameters in %" PRIu32 " tensors", counts.parameters,
+                 shown->plan.tensor_count);
+    if (counts.statistics > 0) {
+        (void)printf(", %" PRIu64 " running statistics", counts.statistics);
+    }
+    (void)printf(", %" PRIu32 " partition%s\n", shown->plan.partition_count,
+                 shown->plan.partition_count == 1 ? "" : "s");
+    (void)printf("samples: %" PRIu64 " to train, %" PRIu64 " validation, %" PRIu64 " test; "
+                 "%" PRIu32 " at once\n",
+                 shown->plan.samples[KELP_PART_TRAIN], shown->plan.samples[KELP_PART_VAL],
+                 shown->plan.samples[KELP_PART_TEST], kelp_model_batch_max(shown->model));
+    (void)printf("compute: %s\n\n", shown->plan.compute_kind);
+    (void)printf("memory of a worker, of %" PRIu32 " that share %" PRIu32 " lane%s:\n",
+                 shown->job->cluster.workers.min, shown->job->cluster.lanes,
+                 shown->job->cluster.lanes == 1 ? "" : "s");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+        const double mib = (double)part_bytes(footprint, i) / (1024.0 * 1024.0);
+        (void)printf("  %-12s %10.2f MiB%s%s\n", parts[i].name, mib,
+                     parts[i].what[0] != '\0' ? "   " : "", parts[i].what);
+    }
+}
+
+static void json_shape(const struct kelp_shape *shape)
+{
+    (void)fputc('[', stdout);
+    for (uint32_t d = 0; d < shape->rank; d++) {
+        (void)printf("%s%" PRIu64, d > 0 ? "," : "", shape->dims[d]);
+    }
+    (void)fputc(']', stdout);
+}
+
+static void print_json(const struct shown *shown, const struct kelp_footprint *footprint)
+{
+    const struct kelp_graph *graph = kelp_model_graph(shown->model);
+    const struct counts counts = count_tensors(&shown->plan);
+    bool first = true;
+    (void)fputs("{\"layers\":[", stdout);
+    for (uint32_t i = 0; i < kelp_graph_layer_count(graph); i++) {
+        struct kelp_graph_layer layer;
+        kelp_graph_layer(graph, i, &layer);
+        if (!is_layer(&layer)) {
+            continue;
+        }
+        (void)fputs(first ? "{\"name\":" : ",{\"name\":", stdout);
+        first = false;
+        kelp_json_print_string(stdout, layer.name);
+        (void)fputs(",\"operator\":", stdout);
+        kelp_json_print_string(stdout, layer.operator_name);
+        (void)fputs(",\"shape\":", stdout);
+        json_shape(&layer.shape);
+        (void)printf(",\"parameters\":%" PRIu64 "}", layer.parameters);
+    }
+    (void)printf("],\"parameters\":%" PRIu64 ",\"statistics\":%" PRIu64 ",\"tensors\":%" PRIu32
+                 ",\"partitions\":%" PRIu32,
+                 counts.parameters, counts.statistics, shown->plan.tensor_count,
+                 shown->plan.partition_count);
+    (void)printf(",\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],\"batch_max\":%" PRIu32
+                 ",\"compute_kind\":",
+                 shown->plan.samples[KELP_PART_TRAIN], shown->plan.samples[KELP_PART_VAL],
+                 shown->plan.samples[KELP_PART_TEST], kelp_model_batch_max(shown->model));
+    kelp_json_print_string(stdout, shown->plan.compute_kind);
+    (void)fputs(",\"memory_bytes\":{", stdout);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+        (void)printf("%s\"%s\":%" PRIu64, i > 0 ? "," : "", parts[i].name,
+                     part_bytes(footprint, i));
+    }
+    (void)fputs("}}\n", stdout);
+}
+
+static int show(const struct kelp_options *given)
+{
+    struct shown shown = {.planned = false};
+    struct kelp_footprint footprint;
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_OK;
+
+    if (derive(&shown, given, &error) != KELP_OK) {
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    } else {
+        kelp_footprint(shown.job, &shown.plan, shown.model, shown.dataset, &footprint);
+        if (kelp_options_choice(given, "output") == OUTPUT_JSON) {
+            print_json(&shown, &footprint);
+        } else {
+            print_text(&shown, &footprint);
+        }
+    }
+    shown_fini(&shown);
+    return exit_status;
+}
+
+int kelp_verb_model(int argc, char **argv)
+{
+    struct kelp_options *given = NULL;
+    int exit_status = KELP_EXIT_OK;
+
+    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
+        return exit_status;
+    }
+    const char *action = kelp_options_positional(given, 0);
+    exit_status = strcmp(action, "show") == 0
+                      ? show(given)
+                      : kelp_complain(KELP_EXIT_USAGE,
+                                      "'%s' is nothing kelp model can do; 'show' is", action);
+    kelp_options_destroy(given);
+    return exit_status;
+}

@@ -1,0 +1,410 @@
+#include "cli/plot/plot_chart.h"
+
+#include <assert.h>
+#include <cairo-svg.h>
+#include <cairo.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PANEL_WIDTH   460.0
+#define PANEL_HEIGHT  300.0
+#define TITLE_HEIGHT  34.0
+#define MARGIN_LEFT   66.0
+#define MARGIN_RIGHT  18.0
+#define MARGIN_TOP    46.0
+#define MARGIN_BOTTOM 44.0
+#define TICKS_MAX     16
+#define PNG_SCALE     1.5 /* so that text is sharp */
+
+struct color {
+    double red, green, blue;
+};
+/* Apart for people who see few colours, too (Okabe and Ito). */
+static const struct color palette[] = {{0.00, 0.45, 0.70}, {0.90, 0.62, 0.00}, {0.00, 0.62, 0.45},
+                                       {0.84, 0.37, 0.00}, {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}};
+static const struct color ink = {0.15, 0.15, 0.15};
+static const struct color faint = {0.87, 0.87, 0.87};
+
+/* What a panel shows of its axes, and where. */
+struct frame {
+    double left, top, width, height; /* in the picture */
+    double x_low, x_high, y_low, y_high;
+};
+
+/* ---- axes --------------------------------------------------------------------------------------
+ */
+
+size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks)
+{
+    double span = high - low;
+    size_t count = 0;
+
+    if (!(span > 0) || !isfinite(span) || most == 0) {
+        return 0;
+    }
+    double power = pow(10, floor(log10(span / (double)most)));
+    double rest = span / (double)most / power;
+    double step = power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
+    if (!(step > 0) || !isfinite(step)) {
+        return 0;
+    }
+    for (double i = ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && count < most; i++) {
+        ret_ticks[count++] = i * step;
+    }
+    return count;
+}
+
+static void widen(double value, double *low, double *high)
+{
+    if (isfinite(value)) {
+        *low = value < *low ? value : *low;
+        *high = value > *high ? value : *high;
+    }
+}
+
+/* Room around the values; a line that never changes gets some, too. */
+static void pad(double *low, double *high, double share)
+{
+    if (!(*low <= *high)) {
+        *low = 0;
+        *high = 1;
+    }
+    double span = *high - *low;
+    double room = span > 0 ? span * share : fabs(*high) > 0 ? fabs(*high) * 0.1 : 1;
+    *low -= room;
+    *high += room;
+}
+
+static struct frame frame_of(const struct kelp_chart_panel *panel, double left, double top)
+{
+    struct frame frame = {.left = left + MARGIN_LEFT,
+                          .top = top + MARGIN_TOP,
+                          .width = PANEL_WIDTH - MARGIN_LEFT - MARGIN_RIGHT,
+                          .height = PANEL_HEIGHT - MARGIN_TOP - MARGIN_BOTTOM,
+                          .x_low = INFINITY,
+                          .x_high = -INFINITY,
+                          .y_low = INFINITY,
+                          .y_high = -INFINITY};
+
+    for (size_t l = 0; l < panel->line_count; l++) {
+        const struct kelp_chart_line *line = &panel->lines[l];
+        for (size_t i = 0; i < line->count; i++) {
+            widen(line->x[i], &frame.x_low, &frame.x_high);
+            widen(line->y[i], &frame.y_low, &frame.y_high);
+            if (line->low) {
+                widen(line->low[i], &frame.y_low, &frame.y_high);
+                widen(line->high[i], &frame.y_low, &frame.y_high);
+            }
+        }
+    }
+    pad(&frame.x_low, &frame.x_high, 0.02);
+    pad(&frame.y_low, &frame.y_high, 0.06);
+    return frame;
+}
+
+static double to_x(const struct frame *frame, double x)
+{
+    return frame->left + (x - frame->x_low) / (frame->x_high - frame->x_low) * frame->width;
+}
+
+static double to_y(const struct frame *frame, double y)
+{
+    return frame->top + (frame->y_high - y) / (frame->y_high - frame->y_low) * frame->height;
+}
+
+/* ---- drawing -----------------------------------------------------------------------------------
+ */
+
+static void use(cairo_t *cairo, struct color color, double alpha)
+{
+    cairo_set_source_rgba(cairo, color.red, color.green, color.blue, alpha);
+}
+
+/* At x: its left end (0), middle (0.5) or right end (1). */
+static void put_text(cairo_t *cairo, double x, double y, double size, double anchor, bool bold,
+                     const char *text)
+{
+    cairo_text_extents_t extents;
+
+    cairo_select_font_face(cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
+                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_font_size(cairo, size);
+    cairo_text_extents(cairo, text, &extents);
+    cairo_move_to(cairo, x - extents.x_advance * anchor, y);
+    cairo_show_text(cairo, text);
+}
+
+static void stroke_line(cairo_t *cairo, double x0, double y0, double x1, double y1)
+{
+    cairo_move_to(cairo, x0, y0);
+    cairo_line_to(cairo, x1, y1);
+    cairo_stroke(cairo);
+}
+
+void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes)
+{
+    if (fabs(tick) <= step / 2) {
+        (void)snprintf(text, text_bytes, "0"); /* a sum that was to be zero, or -0 */
+        return;
+    }
+    int digits = (int)(floor(log10(fabs(tick))) - floor(log10(step))) + 1;
+    (void)snprintf(text, text_bytes, "%.*g", digits < 6 ? 6 : (digits > 12 ? 12 : digits), tick);
+}
+
+/* Of a tick alone: its own size. */
+static double step_of(const double *ticks, size_t count)
+{
+    return count > 1 ? ticks[1] - ticks[0] : fabs(ticks[0]);
+}
+
+static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_label)
+{
+    double ticks[TICKS_MAX];
+    char text[32];
+
+    cairo_set_line_width(cairo, 1);
+    size_t count = kelp_chart_ticks(frame->y_low, frame->y_high, 6, ticks);
+    for (size_t i = 0; i < count; i++) {
+        double y = to_y(frame, ticks[i]);
+        use(cairo, faint, 1);
+        stroke_line(cairo, frame->left, y, frame->left + frame->width, y);
+        use(cairo, ink, 1);
+        kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
+        put_text(cairo, frame->left - 6, y + 3.5, 10, 1, false, text);
+    }
+    count = kelp_chart_ticks(frame->x_low, frame->x_high, 6, ticks);
+    for (size_t i = 0; i < count; i++) {
+        double x = to_x(frame, ticks[i]);
+        use(cairo, faint, 1);
+        stroke_line(cairo, x, frame->top, x, frame->top + frame->height);
+        use(cairo, ink, 1);
+        kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
+        put_text(cairo, x, frame->top + frame->height + 14, 10, 0.5, false, text);
+    }
+    use(cairo, ink, 1);
+    cairo_rectangle(cairo, frame->left, frame->top, frame->width, frame->height);
+    cairo_stroke(cairo);
+    put_text(cairo, frame->left + frame->width / 2, frame->top + frame->height + 30, 11, 0.5, false,
+             x_label);
+}
+
+static bool point(const struct kelp_chart_line *line, size_t i)
+{
+    return isfinite(line->x[i]) && isfinite(line->y[i]);
+}
+
+static void draw_band(cairo_t *cairo, const struct frame *frame, const struct kelp_chart_line *line)
+{
+    for (size_t i = 0; i < line->count; i++) {
+        cairo_line_to(cairo, to_x(frame, line->x[i]), to_y(frame, line->high[i]));
+    }
+    for (size_t i = line->count; i-- > 0;) {
+        cairo_line_to(cairo, to_x(frame, line->x[i]), to_y(frame, line->low[i]));
+    }
+    cairo_close_path(cairo);
+    use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 0.18);
+    cairo_fill(cairo);
+}
+
+static void draw_line(cairo_t *cairo, const struct frame *frame, const struct kelp_chart_line *line)
+{
+    const double tau = 6.283185307179586;
+
+    use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
+    cairo_set_line_width(cairo, 1.6);
+    cairo_set_line_join(cairo, CAIRO_LINE_JOIN_ROUND);
+    for (size_t i = 0; i < line->count; i++) {
+        if (!point(line, i)) {
+            continue;
+        }
+        double x = to_x(frame, line->x[i]), y = to_y(frame, line->y[i]);
+        if (i > 0 && point(line, i - 1)) {
+            cairo_line_to(cairo, x, y);
+        } else {
+            cairo_move_to(cairo, x, y);
+        }
+    }
+    cairo_stroke(cairo);
+    for (size_t i = 0; line->dots && i < line->count; i++) {
+        if (point(line, i)) {
+            cairo_arc(cairo, to_x(frame, line->x[i]), to_y(frame, line->y[i]), 2.4, 0, tau);
+            cairo_fill(cairo);
+        }
+    }
+}
+
+static void draw_mark(cairo_t *cairo, const struct frame *frame,
+                      const struct kelp_chart_panel *panel)
+{
+    static const double dashes[] = {4, 3};
+    double x = to_x(frame, panel->mark);
+
+    if (!panel->has_mark || panel->mark < frame->x_low || panel->mark > frame->x_high) {
+        return;
+    }
+    use(cairo, ink, 0.7);
+    cairo_set_line_width(cairo, 1);
+    cairo_set_dash(cairo, dashes, KELP_ARRAY_COUNT(dashes), 0);
+    stroke_line(cairo, x, frame->top, x, frame->top + frame->height);
+    cairo_set_dash(cairo, NULL, 0, 0);
+    bool right = x > frame->left + frame->width / 2;
+    put_text(cairo, x + (right ? -4 : 4), frame->top + 12, 10, right ? 1 : 0, false,
+             panel->mark_text);
+}
+
+/* Names in their colours, in a row below the title. */
+static void draw_legend(cairo_t *cairo, const struct frame *frame,
+                        const struct kelp_chart_panel *panel)
+{
+    double x = frame->left, y = frame->top - 8;
+    cairo_text_extents_t extents;
+
+    for (size_t i = 0; i < panel->line_count; i++) {
+        const struct kelp_chart_line *line = &panel->lines[i];
+        use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
+        cairo_set_line_width(cairo, 2.4);
+        stroke_line(cairo, x, y - 3.5, x + 14, y - 3.5);
+        use(cairo, ink, 1);
+        put_text(cairo, x + 18, y, 10.5, 0, false, line->name);
+        cairo_text_extents(cairo, line->name, &extents);
+        x += 18 + extents.x_advance + 14;
+    }
+}
+
+static void draw_panel(cairo_t *cairo, const struct kelp_chart_panel *panel, double left,
+                       double top)
+{
+    struct frame frame = frame_of(panel, left, top);
+
+    use(cairo, ink, 1);
+    put_text(cairo, frame.left, top + 20, 13, 0, true, panel->title);
+    draw_axes(cairo, &frame, panel->x_label);
+    cairo_save(cairo);
+    cairo_rectangle(cairo, frame.left, frame.top, frame.width, frame.height);
+    cairo_clip(cairo);
+    for (size_t i = 0; i < panel->line_count; i++) {
+        if (panel->lines[i].low && panel->lines[i].count > 1) {
+            draw_band(cairo, &frame, &panel->lines[i]);
+        }
+    }
+    for (size_t i = 0; i < panel->line_count; i++) {
+        draw_line(cairo, &frame, &panel->lines[i]);
+    }
+    draw_mark(cairo, &frame, panel);
+    cairo_restore(cairo);
+    draw_legend(cairo, &frame, panel);
+}
+
+static size_t columns_of(const struct kelp_chart *chart)
+{
+    return chart->panel_count > 1 ? 2 : 1;
+}
+
+static double width_of(const struct kelp_chart *chart)
+{
+    return PANEL_WIDTH * (double)columns_of(chart);
+}
+
+static double height_of(const struct kelp_chart *chart)
+{
+    size_t rows = (chart->panel_count + columns_of(chart) - 1) / columns_of(chart);
+    return TITLE_HEIGHT + PANEL_HEIGHT * (double)rows;
+}
+
+static void draw(cairo_t *cairo, const struct kelp_chart *chart)
+{
+    assert(chart->panel_count > 0);
+    assert(chart->panel_count <= KELP_CHART_PANELS_MAX);
+    cairo_set_source_rgb(cairo, 1, 1, 1);
+    cairo_paint(cairo);
+    use(cairo, ink, 1);
+    put_text(cairo, width_of(chart) / 2, 22, 15, 0.5, true, chart->title);
+    for (size_t i = 0; i < chart->panel_count; i++) {
+        draw_panel(cairo, &chart->panels[i], PANEL_WIDTH * (double)(i % columns_of(chart)),
+                   TITLE_HEIGHT + PANEL_HEIGHT * (double)(i / columns_of(chart)));
+    }
+}
+
+/* ---- pictures ----------------------------------------------------------------------------------
+ */
+
+/* Where cairo writes to: a memory stream. */
+struct output {
+    FILE *out;
+    char *bytes;
+    size_t count;
+};
+
+static cairo_status_t write_to(void *closure, const unsigned char *data, unsigned length)
+{
+    struct output *output = closure;
+    return fwrite(data, 1, length, output->out) == length ? CAIRO_STATUS_SUCCESS
+                                                          : CAIRO_STATUS_WRITE_ERROR;
+}
+
+/* Draws and releases the surface; a PNG is written from the finished picture. */
+static kelp_status paint(const struct kelp_chart *chart, cairo_surface_t *surface, bool png,
+                         struct output *output, struct kelp_error *reterr)
+{
+    cairo_t *cairo = cairo_create(surface);
+
+    if (png) {
+        cairo_scale(cairo, PNG_SCALE, PNG_SCALE);
+    }
+    draw(cairo, chart);
+    cairo_status_t drawn = cairo_status(cairo);
+    cairo_destroy(cairo);
+    if (drawn == CAIRO_STATUS_SUCCESS && png) {
+        drawn = cairo_surface_write_to_png_stream(surface, write_to, output);
+    }
+    cairo_surface_finish(surface);
+    if (drawn == CAIRO_STATUS_SUCCESS) {
+        drawn = cairo_surface_status(surface);
+    }
+    cairo_surface_destroy(surface);
+    return drawn == CAIRO_STATUS_SUCCESS
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "the picture cannot be drawn: %s",
+                           cairo_status_to_string(drawn));
+}
+
+static kelp_status render(const struct kelp_chart *chart, bool png, char **ret_bytes,
+                          size_t *ret_count, struct kelp_error *reterr)
+{
+    struct output output = {.bytes = NULL};
+    double width = width_of(chart), height = height_of(chart);
+
+    output.out = open_memstream(&output.bytes, &output.count);
+    if (!output.out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a picture");
+    }
+    cairo_surface_t *surface =
+        png ? cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(width * PNG_SCALE),
+                                         (int)(height * PNG_SCALE))
+            : cairo_svg_surface_create_for_stream(write_to, &output, width, height);
+    kelp_status status = paint(chart, surface, png, &output, reterr);
+    if (fclose(output.out) != 0 && status == KELP_OK) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a picture");
+    }
+    if (status != KELP_OK) {
+        free(output.bytes);
+        return status;
+    }
+    *ret_bytes = output.bytes;
+    *ret_count = output.count;
+    return KELP_OK;
+}
+
+kelp_status kelp_chart_svg(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
+                           struct kelp_error *reterr)
+{
+    return render(chart, false, ret_bytes, ret_count, reterr);
+}
+
+kelp_status kelp_chart_png(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
+                           struct kelp_error *reterr)
+{
+    return render(chart, true, ret_bytes, ret_count, reterr);
+}

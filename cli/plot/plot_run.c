@@ -1,0 +1,146 @@
+/* The pictures of a run: what `kelp plot` draws, and `kelp train` at the end. */
+#include "cli/plot/plot_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/plot/plot_curves.h"
+#include "cli/plot/plot_forecast.h"
+#include "cli/run/result.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_dir.h"
+#include "common/base/files.h"
+
+static kelp_status write_picture(const struct kelp_chart *chart, const char *folder,
+                                 const char *name, bool png, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 128], *bytes = NULL;
+    size_t count = 0;
+
+    if (snprintf(path, sizeof(path), "%s/%s.%s", folder, name, png ? "png" : "svg") >=
+        (int)sizeof(path)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the folder's path is too long");
+    }
+    kelp_status status = (png ? kelp_chart_png : kelp_chart_svg)(chart, &bytes, &count, reterr);
+    if (status == KELP_OK) {
+        status = kelp_files_write(path, bytes, count, reterr);
+    }
+    free(bytes);
+    return status;
+}
+
+static kelp_status write_pictures(const struct kelp_chart *chart, const char *folder,
+                                  const char *name, struct kelp_error *reterr)
+{
+    kelp_status status = write_picture(chart, folder, name, false, reterr);
+    return status == KELP_OK ? write_picture(chart, folder, name, true, reterr) : status;
+}
+
+/* Where the best evaluation is, once the run has a result. */
+static void mark_best(const char *run_path, struct kelp_chart_panel *panels, size_t count)
+{
+    struct kelp_result *result = calloc(1, sizeof(*result));
+
+    if (result && kelp_run_result_read(run_path, result, NULL) == KELP_OK && result->best_known) {
+        for (size_t i = 0; i < count; i++) {
+            panels[i].has_mark = true;
+            panels[i].mark = (double)result->best_step;
+            (void)snprintf(panels[i].mark_text, sizeof(panels[i].mark_text), "best");
+        }
+    }
+    free(result);
+}
+
+static kelp_status plot_curves(const char *run_path, const char *name, const char *folder,
+                               struct kelp_error *reterr)
+{
+    struct kelp_chart_panel *panels = calloc(KELP_CHART_PANELS_MAX, sizeof(*panels));
+    struct kelp_curves *curves = calloc(1, sizeof(*curves));
+    struct kelp_chart chart = {.panels = panels};
+    kelp_status status;
+
+    if (!panels || !curves) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    } else {
+        status = kelp_curves_read(run_path, curves, reterr);
+    }
+    if (status == KELP_OK) {
+        chart.panel_count = kelp_curves_panels(curves, panels);
+        if (chart.panel_count == 0) {
+            status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                               "%s/metrics.jsonl has no line yet: nothing to draw", run_path);
+        }
+    }
+    if (status == KELP_OK) {
+        (void)snprintf(chart.title, sizeof(chart.title), "%.80s", name);
+        mark_best(run_path, panels, chart.panel_count);
+        status = write_pictures(&chart, folder, "metrics", reterr);
+    }
+    if (curves) {
+        kelp_curves_fini(curves);
+    }
+    free(curves);
+    free(panels);
+    return status;
+}
+
+static kelp_status plot_forecasts(const char *run_path, const struct kelp_job *job,
+                                  const char *folder, struct kelp_error *reterr)
+{
+    char weights[KELP_RUN_PATH_MAX + 64];
+    struct kelp_forecasts *forecasts;
+
+    kelp_status status =
+        kelp_run_dir_path(run_path, "model.safetensors", weights, sizeof(weights), reterr);
+    if (status != KELP_OK || !kelp_forecasts_apply(job) || access(weights, R_OK) != 0) {
+        return status; /* no weights yet: the run goes on, or failed */
+    }
+    forecasts = calloc(1, sizeof(*forecasts));
+    if (!forecasts) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    status = kelp_forecasts_make(job, weights, forecasts, reterr);
+    if (status == KELP_OK && forecasts->count > 0) {
+        struct kelp_chart chart = {.panels = forecasts->panels, .panel_count = forecasts->count};
+        (void)snprintf(chart.title, sizeof(chart.title), "%.63s: forecasts", job->name);
+        status = write_pictures(&chart, folder, "forecast", reterr);
+    }
+    if (status == KELP_OK || forecasts->values) {
+        kelp_forecasts_fini(forecasts);
+    }
+    free(forecasts);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "forecasts");
+    }
+    return status;
+}
+
+kelp_status kelp_plot_run(const char *run_path, const struct kelp_job *job, const char *folder,
+                          struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+    char own[KELP_RUN_PATH_MAX + 64];
+    kelp_status status = KELP_OK;
+
+    if (!job) {
+        status = kelp_run_job_read(run_path, &file, reterr);
+        job = status == KELP_OK ? kelp_job_file_job(file) : NULL;
+    }
+    if (status == KELP_OK && !folder) {
+        status = kelp_run_dir_path(run_path, KELP_PLOTS_FOLDER, own, sizeof(own), reterr);
+        folder = own;
+    }
+    if (status == KELP_OK) {
+        status = kelp_files_make_folder(folder, reterr);
+    }
+    if (status == KELP_OK) {
+        status = plot_curves(run_path, job->name, folder, reterr);
+    }
+    if (status == KELP_OK) {
+        status = plot_forecasts(run_path, job, folder, reterr);
+    }
+    kelp_job_file_destroy(file);
+    return status;
+}

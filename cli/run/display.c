@@ -1,0 +1,120 @@
+#include "cli/run/display.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COLUMNS_DEFAULT 80
+
+static void put(const struct kelp_display *display, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t written = write(display->fd, text, length);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return; /* nobody reads any more: the run goes on all the same */
+        }
+        text += written;
+        length -= (size_t)written;
+    }
+}
+
+void kelp_display_init(struct kelp_display *display, int fd)
+{
+    memset(display, 0, sizeof(*display));
+    display->fd = fd;
+    display->terminal = isatty(fd) == 1;
+}
+
+static unsigned terminal_columns(const struct kelp_display *display)
+{
+    struct winsize size;
+
+    if (ioctl(display->fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+        return size.ws_col - 1U; /* the last column would make some terminals wrap */
+    }
+    return COLUMNS_DEFAULT - 1;
+}
+
+static void update_bar(struct kelp_display *display, const struct kelp_meter *meter)
+{
+    char bar[KELP_METER_TEXT_MAX];
+    char text[KELP_METER_TEXT_MAX + 16];
+
+    kelp_meter_bar(meter, terminal_columns(display), bar, sizeof(bar));
+    int length = snprintf(text, sizeof(text), "\r%s\033[K", bar);
+    put(display, text, (size_t)length);
+    display->bar_shown = true;
+}
+
+static bool line_due(const struct kelp_display *display, const struct kelp_meter *meter,
+                     uint64_t now_ms)
+{
+    const char *reason = meter->reason ? meter->reason : "";
+
+    if (!display->line_shown || meter->running != display->line_running) {
+        return true;
+    }
+    if (!meter->running) {
+        return strcmp(reason, display->line_reason) != 0;
+    }
+    return meter->epoch != display->line_epoch ||
+           (meter->step != display->line_step && now_ms - display->line_ms >= KELP_DISPLAY_LINE_MS);
+}
+
+void kelp_display_update(struct kelp_display *display, const struct kelp_meter *meter,
+                         uint64_t now_ms)
+{
+    char text[KELP_METER_TEXT_MAX + 1];
+
+    if (display->terminal) {
+        update_bar(display, meter);
+        return;
+    }
+    if (!line_due(display, meter, now_ms)) {
+        return;
+    }
+    kelp_meter_line(meter, text, KELP_METER_TEXT_MAX);
+    size_t length = strlen(text);
+    text[length] = '\n';
+    put(display, text, length + 1);
+    display->line_shown = true;
+    display->line_ms = now_ms;
+    display->line_step = meter->step;
+    display->line_epoch = meter->epoch;
+    display->line_running = meter->running;
+    (void)snprintf(display->line_reason, sizeof(display->line_reason), "%s",
+                   meter->reason ? meter->reason : "");
+}
+
+void kelp_display_say(struct kelp_display *display, const char *format, ...)
+{
+    char text[1024] = "kelp: ";
+    size_t used = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started on the line above */
+    int length = vsnprintf(text + used, sizeof(text) - used - 1, format, arguments);
+    va_end(arguments);
+    if (length > 0) {
+        size_t room = sizeof(text) - used - 2;
+        used += (size_t)length < room ? (size_t)length : room;
+    }
+    text[used++] = '\n';
+    kelp_display_clear(display);
+    put(display, text, used);
+}
+
+void kelp_display_clear(struct kelp_display *display)
+{
+    if (display->bar_shown) {
+        put(display, "\r\033[K", 4);
+        display->bar_shown = false;
+    }
+}

@@ -1,0 +1,36 @@
+/*
+ * The progress of a run on standard error: a bar that is redrawn on a terminal; plain lines, now
+ * and then and whenever something changes, on anything else.
+ *
+ * Threads: one.
+ */
+#ifndef KELP_CLI_RUN_DISPLAY_H
+#define KELP_CLI_RUN_DISPLAY_H
+
+#include "cli/run/meter.h"
+#include "common/base/status.h"
+
+#define KELP_DISPLAY_LINE_MS 5000 /* between plain lines while nothing else changes */
+
+struct kelp_display {
+    int fd;
+    bool terminal;
+    bool bar_shown;
+    bool line_shown;
+    uint64_t line_ms;
+    uint64_t line_step;
+    uint32_t line_epoch;
+    bool line_running;
+    char line_reason[KELP_METER_TEXT_MAX];
+};
+
+/* fd is borrowed. */
+void kelp_display_init(struct kelp_display *display, int fd);
+void kelp_display_update(struct kelp_display *display, const struct kelp_meter *meter,
+                         uint64_t now_ms);
+/* A line of its own, above the bar; "kelp: " and the line break are added. */
+void kelp_display_say(struct kelp_display *display, const char *format, ...) KELP_PRINTF(2, 3);
+/* Take the bar away. */
+void kelp_display_clear(struct kelp_display *display);
+
+#endif

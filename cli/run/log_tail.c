@@ -1,0 +1,82 @@
+#include "cli/run/log_tail.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Behind "2026-01-31T12:00:00.123Z error ps/shard-0 "; NULL when the line has another form. */
+static const char *after_header(const char *line, const char *end, bool *ret_error)
+{
+    const char *at = line;
+
+    for (int word = 0; word < 3; word++) {
+        const char *space = memchr(at, ' ', (size_t)(end - at));
+        if (!space) {
+            return NULL;
+        }
+        if (word == 0 && (space - at < 20 || space[-1] != 'Z')) {
+            return NULL;
+        }
+        if (word == 1) {
+            *ret_error = space - at == 5 && memcmp(at, "error", 5) == 0;
+        }
+        at = space + 1;
+        while (at < end && *at == ' ') { /* levels are padded to one width */
+            at++;
+        }
+    }
+    return at;
+}
+
+static void copy(const char *from, const char *end, char *message, size_t message_bytes)
+{
+    size_t length = (size_t)(end - from);
+
+    if (length >= message_bytes) {
+        length = message_bytes - 1;
+    }
+    memcpy(message, from, length);
+    message[length] = '\0';
+}
+
+void kelp_log_tail_message(const char *text, size_t text_bytes, char *message, size_t message_bytes)
+{
+    const char *end = text + text_bytes;
+    bool found_error = false;
+
+    message[0] = '\0';
+    for (const char *line = text; line < end;) {
+        const char *line_end = memchr(line, '\n', (size_t)(end - line));
+        bool error = false;
+        if (!line_end) {
+            line_end = end;
+        }
+        const char *words = after_header(line, line_end, &error);
+        if (error || (!found_error && line_end > line)) {
+            copy(words ? words : line, line_end, message, message_bytes);
+        }
+        found_error = found_error || error;
+        line = line_end + 1;
+    }
+}
+
+void kelp_log_tail_read(const char *path, long from, char *message, size_t message_bytes)
+{
+    char text[KELP_LOG_TAIL_BYTES];
+
+    message[0] = '\0';
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    off_t size = lseek(fd, 0, SEEK_END);
+    off_t start = size > (off_t)sizeof(text) ? size - (off_t)sizeof(text) : 0;
+    start = start > from ? start : from;
+    ssize_t got = pread(fd, text, sizeof(text), start);
+    (void)close(fd);
+    if (got > 0) {
+        kelp_log_tail_message(text, (size_t)got, message, message_bytes);
+    }
+}

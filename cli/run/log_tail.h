@@ -1,0 +1,21 @@
+/*
+ * Why a child ended, in its own words: the newest error of its log.
+ */
+#ifndef KELP_CLI_RUN_LOG_TAIL_H
+#define KELP_CLI_RUN_LOG_TAIL_H
+
+#include <stddef.h>
+
+#define KELP_LOG_TAIL_BYTES 16384 /* of the log's end that are read */
+
+/*
+ * The message of the last line of level error in text, else the last line that is not empty,
+ * without time, level and role; "" when there is none. Pure.
+ */
+void kelp_log_tail_message(const char *text, size_t text_bytes, char *message,
+                           size_t message_bytes);
+
+/* The same of the end of a file from byte `from` on; "" when it cannot be read. */
+void kelp_log_tail_read(const char *path, long from, char *message, size_t message_bytes);
+
+#endif

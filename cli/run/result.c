@@ -1,0 +1,376 @@
+#include "cli/run/result.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run/meter.h"
+#include "common/base/json.h"
+
+static void add(struct kelp_result_metric *metrics, uint32_t *count, const char *name, double value)
+{
+    if (*count < KELP_RESULT_METRICS_MAX) {
+        struct kelp_result_metric *metric = &metrics[(*count)++];
+        (void)snprintf(metric->name, sizeof(metric->name), "%s", name);
+        metric->value = value;
+    }
+}
+
+void kelp_result_add(struct kelp_result *result, const char *name, double value)
+{
+    add(result->metrics, &result->metric_count, name, value);
+}
+
+void kelp_result_add_best(struct kelp_result *result, const char *name, double value)
+{
+    add(result->best, &result->best_count, name, value);
+}
+
+/* Close a memory stream and hand its text on, or say that memory ran out. */
+static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
+{
+    bool failed = ferror(out) != 0;
+
+    if (fclose(out) != 0 || failed || !*text) {
+        free(*text);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_text = *text;
+    return KELP_OK;
+}
+
+void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metrics, uint32_t count)
+{
+    (void)fputs("\"metrics\":{", out);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)fputs(i > 0 ? "," : "", out);
+        kelp_json_print_string(out, metrics[i].name);
+        (void)fputc(':', out);
+        kelp_json_print_double(out, metrics[i].value);
+    }
+    (void)fputc('}', out);
+}
+
+void kelp_result_print_best(FILE *out, const struct kelp_result *result)
+{
+    if (!result->best_known) {
+        (void)fputs(",\"best\":null", out);
+        return;
+    }
+    (void)fprintf(out, ",\"best\":{\"step\":%llu,\"epoch\":%u,",
+                  (unsigned long long)result->best_step, result->best_epoch);
+    kelp_result_print_metrics(out, result->best, result->best_count);
+    (void)fputc('}', out);
+}
+
+kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
+                              struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    (void)fputs("{\"status\":", out);
+    kelp_json_print_string(out, result->status);
+    (void)fprintf(out, ",\"step\":%llu,\"epoch\":%u,", (unsigned long long)result->step,
+                  result->epoch);
+    kelp_result_print_metrics(out, result->metrics, result->metric_count);
+    kelp_result_print_best(out, result);
+    (void)fputs(",\"digest\":", out);
+    kelp_json_print_string(out, result->digest);
+    (void)fputs(",\"steps_per_s\":", out);
+    kelp_json_print_double(out, result->steps_per_s);
+    (void)fputs(",\"wall_s\":", out);
+    kelp_json_print_double(out, result->wall_s);
+    (void)fputs(",\"job\":", out);
+    kelp_json_print_string(out, result->job);
+    (void)fputs(",\"reason\":", out);
+    kelp_json_print_string(out, result->reason);
+    (void)fprintf(out,
+                  ",\"restarts\":%u,\"restores\":%llu,\"steps_recomputed\":%llu,"
+                  "\"checkpoints\":%llu,\"workers\":[",
+                  result->restarts, (unsigned long long)result->restores,
+                  (unsigned long long)result->steps_recomputed,
+                  (unsigned long long)result->checkpoints);
+    for (uint32_t i = 0; i < result->worker_count; i++) {
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, result->workers[i].id);
+        (void)fprintf(out, ",\"lanes_computed\":%llu}",
+                      (unsigned long long)result->workers[i].lanes_computed);
+    }
+    (void)fputs("]}\n", out);
+    return finish_text(out, &text, ret_text, reterr);
+}
+
+static kelp_status parse_metrics(const cJSON *json, struct kelp_result_metric *ret_metrics,
+                                 uint32_t *ret_count, struct kelp_error *reterr)
+{
+    const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(json, "metrics");
+    const cJSON *metric;
+
+    if (!cJSON_IsObject(metrics)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "metrics: an object is expected");
+    }
+    cJSON_ArrayForEach(metric, metrics)
+    {
+        if (strlen(metric->string) >= sizeof(ret_metrics->name) ||
+            *ret_count == KELP_RESULT_METRICS_MAX) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT, "metrics: too many, or too long a name");
+        }
+        /* null stands for a value that is not finite */
+        add(ret_metrics, ret_count, metric->string,
+            cJSON_IsNumber(metric) ? metric->valuedouble : (double)__builtin_nanf(""));
+    }
+    return KELP_OK;
+}
+
+static kelp_status parse_best(const cJSON *json, struct kelp_result *result,
+                              struct kelp_error *reterr)
+{
+    const cJSON *best = cJSON_GetObjectItemCaseSensitive(json, "best");
+
+    if (!best || cJSON_IsNull(best)) { /* none, or a run that was made before it was told */
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_json_u64(best, "step", KELP_JSON_INTEGER_MAX, &result->best_step, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_u32(best, "epoch", UINT32_MAX, &result->best_epoch, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_metrics(best, result->best, &result->best_count, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "best");
+        return status;
+    }
+    result->best_known = true;
+    return KELP_OK;
+}
+
+static kelp_status parse_workers(const cJSON *json, struct kelp_result *result,
+                                 struct kelp_error *reterr)
+{
+    const cJSON *workers = NULL;
+    const cJSON *worker;
+
+    kelp_status status =
+        kelp_json_array(json, "workers", KELP_RESULT_WORKERS_MAX, &workers, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    cJSON_ArrayForEach(worker, workers)
+    {
+        struct kelp_result_worker *item = &result->workers[result->worker_count++];
+        status = kelp_json_string(worker, "id", item->id, sizeof(item->id), reterr);
+        if (status == KELP_OK) {
+            status = kelp_json_u64(worker, "lanes_computed", KELP_JSON_INTEGER_MAX,
+                                   &item->lanes_computed, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
+                                struct kelp_error *reterr)
+{
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } counts[] = {{"restores", &result->restores},
+                  {"steps_recomputed", &result->steps_recomputed},
+                  {"checkpoints", &result->checkpoints}};
+    kelp_status status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
+
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(counts); i++) {
+        if (!cJSON_GetObjectItemCaseSensitive(json, counts[i].name)) {
+            continue; /* a run that was made before these were counted */
+        }
+        status =
+            kelp_json_u64(json, counts[i].name, KELP_JSON_INTEGER_MAX, counts[i].value, reterr);
+    }
+    return status;
+}
+
+static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status =
+        kelp_json_string(json, "status", result->status, sizeof(result->status), reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &result->step, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u32(json, "epoch", UINT32_MAX, &result->epoch, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_metrics(json, result->metrics, &result->metric_count, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_best(json, result, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "digest", result->digest, sizeof(result->digest), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_double(json, "steps_per_s", &result->steps_per_s, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_double(json, "wall_s", &result->wall_s, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "job", result->job, sizeof(result->job), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "reason", result->reason, sizeof(result->reason), reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_counts(json, result, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_workers(json, result, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
+                              struct kelp_error *reterr)
+{
+    struct kelp_result result;
+    cJSON *json = NULL;
+
+    memset(&result, 0, sizeof(result));
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+    if (status == KELP_OK) {
+        status = parse_members(json, &result, reterr);
+    }
+    cJSON_Delete(json);
+    if (status == KELP_OK) {
+        *ret_result = result;
+    }
+    return status;
+}
+
+static void print_outcome(FILE *out, const struct kelp_result *result)
+{
+    char wall[64];
+
+    kelp_meter_duration(result->wall_s, wall, sizeof(wall));
+    (void)fprintf(out, "%s: %s after %llu steps, %u epoch%s in %s", result->job, result->status,
+                  (unsigned long long)result->step, result->epoch, result->epoch == 1 ? "" : "s",
+                  wall);
+    if (result->steps_per_s > 0) {
+        (void)fprintf(out, " (%.0f steps/s)", result->steps_per_s);
+    }
+    (void)fputc('\n', out);
+    if (result->reason[0]) {
+        (void)fprintf(out, "reason     %s\n", result->reason);
+    }
+}
+
+/* The metric "PART/NAME", or NULL. */
+static const struct kelp_result_metric *find_metric(const struct kelp_result_metric *metrics,
+                                                    uint32_t count, const char *part,
+                                                    const char *name)
+{
+    char full[sizeof(metrics->name)];
+
+    (void)snprintf(full, sizeof(full), "%.15s/%.15s", part, name);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(metrics[i].name, full) == 0) {
+            return &metrics[i];
+        }
+    }
+    return NULL;
+}
+
+/* The measures of the table, as far as this job has them. */
+static const char *const columns[] = {"loss", "mse", "mae", "accuracy", "auc"};
+
+static bool has_column(const struct kelp_result *result, size_t column)
+{
+    const char *name = columns[column];
+    return column == 0 || find_metric(result->metrics, result->metric_count, "val", name) ||
+           find_metric(result->metrics, result->metric_count, "test", name);
+}
+
+static void print_row(FILE *out, const struct kelp_result *result, const char *title,
+                      const struct kelp_result_metric *metrics, uint32_t count, const char *part)
+{
+    if (!find_metric(metrics, count, part, columns[0])) {
+        return;
+    }
+    (void)fprintf(out, "%-10s", title);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
+        const struct kelp_result_metric *metric = find_metric(metrics, count, part, columns[i]);
+        if (has_column(result, i) && metric) {
+            (void)fprintf(out, " %12.6g", metric->value);
+        } else if (has_column(result, i) && strcmp(part, "train") != 0) {
+            (void)fprintf(out, " %12s", "-");
+        }
+    }
+    (void)fputc('\n', out);
+}
+
+void kelp_result_table(FILE *out, const struct kelp_result *result)
+{
+    static const char *const parts[] = {"train", "val", "test"};
+
+    if (result->metric_count == 0) {
+        return;
+    }
+    (void)fprintf(out, "%-10s", "METRIC");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
+        if (has_column(result, i)) {
+            (void)fprintf(out, " %12s", columns[i]);
+        }
+    }
+    (void)fputc('\n', out);
+    for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
+        print_row(out, result, parts[part], result->metrics, result->metric_count, parts[part]);
+    }
+    if (result->best_known && result->best_step != result->step) {
+        print_row(out, result, "best val", result->best, result->best_count, "val");
+        print_row(out, result, "best test", result->best, result->best_count, "test");
+        (void)fprintf(out, "best       epoch %u, step %llu\n", result->best_epoch,
+                      (unsigned long long)result->best_step);
+    }
+}
+
+kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,
+                                char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    print_outcome(out, result);
+    kelp_result_table(out, result);
+    if (result->restarts > 0) {
+        (void)fprintf(out, "restarts   %u\n", result->restarts);
+    }
+    if (result->restores > 0) {
+        (void)fprintf(out, "restores   %llu, %llu step%s computed again\n",
+                      (unsigned long long)result->restores,
+                      (unsigned long long)result->steps_recomputed,
+                      result->steps_recomputed == 1 ? "" : "s");
+    }
+    if (result->digest[0]) {
+        (void)fprintf(out, "digest     %s\n", result->digest);
+    }
+    (void)fprintf(out, "run        %s\n", run_path);
+    if (strcmp(result->status, "done") == 0 && result->step > 0) { /* else nothing was trained */
+        (void)fprintf(out, "model      %s/model.safetensors\n", run_path);
+    }
+    return finish_text(out, &text, ret_text, reterr);
+}

@@ -1,0 +1,75 @@
+/*
+ * What a run came to: result.json of its folder, and the summary for people. Pure.
+ */
+#ifndef KELP_CLI_RUN_RESULT_H
+#define KELP_CLI_RUN_RESULT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/status.h"
+
+#define KELP_RESULT_METRICS_MAX 32
+#define KELP_RESULT_WORKERS_MAX 1024 /* names of workers; more are counted but not listed */
+
+struct kelp_result_metric {
+    char name[32]; /* "val/mse" */
+    double value;
+};
+
+/* One worker's name, over all its starts. */
+struct kelp_result_worker {
+    char id[32];
+    uint64_t lanes_computed; /* as last reported: a worker that was killed did a little more */
+};
+
+struct kelp_result {
+    char job[64];
+    char status[16]; /* "done", "failed", "stopped", "paused" */
+    char reason[512];
+    uint64_t step;
+    uint32_t epoch; /* completed epochs */
+    struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
+    uint32_t metric_count;
+    /* The best evaluation of the validation part (train.monitor), when there was one. */
+    bool best_known;
+    uint64_t best_step;
+    uint32_t best_epoch; /* 1-based, as people count; an epoch that is not complete counts */
+    struct kelp_result_metric best[KELP_RESULT_METRICS_MAX]; /* val/… and test/… of these weights */
+    uint32_t best_count;
+    char digest[33];    /* of the final weights, or "" */
+    double steps_per_s; /* training steps over the time from the first to the last, evaluation
+                           included */
+    double wall_s;      /* from the start of the command */
+    uint32_t restarts;  /* of children that died */
+    uint64_t restores;  /* times that the job went back to a checkpoint or its beginning, resuming
+                           included, since it began */
+    uint64_t steps_recomputed; /* by these */
+    uint64_t checkpoints;      /* committed while this command ran */
+    struct kelp_result_worker workers[KELP_RESULT_WORKERS_MAX];
+    uint32_t worker_count;
+};
+
+/* Do nothing beyond KELP_RESULT_METRICS_MAX. */
+void kelp_result_add(struct kelp_result *result, const char *name, double value);
+void kelp_result_add_best(struct kelp_result *result, const char *name, double value);
+
+/* One JSON object and a line break; *ret_text is owned (free()). */
+kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Errors: KELP_ERR_FORMAT (the text names the member). */
+kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Members of such an object: "metrics":{…} and ,"best":{…} or null. */
+void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metrics, uint32_t count);
+void kelp_result_print_best(FILE *out, const struct kelp_result *result);
+
+/* The metrics as a table for people; nothing when there are none. */
+void kelp_result_table(FILE *out, const struct kelp_result *result);
+
+/* The summary: outcome, metrics, digest, where the files are; *ret_text is owned (free()). */
+kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,
+                                char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

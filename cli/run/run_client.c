@@ -1,0 +1,135 @@
+#include "cli/run/run_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/run/run_dir.h"
+#include "common/base/json.h"
+
+#define PID_MAX (1 << 22) /* Linux has no larger process numbers */
+
+static kelp_status parse_cluster(const cJSON *json, struct kelp_run_cluster *cluster,
+                                 struct kelp_error *reterr)
+{
+    uint64_t pid = 0;
+
+    kelp_status status = kelp_json_string(json, "job", cluster->job, sizeof(cluster->job), reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "etcd", cluster->etcd, sizeof(cluster->etcd), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "pid", PID_MAX, &pid, reterr);
+    }
+    cluster->pid = (int64_t)pid;
+    cluster->private_etcd = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "private"));
+    return status;
+}
+
+kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster *ret_cluster,
+                                  struct kelp_error *reterr)
+{
+    struct kelp_run_cluster cluster;
+    char *text = NULL;
+    cJSON *json = NULL;
+
+    kelp_status status = kelp_run_dir_read(run_path, "cluster.json", &text, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_json_parse(text, strlen(text), &json, reterr);
+    if (status == KELP_OK) {
+        status = parse_cluster(json, &cluster, reterr);
+    }
+    cJSON_Delete(json);
+    free(text);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s/cluster.json", run_path);
+        return status;
+    }
+    *ret_cluster = cluster;
+    return KELP_OK;
+}
+
+kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
+                              struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    struct kelp_job_file *file = kelp_job_file_create();
+
+    if (!file) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = kelp_run_dir_path(run_path, "job.yaml", path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_read(file, path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_job_file_destroy(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+
+    kelp_status status = kelp_run_job_read(run_path, &file, reterr);
+    if (status == KELP_OK) {
+        *ret_digest = kelp_job_file_digest(file);
+    }
+    kelp_job_file_destroy(file);
+    return status;
+}
+
+kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_result,
+                                 struct kelp_error *reterr)
+{
+    char *text = NULL;
+
+    kelp_status status = kelp_run_dir_read(run_path, "result.json", &text, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_result_parse(text, strlen(text), ret_result, reterr);
+    free(text);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s/result.json", run_path);
+    }
+    return status;
+}
+
+kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_client,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_run_cluster cluster;
+
+    kelp_status status = kelp_run_cluster_read(run_path, &cluster, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    return kelp_client_open(cluster.etcd, cluster.job, ret_client, reterr);
+}
+
+kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
+                            struct kelp_error *reterr)
+{
+    const char *path = typed ? typed : KELP_RUN_LATEST;
+
+    if (!kelp_run_dir_is_run(path)) {
+        if (typed) {
+            return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                             "'%s' is no run folder: there is no job.yaml of a run in it", typed);
+        }
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "there is no run at " KELP_RUN_LATEST
+                         " in this folder; name a run folder, or start one by kelp train JOB.yaml");
+    }
+    return kelp_run_dir_resolve(path, ret_path, reterr);
+}

@@ -1,0 +1,49 @@
+/*
+ * A run by its folder: what cluster.json and job.yaml say, and a client of it.
+ */
+#ifndef KELP_CLI_RUN_RUN_CLIENT_H
+#define KELP_CLI_RUN_RUN_CLIENT_H
+
+#include <stdint.h>
+
+#include "cli/run/job_client.h"
+#include "cli/run/result.h"
+#include "cli/run/run_dir.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+
+struct kelp_run_cluster {
+    char job[64];
+    char etcd[1024];
+    bool private_etcd; /* the run's own, in its folder: gone with the run */
+    int64_t pid;       /* of the launcher */
+};
+
+/* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */
+kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster *ret_cluster,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The run's job; owned (kelp_job_file_destroy()). Errors: those of reading job.yaml. */
+kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Digest of the job's text, as it names the job on the wire. */
+kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Errors: KELP_ERR_NOT_FOUND (no result yet), KELP_ERR_FORMAT. */
+kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_result,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* A client of a run that goes on; owned (kelp_client_close()). */
+kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_client,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The run that a command means: what was typed, or the one of runs/latest; the text says what to do
+ * when it is not there. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_LIMIT.
+ */
+kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,354 @@
+#include "cli/run/run_dir.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+
+#define LOCK_NAME    "lock"
+#define NUMBERED_MAX 1000 /* runs of one name begun in one second */
+
+kelp_status kelp_run_dir_default(const char *name, time_t now, char ret_path[KELP_RUN_PATH_MAX + 1],
+                                 struct kelp_error *reterr)
+{
+    struct tm utc;
+    char when[32];
+
+    if (!gmtime_r(&now, &utc) || strftime(when, sizeof(when), "%Y%m%d-%H%M%S", &utc) == 0) {
+        return kelp_fail(reterr, KELP_ERR_INTERNAL, "cannot tell the time");
+    }
+    int length = snprintf(ret_path, KELP_RUN_PATH_MAX + 1, "runs/%s-%s", name, when);
+    if (length < 0 || length > KELP_RUN_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "job name '%s' is too long for a folder", name);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_run_dir_path(const char *run_path, const char *name, char *ret_path,
+                              size_t path_bytes, struct kelp_error *reterr)
+{
+    int length = snprintf(ret_path, path_bytes, "%s/%s", run_path, name);
+
+    if (length < 0 || (size_t)length >= path_bytes) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "path '%s/%s' is longer than %zu bytes", run_path,
+                         name, path_bytes - 1);
+    }
+    return KELP_OK;
+}
+
+/* A new folder is there after a loss of power too: what lies in it is worth nothing otherwise. */
+static kelp_status make_folder(const char *path, struct kelp_error *reterr)
+{
+    if (mkdir(path, 0777) == 0) {
+        return kelp_files_sync_above(path, 1, reterr);
+    }
+    if (errno != EEXIST) {
+        return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
+                         "cannot make folder '%s': %s", path, strerror(errno));
+    }
+    return KELP_OK;
+}
+
+static kelp_status make_parents(const char *path, struct kelp_error *reterr)
+{
+    char part[KELP_RUN_PATH_MAX + 1];
+    size_t length = strlen(path);
+
+    assert(length <= KELP_RUN_PATH_MAX);
+    for (size_t i = 1; i < length; i++) {
+        if (path[i] != '/') {
+            continue;
+        }
+        memcpy(part, path, i);
+        part[i] = '\0';
+        kelp_status status = make_folder(part, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* Holds anything besides "." and ".."? False also when it cannot be read: later steps report it. */
+static bool folder_has_content(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool content = false;
+
+    if (!folder) {
+        return false;
+    }
+    for (struct dirent *entry = readdir(folder); entry && !content; entry = readdir(folder)) {
+        content = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    (void)closedir(folder);
+    return content;
+}
+
+static kelp_status take_lock(struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 16];
+
+    kelp_status status = kelp_run_dir_path(run->path, LOCK_NAME, path, sizeof(path), reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int error = errno;
+        (void)close(fd);
+        if (error == EWOULDBLOCK) {
+            return kelp_fail(reterr, KELP_ERR_BUSY,
+                             "run folder '%s' is in use by a run that goes on; choose another one "
+                             "with --run",
+                             run->path);
+        }
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot lock '%s': %s", path, strerror(error));
+    }
+    run->lock_fd = fd;
+    return KELP_OK;
+}
+
+static kelp_status make_logs(const struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 16];
+
+    kelp_status status = kelp_run_dir_path(run->path, "logs", path, sizeof(path), reterr);
+    return status != KELP_OK ? status : make_folder(path, reterr);
+}
+
+static kelp_status set_path(struct kelp_run_dir *run, const char *path, struct kelp_error *reterr)
+{
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    if (length == 0 || length > KELP_RUN_PATH_MAX - 64) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "run folder '%.40s…': 1 to %d bytes are allowed",
+                         path, KELP_RUN_PATH_MAX - 64);
+    }
+    memcpy(run->path, path, length);
+    run->path[length] = '\0';
+    run->lock_fd = -1;
+    return KELP_OK;
+}
+
+/* Make the folder itself: KELP_ERR_EXISTS when it is there with content or is no folder. */
+static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
+{
+    struct stat info;
+
+    if (mkdir(path, 0777) == 0) {
+        return kelp_files_sync_above(path, 1, reterr);
+    }
+    if (errno != EEXIST) {
+        return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
+                         "cannot make run folder '%s': %s", path, strerror(errno));
+    }
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && !folder_has_content(path)) {
+        return KELP_OK;
+    }
+    return kelp_fail(
+        reterr, KELP_ERR_EXISTS,
+        "run folder '%s' exists; go on with it by --resume, or choose another one with "
+        "--run",
+        path);
+}
+
+/* Make the folder and lock it: another run may have found it empty at the same moment. */
+static kelp_status claim(struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    kelp_status status = make_leaf(run->path, reterr);
+
+    return status == KELP_OK ? take_lock(run, reterr) : status;
+}
+
+kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run_dir *ret_run,
+                                struct kelp_error *reterr)
+{
+    struct kelp_run_dir run;
+    struct kelp_run_dir first;
+
+    kelp_status status = set_path(&first, path, reterr);
+    if (status == KELP_OK) {
+        status = make_parents(first.path, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    run = first;
+    status = claim(&run, reterr);
+    for (int number = 2; (status == KELP_ERR_EXISTS || status == KELP_ERR_BUSY) && numbered &&
+                         number < NUMBERED_MAX;
+         number++) {
+        (void)snprintf(run.path, sizeof(run.path), "%.*s-%d", KELP_RUN_PATH_MAX - 16, first.path,
+                       number);
+        status = claim(&run, reterr);
+    }
+    if (status == KELP_OK) {
+        status = make_logs(&run, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_run_dir_close(&run);
+        return status;
+    }
+    *ret_run = run;
+    return KELP_OK;
+}
+
+kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
+                                struct kelp_error *reterr)
+{
+    struct kelp_run_dir run;
+
+    kelp_status status = set_path(&run, path, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!kelp_run_dir_is_run(run.path)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "nothing to resume in '%s': there is no job.yaml of a run", run.path);
+    }
+    status = take_lock(&run, reterr);
+    if (status == KELP_OK) {
+        status = make_logs(&run, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_run_dir_close(&run);
+        return status;
+    }
+    *ret_run = run;
+    return KELP_OK;
+}
+
+void kelp_run_dir_close(struct kelp_run_dir *run)
+{
+    if (run->lock_fd >= 0) {
+        (void)close(run->lock_fd);
+        run->lock_fd = -1;
+    }
+}
+
+kelp_status kelp_run_dir_resolve(const char *path, char ret_path[KELP_RUN_PATH_MAX + 1],
+                                 struct kelp_error *reterr)
+{
+    char target[KELP_RUN_PATH_MAX + 1];
+    ssize_t length = -1;
+    int written;
+
+    if (strcmp(path, KELP_RUN_LATEST) == 0 || strcmp(path, KELP_RUN_LATEST "/") == 0) {
+        length = readlink(KELP_RUN_LATEST, target, sizeof(target) - 1);
+    }
+    if (length < 0) { /* no link, or another folder */
+        written = snprintf(ret_path, KELP_RUN_PATH_MAX + 1, "%s", path);
+    } else {
+        target[length] = '\0';
+        written = snprintf(ret_path, KELP_RUN_PATH_MAX + 1, "%s%s", target[0] == '/' ? "" : "runs/",
+                           target);
+    }
+    if (written < 0 || written > KELP_RUN_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's name is longer than %d bytes",
+                         KELP_RUN_PATH_MAX);
+    }
+    return KELP_OK;
+}
+
+bool kelp_run_dir_running(const char *path)
+{
+    char lock[KELP_RUN_PATH_MAX + 16];
+
+    if (kelp_run_dir_path(path, LOCK_NAME, lock, sizeof(lock), NULL) != KELP_OK) {
+        return false;
+    }
+    int fd = open(lock, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    (void)close(fd);
+    return held;
+}
+
+bool kelp_run_dir_is_run(const char *path)
+{
+    char job[KELP_RUN_PATH_MAX + 16];
+
+    return kelp_run_dir_path(path, "job.yaml", job, sizeof(job), NULL) == KELP_OK &&
+           access(job, F_OK) == 0;
+}
+
+kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name, const char *text,
+                               struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
+    return status != KELP_OK ? status : kelp_files_write(path, text, strlen(text), reterr);
+}
+
+kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,
+                                struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_files_remove(path, reterr);
+    }
+    return status != KELP_OK ? status : kelp_files_sync_above(path, 1, reterr);
+}
+
+kelp_status kelp_run_dir_read(const char *run_path, const char *name, char **ret_text,
+                              struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    size_t count = 0;
+
+    kelp_status status = kelp_run_dir_path(run_path, name, path, sizeof(path), reterr);
+    return status != KELP_OK ? status
+                             : kelp_files_read(path, KELP_RUN_FILE_MAX, ret_text, &count, reterr);
+}
+
+kelp_status kelp_run_dir_link_latest(const struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    char target[PATH_MAX];
+    char temporary[64];
+    const char *name = target;
+    const char *beside = run->path;
+
+    kelp_status status = make_folder("runs", reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    /* A run in runs/ gets a relative link, so that the folder can be moved as a whole. */
+    while (strncmp(beside, "./", 2) == 0) {
+        beside += 2;
+    }
+    if (strncmp(beside, "runs/", 5) == 0 && !strchr(beside + 5, '/') && beside[5] != '\0') {
+        name = beside + 5;
+    } else if (!realpath(run->path, target)) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", run->path,
+                         strerror(errno));
+    }
+    (void)snprintf(temporary, sizeof(temporary), "runs/.latest-%ld", (long)getpid());
+    (void)unlink(temporary); /* left by a run of the same process number that was killed here */
+    if (symlink(name, temporary) < 0 || rename(temporary, KELP_RUN_LATEST) < 0) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "cannot point %s at '%s': %s", KELP_RUN_LATEST,
+                           name, strerror(errno));
+        (void)unlink(temporary);
+    }
+    return status;
+}

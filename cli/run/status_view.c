@@ -1,0 +1,341 @@
+#include "cli/run/status_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/training/control.h"
+#include "proto/convert.h"
+
+static bool evaluated(const Kelp__V1__Record *record)
+{
+    return record && record->word;
+}
+
+/* Of the newest training step; false: there is none. */
+static bool newest_loss(const Kelp__V1__StatusReply *status, double *ret_loss)
+{
+    struct kelp_measures measures;
+
+    if (!evaluated(status->latest_train) ||
+        !kelp_wire_take_measures(status->latest_train->measures, &measures)) {
+        return false;
+    }
+    *ret_loss = measures.of[KELP_MEASURE_LOSS];
+    return true;
+}
+
+/* Completed epochs: a job that has made its last step counts its last one. */
+static uint32_t epochs_done(const Kelp__V1__StatusReply *status)
+{
+    if (!status->word) {
+        return 0;
+    }
+    if (status->word->kind == KELP_STEP_TRAIN || status->steps_per_epoch == 0) {
+        return status->word->epoch;
+    }
+    return (uint32_t)(status->word->step / status->steps_per_epoch);
+}
+
+void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size, double steps_per_s,
+                       struct kelp_meter *ret_meter)
+{
+    struct kelp_meter meter = {.reason = status->reason, .left_s = -1};
+
+    meter.running = strcmp(status->state, "running") == 0 && status->reason[0] == '\0';
+    if (status->word) {
+        meter.step = status->word->step;
+        meter.epoch = status->word->epoch + 1;
+    }
+    if (meter.epoch > status->epochs) {
+        meter.epoch = status->epochs;
+    }
+    meter.total_steps = status->total_steps;
+    meter.epochs = status->epochs;
+    meter.loss_known = newest_loss(status, &meter.loss);
+    meter.samples_per_s = steps_per_s * batch_size;
+    meter.workers = (uint32_t)status->n_workers;
+    for (size_t i = 0; i < status->n_shards; i++) {
+        meter.shards += status->shards[i]->connected ? 1 : 0;
+    }
+    if (steps_per_s > 0 && status->total_steps >= meter.step) {
+        meter.left_s = (double)(status->total_steps - meter.step) / steps_per_s;
+    }
+    *ret_meter = meter;
+}
+
+static void add_evaluation(const Kelp__V1__Record *record, const char *part,
+                           struct kelp_result *result)
+{
+    struct kelp_measures measures;
+    char name[32];
+
+    if (!evaluated(record) || !kelp_wire_take_measures(record->measures, &measures)) {
+        return;
+    }
+    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        if (kelp_measures_have(&measures, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
+            kelp_result_add(result, name, measures.of[i]);
+        }
+    }
+}
+
+static void add_best_part(const Kelp__V1__Measures *message, const char *part,
+                          struct kelp_result *result)
+{
+    struct kelp_measures measures;
+    char name[32];
+
+    if (!kelp_wire_take_measures(message, &measures)) {
+        return;
+    }
+    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        if (kelp_measures_have(&measures, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
+            kelp_result_add_best(result, name, measures.of[i]);
+        }
+    }
+}
+
+static void add_best(const Kelp__V1__Best *best, struct kelp_result *result)
+{
+    result->best_known = best != NULL;
+    result->best_count = 0;
+    if (best) {
+        result->best_step = best->step;
+        result->best_epoch = best->epoch + 1;
+        add_best_part(best->val, "val", result);
+        add_best_part(best->test, "test", result);
+    }
+}
+
+void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result)
+{
+    result->step = status->word ? status->word->step : 0;
+    result->epoch = epochs_done(status);
+    result->metric_count = 0;
+    bool over = status->word &&
+                (status->word->kind == KELP_STEP_FINISH || status->word->kind == KELP_STEP_DONE);
+    if (result->epoch > 0 || (over && result->step > 0)) {
+        kelp_result_add(result, "train/loss", status->epoch_loss);
+    }
+    add_evaluation(status->latest_val, "val", result);
+    add_evaluation(status->latest_test, "test", result);
+    add_best(status->best, result);
+    (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
+    result->restores = status->generation > 0 ? status->generation - 1 : 0;
+    result->steps_recomputed = status->steps_recomputed;
+}
+
+static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
+{
+    bool failed = ferror(out) != 0;
+
+    if (fclose(out) != 0 || failed || !*text) {
+        free(*text);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_text = *text;
+    return KELP_OK;
+}
+
+static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
+{
+    char age[32];
+
+    if (!checkpoint) {
+        return;
+    }
+    if (checkpoint->version > 0) {
+        kelp_meter_duration((double)checkpoint->age_ms / 1000, age, sizeof(age));
+        (void)fprintf(out, "checkpoint step %" PRIu64 ", %s old", checkpoint->step, age);
+    } else {
+        (void)fprintf(out, "checkpoint none yet");
+    }
+    if (checkpoint->under_way_step > 0) {
+        (void)fprintf(out, "; step %" PRIu64 " is being written", checkpoint->under_way_step);
+    }
+    (void)fputc('\n', out);
+    if (checkpoint->error[0]) {
+        (void)fprintf(out, "           the last one failed: %s\n", checkpoint->error);
+    }
+}
+
+static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const char *run_path)
+{
+    double loss;
+    struct kelp_result result = {0};
+
+    kelp_status_result(status, &result);
+    (void)fprintf(out, "job        %s\nrun        %s\nstate      %s%s%s\n", status->job, run_path,
+                  status->state, status->reason[0] ? ": " : "", status->reason);
+    if (status->word) {
+        uint32_t epoch = status->word->epoch + 1;
+        (void)fprintf(out, "step       %" PRIu64 " of %" PRIu64 ", epoch %u of %u\n",
+                      status->word->step, status->total_steps,
+                      epoch > status->epochs ? status->epochs : epoch, status->epochs);
+    }
+    (void)fprintf(
+        out, "generation %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
+        status->generation, status->worker_losses, status->shard_losses);
+    if (status->generation > 1) {
+        (void)fprintf(out, "restored   from step %" PRIu64 ", %" PRIu64 " computed again so far\n",
+                      status->restore_step, status->steps_recomputed);
+    }
+    print_checkpoint(out, status->checkpoint);
+    if (newest_loss(status, &loss)) {
+        (void)fprintf(out, "loss       %.6g (newest step)\n", loss);
+    }
+    kelp_result_table(out, &result);
+    if (status->digest[0]) {
+        (void)fprintf(out, "digest     %s (step %" PRIu64 ")\n", status->digest,
+                      status->digest_step);
+    }
+}
+
+static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    char text[64];
+    char age[32];
+
+    (void)fprintf(out, "\n%-15s %-12s %-24s %10s\n", "NAME", "STATE", "WORK", "AGE");
+    (void)fprintf(out, "%-15s %-12s %-24s %10s\n", status->leader, "leading", "-", "-");
+    for (size_t i = 0; i < status->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = status->shards[i];
+        (void)snprintf(text, sizeof(text), "%u partition%s", shard->partitions,
+                       shard->partitions == 1 ? "" : "s");
+        (void)fprintf(out, "%-15s %-12s %-24s %10s\n", shard->shard,
+                      shard->connected ? "serving" : "lost", text, "-");
+    }
+    for (size_t i = 0; i < status->n_workers; i++) {
+        const Kelp__V1__WorkerStatus *worker = status->workers[i];
+        if (worker->lane_count == 0) {
+            (void)snprintf(text, sizeof(text), "spare");
+        } else {
+            (void)snprintf(text, sizeof(text), "lanes %u-%u", worker->lane_first,
+                           worker->lane_first + worker->lane_count - 1);
+        }
+        kelp_meter_duration((double)worker->age_ms / 1000, age, sizeof(age));
+        (void)fprintf(out, "%-15s %-12s %-24s %10s\n", worker->id,
+                      worker->trouble[0] ? "in trouble" : "working", text, age);
+        if (worker->trouble[0]) {
+            (void)fprintf(out, "    %s\n", worker->trouble);
+        }
+    }
+}
+
+kelp_status kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path,
+                              char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    print_head(out, status, run_path);
+    print_rows(out, status);
+    return finish_text(out, &text, ret_text, reterr);
+}
+
+static void json_member(FILE *out, const char *name, const char *value)
+{
+    (void)fprintf(out, ",\"%s\":", name);
+    kelp_json_print_string(out, value);
+}
+
+static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    struct kelp_result result = {0};
+
+    kelp_status_result(status, &result);
+    (void)fprintf(out,
+                  ",\"step\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"epoch\":%u,"
+                  "\"epochs\":%u,",
+                  result.step, status->total_steps, result.epoch, status->epochs);
+    kelp_result_print_metrics(out, result.metrics, result.metric_count);
+    kelp_result_print_best(out, &result);
+}
+
+static void json_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
+{
+    if (!checkpoint) {
+        (void)fputs(",\"checkpoint\":null", out);
+        return;
+    }
+    (void)fprintf(out,
+                  ",\"checkpoint\":{\"version\":%" PRIu64 ",\"step\":%" PRIu64
+                  ",\"generation\":%" PRIu64 ",\"age_ms\":%" PRIu64 ",\"committed\":%" PRIu64
+                  ",\"failed\":%" PRIu64 ",\"under_way_step\":%" PRIu64,
+                  checkpoint->version, checkpoint->step, checkpoint->generation, checkpoint->age_ms,
+                  checkpoint->committed, checkpoint->failed, checkpoint->under_way_step);
+    json_member(out, "error", checkpoint->error);
+    (void)fputc('}', out);
+}
+
+static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    (void)fputs(",\"workers\":[", out);
+    for (size_t i = 0; i < status->n_workers; i++) {
+        const Kelp__V1__WorkerStatus *worker = status->workers[i];
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, worker->id);
+        (void)fprintf(out,
+                      ",\"lane_first\":%u,\"lane_count\":%u,\"lanes_computed\":%" PRIu64
+                      ",\"age_ms\":%" PRIu64 ",\"silent_ms\":%" PRIu64,
+                      worker->lane_first, worker->lane_count, worker->lanes_computed,
+                      worker->age_ms, worker->silent_ms);
+        json_member(out, "trouble", worker->trouble);
+        (void)fputc('}', out);
+    }
+    (void)fputc(']', out);
+}
+
+static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
+{
+    (void)fputs(",\"shards\":[", out);
+    for (size_t i = 0; i < status->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = status->shards[i];
+        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
+        kelp_json_print_string(out, shard->shard);
+        json_member(out, "address", shard->address);
+        (void)fprintf(out, ",\"partitions\":%u,\"connected\":%s,\"silent_ms\":%" PRIu64 "}",
+                      shard->partitions, shard->connected ? "true" : "false", shard->silent_ms);
+    }
+    (void)fputc(']', out);
+}
+
+kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
+                             char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    (void)fputs("{\"status\":", out);
+    kelp_json_print_string(out, status->state);
+    json_metrics(out, status);
+    json_member(out, "digest", status->digest);
+    (void)fprintf(out, ",\"digest_step\":%" PRIu64, status->digest_step);
+    json_member(out, "job", status->job);
+    json_member(out, "run", run_path);
+    json_member(out, "reason", status->reason);
+    json_member(out, "leader", status->leader);
+    (void)fprintf(
+        out, ",\"generation\":%" PRIu64 ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
+        status->generation, status->worker_losses, status->shard_losses);
+    (void)fprintf(out, ",\"restore_step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64,
+                  status->restore_step, status->steps_recomputed);
+    json_checkpoint(out, status->checkpoint);
+    json_workers(out, status);
+    json_shards(out, status);
+    (void)fputs("}\n", out);
+    return finish_text(out, &text, ret_text, reterr);
+}

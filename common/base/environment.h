@@ -1,0 +1,12 @@
+/* Places that the user's environment names. */
+#ifndef KELP_COMMON_BASE_ENVIRONMENT_H
+#define KELP_COMMON_BASE_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The folder for what can be made again: $XDG_CACHE_HOME/kelp, or $HOME/.cache/kelp. False when
+ * neither is set (to an absolute path), or it does not fit. Nothing is made. */
+bool kelp_environment_cache(char *ret_path, size_t path_bytes);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * Files and folders that must survive a loss of power: a change counts once the file, and the
+ * folder that names it, were synced.
+ *
+ * Errors of all: KELP_ERR_NO_SPACE (disk full, quota), KELP_ERR_NOT_FOUND (where absence is not
+ * allowed), KELP_ERR_NO_MEMORY, KELP_ERR_IO. Threads: any.
+ */
+#ifndef KELP_COMMON_BASE_FILES_H
+#define KELP_COMMON_BASE_FILES_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+/* The status that errno's `error` means, and "cannot <what> '<path>': <why>". */
+kelp_status kelp_files_error(int error, const char *what, const char *path,
+                             struct kelp_error *reterr);
+
+/* Make a folder and what is missing above it; one that is there is no error. Not synced. */
+kelp_status kelp_files_make_folder(const char *path, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Sync one file, or the entries of one folder. */
+kelp_status kelp_files_sync(const char *path, struct kelp_error *reterr) KELP_MUST_USE;
+/* Sync `levels` folders above path: its parent, the parent of that, and so on (not beyond "/"). */
+kelp_status kelp_files_sync_above(const char *path, unsigned levels,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Sync every file and folder of a tree, the root too. */
+kelp_status kelp_files_sync_tree(const char *path, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Remove a file or a tree; symbolic links are not followed. Absence is no error. Goes on after an
+ * error and reports the first one. */
+kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr);
+
+/* Replace path by these bytes: written beside it as "<path>.new", synced, renamed, the folder
+ * synced. After a loss of power path is the one before or the new one, whole. */
+kelp_status kelp_files_write(const char *path, const void *bytes, size_t count,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+/* Read a whole file. *ret_bytes is owned by the caller (free()) and has a NUL behind it. More than
+ * count_max bytes: KELP_ERR_LIMIT. */
+kelp_status kelp_files_read(const char *path, size_t count_max, char **ret_bytes, size_t *ret_count,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * Limits of common/: each with its unit and the reason for it. Limits that belong to a data
+ * structure's contract stand with it (job.h, plan.h).
+ */
+#ifndef KELP_COMMON_BASE_LIMITS_H
+#define KELP_COMMON_BASE_LIMITS_H
+
+/* Bytes of a job file: ten times what all keys take. */
+#define KELP_JOB_FILE_BYTES_MAX (64u << 10)
+/* Open brackets in a job file; libyaml's time grows with their square. */
+#define KELP_JOB_FILE_NESTING_MAX 64
+/* Bytes of a safetensors header: about 100 bytes a tensor, with room for metadata. */
+#define KELP_SAFETENSORS_HEADER_MAX (16u << 20)
+/* Tensors and metadata entries of a safetensors file: as many as a plan may have. */
+#define KELP_SAFETENSORS_TENSORS_MAX  16384
+#define KELP_SAFETENSORS_METADATA_MAX 4096
+/* Bytes of one log line; the rest is cut and marked. PIPE_BUF, so that lines of several processes
+ * on one pipe do not mix. */
+#define KELP_LOG_LINE_MAX 4096
+/* Values of one repeatable command-line option, and positional arguments. */
+#define KELP_OPTIONS_REPEAT_MAX 256
+
+/* ---- rpc, per stream and message --------------------------------------------------------------
+ */
+
+/* Messages that wait in one stream. The pushes of a step are at most 1024 partitions times 18
+ * nodes, and once more after a reconnect: a peer with this many unsent messages does not read any
+ * more. */
+#define KELP_RPC_SEND_QUEUE_MAX 65536
+/* Bytes of one message that we build; gRPC's length prefix has 32 bits, protobuf stops at 2 GiB. */
+#define KELP_RPC_MESSAGE_BYTES_MAX (1u << 30)
+/* Bytes of status text that crosses the wire; it is a header, and headers are bounded at 8 KiB. */
+#define KELP_RPC_TEXT_MAX 512
+/* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
+#define KELP_RPC_CLOSE_MS 1000
+
+/* ---- rpc, per connection ----------------------------------------------------------------------
+ */
+
+/* Streams that one connection may have open; a Kelp process uses two or three. */
+#define KELP_RPC_STREAMS_PER_CONNECTION 4096
+/* Milliseconds until a connection that has not completed the HTTP/2 handshake is closed: garbage on
+ * the port, or a port scanner. */
+#define KELP_RPC_HANDSHAKE_MS 5000
+/*
+ * Milliseconds between HTTP/2 pings on a silent connection, and until one that is not answered
+ * breaks it (kelp_rpc_loop_keepalive changes them). The net below the owners' heartbeats, for a
+ * peer that vanished without a word. gRPC reads sockets only inside kelp_rpc_loop_run(): a program
+ * that computes for longer than the second number without running its loop is cut off, and a worker
+ * may compute a lane for seconds.
+ */
+#define KELP_RPC_KEEPALIVE_MS         1000
+#define KELP_RPC_KEEPALIVE_TIMEOUT_MS 20000
+/* Milliseconds that one attempt to connect may take, so that a host on which all processors compute
+ * is not taken for dead; a refusal is noticed at once anyway. gRPC calls it the minimal back-off
+ * and also waits that long between attempts, therefore whoever opens a stream starts another
+ * attempt, at most every KELP_RPC_RECONNECT_MS: a restarted shard is found in well under 0.2 s. */
+#define KELP_RPC_CONNECT_MS   1000
+#define KELP_RPC_RECONNECT_MS 50
+/* Bytes of an HTTP/2 frame, of read-ahead for a stream, and of one socket read. Larger frames and
+ * reads mean fewer system calls for each 4 MiB piece; beyond these nothing is gained. */
+#define KELP_RPC_FRAME_BYTES     (1 << 20)
+#define KELP_RPC_LOOKAHEAD_BYTES (8 << 20)
+#define KELP_RPC_READ_BYTES      (1 << 20)
+#define KELP_RPC_READ_BYTES_MAX  (4 << 20)
+/* New calls that a server has asked gRPC for at one time; more only queue inside gRPC. */
+#define KELP_RPC_ACCEPTS 4
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * An etcd v3 client over the JSON gateway with libcurl.
+ *
+ * One background thread per client runs all transfers. Blocking calls have a deadline; watches,
+ * leases and elections run by themselves and report by callback on that thread. A callback must not
+ * block, nor call a function of the same client that waits for the thread: all but
+ * kelp_etcd_lease_id() do; post to your own loop instead. (It is an assertion.) Nothing asks a
+ * proxy. Several endpoints: the next one is tried when one cannot be reached.
+ *
+ * Errors of every call: KELP_ERR_UNREACHABLE (no endpoint answered in time: the request was
+ * certainly not applied, or is a read), KELP_ERR_TIMEOUT (a write that may have been applied: its
+ * answer was lost), KELP_ERR_LIMIT (a request over 1 MiB, an answer over 16), KELP_ERR_FORMAT (an
+ * answer that is not etcd's), KELP_ERR_NO_MEMORY; and what etcd itself refuses: KELP_ERR_NOT_FOUND
+ * (no such lease), KELP_ERR_NO_SPACE (its store is full), KELP_ERR_BUSY, KELP_ERR_INVALID. The text
+ * names the endpoint.
+ *
+ * Keys are texts of 1 to 4095 bytes, values texts; both without a zero byte when they are ours.
+ */
+#ifndef KELP_COMMON_ETCD_ETCD_H
+#define KELP_COMMON_ETCD_ETCD_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+struct kelp_etcd;
+
+struct kelp_etcd_pair {
+    char *key; /* NUL-terminated */
+    char *value;
+    size_t value_bytes;
+    int64_t create_revision;
+    int64_t mod_revision;
+    int64_t version;
+    int64_t lease; /* 0: none */
+};
+
+struct kelp_etcd_range {
+    struct kelp_etcd_pair *pairs; /* key order */
+    size_t count;
+    int64_t revision; /* of the store when it was read */
+};
+void kelp_etcd_range_fini(struct kelp_etcd_range *range);
+
+/* endpoints: "http://127.0.0.1:2379", several separated by commas. curl_global_init() was called by
+ * main(). */
+kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+/* Ends and frees its watches, elections and leases; leases are revoked as far as etcd answers
+ * within 1 s. No call may be running. No callback runs after it returned. NULL is fine. */
+void kelp_etcd_close(struct kelp_etcd *etcd);
+
+/* One key, or all keys that begin with a prefix (not empty). Missing is not an error: count is 0.
+ * *ret_range is the caller's: kelp_etcd_range_fini(). */
+kelp_status kelp_etcd_get(struct kelp_etcd *etcd, const char *key, uint32_t deadline_ms,
+                          struct kelp_etcd_range *ret_range,
+                          struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_etcd_get_prefix(struct kelp_etcd *etcd, const char *prefix, uint32_t deadline_ms,
+                                 struct kelp_etcd_range *ret_range,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_etcd_put(struct kelp_etcd *etcd, const char *key, const char *value, int64_t lease,
+                          uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,
+                                    uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Compare-and-swap: all compares hold, then all operations are applied, in one transaction. */
+struct kelp_etcd_compare {
+    const char *key;
+    enum { KELP_ETCD_CREATE_REVISION, KELP_ETCD_MOD_REVISION } what;
+    int64_t revision; /* 0: the key must not exist */
+};
+struct kelp_etcd_operation {
+    const char *key;
+    const char *value; /* NULL: delete */
+    int64_t lease;
+};
+/*
+ * *ret_succeeded says whether it was applied; *ret_revision (may be NULL) is the store's revision
+ * then.
+ *
+ * nonce_key   makes a lost answer harmless: a key that the transaction puts, with a value that
+ *             nobody else ever puts and that this caller puts once (a nonce in it, for example).
+ *             After a lost answer the key is read: our value there is success; otherwise the
+ *             transaction is sent again. NULL: a lost answer is KELP_ERR_TIMEOUT.
+ *
+ * With a nonce_key the compares must fail once the transaction was applied (create revision 0, or
+ * the mod revision of a key that it puts), else it might be applied twice. When somebody overwrites
+ * our value between the lost answer and our look, it counts as not applied.
+ */
+kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd, const struct kelp_etcd_compare *compares,
+                                  size_t compare_count,
+                                  const struct kelp_etcd_operation *operations,
+                                  size_t operation_count, const char *nonce_key,
+                                  uint32_t deadline_ms, bool *ret_succeeded, int64_t *ret_revision,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * A lease, kept alive by the client's thread every third of its time to live until closed. lost()
+ * is called once: when etcd says that it is gone, or when no keep-alive got through for its whole
+ * time to live. ttl_s: 1 to 3600, whole seconds; etcd grants at least 2 with its default settings.
+ */
+struct kelp_etcd_lease;
+kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd, uint32_t ttl_s, uint32_t deadline_ms,
+                                 void (*lost)(void *user), void *user,
+                                 struct kelp_etcd_lease **ret_lease,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+int64_t kelp_etcd_lease_id(const struct kelp_etcd_lease *lease);
+/* revoke: its keys go at once (waits for etcd, at most 1 s), otherwise when it has run out. */
+void kelp_etcd_lease_close(struct kelp_etcd_lease *lease, bool revoke);
+
+/*
+ * Watch a prefix. The callbacks describe the whole state: changed() for each key that is there or
+ * changed, removed() for each that went, synced() after the first listing and after each later one.
+ * Broken connections, silent ones (a sign of life is asked for every 2 s, 6 s without one end it)
+ * and compaction are handled by listing again and reporting the differences: what changed twice
+ * meanwhile is reported once, what came and went is not reported. Tries until closed.
+ *
+ * trouble() tells, for a log, of each time that the connection broke or could not be made; may be
+ * NULL. Pairs, keys and texts are borrowed until the callback returns.
+ */
+struct kelp_etcd_watch;
+struct kelp_etcd_watch_events {
+    void (*changed)(const struct kelp_etcd_pair *pair, void *user);
+    void (*removed)(const char *key, void *user);
+    void (*synced)(int64_t revision, void *user); /* may be NULL */
+    void (*trouble)(kelp_status status, const char *text, void *user);
+};
+kelp_status kelp_etcd_watch_open(struct kelp_etcd *etcd, const char *prefix,
+                                 const struct kelp_etcd_watch_events *events, void *user,
+                                 struct kelp_etcd_watch **ret_watch,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_etcd_watch_close(struct kelp_etcd_watch *watch); /* no callback runs after it returned */
+
+/*
+ * Stand for election on a key: created with a lease, value is ours. elected() with the key's create
+ * revision (every write of a leader compares it); deposed() when the key or the lease is gone, or
+ * when no keep-alive got through for ttl_s. After deposed() the election stands again by itself.
+ */
+struct kelp_etcd_election;
+struct kelp_etcd_election_events {
+    void (*elected)(int64_t create_revision, void *user);
+    void (*deposed)(const char *why, void *user);
+};
+kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, const char *value,
+                                    uint32_t ttl_s, const struct kelp_etcd_election_events *events,
+                                    void *user, struct kelp_etcd_election **ret_election,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Resigns: the next one is elected at once (waits for etcd, at most 1 s). deposed() is not called.
+ */
+void kelp_etcd_election_close(struct kelp_etcd_election *election);
+
+#endif

@@ -1,0 +1,367 @@
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/etcd/etcd_internal.h"
+
+/*
+ * An election: whoever creates the key, with a lease, leads until the key is gone.
+ *
+ *     waiting     -> granting      the watch shows no key, and we have no lease
+ *     waiting     -> campaigning   the watch shows no key, and we have one
+ *     granting    -> waiting       lease granted or not; looks again at once, or after a pause
+ *     campaigning -> leading       our transaction created the key
+ *     campaigning -> waiting       somebody else's did, or nobody knows
+ *     waiting     -> leading       the watch shows our key: an answer was lost
+ *     leading     -> waiting       the key or the lease is gone (deposed)
+ *
+ * Our lease's number, which nobody else has, tells whether the key is ours. The watch may lag
+ * behind our own transaction, so while we lead it counts only from our key's revision on.
+ */
+
+enum state { STATE_WAITING, STATE_GRANTING, STATE_CAMPAIGNING, STATE_LEADING };
+
+struct kelp_etcd_election {
+    struct kelp_etcd *etcd;
+    char *key;
+    char *value;
+    uint32_t ttl_s;
+    struct kelp_etcd_election_events events;
+    void *user;
+
+    enum state state;
+    struct kelp_etcd_watch *watch;
+    bool synced;                   /* the watch has shown what there is */
+    bool taken;                    /* the watch shows the key */
+    int64_t create_revision;       /* of our key, while leading */
+    struct kelp_etcd_lease *lease; /* NULL: none */
+    int64_t lease_id;
+    int64_t sent_ms;         /* when the lease was asked for */
+    struct etcd_call *call;  /* a grant or a campaign under way */
+    struct etcd_timer timer; /* looks again */
+    LIST_ENTRY(kelp_etcd_election) link;
+};
+
+static void look(struct kelp_etcd_election *election);
+
+static void look_fired(void *user)
+{
+    look(user);
+}
+
+static void look_later(struct kelp_etcd_election *election)
+{
+    election->timer.at_ms = kelp__etcd_now_ms() + ETCD_BACKOFF_MIN_MS;
+}
+
+/* ---- leading ----------------------------------------------------------------------------------
+ */
+
+static void lead(struct kelp_etcd_election *election, int64_t create_revision)
+{
+    assert(election->state != STATE_LEADING && election->lease);
+    election->state = STATE_LEADING;
+    election->create_revision = create_revision;
+    election->events.elected(create_revision, election->user);
+}
+
+static void depose(struct kelp_etcd_election *election, const char *why)
+{
+    election->state = STATE_WAITING;
+    look_later(election);
+    election->events.deposed(why, election->user);
+}
+
+static void drop_call(struct kelp_etcd_election *election)
+{
+    if (election->call) {
+        kelp__etcd_call_cancel(election->call);
+        kelp__etcd_call_destroy(election->call);
+        election->call = NULL;
+    }
+}
+
+static void lease_lost(void *user)
+{
+    struct kelp_etcd_election *election = user;
+    bool led = election->state == STATE_LEADING;
+
+    (void)kelp__etcd_lease_end(election->lease);
+    election->lease = NULL;
+    /* We count more strictly than etcd: it may still have the lease, and the key with it. */
+    kelp__etcd_revoke(election->etcd, election->lease_id);
+    drop_call(election); /* a campaign with a lease that is gone */
+    election->state = STATE_WAITING;
+    if (led) {
+        depose(election, "the lease ran out: no keep-alive got through");
+    } else {
+        look_later(election);
+    }
+}
+
+/* ---- getting there ----------------------------------------------------------------------------
+ */
+
+static void granted(struct etcd_call *call, void *user)
+{
+    struct kelp_etcd_election *election = user;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+    kelp_status status = call->status;
+
+    election->call = NULL;
+    election->state = STATE_WAITING;
+    if (status == KELP_OK) {
+        status = kelp__etcd_decode_grant(call->answer.bytes, call->answer.used, &id, &ttl_s, NULL);
+    }
+    kelp__etcd_call_destroy(call);
+    if (status == KELP_OK) {
+        election->lease = kelp__etcd_lease_start(election->etcd, id, election->ttl_s,
+                                                 election->sent_ms, lease_lost, election);
+        election->lease_id = id;
+    }
+    if (election->lease) {
+        look(election);
+    } else {
+        look_later(election);
+    }
+}
+
+static void campaigned(struct etcd_call *call, void *user)
+{
+    struct kelp_etcd_election *election = user;
+    bool succeeded = false;
+    int64_t revision = 0;
+    kelp_status status = call->status;
+
+    election->call = NULL;
+    election->state = STATE_WAITING;
+    if (status == KELP_OK) {
+        status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
+                                               &revision, NULL);
+    }
+    kelp__etcd_call_destroy(call);
+    if (status == KELP_OK && succeeded) {
+        lead(election, revision);
+        return;
+    }
+    if (status == KELP_ERR_NOT_FOUND) { /* the lease is gone, and its keep-alive will say so */
+        look_later(election);
+        return;
+    }
+    /* Lost to somebody else, or unknown: the watch will tell. Should it have shown already that the
+     * key came and went meanwhile, nothing more may come: look again. */
+    look_later(election);
+}
+
+static void begin(struct kelp_etcd_election *election, struct etcd_call *call, kelp_status encoded,
+                  enum state state, void (*done)(struct etcd_call *call, void *user))
+{
+    if (!call || encoded != KELP_OK) {
+        kelp__etcd_call_destroy(call);
+        look_later(election);
+        return;
+    }
+    call->done = done;
+    call->user = election;
+    election->call = call;
+    election->state = state;
+    kelp__etcd_call_start(call);
+}
+
+static void ask_for_lease(struct kelp_etcd_election *election)
+{
+    struct etcd_call *call = kelp__etcd_call_create(election->etcd, "/v3/lease/grant",
+                                                    ETCD_REPEATABLE, election->ttl_s * 1000);
+
+    election->sent_ms = kelp__etcd_now_ms();
+    begin(election, call,
+          call ? kelp__etcd_encode_grant(election->ttl_s, &call->body, NULL) : KELP_OK,
+          STATE_GRANTING, granted);
+}
+
+static void campaign(struct kelp_etcd_election *election)
+{
+    struct kelp_etcd_compare absent = {
+        .key = election->key, .what = KELP_ETCD_CREATE_REVISION, .revision = 0};
+    struct kelp_etcd_operation put = {
+        .key = election->key, .value = election->value, .lease = election->lease_id};
+    struct etcd_call *call =
+        kelp__etcd_call_create(election->etcd, "/v3/kv/txn", ETCD_ONCE, election->ttl_s * 1000);
+
+    begin(election, call,
+          call ? kelp__etcd_encode_transaction(&absent, 1, &put, 1, &call->body, NULL) : KELP_OK,
+          STATE_CAMPAIGNING, campaigned);
+}
+
+/* Do what comes next, if anything. */
+static void look(struct kelp_etcd_election *election)
+{
+    election->timer.at_ms = INT64_MAX;
+    if (election->state != STATE_WAITING || !election->synced || election->taken) {
+        return;
+    }
+    if (election->lease) {
+        campaign(election);
+    } else {
+        ask_for_lease(election);
+    }
+}
+
+/* ---- what the watch shows ---------------------------------------------------------------------
+ */
+
+static void key_changed(const struct kelp_etcd_pair *pair, void *user)
+{
+    struct kelp_etcd_election *election = user;
+    bool ours = election->lease && pair->lease == election->lease_id;
+
+    election->taken = true;
+    if (election->state == STATE_LEADING) {
+        if (!ours && pair->mod_revision > election->create_revision) {
+            depose(election, "somebody else wrote the key");
+        }
+    } else if (ours) {
+        /* Created by a transaction whose answer was lost or is still on its way. */
+        drop_call(election);
+        lead(election, pair->create_revision);
+    }
+}
+
+static void key_removed(const char *key, int64_t revision, void *user)
+{
+    struct kelp_etcd_election *election = user;
+
+    (void)key;
+    election->taken = false;
+    if (election->state == STATE_LEADING) {
+        if (revision > election->create_revision) {
+            depose(election, "the key is gone");
+        }
+    } else {
+        look(election);
+    }
+}
+
+static void key_synced(int64_t revision, void *user)
+{
+    struct kelp_etcd_election *election = user;
+
+    election->synced = true;
+    if (election->state == STATE_LEADING && !election->taken &&
+        revision >= election->create_revision) {
+        /* Our key came and went between two listings, so that the watch never showed it. */
+        depose(election, "the key is gone");
+        return;
+    }
+    look(election);
+}
+
+/* ---- start and end ----------------------------------------------------------------------------
+ */
+
+static void free_election(struct kelp_etcd_election *election)
+{
+    free(election->key);
+    free(election->value);
+    free(election);
+}
+
+struct election_request {
+    struct kelp_etcd_election *election;
+    bool started;
+    int64_t lease_id;
+};
+
+static void start_election(struct kelp_etcd *etcd, void *user)
+{
+    static const struct etcd_watch_hooks hooks = {
+        .changed = key_changed, .removed = key_removed, .synced = key_synced};
+    struct election_request *request = user;
+    struct kelp_etcd_election *election = request->election;
+
+    election->watch = kelp__etcd_watch_start(etcd, election->key, false, &hooks, election);
+    if (election->watch) {
+        kelp__etcd_timer_init(etcd, &election->timer, look_fired, election);
+        LIST_INSERT_HEAD(&etcd->elections, election, link);
+        request->started = true;
+    }
+}
+
+int64_t kelp__etcd_election_end(struct kelp_etcd_election *election)
+{
+    int64_t id = 0;
+
+    drop_call(election);
+    kelp__etcd_watch_end(election->watch);
+    if (election->lease) {
+        id = kelp__etcd_lease_end(election->lease);
+    }
+    kelp__etcd_timer_fini(&election->timer);
+    LIST_REMOVE(election, link);
+    free_election(election);
+    return id;
+}
+
+/* ---- public -----------------------------------------------------------------------------------
+ */
+
+kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, const char *value,
+                                    uint32_t ttl_s, const struct kelp_etcd_election_events *events,
+                                    void *user, struct kelp_etcd_election **ret_election,
+                                    struct kelp_error *reterr)
+{
+    kelp_status status = kelp__etcd_check_key(key, reterr);
+
+    if (status == KELP_OK) {
+        status = kelp__etcd_check_ttl(ttl_s, reterr);
+    }
+    if (status == KELP_OK && strlen(value) > ETCD_REQUEST_MAX / 2) {
+        status = kelp_fail(reterr, KELP_ERR_LIMIT,
+                           "etcd: the value of an election is over %d bytes", ETCD_REQUEST_MAX / 2);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct kelp_etcd_election *election = calloc(1, sizeof(*election));
+    if (!election) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *election = (struct kelp_etcd_election){.etcd = etcd,
+                                            .key = strdup(key),
+                                            .value = strdup(value),
+                                            .ttl_s = ttl_s,
+                                            .events = *events,
+                                            .user = user};
+    struct election_request request = {.election = election};
+    if (election->key && election->value) {
+        kelp__etcd_run(etcd, start_election, &request);
+    }
+    if (!request.started) {
+        free_election(election);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *ret_election = election;
+    return KELP_OK;
+}
+
+static void end_election(struct kelp_etcd *etcd, void *user)
+{
+    struct election_request *request = user;
+
+    (void)etcd;
+    request->lease_id = kelp__etcd_election_end(request->election);
+}
+
+void kelp_etcd_election_close(struct kelp_etcd_election *election)
+{
+    struct election_request request = {.election = election};
+
+    if (!election) {
+        return;
+    }
+    struct kelp_etcd *etcd = election->etcd;
+    kelp__etcd_run(etcd, end_election, &request);
+    kelp__etcd_revoke_wait(etcd, request.lease_id);
+}

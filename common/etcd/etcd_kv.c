@@ -1,0 +1,245 @@
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/etcd/etcd_internal.h"
+
+/* The blocking calls on keys. */
+
+static kelp_status no_memory(struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+}
+
+/* Put the endpoint in front of a decoder's text. */
+static kelp_status decoded(const struct etcd_call *call, kelp_status status,
+                           struct kelp_error *reterr)
+{
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s%s", call->etcd->endpoints[call->endpoint], call->path);
+    }
+    return status;
+}
+
+static kelp_status get_keys(struct kelp_etcd *etcd, const char *key, bool prefix,
+                            uint32_t deadline_ms, struct kelp_etcd_range *ret_range,
+                            struct kelp_error *reterr)
+{
+    struct etcd_call *call =
+        kelp__etcd_call_create(etcd, "/v3/kv/range", ETCD_REPEATABLE, deadline_ms);
+
+    if (!call) {
+        return no_memory(reterr);
+    }
+    kelp_status status = kelp__etcd_encode_range(key, prefix, &call->body, reterr);
+    if (status == KELP_OK) {
+        status = kelp__etcd_call_run(call, reterr);
+    }
+    if (status == KELP_OK) {
+        status = decoded(
+            call, kelp__etcd_decode_range(call->answer.bytes, call->answer.used, ret_range, reterr),
+            reterr);
+    }
+    kelp__etcd_call_destroy(call);
+    return status;
+}
+
+kelp_status kelp_etcd_get(struct kelp_etcd *etcd, const char *key, uint32_t deadline_ms,
+                          struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
+{
+    return get_keys(etcd, key, false, deadline_ms, ret_range, reterr);
+}
+
+kelp_status kelp_etcd_get_prefix(struct kelp_etcd *etcd, const char *prefix, uint32_t deadline_ms,
+                                 struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
+{
+    return get_keys(etcd, prefix, true, deadline_ms, ret_range, reterr);
+}
+
+/* Runs a write whose body stands, when status says so, and frees the call. */
+static kelp_status run_write(struct etcd_call *call, kelp_status status, struct kelp_error *reterr)
+{
+    int64_t revision;
+
+    if (status == KELP_OK) {
+        status = kelp__etcd_call_run(call, reterr);
+    }
+    if (status == KELP_OK) {
+        status = decoded(
+            call,
+            kelp__etcd_decode_header(call->answer.bytes, call->answer.used, &revision, reterr),
+            reterr);
+    }
+    kelp__etcd_call_destroy(call);
+    return status;
+}
+
+kelp_status kelp_etcd_put(struct kelp_etcd *etcd, const char *key, const char *value, int64_t lease,
+                          uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    struct etcd_call *call = kelp__etcd_call_create(etcd, "/v3/kv/put", ETCD_ONCE, deadline_ms);
+
+    if (!call) {
+        return no_memory(reterr);
+    }
+    return run_write(call, kelp__etcd_encode_put(key, value, lease, &call->body, reterr), reterr);
+}
+
+kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,
+                                    uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    struct etcd_call *call =
+        kelp__etcd_call_create(etcd, "/v3/kv/deleterange", ETCD_ONCE, deadline_ms);
+
+    if (!call) {
+        return no_memory(reterr);
+    }
+    return run_write(call, kelp__etcd_encode_range(prefix, true, &call->body, reterr), reterr);
+}
+
+/* ---- transactions -----------------------------------------------------------------------------
+ */
+
+struct transaction {
+    struct kelp_etcd *etcd;
+    const struct kelp_etcd_compare *compares;
+    size_t compare_count;
+    const struct kelp_etcd_operation *operations;
+    size_t operation_count;
+    const struct kelp_etcd_operation *nonce; /* NULL: none */
+    int64_t end_ms;
+};
+
+static uint32_t left_ms(const struct transaction *transaction)
+{
+    int64_t left = transaction->end_ms - kelp__etcd_now_ms();
+
+    return left < 0 ? 0 : left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+}
+
+/* attempts: made before this one, each of them lost. */
+static kelp_status try_transaction(const struct transaction *transaction, unsigned attempts,
+                                   bool *ret_succeeded, int64_t *ret_revision,
+                                   struct kelp_error *reterr)
+{
+    uint32_t left = left_ms(transaction);
+    struct etcd_call *call =
+        kelp__etcd_call_create(transaction->etcd, "/v3/kv/txn", ETCD_ONCE, left);
+
+    if (!call) {
+        return no_memory(reterr);
+    }
+    /* Half of the time, so that some is left to find out what became of it. */
+    call->attempt_ms = transaction->nonce ? left / 2 + 1 : 0;
+    if (transaction->nonce && transaction->etcd->endpoint_count > 1 &&
+        call->attempt_ms > ETCD_ATTEMPT_MS) {
+        call->attempt_ms = ETCD_ATTEMPT_MS;
+    }
+    if (attempts > 0) {
+        call->not_before_ms = kelp__etcd_now_ms() + ETCD_BACKOFF_MIN_MS;
+    }
+    kelp_status status = kelp__etcd_encode_transaction(
+        transaction->compares, transaction->compare_count, transaction->operations,
+        transaction->operation_count, &call->body, reterr);
+    if (status == KELP_OK) {
+        status = kelp__etcd_call_run(call, reterr);
+    }
+    if (status == KELP_OK) {
+        status = decoded(call,
+                         kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used,
+                                                       ret_succeeded, ret_revision, reterr),
+                         reterr);
+    }
+    kelp__etcd_call_destroy(call);
+    return status;
+}
+
+/* Does the value that only our transaction puts stand there? */
+static kelp_status look_for_nonce(const struct transaction *transaction, bool *ret_ours,
+                                  int64_t *ret_revision, struct kelp_error *reterr)
+{
+    struct kelp_etcd_range range;
+    kelp_status status = kelp_etcd_get(transaction->etcd, transaction->nonce->key,
+                                       left_ms(transaction), &range, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    *ret_ours = range.count == 1 &&
+                range.pairs[0].value_bytes == strlen(transaction->nonce->value) &&
+                strcmp(range.pairs[0].value, transaction->nonce->value) == 0;
+    if (*ret_ours) {
+        *ret_revision = range.pairs[0].mod_revision;
+    }
+    kelp_etcd_range_fini(&range);
+    return KELP_OK;
+}
+
+/*
+ * Send it; when the answer is lost, look whether it was applied, and send it again if not. The
+ * first one may still be on its way then: whichever comes second finds the compares broken and does
+ * nothing, so "not succeeded" after a lost answer is looked into as well.
+ */
+static kelp_status run_transaction(const struct transaction *transaction, bool *ret_succeeded,
+                                   int64_t *ret_revision, struct kelp_error *reterr)
+{
+    unsigned uncertain = 0; /* attempts that may have been applied */
+
+    for (;;) {
+        bool succeeded = false;
+        int64_t revision = 0;
+        kelp_status status = try_transaction(transaction, uncertain, &succeeded, &revision, reterr);
+        bool lost = status == KELP_ERR_TIMEOUT && transaction->nonce;
+
+        uncertain += lost;
+        if (uncertain > 0 && (lost || (status == KELP_OK && !succeeded))) {
+            bool ours = false;
+            if (look_for_nonce(transaction, &ours, &revision, reterr) != KELP_OK) {
+                return kelp_fail(reterr, KELP_ERR_TIMEOUT,
+                                 "etcd: a transaction on '%s' may have been applied, and nobody "
+                                 "answers whether it was",
+                                 transaction->nonce->key);
+            }
+            succeeded = ours;
+            if (lost && !ours && left_ms(transaction) > 0) {
+                continue;
+            }
+            status = lost && !ours ? KELP_ERR_TIMEOUT : KELP_OK;
+        } else if (uncertain > 0 && status == KELP_ERR_UNREACHABLE) {
+            status = KELP_ERR_TIMEOUT; /* this attempt was not applied, an earlier one may be */
+        }
+        if (status == KELP_OK) {
+            *ret_succeeded = succeeded;
+            if (ret_revision) {
+                *ret_revision = revision;
+            }
+        }
+        return status;
+    }
+}
+
+kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd, const struct kelp_etcd_compare *compares,
+                                  size_t compare_count,
+                                  const struct kelp_etcd_operation *operations,
+                                  size_t operation_count, const char *nonce_key,
+                                  uint32_t deadline_ms, bool *ret_succeeded, int64_t *ret_revision,
+                                  struct kelp_error *reterr)
+{
+    struct transaction transaction = {.etcd = etcd,
+                                      .compares = compares,
+                                      .compare_count = compare_count,
+                                      .operations = operations,
+                                      .operation_count = operation_count,
+                                      .end_ms = kelp__etcd_now_ms() + deadline_ms};
+
+    for (size_t i = 0; nonce_key && i < operation_count; i++) {
+        if (operations[i].value && strcmp(operations[i].key, nonce_key) == 0) {
+            transaction.nonce = &operations[i];
+        }
+    }
+    if (nonce_key && !transaction.nonce) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd: the transaction puts nothing into its nonce key '%s'", nonce_key);
+    }
+    return run_transaction(&transaction, ret_succeeded, ret_revision, reterr);
+}

@@ -1,0 +1,460 @@
+#include "common/job/job.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/value.h"
+#include "common/job/job_options.h"
+
+struct kelp_job_file *kelp_job_file_create(void)
+{
+    struct kelp_job_file *file = calloc(1, sizeof(*file));
+
+    if (!file) {
+        return NULL;
+    }
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        kelp_status status = kelp__job_key_read(&kelp__job_keys[i], kelp__job_keys[i].default_text,
+                                                &file->job, NULL);
+        assert(status == KELP_OK); /* the table's own default */
+        (void)status;
+    }
+    return file;
+}
+
+void kelp_job_file_destroy(struct kelp_job_file *file)
+{
+    if (file) {
+        free(file->name);
+        free(file);
+    }
+}
+
+const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
+{
+    return &file->job;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------
+ */
+
+static void environment_name(const char *key, char *name, size_t name_bytes)
+{
+    (void)snprintf(name, name_bytes, "KELP_%s", key);
+    for (char *c = name; *c != '\0'; c++) {
+        *c = *c == '.' ? '_' : (char)toupper((unsigned char)*c);
+    }
+}
+
+/* Put in front of the text where the key's value comes from. */
+static void prefix_origin(const struct kelp_job_file *file, const char *key,
+                          const struct kelp_origin *origin, struct kelp_error *reterr)
+{
+    char variable[64];
+
+    switch (origin->kind) {
+    case KELP_ORIGIN_DEFAULT:
+        kelp_error_prefix(reterr, "%.63s", key);
+        return;
+    case KELP_ORIGIN_FILE:
+        kelp_error_prefix(reterr, "%.127s:%" PRIu32 ": %.63s", file->name, origin->line, key);
+        return;
+    case KELP_ORIGIN_ENVIRONMENT:
+        environment_name(key, variable, sizeof(variable));
+        kelp_error_prefix(reterr, "environment %s", variable);
+        return;
+    case KELP_ORIGIN_FLAG:
+        kelp_error_prefix(reterr, "command line: %.63s", key);
+        return;
+    }
+    assert(false && "origin kind");
+}
+
+static bool in_section(const char *key, const char *section, size_t section_bytes)
+{
+    return strncmp(key, section, section_bytes) == 0 && key[section_bytes] == '.';
+}
+
+/* The names of a section's keys, without the section, as far as there is room. */
+static void list_section(const char *section, size_t section_bytes, char *text, size_t text_bytes)
+{
+    static const char more[] = ", … (docs/JOB.md)";
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const char *key = kelp__job_keys[i].name;
+        if (!in_section(key, section, section_bytes)) {
+            continue;
+        }
+        const char *name = key + section_bytes + 1;
+        if (used + strlen(name) + 2 + sizeof(more) > text_bytes) {
+            (void)snprintf(text + used, text_bytes - used, "%s", more);
+            return;
+        }
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+}
+
+static void list_top(char *text, size_t text_bytes)
+{
+    char section[32] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
+        const char *key = kelp__job_keys[i].name;
+        size_t length = strcspn(key, ".");
+        if (strlen(section) == length && strncmp(section, key, length) == 0) {
+            continue;
+        }
+        (void)snprintf(section, sizeof(section), "%.*s", (int)length, key);
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", section);
+    }
+}
+
+/* The key nearest to what was typed; where no section was typed, the nearest section will do. */
+static const char *nearest_key(const char *typed, char *section, size_t section_bytes)
+{
+    const char *best = NULL;
+    uint32_t best_distance = UINT32_MAX;
+
+    section[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const char *key = kelp__job_keys[i].name;
+        char head[32];
+        (void)snprintf(head, sizeof(head), "%.*s", (int)strcspn(key, "."), key);
+        uint32_t distance = kelp_value_distance(typed, key);
+        uint32_t head_distance = kelp_value_distance(typed, head);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = key;
+        }
+        if (head_distance > 0 && head_distance < best_distance) {
+            best_distance = head_distance;
+            (void)snprintf(section, section_bytes, "%s", head);
+            best = section;
+        }
+    }
+    return best && kelp_value_near(best_distance, best) ? best : NULL;
+}
+
+static kelp_status unknown_key(const char *typed, struct kelp_error *reterr)
+{
+    char list[384], nearest_section[32];
+    size_t section = strcspn(typed, ".");
+    const char *nearest = nearest_key(typed, nearest_section, sizeof(nearest_section));
+
+    if (nearest) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; did you mean %s?", nearest);
+    }
+    list_section(typed, section, list, sizeof(list));
+    if (list[0] != '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed in %.*s are %s",
+                         (int)section, typed, list);
+    }
+    list_top(list, sizeof(list));
+    return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed are %s", list);
+}
+
+/* Refuse a value in effect: where it comes from, its key, and what is wrong. */
+static kelp_status refuse(const struct kelp_job_file *file, const char *key,
+                          struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
+static kelp_status refuse(const struct kelp_job_file *file, const char *key,
+                          struct kelp_error *reterr, const char *format, ...)
+{
+    char text[384];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)kelp_fail(reterr, KELP_ERR_INVALID, "%s", text);
+    prefix_origin(file, key, &file->origins[kelp__job_key_find(key)], reterr);
+    return KELP_ERR_INVALID;
+}
+
+kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
+                             struct kelp_error *reterr, const char *format, ...)
+{
+    char text[384];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return refuse(file, key, reterr, "%s", text);
+}
+
+/* ---- setting -----------------------------------------------------------------------------------
+ */
+
+kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,
+                                  struct kelp_origin origin, struct kelp_error *reterr)
+{
+    size_t index = kelp__job_key_find(key);
+    kelp_status status = index < kelp__job_key_count
+                             ? kelp__job_key_read(&kelp__job_keys[index], value, &file->job, reterr)
+                             : unknown_key(key, reterr);
+
+    if (status != KELP_OK) {
+        prefix_origin(file, key, &origin, reterr);
+        return status;
+    }
+    file->origins[index] = origin;
+    return KELP_OK;
+}
+
+kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
+                              enum kelp_origin_kind kind, struct kelp_error *reterr)
+{
+    assert(kind != KELP_ORIGIN_FILE);
+    return kelp__job_file_assign(file, key, value, (struct kelp_origin){.kind = kind}, reterr);
+}
+
+kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        char variable[64];
+        environment_name(kelp__job_keys[i].name, variable, sizeof(variable));
+        const char *value = getenv(variable);
+        if (!value || value[0] == '\0') {
+            continue; /* as everywhere: an empty variable counts as unset */
+        }
+        kelp_status status =
+            kelp_job_file_set(file, kelp__job_keys[i].name, value, KELP_ORIGIN_ENVIRONMENT, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* ---- checks over several keys ------------------------------------------------------------------
+ */
+
+/* A key that was set, but means nothing with the kind that was chosen. */
+static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
+                                 struct kelp_error *reterr)
+{
+    const struct kelp_job_key *key = &kelp__job_keys[index];
+    char list[256] = "", chosen[32] = "";
+    size_t used = 0;
+
+    if (file->origins[index].kind == KELP_ORIGIN_DEFAULT ||
+        kelp__job_key_applies(key, &file->job)) {
+        return KELP_OK;
+    }
+    const struct kelp_job_key *other = &kelp__job_keys[kelp__job_key_find(key->only_with)];
+    for (uint32_t i = 0; other->choices[i] && used < sizeof(list); i++) {
+        if ((key->only_values & (1u << i)) != 0) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+                                     used > 0 ? " or " : "", other->choices[i]);
+        }
+    }
+    kelp__job_key_chosen(key->only_with, &file->job, chosen, sizeof(chosen));
+    return refuse(file, key->name, reterr, "does not apply with %s %s; it goes with %s",
+                  key->only_with, chosen, list);
+}
+
+/* Losses that fit what a model puts out; any for the kinds that are not listed. */
+static kelp_status check_loss(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    static const struct {
+        enum kelp_model_kind model;
+        uint32_t losses; /* bits */
+        const char *text;
+    } fits[] = {
+        {KELP_MODEL_MLP, ~(1u << KELP_LOSS_NLL | 1u << KELP_LOSS_BCE),
+         "any but nll and bce, which take probabilities; mlp puts out any numbers"},
+        {KELP_MODEL_FARE,
+         ~(1u << KELP_LOSS_BCE_WITH_LOGITS | 1u << KELP_LOSS_CROSS_ENTROPY | 1u << KELP_LOSS_NLL |
+           1u << KELP_LOSS_QUANTILE),
+         "smooth_l1, huber, mse, mae or bce"},
+        {KELP_MODEL_CONVNET, 1u << KELP_LOSS_NLL | 1u << KELP_LOSS_CROSS_ENTROPY,
+         "nll or cross_entropy"},
+        {KELP_MODEL_RESNET18, 1u << KELP_LOSS_CROSS_ENTROPY, "cross_entropy"},
+        {KELP_MODEL_DEEPFM,
+         ~(1u << KELP_LOSS_BCE | 1u << KELP_LOSS_CROSS_ENTROPY | 1u << KELP_LOSS_NLL |
+           1u << KELP_LOSS_QUANTILE),
+         "bce_with_logits, or for numbers mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_TFT,
+         1u << KELP_LOSS_QUANTILE | 1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE |
+             1u << KELP_LOSS_SMOOTH_L1 | 1u << KELP_LOSS_HUBER,
+         "quantile, mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_DLINEAR,
+         1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE | 1u << KELP_LOSS_SMOOTH_L1 |
+             1u << KELP_LOSS_HUBER,
+         "mse, mae, smooth_l1 or huber"},
+        {KELP_MODEL_NLINEAR,
+         1u << KELP_LOSS_MSE | 1u << KELP_LOSS_MAE | 1u << KELP_LOSS_SMOOTH_L1 |
+             1u << KELP_LOSS_HUBER,
+         "mse, mae, smooth_l1 or huber"},
+    };
+    const struct kelp_job *job = &file->job;
+    char loss[32], model[32];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(fits); i++) {
+        if (fits[i].model == job->model.kind && (fits[i].losses & (1u << job->train.loss)) == 0) {
+            kelp__job_key_chosen("train.loss", job, loss, sizeof(loss));
+            kelp__job_key_chosen("model.kind", job, model, sizeof(model));
+            return refuse(file, "train.loss", reterr, "%s does not fit model.kind %s; it takes %s",
+                          loss, model, fits[i].text);
+        }
+    }
+    return KELP_OK;
+}
+
+/* What the loss itself needs. */
+static kelp_status check_loss_keys(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->train.loss == KELP_LOSS_HUBER && !(job->train.loss_beta > 0)) {
+        return refuse(file, "train.loss_beta", reterr,
+                      "0 makes every huber loss 0; it must be above 0");
+    }
+    if (job->train.loss != KELP_LOSS_QUANTILE) {
+        return KELP_OK;
+    }
+    if (job->train.quantile_count == 0) {
+        return refuse(file, "train.quantiles", reterr,
+                      "is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]");
+    }
+    for (uint32_t i = 1; i < job->train.quantile_count; i++) {
+        if (!(job->train.quantiles[i] > job->train.quantiles[i - 1])) {
+            return refuse(file, "train.quantiles", reterr, "%g after %g; they must ascend",
+                          job->train.quantiles[i], job->train.quantiles[i - 1]);
+        }
+    }
+    return KELP_OK;
+}
+
+/* As many shares as the model has dropout layers, or none. */
+static kelp_status check_dropout(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    const char *layers = "one share for all of its layers";
+    uint32_t count = 1;
+    if (job->model.kind == KELP_MODEL_CONVNET) {
+        count = 2;
+        layers = "two layers";
+    } else if (job->model.kind == KELP_MODEL_DEEPFM) {
+        count = job->model.hidden_count;
+        layers = "one for each of model.hidden";
+    } else if (job->model.kind != KELP_MODEL_TFT) {
+        return KELP_OK;
+    }
+    if (job->model.dropout_count != 0 && job->model.dropout_count != count) {
+        return refuse(file, "model.dropout", reterr,
+                      "has %" PRIu32 " numbers; the model has %s: give %" PRIu32 ", or none",
+                      job->model.dropout_count, layers, count);
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->model.kind == KELP_MODEL_TFT && job->model.d_model % job->model.heads != 0) {
+        return refuse(file, "model.heads", reterr,
+                      "%" PRIu32 " does not divide model.d_model (%" PRIu32 ")", job->model.heads,
+                      job->model.d_model);
+    }
+    if (job->model.kind == KELP_MODEL_PLUGIN && job->model.plugin[0] == '\0') {
+        return refuse(file, "model.plugin", reterr, "is empty; model.kind plugin wants a library");
+    }
+    kelp_status status = check_dropout(file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = check_loss(file, reterr);
+    if (status == KELP_OK) {
+        status = check_loss_keys(file, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (job->model.kind == KELP_MODEL_DLINEAR && job->model.kernel_size % 2 == 0) {
+        return refuse(file, "model.kernel_size", reterr, "%" PRIu32 " is even; it must be odd",
+                      job->model.kernel_size);
+    }
+    if (job->run.mode != KELP_RUN_TRAIN && job->model.init[0] == '\0') {
+        return refuse(file, "run.mode", reterr,
+                      "computes with weights that are there; name their file in model.init");
+    }
+    if (job->model.init[0] == '\0' && job->model.init_prefix[0] != '\0') {
+        return refuse(file, "model.init_prefix", reterr, "needs model.init, which is empty");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_training(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->train.optimizer == KELP_OPTIMIZER_LAMB && job->train.clip_norm > 0) {
+        return refuse(
+            file, "train.clip_norm", reterr,
+            "does not go with lamb, which scales each tensor's update itself; leave it at "
+            "0");
+    }
+    if (job->train.optimizer == KELP_OPTIMIZER_SGD && job->train.nesterov &&
+        !(job->train.momentum > 0 && job->train.dampening == 0.0)) {
+        return refuse(file, "train.nesterov", reterr,
+                      "needs train.momentum above 0 and train.dampening 0");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if ((job->cluster.lanes & (job->cluster.lanes - 1)) != 0) {
+        return refuse(file, "cluster.lanes", reterr, "%" PRIu32 " is not a power of two",
+                      job->cluster.lanes);
+    }
+    if (job->cluster.shards > job->cluster.max_shards) {
+        return refuse(file, "cluster.shards", reterr,
+                      "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")", job->cluster.shards,
+                      job->cluster.max_shards);
+    }
+    return KELP_OK;
+}
+
+/* Naming a library is enough to choose it. */
+static void choose_plugin(struct kelp_job_file *file)
+{
+    if (file->job.model.plugin[0] != '\0' &&
+        file->origins[kelp__job_key_find("model.kind")].kind == KELP_ORIGIN_DEFAULT) {
+        file->job.model.kind = KELP_MODEL_PLUGIN;
+    }
+}
+
+kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
+        check_model, kelp__job_check_data, check_training, kelp__job_check_schedule, check_cluster};
+
+    choose_plugin(file);
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        kelp_status status = check_applies(file, i, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(checks); i++) {
+        kelp_status status = checks[i](file, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}

@@ -1,0 +1,374 @@
+/*
+ * The job: everything that training is a pure function of, read from a strict YAML file.
+ *
+ * One table (common/job/job_options.c) holds each key's name, type, unit, default, range and help;
+ * the parser, --set, --print-config, and the reference page docs/JOB.md come from it.
+ */
+#ifndef KELP_COMMON_JOB_JOB_H
+#define KELP_COMMON_JOB_JOB_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/base/value.h"
+
+#define KELP_JOB_NAME_MAX  63 /* bytes; letters, digits, '-', '_', '.' */
+#define KELP_JOB_PATH_MAX  1023
+#define KELP_JOB_WORD_MAX  63
+#define KELP_JOB_LIST_MAX  64   /* entries of a list (hidden sizes, quantiles) */
+#define KELP_JOB_TEXTS_MAX 4095 /* bytes of a list of texts, a line feed between two */
+#define KELP_JOB_LANES_MAX 1024
+
+/*
+ * Of checkpoint.keep_last and of keep_best. A leader reads all manifests out of etcd in one answer,
+ * which is bounded (ETCD_ANSWER_MAX): twice this many of the largest ones, and a few that are on
+ * their way in or out, fit.
+ */
+#define KELP_CHECKPOINT_KEEP_MAX 32
+
+/* What the cluster does with the model: see common/training/control.h for the entries that follow
+ * from it.
+ */
+enum kelp_run_mode {
+    KELP_RUN_TRAIN,
+    KELP_RUN_EVALUATE, /* measure the validation and test part once */
+    KELP_RUN_PREDICT,  /* write the model's output for run.part to <run>/predict */
+};
+enum kelp_run_part { KELP_RUN_PART_TRAIN, KELP_RUN_PART_VAL, KELP_RUN_PART_TEST };
+enum kelp_model_kind {
+    KELP_MODEL_MLP,
+    KELP_MODEL_DLINEAR,
+    KELP_MODEL_NLINEAR,
+    KELP_MODEL_FARE,
+    KELP_MODEL_CONVNET,
+    KELP_MODEL_RESNET18,
+    KELP_MODEL_DEEPFM,
+    KELP_MODEL_TFT,
+    KELP_MODEL_PLUGIN, /* model.plugin names the shared library */
+};
+enum kelp_data_kind {
+    KELP_DATA_CSV,
+    KELP_DATA_SYNTHETIC,
+    KELP_DATA_TENSORS,
+    KELP_DATA_TABLE,  /* rows of CSV files, one sample each */
+    KELP_DATA_PANEL,  /* windows over one or many time series, with known-future inputs */
+    KELP_DATA_IDX,    /* images and labels, as MNIST has them */
+    KELP_DATA_NPY,    /* two NumPy arrays */
+    KELP_DATA_BINARY, /* fixed-size rows of numbers without a header */
+};
+enum kelp_missing_policy {
+    KELP_MISSING_ERROR,
+    KELP_MISSING_DROP,
+    KELP_MISSING_ZERO,
+    KELP_MISSING_MEAN
+};
+enum kelp_normalize_kind { KELP_NORMALIZE_NONE, KELP_NORMALIZE_STANDARD, KELP_NORMALIZE_MINMAX };
+/* Numbers of data.kind binary, little-endian. */
+enum kelp_number_kind {
+    KELP_NUMBER_FLOAT32,
+    KELP_NUMBER_FLOAT64,
+    KELP_NUMBER_UINT8,
+    KELP_NUMBER_INT32
+};
+enum kelp_optimizer_kind {
+    KELP_OPTIMIZER_SGD, /* plain, momentum, dampening and Nesterov are its settings */
+    KELP_OPTIMIZER_ADAM,
+    KELP_OPTIMIZER_ADAMW,
+    KELP_OPTIMIZER_ADAGRAD,
+    KELP_OPTIMIZER_RMSPROP,
+    KELP_OPTIMIZER_ADADELTA,
+    KELP_OPTIMIZER_LAMB,
+};
+enum kelp_schedule_kind {
+    KELP_SCHEDULE_CONSTANT,
+    KELP_SCHEDULE_STEP,
+    KELP_SCHEDULE_MULTISTEP,
+    KELP_SCHEDULE_EXPONENTIAL,
+    KELP_SCHEDULE_TYPE1,
+    KELP_SCHEDULE_COSINE,
+    KELP_SCHEDULE_COSINE_RESTARTS,
+    KELP_SCHEDULE_LINEAR,
+    KELP_SCHEDULE_PLATEAU,
+};
+enum kelp_schedule_unit { KELP_SCHEDULE_EPOCH, KELP_SCHEDULE_BY_STEP };
+enum kelp_loss_kind {
+    KELP_LOSS_MSE,
+    KELP_LOSS_MAE,
+    KELP_LOSS_SMOOTH_L1,
+    KELP_LOSS_HUBER,
+    KELP_LOSS_CROSS_ENTROPY,
+    KELP_LOSS_NLL,
+    KELP_LOSS_BCE,
+    KELP_LOSS_BCE_WITH_LOGITS,
+    KELP_LOSS_QUANTILE,
+};
+/* What early stopping, the plateau schedule and "best so far" look at: of the validation part. */
+enum kelp_monitored {
+    KELP_MONITOR_LOSS,
+    KELP_MONITOR_MSE,
+    KELP_MONITOR_MAE,
+    KELP_MONITOR_ACCURACY, /* the larger the better, as auc; the others the smaller the better */
+    KELP_MONITOR_AUC,
+};
+enum kelp_device_kind { KELP_DEVICE_CPU };
+enum kelp_nan_policy {
+    KELP_NAN_STOP, /* nothing of the step is applied, the job fails */
+    KELP_NAN_SKIP, /* the step is left out: its weights are those before it */
+};
+enum kelp_checkpoint_metric {
+    KELP_CHECKPOINT_VAL_LOSS,
+    KELP_CHECKPOINT_VAL_MSE,
+    KELP_CHECKPOINT_VAL_MAE,
+    KELP_CHECKPOINT_VAL_ACCURACY,
+    KELP_CHECKPOINT_VAL_AUC,
+};
+#define KELP_CHECKPOINT_METRICS 5
+enum kelp_checkpoint_order { KELP_ORDER_MIN, KELP_ORDER_MAX };
+
+struct kelp_job {
+    char name[KELP_JOB_NAME_MAX + 1];
+    uint64_t seed;
+    struct {
+        char dir[KELP_JOB_PATH_MAX + 1]; /* empty: runs/<name>-<time> */
+        enum kelp_run_mode mode;
+        enum kelp_run_part part; /* predict */
+    } run;
+    struct {
+        enum kelp_model_kind kind;
+        uint32_t hidden[KELP_JOB_LIST_MAX]; /* mlp: widths of the hidden layers */
+        uint32_t hidden_count;
+        char plugin[KELP_JOB_PATH_MAX + 1]; /* shared library with a model (include/kelp/model.h) */
+        char params[KELP_JOB_TEXTS_MAX + 1]; /* plugin: "name=value" texts */
+        double dropout[KELP_JOB_LIST_MAX];   /* of each dropout layer; empty: as in the paper */
+        uint32_t dropout_count;
+        uint32_t classes;                 /* convnet, resnet18 */
+        uint32_t embedding_dim;           /* deepfm */
+        uint32_t d_model;                 /* tft: hidden size */
+        uint32_t heads;                   /* tft */
+        bool individual;                  /* dlinear, nlinear: one linear map per channel */
+        uint32_t kernel_size;             /* dlinear: width of the moving average, odd */
+        char init[KELP_JOB_PATH_MAX + 1]; /* safetensors file with initial weights, or empty */
+        char init_prefix[KELP_JOB_WORD_MAX + 1]; /* stands before each name in that file */
+    } model;
+    struct {
+        enum kelp_data_kind kind;
+        char path[KELP_JOB_PATH_MAX + 1];
+        char target[KELP_JOB_WORD_MAX + 1];                 /* csv: name of the target column */
+        enum { KELP_FEATURES_S, KELP_FEATURES_M } features; /* target alone, or all columns */
+        uint32_t seq_len;
+        uint32_t pred_len;
+        uint64_t split[3]; /* csv, synthetic, panel: rows of the train, validation and test part */
+        double fractions[KELP_JOB_LIST_MAX]; /* table, npy, binary: shares of the three parts */
+        uint32_t fraction_count;
+        uint32_t
+            test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test part; 0: off */
+        char val_path[KELP_JOB_PATH_MAX + 1]; /* table, npy, binary: a part of its own file */
+        char test_path[KELP_JOB_PATH_MAX + 1];
+        uint64_t limit; /* of the training part: only its first samples; 0: all */
+        char columns[KELP_JOB_TEXTS_MAX + 1]; /* table: number inputs; panel: other observed ones */
+        char categories[KELP_JOB_TEXTS_MAX + 1]; /* table, panel: category inputs */
+        char known[KELP_JOB_TEXTS_MAX + 1];      /* panel: inputs known ahead */
+        char targets[KELP_JOB_TEXTS_MAX + 1];    /* table, panel */
+        char derive[KELP_JOB_TEXTS_MAX + 1];     /* table, panel: "name = expression" */
+        char filter[KELP_JOB_TEXTS_MAX + 1];     /* table, panel: conditions that a row must meet */
+        char time[KELP_JOB_WORD_MAX + 1];        /* panel: column that orders the rows */
+        char group[KELP_JOB_WORD_MAX + 1]; /* panel: column that names the series; empty: one */
+        uint32_t vocab[KELP_JOB_LIST_MAX]; /* sizes of the category inputs; empty: from the data */
+        uint32_t vocab_count;
+        enum kelp_missing_policy missing;
+        enum kelp_normalize_kind normalize;        /* table, panel, npy, binary: of number inputs */
+        enum kelp_normalize_kind normalize_target; /* table, panel */
+        double mean, std;                          /* idx: (x / 255 - mean) / std */
+        char target_path[KELP_JOB_PATH_MAX + 1];   /* npy, as the next two */
+        char val_target_path[KELP_JOB_PATH_MAX + 1];
+        char test_target_path[KELP_JOB_PATH_MAX + 1];
+        enum kelp_number_kind dtype;             /* binary */
+        uint32_t input_shape[KELP_JOB_LIST_MAX]; /* binary: of one row; npy, table: empty */
+        uint32_t input_shape_count;
+        uint32_t target_shape[KELP_JOB_LIST_MAX]; /* binary */
+        uint32_t target_shape_count;
+        char cache[KELP_JOB_PATH_MAX + 1]; /* folder for parsed files and statistics */
+        uint64_t rows;                     /* synthetic: rows to generate */
+        bool shuffle;
+        char input_name[KELP_JOB_TEXTS_MAX + 1]; /* tensors: names of input tensors [N, ...] */
+        char target_name[KELP_JOB_WORD_MAX + 1]; /* tensors: name of the target tensor [N, ...] */
+    } data;
+    struct {
+        uint32_t epochs;
+        uint32_t batch_size; /* samples in a step, over all lanes */
+        bool drop_last;
+        uint64_t max_steps;  /* training ends after so many; 0: with the last epoch */
+        uint32_t accumulate; /* pieces in which a lane computes its share, to save memory */
+        enum kelp_loss_kind loss;
+        double loss_beta;       /* smooth_l1: beta; huber: delta */
+        double label_smoothing; /* cross_entropy */
+        double quantiles[KELP_JOB_LIST_MAX];
+        uint32_t quantile_count;
+        enum kelp_optimizer_kind optimizer;
+        double lr;
+        double momentum;
+        double dampening;
+        bool nesterov;
+        double weight_decay;
+        char decay_exclude[KELP_JOB_TEXTS_MAX + 1]; /* patterns of parameter names */
+        double beta1;
+        double beta2;
+        bool amsgrad;
+        double alpha; /* rmsprop */
+        bool centered;
+        double rho;      /* adadelta */
+        double lr_decay; /* adagrad */
+        double initial_accumulator;
+        double eps;       /* 0: PyTorch's for this optimizer (kelp_optimizer_eps()) */
+        double clip_norm; /* of the whole gradient; 0: off */
+        enum kelp_schedule_kind schedule;
+        enum kelp_schedule_unit schedule_unit;
+        uint32_t schedule_step; /* step */
+        double gamma;           /* step, multistep, exponential */
+        uint32_t milestones[KELP_JOB_LIST_MAX];
+        uint32_t milestone_count;
+        uint32_t schedule_total; /* cosine, cosine_restarts, linear: units; 0: the whole run */
+        uint32_t restart_factor; /* cosine_restarts: each period is so many times the one before */
+        double lr_min;           /* cosine, cosine_restarts, plateau */
+        double start_factor;     /* linear */
+        uint32_t warmup;         /* units in which the rate grows linearly to its full value */
+        uint32_t plateau_patience;
+        double plateau_factor;
+        double plateau_threshold;
+        bool evaluate;            /* validation and test parts */
+        uint32_t evaluate_epochs; /* after every so many epochs; 0: not by epochs */
+        uint32_t evaluate_steps;  /* after every so many training steps; 0: not by steps */
+        enum kelp_monitored monitor;
+        uint32_t
+            patience;     /* evaluations without a better one after which training ends; 0: never */
+        double min_delta; /* what counts as better */
+    } train;
+    struct {
+        struct kelp_range workers; /* MIN:MAX; the job starts once MIN are there */
+        uint32_t shards;
+        uint32_t max_shards;
+        uint32_t lanes; /* power of two */
+        uint32_t lane_threads;
+        enum kelp_device_kind device;
+        bool mixed; /* workers of another compute kind are let in */
+    } cluster;
+    struct {
+        uint32_t piece_bytes; /* largest payload of one message */
+        uint32_t connect_timeout_ms;
+    } transport;
+    struct {
+        uint32_t detect_ms;     /* silence after which a worker counts as lost */
+        uint32_t shard_wait_ms; /* how long a lost shard is waited for before its partitions move */
+        int32_t max_failures; /* restarts of children before the launcher gives up; -1: for ever */
+        uint32_t window_ms;   /* in which max_failures count; 0: the whole run */
+        uint32_t restart_backoff_ms; /* before the second restart in a row; the first is at once */
+        uint32_t storage_wait_ms;    /* for storage that is not there yet; 0: without limit */
+        enum kelp_nan_policy on_nan;
+    } failure;
+    struct {
+        uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends alone */
+        uint32_t steps;        /* a checkpoint every so many training steps; 0: not by steps */
+        uint32_t interval_ms;  /* a checkpoint so long after the one before; 0: not by time */
+        uint32_t epochs;       /* a checkpoint at the end of every so many epochs; 0: none */
+        bool at_end;           /* a checkpoint of the final state */
+        uint32_t keep_last;    /* newest checkpoints that are kept */
+        uint32_t keep_best;    /* best ones by metric that are kept besides */
+        enum kelp_checkpoint_metric metric;
+        enum kelp_checkpoint_order order;
+    } checkpoint;
+};
+
+/* Where the value of a key came from, for --print-config and error messages. */
+enum kelp_origin_kind {
+    KELP_ORIGIN_DEFAULT,
+    KELP_ORIGIN_FILE,
+    KELP_ORIGIN_ENVIRONMENT,
+    KELP_ORIGIN_FLAG
+};
+struct kelp_origin {
+    enum kelp_origin_kind kind;
+    uint32_t line; /* of the file */
+};
+
+/* A job with the origin of each value. Opaque; freed with kelp_job_file_destroy(). */
+struct kelp_job_file;
+
+/* An empty job file: every key at its default. NULL when out of memory. */
+struct kelp_job_file *kelp_job_file_create(void);
+void kelp_job_file_destroy(struct kelp_job_file *file);
+
+/*
+ * Read path over what is there; each key at most once. Set what overrides it afterwards: the last
+ * one wins. Relative paths stay as they are, relative to the current directory. The error text is
+ * "FILE:LINE: key: what is wrong; what is allowed". Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO,
+ * KELP_ERR_LIMIT (over 64 KiB), KELP_ERR_INVALID.
+ */
+kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+/* The same from memory; name stands for the file in errors. */
+kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
+                                size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Set one key as --set does ("train.lr", "0.01"). The origin becomes kind. */
+kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
+                              enum kelp_origin_kind kind, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Take KELP_<KEY> from the environment, dots as underscores ("KELP_TRAIN_LR"). */
+kelp_status kelp_job_file_environment(struct kelp_job_file *file,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Checks that need more than one key (lanes a power of two, kernel odd, keys that do not apply to
+ * the chosen kinds …). Call it once all values are set; after it the job may be used. */
+kelp_status kelp_job_file_finish(struct kelp_job_file *file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Borrowed until the file is destroyed. */
+const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
+
+/*
+ * The canonical text: YAML, each key in the table's order at its value in effect. The same job
+ * gives the same bytes; parsing them gives the same job. Keys that do not apply to the chosen kinds
+ * are left out. This is /kelp/<job>/spec and job.yaml of
+ * the run's folder. ret_text is owned by the caller (free()).
+ */
+kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. 0 when
+ * out of memory, which no peer will take for its job. */
+uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
+
+/* A key whose values in two jobs differ. */
+struct kelp_job_difference {
+    const char *key; /* "train.lr" */
+    char *before;    /* as the canonical text has it */
+    char *now;
+    bool allowed; /* a run of the one job may go on as the other */
+};
+
+/* Freed with kelp_job_differences_fini(). */
+struct kelp_job_differences {
+    struct kelp_job_difference *items; /* in the table's order */
+    size_t count;
+    size_t refused; /* items that are not allowed */
+};
+
+/*
+ * What changes when a run that was made as `before` goes on as `now`: keys that shape the result
+ * must be equal, train.epochs may grow, the others may be anything. Keys that do not apply to both
+ * jobs are left out: the kind that they go with differs then. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_job_compare(const struct kelp_job_file *before, const struct kelp_job_file *now,
+                             struct kelp_job_differences *ret_differences,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_job_differences_fini(struct kelp_job_differences *differences);
+
+/* "seed 1 -> 2, train.lr 0.005 -> 0.01": those that are allowed, or those that are not, in at most
+ * text_bytes; ends with "…" when there are more. */
+void kelp_job_differences_text(const struct kelp_job_differences *differences, bool allowed,
+                               char *text, size_t text_bytes);
+
+/* The reference page, Markdown. ret_text is owned by the caller (free()). */
+kelp_status kelp_job_reference(char **ret_text) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,119 @@
+/* Keys of a job that must fit together: the learning rate over time, evaluations, what they are
+ * for.
+ */
+#include <inttypes.h>
+
+#include "common/job/job_options.h"
+#include "common/training/metrics.h"
+
+static bool class_loss(const struct kelp_job *job)
+{
+    return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+}
+
+/* Does training give accuracy and AUC? Targets that are numbers may happen to be 0 and 1, but what
+ * is decided by a measure must not depend on that: without it nothing would ever get better. */
+static bool tells_classes(const struct kelp_job *job)
+{
+    return class_loss(job) || job->train.loss == KELP_LOSS_BCE ||
+           job->train.loss == KELP_LOSS_BCE_WITH_LOGITS;
+}
+
+static kelp_status check_rates(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    bool cosine = job->train.schedule == KELP_SCHEDULE_COSINE ||
+                  job->train.schedule == KELP_SCHEDULE_COSINE_RESTARTS;
+
+    for (uint32_t i = 1; i < job->train.milestone_count; i++) {
+        if (job->train.milestones[i] <= job->train.milestones[i - 1]) {
+            return kelp__job_refuse(file, "train.milestones", reterr,
+                                    "%" PRIu32 " after %" PRIu32 "; they must ascend",
+                                    job->train.milestones[i], job->train.milestones[i - 1]);
+        }
+    }
+    if ((cosine || job->train.schedule == KELP_SCHEDULE_PLATEAU) &&
+        job->train.lr_min > job->train.lr) {
+        return kelp__job_refuse(file, "train.lr_min", reterr, "%g is over train.lr (%g)",
+                                job->train.lr_min, job->train.lr);
+    }
+    if (job->train.schedule == KELP_SCHEDULE_COSINE && job->train.schedule_total > 0 &&
+        job->train.warmup >= job->train.schedule_total) {
+        return kelp__job_refuse(file, "train.warmup", reterr,
+                                "%" PRIu32 " leaves nothing of train.schedule_total (%" PRIu32 ")",
+                                job->train.warmup, job->train.schedule_total);
+    }
+    return KELP_OK;
+}
+
+/* What goes by evaluations needs their turns; the one at the end of training comes too late. */
+static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    bool turns =
+        job->train.evaluate && (job->train.evaluate_epochs > 0 || job->train.evaluate_steps > 0);
+    bool errors = job->train.monitor == KELP_MONITOR_MSE || job->train.monitor == KELP_MONITOR_MAE;
+    bool classes =
+        job->train.monitor == KELP_MONITOR_ACCURACY || job->train.monitor == KELP_MONITOR_AUC;
+
+    if (job->train.schedule == KELP_SCHEDULE_PLATEAU && !turns) {
+        return kelp__job_refuse(file, "train.schedule", reterr,
+                                "plateau goes by evaluations; it needs train.evaluate with "
+                                "train.evaluate_epochs or train.evaluate_steps");
+    }
+    if (job->train.patience > 0 && !turns) {
+        return kelp__job_refuse(file, "train.patience", reterr,
+                                "counts evaluations; it needs train.evaluate with "
+                                "train.evaluate_epochs or train.evaluate_steps");
+    }
+    if (class_loss(job) && errors) {
+        return kelp__job_refuse(file, "train.monitor", reterr,
+                                "train.loss compares classes; it goes with val/loss, val/accuracy "
+                                "or val/auc");
+    }
+    if (!tells_classes(job) && classes) {
+        return kelp__job_refuse(file, "train.monitor", reterr,
+                                "train.loss compares numbers; it goes with val/loss, val/mse or "
+                                "val/mae");
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_best(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    bool errors = job->checkpoint.metric == KELP_CHECKPOINT_VAL_MSE ||
+                  job->checkpoint.metric == KELP_CHECKPOINT_VAL_MAE;
+    bool larger = job->checkpoint.metric == KELP_CHECKPOINT_VAL_ACCURACY ||
+                  job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC;
+
+    if (job->checkpoint.keep_best == 0) {
+        return KELP_OK;
+    }
+    if (class_loss(job) && errors) {
+        return kelp__job_refuse(file, "checkpoint.metric", reterr,
+                                "train.loss compares classes; checkpoint.keep_best goes with "
+                                "val/loss, val/accuracy or val/auc");
+    }
+    if (!tells_classes(job) && larger) {
+        return kelp__job_refuse(file, "checkpoint.metric", reterr,
+                                "train.loss compares numbers; checkpoint.keep_best goes with "
+                                "val/loss, val/mse or val/mae");
+    }
+    if (larger != (job->checkpoint.order == KELP_ORDER_MAX)) {
+        return kelp__job_refuse(file, "checkpoint.order", reterr,
+                                "of checkpoint.metric the %s value is better: set it to %s",
+                                larger ? "larger" : "smaller", larger ? "max" : "min");
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp__job_check_schedule(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    kelp_status status = check_rates(file, reterr);
+
+    if (status == KELP_OK) {
+        status = check_turns(file, reterr);
+    }
+    return status == KELP_OK ? check_best(file, reterr) : status;
+}

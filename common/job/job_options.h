@@ -1,0 +1,98 @@
+/*
+ * The table of job keys, shared by the parser, the printer and the reference page. Private to
+ * common/job/job*.c; everybody else includes common/job/job.h.
+ */
+#ifndef KELP_COMMON_JOB_JOB_OPTIONS_H
+#define KELP_COMMON_JOB_JOB_OPTIONS_H
+
+#include <stdio.h>
+
+#include "common/job/job.h"
+
+enum kelp_job_type {
+    KELP_JOB_BOOL,
+    KELP_JOB_U32,
+    KELP_JOB_U64,
+    KELP_JOB_I32,
+    KELP_JOB_DOUBLE,
+    KELP_JOB_NAME,     /* letters, digits, '-', '_', '.' */
+    KELP_JOB_TEXT,     /* any printable text */
+    KELP_JOB_SIZE,     /* uint32_t bytes */
+    KELP_JOB_DURATION, /* uint32_t milliseconds */
+    KELP_JOB_RANGE,    /* struct kelp_range */
+    KELP_JOB_CHOICE,   /* an enum whose values count from 0 in the order of choices */
+    KELP_JOB_WIDTHS,   /* uint32_t[KELP_JOB_LIST_MAX], its count in another field */
+    KELP_JOB_SPLIT,    /* uint64_t[3] */
+    KELP_JOB_NUMBERS,  /* double[KELP_JOB_LIST_MAX], its count in another field */
+    KELP_JOB_TEXTS,    /* char[]: printable texts, a line feed between two */
+};
+
+/* Whether a key may differ in the job that goes on with a run (kelp_job_compare()). */
+enum kelp_job_change {
+    KELP_JOB_STAYS,   /* it shapes the result, or what is recorded */
+    KELP_JOB_CHANGES, /* it may be anything */
+    KELP_JOB_GROWS,   /* a larger value goes on from the end of the smaller one; KELP_JOB_U32 */
+};
+
+struct kelp_job_key {
+    const char *name; /* "train.lr"; keys of one section stand together */
+    enum kelp_job_type type;
+    uint32_t only_values; /* see only_with */
+    size_t offset;        /* in struct kelp_job */
+    size_t bytes;         /* of the field there */
+    size_t count_offset;  /* WIDTHS, NUMBERS: of the count */
+    uint64_t min, max;    /* whole numbers, sizes (bytes), durations (ms), list entries */
+    double number_min, number_max;
+    const char *const *choices; /* CHOICE; ends with NULL */
+    const char *default_text;
+    /* The key means something only where the CHOICE key only_with has one of these values (bit i:
+     * choice i). NULL: always. */
+    const char *only_with;
+    enum kelp_job_change change; /* may it differ when a run goes on */
+    const char *help;
+};
+
+extern const struct kelp_job_key kelp__job_keys[];
+extern const size_t kelp__job_key_count;
+
+#define KELP__JOB_KEYS_MAX 192
+
+/* The index of a key, or kelp__job_key_count. */
+size_t kelp__job_key_find(const char *name);
+
+/* True when the key means something in this job. */
+bool kelp__job_key_applies(const struct kelp_job_key *key, const struct kelp_job *job);
+
+/* Read text into the key's field of job; the field is unchanged on KELP_ERR_INVALID. */
+kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
+                               struct kelp_job *job, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The value in effect, as the canonical text has it. */
+void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job);
+
+/* The word that a CHOICE key stands at. */
+void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *text,
+                          size_t text_bytes);
+
+struct kelp_job_file {
+    struct kelp_job job;
+    char *name; /* of the file that was read, or NULL */
+    struct kelp_origin origins[KELP__JOB_KEYS_MAX];
+};
+
+/* Set a key; an unknown one is refused with the nearest, and errors begin with the origin. */
+kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,
+                                  struct kelp_origin origin,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Refuse a value in effect: where it comes from, its key, and what is wrong. KELP_ERR_INVALID. */
+kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
+                             struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
+
+/* Parts of kelp_job_file_finish(), each in a file of its own. */
+kelp_status kelp__job_check_data(const struct kelp_job_file *file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__job_check_schedule(const struct kelp_job_file *file,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,426 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/text.h"
+#include "common/base/value.h"
+#include "common/job/job_options.h"
+#include "common/tensors/digest.h"
+
+#define ORIGIN_COLUMN 36
+
+/* ---- values ------------------------------------------------------------------------------------
+ */
+
+static uint32_t u32_at(const char *field)
+{
+    uint32_t value;
+
+    memcpy(&value, field, sizeof(value));
+    return value;
+}
+
+static void print_quoted(FILE *out, const char *text, size_t bytes)
+{
+    (void)fputc('"', out);
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"' || text[i] == '\\') {
+            (void)fputc('\\', out);
+        }
+        (void)fputc(text[i], out);
+    }
+    (void)fputc('"', out);
+}
+
+/* Plain where any reader takes it for the same text, else in double quotes. What needs an escape
+ * was refused when it was read, these two characters aside. */
+static void print_text(FILE *out, const char *text)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+
+    if (letter && strspn(text, safe) == strlen(text) && strcasecmp(text, "null") != 0) {
+        (void)fputs(text, out);
+        return;
+    }
+    print_quoted(out, text, strlen(text));
+}
+
+static void print_texts(FILE *out, const char *texts)
+{
+    (void)fputc('[', out);
+    while (*texts != '\0') {
+        size_t bytes = strcspn(texts, "\n");
+        print_quoted(out, texts, bytes);
+        texts += bytes;
+        if (*texts == '\n') {
+            (void)fputs(", ", out);
+            texts++;
+        }
+    }
+    (void)fputc(']', out);
+}
+
+static void print_widths(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const char *field = (const char *)job + key->offset;
+    uint32_t count = u32_at((const char *)job + key->count_offset);
+
+    (void)fputc('[', out);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)fprintf(out, "%s%" PRIu32, i > 0 ? ", " : "", u32_at(field + i * sizeof(uint32_t)));
+    }
+    (void)fputc(']', out);
+}
+
+static void print_scaled(FILE *out, const struct kelp_job_key *key, uint32_t value)
+{
+    char text[KELP_VALUE_TEXT_MAX];
+
+    if (key->type == KELP_JOB_SIZE) {
+        kelp_value_print_size(value, text);
+    } else {
+        kelp_value_print_duration(value, text);
+    }
+    (void)fputs(text, out);
+}
+
+static void print_number(FILE *out, double value)
+{
+    char text[KELP_VALUE_TEXT_MAX];
+
+    kelp_value_print_double(value, text);
+    (void)fputs(text, out);
+}
+
+static void print_numbers(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const double *field = (const double *)(const void *)((const char *)job + key->offset);
+    uint32_t count = u32_at((const char *)job + key->count_offset);
+
+    (void)fputc('[', out);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)fputs(i > 0 ? ", " : "", out);
+        print_number(out, field[i]);
+    }
+    (void)fputc(']', out);
+}
+
+void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const void *field = (const char *)job + key->offset;
+
+    switch (key->type) {
+    case KELP_JOB_BOOL:
+        (void)fputs(*(const bool *)field ? "true" : "false", out);
+        return;
+    case KELP_JOB_U32:
+        (void)fprintf(out, "%" PRIu32, u32_at(field));
+        return;
+    case KELP_JOB_SIZE:
+    case KELP_JOB_DURATION:
+        print_scaled(out, key, u32_at(field));
+        return;
+    case KELP_JOB_U64:
+        (void)fprintf(out, "%" PRIu64, *(const uint64_t *)field);
+        return;
+    case KELP_JOB_I32:
+        (void)fprintf(out, "%" PRId32, *(const int32_t *)field);
+        return;
+    case KELP_JOB_DOUBLE:
+        print_number(out, *(const double *)field);
+        return;
+    case KELP_JOB_NAME:
+    case KELP_JOB_TEXT:
+        print_text(out, field);
+        return;
+    case KELP_JOB_RANGE: {
+        const struct kelp_range *range = field;
+        (void)fprintf(out, "%" PRIu32 ":%" PRIu32, range->min, range->max);
+        return;
+    }
+    case KELP_JOB_CHOICE:
+        (void)fputs(key->choices[u32_at(field)], out);
+        return;
+    case KELP_JOB_WIDTHS:
+        print_widths(out, key, job);
+        return;
+    case KELP_JOB_NUMBERS:
+        print_numbers(out, key, job);
+        return;
+    case KELP_JOB_TEXTS:
+        print_texts(out, field);
+        return;
+    case KELP_JOB_SPLIT: {
+        const uint64_t *split = field;
+        (void)fprintf(out, "[%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", split[0], split[1], split[2]);
+        return;
+    }
+    }
+    assert(false && "job key type");
+}
+
+/* ---- job files ---------------------------------------------------------------------------------
+ */
+
+static void print_origin(FILE *out, const struct kelp_job_file *file, size_t key)
+{
+    const struct kelp_origin *origin = &file->origins[key];
+
+    switch (origin->kind) {
+    case KELP_ORIGIN_DEFAULT:
+        (void)fputs("default", out);
+        return;
+    case KELP_ORIGIN_FILE:
+        (void)fprintf(out, "%s:%" PRIu32, file->name, origin->line);
+        return;
+    case KELP_ORIGIN_ENVIRONMENT:
+        (void)fputs("environment", out);
+        return;
+    case KELP_ORIGIN_FLAG:
+        (void)fputs("command line", out);
+        return;
+    }
+    assert(false && "origin kind");
+}
+
+/* "lr: 0.005" of one key, without the section's name and a line break. */
+static void print_key(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const char *dot = strchr(key->name, '.');
+
+    (void)fprintf(out, "%s%s: ", dot ? "  " : "", dot ? dot + 1 : key->name);
+    kelp__job_key_print(out, key, job);
+}
+
+static void print_key_with_origin(FILE *out, const struct kelp_job_file *file, size_t index)
+{
+    long start = ftell(out);
+
+    print_key(out, &kelp__job_keys[index], &file->job);
+    long used = ftell(out) - start;
+    (void)fprintf(out, "%*s# ", used + 2 < ORIGIN_COLUMN ? ORIGIN_COLUMN - (int)used : 2, "");
+    print_origin(out, file, index);
+}
+
+/* The section's line, when key begins another section than the line before it. */
+static void print_section(FILE *out, const struct kelp_job_key *key, char section[static 32])
+{
+    size_t length = strcspn(key->name, ".");
+
+    if (key->name[length] == '\0' ||
+        (strlen(section) == length && strncmp(section, key->name, length) == 0)) {
+        return;
+    }
+    (void)snprintf(section, 32, "%.*s", (int)length, key->name);
+    (void)fprintf(out, "%s:\n", section);
+}
+
+enum print_form { PRINT_CANONICAL, PRINT_WITH_ORIGIN, PRINT_WITHOUT_RUN_DIR };
+
+static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form)
+{
+    char section[32] = "";
+
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        if (!kelp__job_key_applies(&kelp__job_keys[i], &file->job) ||
+            (form == PRINT_WITHOUT_RUN_DIR && strcmp(kelp__job_keys[i].name, "run.dir") == 0)) {
+            continue;
+        }
+        print_section(out, &kelp__job_keys[i], section);
+        if (form == PRINT_WITH_ORIGIN) {
+            print_key_with_origin(out, file, i);
+        } else {
+            print_key(out, &kelp__job_keys[i], &file->job);
+        }
+        (void)fputc('\n', out);
+    }
+}
+
+static kelp_status print_to_memory(const struct kelp_job_file *file, enum print_form form,
+                                   char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
+{
+    struct kelp_text text;
+    kelp_status status = kelp_text_open(&text, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    print_file(text.out, file, form);
+    return kelp_text_close(&text, ret_text, ret_bytes, reterr);
+}
+
+kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
+                                struct kelp_error *reterr)
+{
+    size_t text_bytes;
+
+    return print_to_memory(file, with_origin ? PRINT_WITH_ORIGIN : PRINT_CANONICAL, ret_text,
+                           &text_bytes, reterr);
+}
+
+uint64_t kelp_job_file_digest(const struct kelp_job_file *file)
+{
+    char *text = NULL;
+    size_t text_bytes = 0;
+
+    if (print_to_memory(file, PRINT_WITHOUT_RUN_DIR, &text, &text_bytes, NULL) != KELP_OK) {
+        return 0;
+    }
+    uint64_t digest = kelp_digest_bytes(text, text_bytes);
+    free(text);
+    return digest;
+}
+
+/* ---- reference ---------------------------------------------------------------------------------
+ */
+
+static void allowed_numbers(const struct kelp_job_key *key, char *text, size_t text_bytes)
+{
+    char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
+
+    if (key->type == KELP_JOB_DOUBLE || key->type == KELP_JOB_NUMBERS) {
+        kelp_value_print_double(key->number_min, low);
+        kelp_value_print_double(key->number_max, high);
+    } else if (key->type == KELP_JOB_SIZE) {
+        kelp_value_print_size(key->min, low);
+        kelp_value_print_size(key->max, high);
+    } else if (key->type == KELP_JOB_DURATION) {
+        kelp_value_print_duration(key->min, low);
+        kelp_value_print_duration(key->max, high);
+    } else {
+        int64_t min = key->type == KELP_JOB_I32 ? -1 : (int64_t)key->min;
+        (void)snprintf(low, sizeof(low), "%" PRId64, min);
+        (void)snprintf(high, sizeof(high), "%" PRIu64, key->max);
+    }
+    (void)snprintf(text, text_bytes, "%.60s to %.60s", low, high);
+}
+
+static void allowed_choices(const struct kelp_job_key *key, FILE *out)
+{
+    for (size_t i = 0; key->choices[i]; i++) {
+        (void)fprintf(out, "%s`%s`", i > 0 ? ", " : "", key->choices[i]);
+    }
+}
+
+static void print_allowed(FILE *out, const struct kelp_job_key *key)
+{
+    static const char *const words[] = {
+        [KELP_JOB_BOOL] = "`true`, `false`",
+        [KELP_JOB_U32] = "integer",
+        [KELP_JOB_U64] = "integer",
+        [KELP_JOB_I32] = "integer",
+        [KELP_JOB_DOUBLE] = "number",
+        [KELP_JOB_NAME] = "letters, digits, `-`, `_`, `.`",
+        [KELP_JOB_TEXT] = "text",
+        [KELP_JOB_SIZE] = "size",
+        [KELP_JOB_DURATION] = "duration",
+        [KELP_JOB_RANGE] = "`MIN:MAX` or `N`,",
+        [KELP_JOB_CHOICE] = "",
+        [KELP_JOB_WIDTHS] = "list of integers",
+        [KELP_JOB_SPLIT] = "list of 3 integers",
+        [KELP_JOB_NUMBERS] = "list of numbers",
+        [KELP_JOB_TEXTS] = "list of texts",
+    };
+    char range[2 * KELP_VALUE_TEXT_MAX];
+
+    (void)fputs(words[key->type], out);
+    switch (key->type) {
+    case KELP_JOB_CHOICE:
+        allowed_choices(key, out);
+        return;
+    case KELP_JOB_BOOL:
+        return;
+    case KELP_JOB_NAME:
+    case KELP_JOB_TEXT:
+    case KELP_JOB_TEXTS:
+        (void)fprintf(out, ", at most %zu bytes", key->bytes - 1);
+        return;
+    case KELP_JOB_U32:
+    case KELP_JOB_U64:
+    case KELP_JOB_I32:
+    case KELP_JOB_DOUBLE:
+    case KELP_JOB_SIZE:
+    case KELP_JOB_DURATION:
+    case KELP_JOB_RANGE:
+    case KELP_JOB_WIDTHS:
+    case KELP_JOB_SPLIT:
+    case KELP_JOB_NUMBERS:
+        allowed_numbers(key, range, sizeof(range));
+        (void)fprintf(out, " %s", range);
+        return;
+    }
+}
+
+static void print_only_with(FILE *out, const struct kelp_job_key *key)
+{
+    if (!key->only_with) {
+        return;
+    }
+    const struct kelp_job_key *other = &kelp__job_keys[kelp__job_key_find(key->only_with)];
+    const char *separator = "";
+    (void)fprintf(out, " Only with `%s` ", key->only_with);
+    for (uint32_t i = 0; other->choices[i]; i++) {
+        if (key->only_values & (1u << i)) {
+            (void)fprintf(out, "%s`%s`", separator, other->choices[i]);
+            separator = " or ";
+        }
+    }
+    (void)fputc('.', out);
+}
+
+static void print_reference(FILE *out)
+{
+    static const char *const changes[] = {[KELP_JOB_STAYS] = "stays",
+                                          [KELP_JOB_CHANGES] = "may change",
+                                          [KELP_JOB_GROWS] = "may grow"};
+
+    (void)fputs(
+        "# Job files\n\n"
+        "A job file is YAML: sections, and in them the keys of this table. `kelp train job.yaml` "
+        "reads it; what it leaves out has its default.\n\n"
+        "- Precedence: `--set key=value` on the command line, then the environment "
+        "(`KELP_TRAIN_LR` for `train.lr`), then the file, then the default. "
+        "`kelp train --print-config` shows what took effect, and from where.\n"
+        "- An unknown key, a key given twice, one that does not apply to the chosen kind, a value "
+        "out of range or without its unit is an error with file, line and key.\n"
+        "- Sizes need a unit (`B`, `KiB`, `MiB`, `GiB`), durations too (`ms`, `s`, `m`).\n"
+        "- Relative paths are relative to the folder in which the command is given, not to the "
+        "job file's.\n"
+        "- *On resume* says what `kelp train --resume` takes when the job differs from the one "
+        "that the run had: `may change` leaves the result as it is, `may grow` goes on where "
+        "the shorter job ended, and a key that `stays` is refused when it differs "
+        "(`--force` takes it all the same: the result is then that of neither job).\n\n"
+        "This page is generated from the program's own table (`common/job/job_options.c`).\n\n"
+        "| key | value | default | on resume | meaning |\n| --- | --- | --- | --- | --- |\n",
+        out);
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const struct kelp_job_key *key = &kelp__job_keys[i];
+        (void)fprintf(out, "| `%s` | ", key->name);
+        print_allowed(out, key);
+        if (key->default_text[0] != '\0') {
+            (void)fprintf(out, " | `%s` | ", key->default_text);
+        } else {
+            (void)fputs(" | empty | ", out);
+        }
+        (void)fprintf(out, "%s | %s.", changes[key->change], key->help);
+        print_only_with(out, key);
+        (void)fputs(" |\n", out);
+    }
+}
+
+kelp_status kelp_job_reference(char **ret_text)
+{
+    struct kelp_text text;
+    size_t text_bytes;
+    kelp_status status = kelp_text_open(&text, NULL);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    print_reference(text.out);
+    return kelp_text_close(&text, ret_text, &text_bytes, NULL);
+}

@@ -1,0 +1,385 @@
+/*
+ * Job files in YAML, through libyaml's document API: each node knows its line. Two levels of
+ * mappings, scalars and flat lists are looked at and nothing else, so that depth, aliases and
+ * cycles of a document do not matter.
+ */
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+#include "common/base/limits.h"
+#include "common/base/value.h"
+#include "common/job/job_options.h"
+
+#define KEY_BYTES  64
+#define LIST_BYTES (KELP_JOB_TEXTS_MAX + 1)
+
+struct reader {
+    struct kelp_job_file *file;
+    yaml_document_t *document;
+    bool seen[KELP__JOB_KEYS_MAX];
+    struct kelp_error *reterr;
+};
+
+static uint32_t line_of(const yaml_node_t *node)
+{
+    return (uint32_t)(node->start_mark.line + 1); /* at most 2^20: the file's size */
+}
+
+static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const char *key,
+                           const char *text)
+{
+    return kelp_fail(reader->reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": %.63s%s%s",
+                     reader->file->name, line_of(node), key, key[0] != '\0' ? ": " : "", text);
+}
+
+/* A scalar's text, or NULL when the node is none, or holds a NUL. */
+static const char *scalar(const yaml_node_t *node)
+{
+    if (node->type != YAML_SCALAR_NODE ||
+        strlen((const char *)node->data.scalar.value) != node->data.scalar.length) {
+        return NULL;
+    }
+    return (const char *)node->data.scalar.value;
+}
+
+/* What YAML reads as no value at all: "key:", "key: ~", "key: null". */
+static bool is_null(const yaml_node_t *node, const char *text)
+{
+    return node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (text[0] == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
+}
+
+/* One entry as --set takes it in a list of this type; false when it cannot be one. */
+static bool print_entry(enum kelp_job_type type, const char *entry, char *text, size_t text_bytes)
+{
+    uint64_t whole;
+    double number;
+    size_t used = 0;
+
+    if (type == KELP_JOB_TEXTS) {
+        text[used++] = '"';
+        for (; *entry != '\0' && used + 4 < text_bytes; entry++) {
+            if (*entry == '"' || *entry == '\\') {
+                text[used++] = '\\';
+            }
+            text[used++] = *entry;
+        }
+        (void)snprintf(text + used, text_bytes - used, "\"");
+        return *entry == '\0';
+    }
+    (void)snprintf(text, text_bytes, "%s", entry);
+    return type == KELP_JOB_NUMBERS
+               ? kelp_value_double(entry, -DBL_MAX, DBL_MAX, &number, NULL) == KELP_OK
+               : kelp_value_u64(entry, 0, UINT64_MAX, &whole, NULL) == KELP_OK;
+}
+
+static const char *entry_kind(enum kelp_job_type type)
+{
+    return type == KELP_JOB_TEXTS     ? "an entry of the list is not a text, or too long"
+           : type == KELP_JOB_NUMBERS ? "an entry of the list is not a number"
+                                      : "an entry of the list is not an integer";
+}
+
+/* A list's entries as "[1, 2]", the form that --set takes. */
+static kelp_status join_list(struct reader *reader, const yaml_node_t *node, size_t key_index,
+                             char *text, size_t text_bytes)
+{
+    const char *key = kelp__job_keys[key_index].name;
+    enum kelp_job_type type = kelp__job_keys[key_index].type;
+    char printed[LIST_BYTES];
+    size_t used = (size_t)snprintf(text, text_bytes, "[");
+
+    for (yaml_node_item_t *item = node->data.sequence.items.start;
+         item < node->data.sequence.items.top; item++) {
+        const yaml_node_t *entry = yaml_document_get_node(reader->document, *item);
+        const char *entry_text = entry ? scalar(entry) : NULL;
+        if (!entry_text || !print_entry(type, entry_text, printed, sizeof(printed))) {
+            return fail_at(reader, entry ? entry : node, key, entry_kind(type));
+        }
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 1 ? ", " : "", printed);
+        if (used + 2 > text_bytes) {
+            return fail_at(reader, node, key, "the list is too long");
+        }
+    }
+    (void)snprintf(text + used, text_bytes - used, "]");
+    return KELP_OK;
+}
+
+static bool is_list(enum kelp_job_type type)
+{
+    return type == KELP_JOB_WIDTHS || type == KELP_JOB_SPLIT || type == KELP_JOB_NUMBERS ||
+           type == KELP_JOB_TEXTS;
+}
+
+static kelp_status read_value(struct reader *reader, const char *key, const yaml_node_t *name,
+                              const yaml_node_t *value)
+{
+    char list[LIST_BYTES];
+    const char *text = scalar(value);
+    size_t index = kelp__job_key_find(key);
+    struct kelp_origin origin = {.kind = KELP_ORIGIN_FILE, .line = line_of(name)};
+
+    if (index == kelp__job_key_count) {
+        return kelp__job_file_assign(reader->file, key, "", origin, reader->reterr);
+    }
+    if (reader->seen[index]) {
+        return fail_at(reader, name, key, "given twice");
+    }
+    reader->seen[index] = true;
+    if (value->type == YAML_SEQUENCE_NODE && is_list(kelp__job_keys[index].type)) {
+        kelp_status status = join_list(reader, value, index, list, sizeof(list));
+        if (status != KELP_OK) {
+            return status;
+        }
+        text = list;
+    } else if (!text) {
+        return fail_at(reader, value, key, "not a single value");
+    } else if (is_null(value, text)) {
+        return fail_at(reader, name, key, "has no value (an empty text is written \"\")");
+    }
+    return kelp__job_file_assign(reader->file, key, text, origin, reader->reterr);
+}
+
+/* The key "section.name" of a node that names it; section is "" at the top. */
+static kelp_status full_key(struct reader *reader, const yaml_node_t *name, const char *section,
+                            char *key)
+{
+    const char *text = scalar(name);
+
+    if (!text) {
+        return fail_at(reader, name, section, "a key is not a single word");
+    }
+    int bytes = snprintf(key, KEY_BYTES, "%s%s%s", section, section[0] != '\0' ? "." : "", text);
+    if (bytes >= KEY_BYTES || kelp_value_text(text, KEY_BYTES, NULL) != KELP_OK) {
+        return fail_at(reader, name, section,
+                       "a key is longer than any that is allowed, or not "
+                       "printable");
+    }
+    return KELP_OK;
+}
+
+static kelp_status read_section(struct reader *reader, const char *section,
+                                const yaml_node_t *mapping)
+{
+    for (yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
+         pair < mapping->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *name = yaml_document_get_node(reader->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(reader->document, pair->value);
+        char key[KEY_BYTES] = "";
+        if (!name || !value) {
+            return fail_at(reader, mapping, section, "malformed");
+        }
+        kelp_status status = full_key(reader, name, section, key);
+        if (status == KELP_OK) {
+            status = read_value(reader, key, name, value);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static bool is_section(const char *name)
+{
+    size_t bytes = strlen(name);
+
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const char *key = kelp__job_keys[i].name;
+        if (strncmp(key, name, bytes) == 0 && key[bytes] == '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
+                                 const yaml_node_t *value, const yaml_node_t **sections,
+                                 size_t *section_count)
+{
+    char key[KEY_BYTES] = "";
+    kelp_status status = full_key(reader, name, "", key);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!is_section(key)) {
+        /* "train.lr: 1" at the top would be a second way to write a key. */
+        return strchr(key, '.') ? fail_at(reader, name, key,
+                                          "write the section and the key as two "
+                                          "levels, the key indented")
+                                : read_value(reader, key, name, value);
+    }
+    for (size_t i = 0; i < *section_count; i++) {
+        if (strcmp(scalar(sections[i]), key) == 0) {
+            return fail_at(reader, name, key, "given twice");
+        }
+    }
+    sections[(*section_count)++] = name; /* at most one for each key: others were refused */
+    if (value->type != YAML_MAPPING_NODE) {
+        return fail_at(reader, value, key, "is a section; its keys stand indented below it");
+    }
+    return read_section(reader, key, value);
+}
+
+static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
+{
+    const yaml_node_t *sections[KELP__JOB_KEYS_MAX];
+    size_t section_count = 0;
+
+    if (root->type != YAML_MAPPING_NODE) {
+        return fail_at(reader, root, "", "not sections and keys (name: …)");
+    }
+    for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+         pair < root->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *name = yaml_document_get_node(reader->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(reader->document, pair->value);
+        kelp_status status = name && value
+                                 ? read_top_pair(reader, name, value, sections, &section_count)
+                                 : fail_at(reader, root, "", "malformed");
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status parser_error(const struct kelp_job_file *file, const yaml_parser_t *parser,
+                                struct kelp_error *reterr)
+{
+    if (parser->error == YAML_MEMORY_ERROR) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", file->name);
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%zu: not YAML: %s", file->name,
+                     parser->problem_mark.line + 1,
+                     parser->problem ? parser->problem : "malformed");
+}
+
+/* Nothing may follow the one document. */
+static kelp_status check_end(const struct kelp_job_file *file, yaml_parser_t *parser,
+                             struct kelp_error *reterr)
+{
+    yaml_document_t document;
+
+    if (!yaml_parser_load(parser, &document)) {
+        return parser_error(file, parser, reterr);
+    }
+    const yaml_node_t *root = yaml_document_get_root_node(&document);
+    kelp_status status =
+        root ? kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": a second document",
+                         file->name, line_of(root))
+             : KELP_OK;
+    yaml_document_delete(&document);
+    return status;
+}
+
+static kelp_status read_document(struct kelp_job_file *file, yaml_parser_t *parser,
+                                 struct kelp_error *reterr)
+{
+    yaml_document_t document;
+    struct reader reader = {.file = file, .document = &document, .reterr = reterr};
+
+    if (!yaml_parser_load(parser, &document)) {
+        return parser_error(file, parser, reterr);
+    }
+    const yaml_node_t *root = yaml_document_get_root_node(&document);
+    kelp_status status =
+        root ? read_top(&reader, root)
+             : kelp_fail(reterr, KELP_ERR_INVALID, "%.127s: holds no keys", file->name);
+    yaml_document_delete(&document);
+    return status == KELP_OK ? check_end(file, parser, reterr) : status;
+}
+
+/* Brackets are counted wherever they stand, in comments and quotes too: no job comes near. */
+static bool too_deep(const char *text, size_t text_bytes)
+{
+    size_t depth = 0;
+
+    for (size_t i = 0; i < text_bytes && depth <= KELP_JOB_FILE_NESTING_MAX; i++) {
+        if (text[i] == '[' || text[i] == '{') {
+            depth++;
+        } else if ((text[i] == ']' || text[i] == '}') && depth > 0) {
+            depth--;
+        }
+    }
+    return depth > KELP_JOB_FILE_NESTING_MAX;
+}
+
+kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
+                                size_t text_bytes, struct kelp_error *reterr)
+{
+    yaml_parser_t parser;
+    char *copy;
+
+    if (text_bytes > KELP_JOB_FILE_BYTES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%.127s: over %u bytes: is this a job file?", name,
+                         KELP_JOB_FILE_BYTES_MAX);
+    }
+    if (too_deep(text, text_bytes)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%.127s: over %d nested brackets", name,
+                         KELP_JOB_FILE_NESTING_MAX);
+    }
+    copy = strdup(name);
+    if (!copy || !yaml_parser_initialize(&parser)) {
+        free(copy);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", name);
+    }
+    free(file->name);
+    file->name = copy;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, text_bytes);
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+    kelp_status status = read_document(file, &parser, reterr);
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+/* The whole file; *ret_text is owned. One byte more than the limit is read, which the parser then
+ * refuses. */
+static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
+                        struct kelp_error *reterr)
+{
+    FILE *in = fopen(path, "re");
+    kelp_status status = KELP_OK;
+
+    if (!in) {
+        return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO, "%.255s: %s",
+                         path, strerror(errno));
+    }
+    char *text = malloc(KELP_JOB_FILE_BYTES_MAX + 1);
+    if (!text) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.255s: out of memory", path);
+    } else {
+        *ret_bytes = fread(text, 1, KELP_JOB_FILE_BYTES_MAX + 1, in);
+        if (ferror(in)) {
+            status = kelp_fail(reterr, KELP_ERR_IO, "%.255s: %s", path, strerror(errno));
+        }
+    }
+    (void)fclose(in); /* only read from */
+    if (status != KELP_OK) {
+        free(text);
+        return status;
+    }
+    *ret_text = text;
+    return KELP_OK;
+}
+
+kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
+                               struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t text_bytes = 0;
+    kelp_status status = load(path, &text, &text_bytes, reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_job_file_parse(file, path, text, text_bytes, reterr);
+        free(text);
+    }
+    return status;
+}

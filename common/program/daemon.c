@@ -1,0 +1,135 @@
+#include "common/program/daemon.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+#define ETCD_DEADLINE_MS 1000u
+#define ETCD_RETRY_MS    250u
+
+static bool is_name(const char *text)
+{
+    size_t length = strlen(text);
+    return length > 0 && length <= KELP_JOB_NAME_MAX &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+               length;
+}
+
+bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
+                       const char *role)
+{
+    if (!is_name(kelp_options_text(options, "job")) || !is_name(kelp_options_text(options, "id"))) {
+        (void)fprintf(stderr, "%s: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
+                      program->name, KELP_JOB_NAME_MAX);
+        return false;
+    }
+    kelp_log_init(role, kelp_options_text(options, "id"),
+                  (enum kelp_log_level)kelp_options_choice(options, "log-level"), STDERR_FILENO);
+    return true;
+}
+
+int kelp_daemon_exit_code(kelp_status status)
+{
+    switch (kelp_status_group(status)) {
+    case KELP_GROUP_OK:
+        return KELP_EXIT_OK;
+    case KELP_GROUP_CALLER:
+    case KELP_GROUP_DATA:
+        return KELP_EXIT_USAGE;
+    case KELP_GROUP_RETRY:
+    case KELP_GROUP_PEER:
+    case KELP_GROUP_FENCED:
+    case KELP_GROUP_RESOURCE:
+        break;
+    }
+    return KELP_EXIT_FAILED;
+}
+
+void kelp_stop_raise(struct kelp_stop *stop)
+{
+    (void)pthread_mutex_lock(&stop->mutex);
+    stop->raised = true;
+    (void)pthread_cond_broadcast(&stop->changed);
+    (void)pthread_mutex_unlock(&stop->mutex);
+}
+
+bool kelp_stop_raised(struct kelp_stop *stop)
+{
+    (void)pthread_mutex_lock(&stop->mutex);
+    bool raised = stop->raised;
+    (void)pthread_mutex_unlock(&stop->mutex);
+    return raised;
+}
+
+bool kelp_stop_wait(struct kelp_stop *stop, uint32_t wait_ms)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += wait_ms / 1000;
+    until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&stop->mutex);
+    while (!stop->raised && pthread_cond_timedwait(&stop->changed, &stop->mutex, &until) == 0) {
+    }
+    bool raised = stop->raised;
+    (void)pthread_mutex_unlock(&stop->mutex);
+    return raised;
+}
+
+/* *ret_text is owned. The reason for waiting is logged when it changes. */
+static kelp_status wait_for_spec(struct kelp_etcd *etcd, const char *job, struct kelp_stop *stop,
+                                 char **ret_text, struct kelp_error *reterr)
+{
+    char key[sizeof("/kelp//spec") + KELP_JOB_NAME_MAX];
+    kelp_status told = KELP_OK;
+
+    (void)snprintf(key, sizeof(key), "/kelp/%s/spec", job);
+    do {
+        struct kelp_etcd_range range = {0};
+        struct kelp_error error = {.text = ""};
+        kelp_status status = kelp_etcd_get(etcd, key, ETCD_DEADLINE_MS, &range, &error);
+        if (status == KELP_OK && range.count > 0) {
+            *ret_text = range.pairs[0].value;
+            range.pairs[0].value = NULL;
+            kelp_etcd_range_fini(&range);
+            return KELP_OK;
+        }
+        if (status == KELP_OK) {
+            kelp_etcd_range_fini(&range);
+            status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "there is no such job yet");
+        }
+        if (status != told) {
+            kelp_log_info("waiting for the job key=%s reason=\"%s\"", key, error.text);
+            told = status;
+        }
+    } while (!kelp_stop_wait(stop, ETCD_RETRY_MS));
+    return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
+}
+
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, struct kelp_stop *stop,
+                                 struct kelp_job_file **ret_file, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    kelp_status status = wait_for_spec(etcd, job, stop, &text, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct kelp_job_file *file = kelp_job_file_create();
+    status = file ? kelp_job_file_parse(file, "spec in etcd", text, strlen(text), reterr)
+                  : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job");
+    free(text);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_job_file_destroy(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}

@@ -1,0 +1,74 @@
+/*
+ * What Kelp's daemons share: the options that each takes, the wait for the job in etcd, a stop that
+ * a waiting thread sees at once, and exit statuses.
+ */
+#ifndef KELP_COMMON_PROGRAM_DAEMON_H
+#define KELP_COMMON_PROGRAM_DAEMON_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/etcd/etcd.h"
+#include "common/job/job.h"
+#include "common/program/options.h"
+
+/* Entries for a daemon's table of options. */
+#define KELP_DAEMON_OPTIONS                                                                        \
+    {.name = "etcd",                                                                               \
+     .type = KELP_OPTION_TEXT,                                                                     \
+     .placeholder = "URL[,URL...]",                                                                \
+     .required = true,                                                                             \
+     .help = "etcd's client addresses"},                                                           \
+        {.name = "job",                                                                            \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "NAME",                                                                    \
+         .required = true,                                                                         \
+         .help = "the job to work for; its specification is in etcd"},                             \
+        {.name = "id",                                                                             \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "NAME",                                                                    \
+         .required = true,                                                                         \
+         .help = "name of this process, unique in the job"},                                       \
+    {                                                                                              \
+        .name = "log-level", .type = KELP_OPTION_CHOICE, .default_text = "info",                   \
+        .choices = kelp_log_level_names,                                                           \
+        .help = "least important lines that are logged to standard error"                          \
+    }
+
+/*
+ * Check --job and --id, which become parts of etcd keys, and set up the log. On a mistake: one line
+ * to standard error and false; the exit status is KELP_EXIT_USAGE then.
+ */
+bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
+                       const char *role);
+
+/* Caller and data errors are bad input (2), the rest is a failure (1). */
+int kelp_daemon_exit_code(kelp_status status);
+
+/* Raised once, from any thread; never lowered. */
+struct kelp_stop {
+    pthread_mutex_t mutex; /* guards raised */
+    pthread_cond_t changed;
+    bool raised;
+};
+#define KELP_STOP_INIT                                                                             \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER                    \
+    }
+void kelp_stop_raise(struct kelp_stop *stop);
+bool kelp_stop_raised(struct kelp_stop *stop);
+/* Wait until it is raised, at most wait_ms. Returns whether it is. */
+bool kelp_stop_wait(struct kelp_stop *stop, uint32_t wait_ms);
+
+/*
+ * Wait for /kelp/<job>/spec, and for etcd itself, without limit, saying in the log for what; read
+ * it. *ret_file is owned (kelp_job_file_destroy()). Errors: KELP_ERR_TIMEOUT (stop was raised),
+ * KELP_ERR_INVALID (the specification), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, struct kelp_stop *stop,
+                                 struct kelp_job_file **ret_file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,432 @@
+#include "common/program/etcd_server.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    DEADLINE_DEFAULT_MS = 15000, /* a start takes 0.3 to 1 s; a slow disk's syncs several */
+    PORT_ATTEMPTS = 8,           /* each is lost only to somebody who took the port meanwhile */
+    LOOK_MS = 20,                /* between two looks at /health */
+    PROBE_MS = 500,              /* one look */
+    ANSWER_MAX = 64 * 1024,      /* bytes of an answer of etcd's that we read */
+    LOG_TAIL = 8192,             /* bytes of the log searched for the reason of a failure */
+};
+
+struct kelp_etcd_server {
+    struct kelp_process *process;
+    uint16_t client_port;
+    uint16_t peer_port;
+    int lock_fd;
+    char name[40]; /* proves that the etcd that answers on our port is ours */
+    char url[64];
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- ports ------------------------------------------------------------------------------------
+ */
+
+/* A socket bound to a loopback port (0: any free one), not listening; the port in *ret_port. */
+static int bind_port(uint16_t port, uint16_t *ret_port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    socklen_t length = sizeof(address);
+    int one = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return -1;
+    }
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    /* As etcd itself does: connections of the last etcd that linger are no obstacle. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) < 0) {
+        int error = errno;
+        (void)close(fd);
+        errno = error;
+        return -1;
+    }
+    *ret_port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* Both ports are held at once, so that they differ, and let go just before etcd starts. */
+static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client_port,
+                                struct kelp_error *reterr)
+{
+    int client_fd = bind_port(client_port, &server->client_port);
+
+    if (client_fd < 0) {
+        return kelp_fail(reterr, errno == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
+                         "port %u on 127.0.0.1 cannot be used for etcd: %s", client_port,
+                         strerror(errno));
+    }
+    int peer_fd = bind_port(0, &server->peer_port);
+    int error = errno;
+    (void)close(client_fd);
+    if (peer_fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "no free port on 127.0.0.1: %s", strerror(error));
+    }
+    (void)close(peer_fd);
+    (void)snprintf(server->url, sizeof(server->url), "http://127.0.0.1:%u", server->client_port);
+    return KELP_OK;
+}
+
+/* ---- asking it --------------------------------------------------------------------------------
+ */
+
+struct answer {
+    char bytes[ANSWER_MAX];
+    size_t used;
+};
+
+static size_t take_answer(char *bytes, size_t size, size_t count, void *user)
+{
+    struct answer *answer = user;
+
+    if (count > sizeof(answer->bytes) - answer->used) {
+        return 0; /* ends the transfer as failed */
+    }
+    memcpy(answer->bytes + answer->used, bytes, count);
+    answer->used += count;
+    return size * count;
+}
+
+/* POST body, or GET when it is NULL; the parsed answer (owned) or NULL. */
+static cJSON *ask(const struct kelp_etcd_server *server, const char *path, const char *body)
+{
+    char url[128];
+    cJSON *json = NULL;
+    struct answer *answer = calloc(1, sizeof(*answer));
+    CURL *curl = curl_easy_init();
+
+    (void)snprintf(url, sizeof(url), "%s%s", server->url, path);
+    if (answer && curl) {
+        (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+        (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+        (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+        (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+        (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)PROBE_MS);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_answer);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+        if (body) {
+            (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        }
+        if (curl_easy_perform(curl) == CURLE_OK) {
+            json = cJSON_ParseWithLength(answer->bytes, answer->used);
+        }
+    }
+    curl_easy_cleanup(curl);
+    free(answer);
+    return json;
+}
+
+static bool healthy(const struct kelp_etcd_server *server)
+{
+    cJSON *json = ask(server, "/health", NULL);
+    const char *health = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "health"));
+    bool yes = health && strcmp(health, "true") == 0;
+
+    cJSON_Delete(json);
+    return yes;
+}
+
+/* Somebody else's etcd may have taken the port between our look and our etcd's start, and would
+ * answer /health as well; only ours has the name that we drew. */
+static bool is_ours(const struct kelp_etcd_server *server)
+{
+    cJSON *json = ask(server, "/v3/cluster/member/list", "{}");
+    bool yes = false;
+    const cJSON *member;
+
+    cJSON_ArrayForEach(member, cJSON_GetObjectItemCaseSensitive(json, "members"))
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(member, "name"));
+        yes = yes || (name && strcmp(name, server->name) == 0);
+    }
+    cJSON_Delete(json);
+    return yes;
+}
+
+/* ---- starting ---------------------------------------------------------------------------------
+ */
+
+static kelp_status launch(struct kelp_etcd_server *server, const char *program,
+                          const struct kelp_etcd_server_options *options, int log_fd,
+                          struct kelp_error *reterr)
+{
+    char name[64], data[KELP_PROCESS_PATH_MAX + 16], client[96], peer[96], advertise_client[96];
+    char advertise_peer[96], cluster[160];
+    static const char *const unset[] = {"ETCD_*",   "http_proxy", "https_proxy", "all_proxy",
+                                        "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+                                        "NO_PROXY", NULL};
+#ifdef __aarch64__
+    static const char *const set[] = {"ETCD_UNSUPPORTED_ARCH=arm64", NULL};
+#else
+    static const char *const set[] = {NULL};
+#endif
+    const char *argv[] = {
+        program, name, data, client, advertise_client, peer, advertise_peer, cluster,
+        "--initial-cluster-state=new", "--heartbeat-interval=50", "--election-timeout=500",
+        /* Old revisions would grow the store for ever: shards renew their keys for weeks. */
+        "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h", "--logger=zap",
+        "--log-outputs=stderr", "--log-level=warn", NULL};
+
+    (void)snprintf(name, sizeof(name), "--name=%s", server->name);
+    (void)snprintf(data, sizeof(data), "--data-dir=%s", options->data_folder);
+    (void)snprintf(client, sizeof(client), "--listen-client-urls=%s", server->url);
+    (void)snprintf(advertise_client, sizeof(advertise_client), "--advertise-client-urls=%s",
+                   server->url);
+    (void)snprintf(peer, sizeof(peer), "--listen-peer-urls=http://127.0.0.1:%u", server->peer_port);
+    (void)snprintf(advertise_peer, sizeof(advertise_peer),
+                   "--initial-advertise-peer-urls=http://127.0.0.1:%u", server->peer_port);
+    (void)snprintf(cluster, sizeof(cluster), "--initial-cluster=%s=http://127.0.0.1:%u",
+                   server->name, server->peer_port);
+    struct kelp_process_options process = {.argv = argv,
+                                           .set_environment = set,
+                                           .unset_environment = unset,
+                                           .stdout_fd = log_fd,
+                                           .stderr_fd = log_fd};
+    return kelp_process_start(&process, &server->process, reterr);
+}
+
+/* The end of the log in tail, as one NUL-terminated string. */
+static void read_tail(int log_fd, off_t start, char tail[LOG_TAIL])
+{
+    off_t end = lseek(log_fd, 0, SEEK_END);
+    off_t from = end - start < LOG_TAIL ? start : end - LOG_TAIL + 1;
+    ssize_t got = pread(log_fd, tail, LOG_TAIL - 1, from);
+
+    tail[got < 0 ? 0 : got] = '\0';
+}
+
+static const char *last_line(char *text)
+{
+    size_t length = strlen(text);
+
+    while (length > 0 && text[length - 1] == '\n') {
+        text[--length] = '\0';
+    }
+    const char *line = strrchr(text, '\n');
+    return line ? line + 1 : text;
+}
+
+/* Etcd ended before it served: why? KELP_ERR_EXISTS says that a port was taken. */
+static kelp_status explain_end(int wait_status, int log_fd, off_t log_start, const char *log_path,
+                               struct kelp_error *reterr)
+{
+    char tail[LOG_TAIL];
+    char how[64];
+
+    read_tail(log_fd, log_start, tail);
+    kelp_process_describe(wait_status, how, sizeof(how));
+    bool taken = strstr(tail, "address already in use") != NULL;
+    const char *line = last_line(tail);
+    return kelp_fail(reterr, taken ? KELP_ERR_EXISTS : KELP_ERR_IO,
+                     "etcd %s before it served (log: %s): %.300s", how, log_path,
+                     *line ? line : "it said nothing");
+}
+
+static kelp_status wait_until_served(struct kelp_etcd_server *server,
+                                     const struct kelp_etcd_server_options *options, int log_fd,
+                                     off_t log_start, int64_t end_ms, struct kelp_error *reterr)
+{
+    int wait_status;
+
+    for (;;) {
+        kelp_status status = kelp_process_wait(server->process, LOOK_MS, &wait_status);
+        if (status == KELP_OK) {
+            return explain_end(wait_status, log_fd, log_start, options->log_path, reterr);
+        }
+        if (status != KELP_ERR_TIMEOUT) {
+            return kelp_fail(reterr, status, "cannot wait for etcd");
+        }
+        if (healthy(server) && is_ours(server)) {
+            return KELP_OK;
+        }
+        if (now_ms() >= end_ms) {
+            return kelp_fail(reterr, KELP_ERR_TIMEOUT,
+                             "etcd on %s was not healthy in time (log: %s)", server->url,
+                             options->log_path);
+        }
+    }
+}
+
+static kelp_status start_once(struct kelp_etcd_server *server, const char *program,
+                              const struct kelp_etcd_server_options *options, int log_fd,
+                              int64_t end_ms, struct kelp_error *reterr)
+{
+    off_t log_start = lseek(log_fd, 0, SEEK_END);
+    kelp_status status = choose_ports(server, options->client_port, reterr);
+
+    if (status == KELP_OK) {
+        status = launch(server, program, options, log_fd, reterr);
+    }
+    if (status == KELP_OK) {
+        status = wait_until_served(server, options, log_fd, log_start, end_ms, reterr);
+        if (status != KELP_OK) {
+            kelp_process_destroy(server->process);
+            server->process = NULL;
+        }
+    }
+    return status;
+}
+
+static kelp_status find_program(const char *wanted, char ret_path[KELP_PROCESS_PATH_MAX],
+                                struct kelp_error *reterr)
+{
+    static const char fallback[] = "/usr/bin/etcd";
+
+    if (wanted) {
+        return kelp_process_find(wanted, ret_path, reterr);
+    }
+    if (kelp_process_find("etcd", ret_path, NULL) == KELP_OK) {
+        return KELP_OK;
+    }
+    if (access(fallback, X_OK) == 0) {
+        memcpy(ret_path, fallback, sizeof(fallback));
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                     "etcd is not installed: install the package etcd-server "
+                     "(sudo apt-get install etcd-server), or put etcd on PATH");
+}
+
+/* The data folder, made when missing and locked: two etcds in one folder wait for each other
+ * without a word, so that the second would only time out. */
+static kelp_status lock_folder(const char *folder, int *ret_fd, struct kelp_error *reterr)
+{
+    if (strlen(folder) >= KELP_PROCESS_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd's data folder has too long a path");
+    }
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot make etcd's data folder '%s': %s", folder,
+                         strerror(errno));
+    }
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open etcd's data folder '%s': %s", folder,
+                         strerror(errno));
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        kelp_status status = kelp_fail(reterr, KELP_ERR_BUSY,
+                                       "etcd's data folder '%s' is used by another etcd", folder);
+        (void)close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return KELP_OK;
+}
+
+static kelp_status draw_name(struct kelp_etcd_server *server, struct kelp_error *reterr)
+{
+    uint64_t drawn;
+
+    if (getrandom(&drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn)) {
+        return kelp_fail(reterr, KELP_ERR_IO, "no random numbers: %s", strerror(errno));
+    }
+    (void)snprintf(server->name, sizeof(server->name), "kelp-%016llx", (unsigned long long)drawn);
+    return KELP_OK;
+}
+
+static kelp_status start_in_folder(struct kelp_etcd_server *server, const char *program,
+                                   const struct kelp_etcd_server_options *options,
+                                   struct kelp_error *reterr)
+{
+    int64_t end_ms =
+        now_ms() + (options->deadline_ms > 0 ? options->deadline_ms : DEADLINE_DEFAULT_MS);
+    int log_fd = open(options->log_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (log_fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open etcd's log '%s': %s", options->log_path,
+                         strerror(errno));
+    }
+    kelp_status status = KELP_ERR_EXISTS;
+    for (int attempt = 0; status == KELP_ERR_EXISTS && attempt < PORT_ATTEMPTS; attempt++) {
+        status = draw_name(server, reterr);
+        if (status == KELP_OK) {
+            status = start_once(server, program, options, log_fd, end_ms, reterr);
+        }
+        if (options->client_port != 0) {
+            break; /* a port that was asked for is not exchanged for another */
+        }
+    }
+    (void)close(log_fd);
+    return status;
+}
+
+kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *options,
+                                   struct kelp_etcd_server **ret_server, struct kelp_error *reterr)
+{
+    char program[KELP_PROCESS_PATH_MAX];
+
+    assert(options->data_folder && options->log_path);
+    kelp_status status = find_program(options->program, program, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct kelp_etcd_server *server = calloc(1, sizeof(*server));
+    if (!server) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    status = lock_folder(options->data_folder, &server->lock_fd, reterr);
+    if (status == KELP_OK) {
+        status = start_in_folder(server, program, options, reterr);
+        if (status != KELP_OK) {
+            (void)close(server->lock_fd);
+        }
+    }
+    if (status != KELP_OK) {
+        free(server);
+        return status;
+    }
+    *ret_server = server;
+    return KELP_OK;
+}
+
+void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms)
+{
+    if (!server) {
+        return;
+    }
+    kelp_process_stop(server->process, grace_ms);
+    kelp_process_destroy(server->process);
+    (void)close(server->lock_fd);
+    free(server);
+}
+
+const char *kelp_etcd_server_url(const struct kelp_etcd_server *server)
+{
+    return server->url;
+}
+
+uint16_t kelp_etcd_server_port(const struct kelp_etcd_server *server)
+{
+    return server->client_port;
+}
+
+struct kelp_process *kelp_etcd_server_process(struct kelp_etcd_server *server)
+{
+    return server->process;
+}

@@ -1,0 +1,47 @@
+/*
+ * A private etcd of one member, run as a child process on loopback: what `kelp train` and the tests
+ * use when no cluster's etcd is named.
+ *
+ * It listens on free ports that nobody else can reach from outside the machine, keeps everything in
+ * one folder, and dies with its parent (common/base/process.h; the same rule about threads holds).
+ * Writes are synced as etcd does by default: a machine crash loses nothing that was acknowledged.
+ */
+#ifndef KELP_COMMON_PROGRAM_ETCD_SERVER_H
+#define KELP_COMMON_PROGRAM_ETCD_SERVER_H
+
+#include <stdint.h>
+
+#include "common/base/process.h"
+#include "common/base/status.h"
+
+struct kelp_etcd_server;
+
+struct kelp_etcd_server_options {
+    const char *data_folder; /* made when missing; its parent must exist. One etcd at a time. */
+    const char *log_path;    /* etcd's output is appended to it */
+    const char *program;     /* NULL: "etcd" on PATH, else /usr/bin/etcd */
+    uint16_t client_port;    /* 0: a free one, chosen again when somebody else takes it first */
+    uint32_t deadline_ms;    /* until it must be healthy; 0: 15 s */
+};
+
+/*
+ * Start etcd and wait until it serves. curl_global_init() was called.
+ *
+ * Errors: KELP_ERR_NOT_FOUND (no etcd program: the text names the package), KELP_ERR_EXISTS
+ *         (client_port is taken), KELP_ERR_TIMEOUT, KELP_ERR_IO (it ended: the text holds its last
+ *         words), KELP_ERR_BUSY (another etcd uses the data folder), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *options,
+                                   struct kelp_etcd_server **ret_server,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Ends etcd (SIGTERM, after grace_ms SIGKILL; 0: SIGKILL at once) and frees. NULL is fine. */
+void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms);
+
+/* "http://127.0.0.1:41234"; borrowed for the life of the server. */
+const char *kelp_etcd_server_url(const struct kelp_etcd_server *server);
+uint16_t kelp_etcd_server_port(const struct kelp_etcd_server *server);
+/* To wait on it beside other children; borrowed. */
+struct kelp_process *kelp_etcd_server_process(struct kelp_etcd_server *server);
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * Remote calls over gRPC C core: bidirectional streams and unary calls, server and client.
+ *
+ * Everything that happens is reported by callbacks, and callbacks run only inside
+ * kelp_rpc_loop_run(): whoever calls it owns the thread. A program with one loop and one thread
+ * needs no locks. A loop may be run by several threads at once; then callbacks of *different*
+ * streams run in parallel, those of one stream never do.
+ *
+ * Liveness: gRPC's arguments (keep-alive, frame sizes, no proxy, no retries) are set here and
+ * nowhere else. A unary call has a deadline; a stream has one until its first message arrives, and
+ * keep-alive plus the owner's heartbeats after that. Connections live only while the loop is run: a
+ * program that does not run it for KELP_RPC_KEEPALIVE_TIMEOUT_MS loses them.
+ *
+ * Foreign errors stop here: grpc_status_code and grpc_call_error become kelp_status.
+ */
+#ifndef KELP_COMMON_RPC_RPC_H
+#define KELP_COMMON_RPC_RPC_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+/* ---- messages ----------------------------------------------------------------------------------
+ */
+
+/* Bytes of one message as a list of borrowed segments. Reference-counted, any thread. */
+struct kelp_rpc_message;
+
+struct kelp_rpc_segment {
+    const uint8_t *bytes;
+    size_t length;
+};
+
+/* Called exactly once, when gRPC no longer reads the memory of an added segment: soon after it was
+ * sent; when the peer stopped reading, once keep-alive has ended the connection, which may be as
+ * late as in kelp_rpc_global_fini(). Any thread; may be inside any kelp_rpc call; must not call
+ * back into the stream. */
+typedef void (*kelp_rpc_release)(void *user);
+
+struct kelp_rpc_message *kelp_rpc_message_create(void); /* NULL: out of memory */
+/* Copy bytes to the end. */
+kelp_status kelp_rpc_message_copy(struct kelp_rpc_message *message, const void *bytes,
+                                  size_t length) KELP_MUST_USE;
+/* Add length bytes for the caller to fill in at once (the pointer moves with the next addition).
+ * NULL: KELP_RPC_MESSAGE_BYTES_MAX would be exceeded. */
+void *kelp_rpc_message_extend(struct kelp_rpc_message *message, size_t length);
+/* Add bytes without copying; they stay valid and unchanged until release(user). On an error release
+ * is not called. */
+kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void *bytes,
+                                    size_t length, kelp_rpc_release release,
+                                    void *user) KELP_MUST_USE;
+void kelp_rpc_message_ref(struct kelp_rpc_message *message);
+void kelp_rpc_message_unref(struct kelp_rpc_message *message);
+size_t kelp_rpc_message_length(const struct kelp_rpc_message *message);
+size_t kelp_rpc_message_segment_count(const struct kelp_rpc_message *message);
+struct kelp_rpc_segment kelp_rpc_message_segment(const struct kelp_rpc_message *message,
+                                                 size_t index);
+
+/* ---- loop --------------------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_loop;
+kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* All servers, channels, streams and timers of the loop must be closed; drains what is left. NULL
+ * does nothing. */
+void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop);
+
+/* Milliseconds between pings on a silent connection, and until an unanswered one breaks it, for
+ * servers and channels opened from now on. A program that always runs its loop may shorten the
+ * defaults (KELP_RPC_KEEPALIVE_MS, _TIMEOUT_MS), which leave time to compute. */
+void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint32_t timeout_ms);
+
+/* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
+ * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
+bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
+/* Look for up to spin_us before waiting: waking a thread that waits costs 70 to 400 us here. Only
+ * for a program that expects an event right now; 0 is kelp_rpc_loop_run. */
+bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, uint32_t spin_us, int timeout_ms);
+/* Make one waiting (or the next) kelp_rpc_loop_run return. Any thread, not a signal handler. */
+void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop);
+/* Run function(user) inside the loop soon. Any thread. */
+kelp_status kelp_rpc_loop_post(struct kelp_rpc_loop *loop, void (*function)(void *user),
+                               void *user) KELP_MUST_USE;
+
+/* A repeating timer; the callback runs in the loop. stop: the callback does not run any more after
+ * it returned, when called from the loop's thread. */
+struct kelp_rpc_timer;
+kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
+                                 void (*function)(void *user), void *user,
+                                 struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
+void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer);
+
+/* ---- streams -----------------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_stream;
+
+struct kelp_rpc_stream_events {
+    /* A message arrived; borrowed until the callback returns, kelp_rpc_message_ref() to keep it. */
+    void (*message)(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user);
+    /* The last callback of the stream, exactly once: status is KELP_OK when the peer ended it in
+     * order. The stream is freed after it returned. */
+    void (*closed)(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                   void *user);
+};
+
+/* Send; the message is transferred even on an error. Messages leave in order; at most
+ * KELP_RPC_SEND_QUEUE_MAX wait, of message_bytes_max each (more: KELP_ERR_LIMIT). After close or a
+ * break: KELP_ERR_CLOSED. Any thread. */
+kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream,
+                                 struct kelp_rpc_message *message) KELP_MUST_USE;
+/* Client: half-close, then cancel. Server: finish with status and text. What is queued is sent
+ * first unless status is an error on the client. closed() follows. Any thread; twice is harmless.
+ */
+void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, const char *text);
+/* Messages queued and not yet handed to gRPC. */
+size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream);
+/* "ipv4:127.0.0.1:51234"; borrowed for the life of the stream. */
+const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
+void *kelp_rpc_stream_user(struct kelp_rpc_stream *stream);
+void kelp_rpc_stream_set_user(struct kelp_rpc_stream *stream, void *user);
+
+/* ---- server ------------------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_server;
+
+/* A unary request waiting for its answer: answer exactly once, from any thread. */
+struct kelp_rpc_request;
+void kelp_rpc_request_answer(struct kelp_rpc_request *request,
+                             struct kelp_rpc_message *answer /* transferred */);
+void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status, const char *text);
+
+struct kelp_rpc_method {
+    const char *path; /* "/kelp.v1.ParameterServer/Exchange" */
+    /* A stream method: accept decides the events and the user data of a new stream; returning NULL
+     * refuses it. */
+    const struct kelp_rpc_stream_events *(*accept)(struct kelp_rpc_stream *stream,
+                                                   void *server_user, void **ret_user);
+    /* A unary method; message is borrowed until it returns. */
+    void (*unary)(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                  void *server_user);
+};
+
+struct kelp_rpc_server_options {
+    const char *address; /* "127.0.0.1:0": port 0 is a free one */
+    size_t message_bytes_max;
+    const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
+    size_t method_count;
+    void *user;
+};
+
+/* Errors: KELP_ERR_EXISTS (address in use; the text names it), KELP_ERR_INVALID,
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
+                                 const struct kelp_rpc_server_options *options,
+                                 struct kelp_rpc_server **ret_server,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* The port that was bound. */
+uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
+/* Refuse new calls, cancel the running ones, wait (running the loop) until all callbacks ended;
+ * frees the server. Not from a callback. A request that has not been answered yet must still be,
+ * before the loop is destroyed. NULL does nothing. */
+void kelp_rpc_server_close(struct kelp_rpc_server *server);
+
+/* ---- client ------------------------------------------------------------------------------------
+ */
+
+/* A connection to one address. It reconnects by itself, and at once when a stream or call is
+ * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after
+ * closed(), and tries again when that one finds nobody. */
+struct kelp_rpc_channel;
+kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
+                                  size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* All its streams must have reported closed() (from inside the last closed() is fine). NULL does
+ * nothing. */
+void kelp_rpc_channel_close(struct kelp_rpc_channel *channel);
+
+/* Open a stream. If no message arrives within first_message_ms, it closes with KELP_ERR_TIMEOUT; a
+ * peer that cannot be reached gives KELP_ERR_UNREACHABLE. Sending may begin at once. */
+kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *path,
+                                 uint32_t first_message_ms,
+                                 const struct kelp_rpc_stream_events *events, void *user,
+                                 struct kelp_rpc_stream **ret_stream,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* One unary call, blocking: runs on a private completion queue, so it needs no running loop.
+ * *ret_answer is owned (unref). Errors: KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE, or what the server
+ * said. */
+kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
+                          struct kelp_rpc_message *request /* transferred */, uint32_t deadline_ms,
+                          struct kelp_rpc_message **ret_answer,
+                          struct kelp_error *reterr) KELP_MUST_USE;
+
+/* grpc_init and the allocator settings of FACTS; once, in main(), before threads start. */
+void kelp_rpc_global_init(void);
+/* Before it and before any thread (it sets an environment variable), in a program with more than
+ * one loop, each run by a thread of its own: gRPC otherwise lets one thread wait for all sockets of
+ * the process, which hands what is another loop's to that one's thread, a wake-up more for each
+ * message. For programs with tens of connections, since each wait then looks at all of them. */
+void kelp_rpc_global_several_loops(void);
+void kelp_rpc_global_fini(void);
+
+#endif

@@ -1,0 +1,359 @@
+/*
+ * The client: a channel is one connection; streams and blocking unary calls on it.
+ *
+ * gRPC moves a connection's bytes only in a queue that something on the channel belongs to. Between
+ * two streams nothing would, and a connection attempt could not even fail; so a channel always
+ * watches its own state in the loop's queue.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc/rpc_internal.h"
+
+/* One blocking call, with its own queue. Its write can be stuck behind a stopped peer after the
+ * call has ended; then the channel keeps it until it is closed. */
+struct unary {
+    struct unary *next;
+    grpc_completion_queue *queue;
+    grpc_call *call;
+    grpc_byte_buffer *sent;
+    grpc_byte_buffer *received;
+    grpc_metadata_array initial_metadata;
+    grpc_metadata_array trailing_metadata;
+    grpc_status_code code;
+    grpc_slice details;
+    char write_tag, read_tag, status_tag; /* only their addresses are used */
+};
+
+/* The standing watch. Outlives its channel by one completion. */
+struct watcher {
+    struct kelp__rpc_op op;
+    pthread_mutex_t lock;  /* guards channel */
+    grpc_channel *channel; /* NULL: closed */
+    struct kelp_rpc_loop *loop;
+};
+
+struct kelp_rpc_channel {
+    struct kelp_rpc_loop *loop;
+    grpc_channel *channel;
+    struct watcher *watcher;
+    char *target;
+    size_t message_bytes_max;
+    pthread_mutex_t lock; /* guards what follows */
+    struct unary *stuck;
+    int64_t attempt_us; /* when the last attempt to connect was started by us */
+};
+
+/* ---- channel -----------------------------------------------------------------------------------
+ */
+
+static bool is_numeric_host(const char *address)
+{
+    return address[strspn(address, "0123456789.:")] == '\0';
+}
+
+/* "127.0.0.1:1" to "ipv4:127.0.0.1:1", so that no resolver and none of its timers is involved. */
+static char *make_target(const char *address)
+{
+    size_t size = strlen(address) + 16;
+    char *target = malloc(size);
+    const char *scheme = strstr(address, "unix:") == address ? ""
+                         : address[0] == '['                 ? "ipv6:"
+                         : is_numeric_host(address)          ? "ipv4:"
+                                                             : "dns:///";
+
+    if (target) {
+        (void)snprintf(target, size, "%s%s", scheme, address);
+    }
+    return target;
+}
+
+static void watch(struct watcher *watcher)
+{
+    grpc_connectivity_state state = grpc_channel_check_connectivity_state(watcher->channel, 0);
+
+    atomic_store(&watcher->op.armed, true);
+    grpc_channel_watch_connectivity_state(watcher->channel, state,
+                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), watcher->loop->queue,
+                                          &watcher->op);
+}
+
+static void watched(struct kelp__rpc_op *op, bool success)
+{
+    struct watcher *watcher = KELP_CONTAINER_OF(op, struct watcher, op);
+
+    (void)success;
+    (void)pthread_mutex_lock(&watcher->lock);
+    bool closed = !watcher->channel;
+    if (!closed) {
+        watch(watcher);
+    }
+    (void)pthread_mutex_unlock(&watcher->lock);
+    if (closed) {
+        (void)pthread_mutex_destroy(&watcher->lock);
+        free(watcher);
+    }
+}
+
+static void watcher_start(struct watcher *watcher, struct kelp_rpc_channel *channel)
+{
+    watcher->op.done = watched;
+    watcher->loop = channel->loop;
+    watcher->channel = channel->channel;
+    channel->watcher = watcher;
+    (void)pthread_mutex_init(&watcher->lock, NULL);
+    watch(watcher);
+}
+
+/* Destroying the channel completes the watch. */
+static void watcher_stop(struct watcher *watcher)
+{
+    (void)pthread_mutex_lock(&watcher->lock);
+    watcher->channel = NULL;
+    (void)pthread_mutex_unlock(&watcher->lock);
+}
+
+kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
+                                  size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
+                                  struct kelp_error *reterr)
+{
+    if (!strchr(address, ':') || strlen(address) > 300) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "address '%s' is not HOST:PORT", address);
+    }
+    struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
+    struct watcher *watcher = calloc(1, sizeof(*watcher));
+    char *target = make_target(address);
+    if (!channel || !watcher || !target) {
+        free(channel);
+        free(watcher);
+        free(target);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
+    }
+    struct kelp__rpc_args args;
+    kelp__rpc_args_common(&args, loop, message_bytes_max);
+    kelp__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
+    /* One connection per channel: gRPC would share one among channels to the same address. */
+    kelp__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    kelp__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+    kelp__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
+
+    grpc_channel_args list = {.num_args = args.count, .args = args.list};
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    channel->loop = loop;
+    channel->target = target;
+    channel->message_bytes_max = message_bytes_max;
+    channel->channel = grpc_channel_create(target, credentials, &list);
+    grpc_channel_credentials_release(credentials);
+    (void)pthread_mutex_init(&channel->lock, NULL);
+    watcher_start(watcher, channel);
+    *ret_channel = channel;
+    return KELP_OK;
+}
+
+/* Somebody wants to use the channel: do not sit out a back-off. True if an attempt was started. */
+static bool try_again(struct kelp_rpc_channel *channel)
+{
+    if (grpc_channel_check_connectivity_state(channel->channel, 1) !=
+        GRPC_CHANNEL_TRANSIENT_FAILURE) {
+        return false;
+    }
+    (void)pthread_mutex_lock(&channel->lock);
+    int64_t now_us = kelp__rpc_now_us();
+    bool due = now_us - channel->attempt_us >= INT64_C(1000) * KELP_RPC_RECONNECT_MS;
+    channel->attempt_us = due ? now_us : channel->attempt_us;
+    (void)pthread_mutex_unlock(&channel->lock);
+    if (due) {
+        grpc_channel_reset_connect_backoff(channel->channel);
+    }
+    return due;
+}
+
+/* The same for a caller whose loop does not run: give the attempt a moment in a queue of its own.
+ */
+static void try_again_blocking(struct kelp_rpc_channel *channel)
+{
+    if (!try_again(channel)) {
+        return;
+    }
+    grpc_completion_queue *queue = grpc_completion_queue_create_for_next(NULL);
+    gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                      gpr_time_from_millis(KELP_RPC_RECONNECT_MS, GPR_TIMESPAN));
+    grpc_channel_watch_connectivity_state(channel->channel, GRPC_CHANNEL_TRANSIENT_FAILURE, until,
+                                          queue, queue);
+    (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_shutdown(queue);
+    (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_destroy(queue);
+}
+
+kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *path,
+                                 uint32_t first_message_ms,
+                                 const struct kelp_rpc_stream_events *events, void *user,
+                                 struct kelp_rpc_stream **ret_stream, struct kelp_error *reterr)
+{
+    (void)try_again(channel);
+    /* The path is copied: gRPC may look at it after we returned. */
+    grpc_slice method = grpc_slice_from_copied_string(path);
+    grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                               channel->loop->queue, method, NULL,
+                                               gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_slice_unref(method);
+    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
+        channel->loop, call, NULL, channel->target, channel->message_bytes_max);
+    if (!stream) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a stream to %s",
+                         channel->target);
+    }
+    *ret_stream = stream; /* before callbacks can run */
+    kelp__rpc_stream_begin(stream);
+    kelp__rpc_stream_read(stream, events, user, first_message_ms);
+    kelp__rpc_stream_release(stream);
+    return KELP_OK;
+}
+
+/* ---- unary calls -------------------------------------------------------------------------------
+ */
+
+static void unary_free(struct unary *unary)
+{
+    grpc_completion_queue_shutdown(unary->queue);
+    while (grpc_completion_queue_pluck(unary->queue, &unary->status_tag,
+                                       gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)
+               .type != GRPC_QUEUE_SHUTDOWN) {
+    }
+    if (unary->sent) {
+        grpc_byte_buffer_destroy(unary->sent);
+    }
+    if (unary->received) {
+        grpc_byte_buffer_destroy(unary->received);
+    }
+    grpc_metadata_array_destroy(&unary->initial_metadata);
+    grpc_metadata_array_destroy(&unary->trailing_metadata);
+    grpc_slice_unref(unary->details);
+    grpc_call_unref(unary->call);
+    grpc_completion_queue_destroy(unary->queue);
+    free(unary);
+}
+
+void kelp_rpc_channel_close(struct kelp_rpc_channel *channel)
+{
+    if (!channel) {
+        return;
+    }
+    while (channel->stuck) {
+        struct unary *unary = channel->stuck;
+        channel->stuck = unary->next;
+        /* Keep-alive bounds this. */
+        (void)grpc_completion_queue_pluck(unary->queue, &unary->write_tag,
+                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        unary_free(unary);
+    }
+    watcher_stop(channel->watcher);
+    grpc_channel_destroy(channel->channel);
+    (void)pthread_mutex_destroy(&channel->lock);
+    free(channel->target);
+    free(channel);
+}
+
+static void start(struct unary *unary, const grpc_op *ops, size_t count, void *tag)
+{
+    grpc_call_error error = grpc_call_start_batch(unary->call, ops, count, tag, NULL);
+
+    assert(error == GRPC_CALL_OK);
+    (void)error;
+}
+
+static struct unary *unary_start(struct kelp_rpc_channel *channel, const char *path,
+                                 const struct kelp_rpc_message *request, uint32_t deadline_ms)
+{
+    struct unary *unary = calloc(1, sizeof(*unary));
+    if (!unary) {
+        return NULL;
+    }
+    grpc_metadata_array_init(&unary->initial_metadata);
+    grpc_metadata_array_init(&unary->trailing_metadata);
+    unary->details = grpc_empty_slice();
+    unary->queue = grpc_completion_queue_create_for_pluck(NULL);
+    grpc_slice method = grpc_slice_from_copied_string(path);
+    gpr_timespec deadline =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
+    unary->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                           unary->queue, method, NULL, deadline, NULL);
+    grpc_slice_unref(method);
+    unary->sent = kelp__rpc_message_to_buffer(request);
+
+    /* The status alone: joined with a write, it would come only after the write. */
+    grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+    status.data.recv_status_on_client.trailing_metadata = &unary->trailing_metadata;
+    status.data.recv_status_on_client.status = &unary->code;
+    status.data.recv_status_on_client.status_details = &unary->details;
+    grpc_op writes[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                         {.op = GRPC_OP_SEND_MESSAGE},
+                         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}};
+    writes[1].data.send_message.send_message = unary->sent;
+    grpc_op reads[2] = {{.op = GRPC_OP_RECV_INITIAL_METADATA}, {.op = GRPC_OP_RECV_MESSAGE}};
+    reads[0].data.recv_initial_metadata.recv_initial_metadata = &unary->initial_metadata;
+    reads[1].data.recv_message.recv_message = &unary->received;
+    start(unary, writes, 3, &unary->write_tag);
+    start(unary, reads, 2, &unary->read_tag);
+    start(unary, &status, 1, &unary->status_tag);
+    return unary;
+}
+
+static kelp_status unary_result(struct kelp_rpc_channel *channel, struct unary *unary,
+                                struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
+{
+    kelp_status status = kelp__rpc_status_from_grpc(unary->code, &unary->trailing_metadata);
+
+    if (status != KELP_OK) {
+        size_t length = GRPC_SLICE_LENGTH(unary->details);
+        return kelp_fail(reterr, status, "%s: %.*s", channel->target,
+                         (int)(length < KELP_RPC_TEXT_MAX ? length : KELP_RPC_TEXT_MAX),
+                         (const char *)GRPC_SLICE_START_PTR(unary->details));
+    }
+    struct kelp_rpc_message *answer = NULL;
+    if (unary->received) {
+        answer = kelp__rpc_message_from_buffer(unary->received);
+        unary->received = NULL;
+    }
+    if (!answer) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: no answer message, or a compressed one",
+                         channel->target);
+    }
+    *ret_answer = answer;
+    return KELP_OK;
+}
+
+kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
+                          struct kelp_rpc_message *request, uint32_t deadline_ms,
+                          struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
+{
+    try_again_blocking(channel);
+    struct unary *unary = unary_start(channel, path, request, deadline_ms);
+    gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+
+    kelp_rpc_message_unref(request);
+    if (!unary) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a call to %s", channel->target);
+    }
+    /* The deadline ends both of these. */
+    (void)grpc_completion_queue_pluck(unary->queue, &unary->status_tag, never, NULL);
+    (void)grpc_completion_queue_pluck(unary->queue, &unary->read_tag, never, NULL);
+    kelp_status status = unary_result(channel, unary, ret_answer, reterr);
+
+    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+    grpc_event event = grpc_completion_queue_pluck(unary->queue, &unary->write_tag, now, NULL);
+    if (event.type == GRPC_OP_COMPLETE) {
+        unary_free(unary);
+    } else {
+        (void)pthread_mutex_lock(&channel->lock);
+        unary->next = channel->stuck;
+        channel->stuck = unary;
+        (void)pthread_mutex_unlock(&channel->lock);
+    }
+    return status;
+}

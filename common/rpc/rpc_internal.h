@@ -1,0 +1,136 @@
+/*
+ * What the files of the rpc module share. Nothing outside common/rpc_*.c includes this.
+ *
+ * One completion queue per loop. A tag is a pointer to a struct kelp__rpc_op, which lives until its
+ * single completion; ops are embedded in the object they work for, and that object counts its
+ * pending ones.
+ */
+#ifndef KELP_COMMON_RPC_RPC_INTERNAL_H
+#define KELP_COMMON_RPC_RPC_INTERNAL_H
+
+#include <grpc/byte_buffer.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/slice_buffer.h>
+#include <grpc/support/alloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
+
+/* ---- operations --------------------------------------------------------------------------------
+ */
+
+struct kelp__rpc_op {
+    void (*done)(struct kelp__rpc_op *op, bool success);
+    /* True while gRPC has it. Release on arming and acquire on completion order our memory between
+     * the two threads, and a tag that came twice would be seen. */
+    atomic_bool armed;
+};
+
+/* Hand a batch with op as its tag to gRPC. It must not fail: an error is a mistake of ours. */
+void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struct kelp__rpc_op *op);
+
+/* ---- loop --------------------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_timer {
+    struct kelp_rpc_loop *loop;
+    struct kelp_rpc_timer *previous, *next; /* in the loop's list, by deadline */
+    int64_t deadline_us;
+    int64_t period_us; /* 0: once, and the memory is not touched after function() was called */
+    void (*function)(void *user);
+    void *user;
+    bool queued, running, stopped;
+};
+
+struct kelp_rpc_loop {
+    grpc_completion_queue *queue;
+    /* A call that is never started: a batch without operations on it completes at once, which is
+     * how a thread puts an event into the queue (the C API has no alarms). */
+    grpc_channel *post_channel;
+    grpc_call *post_call;
+    struct kelp__rpc_op wake_op;
+    atomic_bool wake_pending;
+    atomic_uint keepalive_ms;
+    atomic_uint keepalive_timeout_ms;
+    atomic_int waiters;              /* threads that may block in the queue */
+    atomic_int_fast64_t next_due_us; /* deadline of the first timer; INT64_MAX: none */
+    pthread_mutex_t timers_lock;     /* guards the list and the timers' flags */
+    struct kelp_rpc_timer *first, *last;
+};
+
+int64_t kelp__rpc_now_us(void);
+/* Timers inside other objects, for once. unset: true if it will not fire any more. */
+void kelp__rpc_timer_set(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer, uint32_t in_ms,
+                         void (*function)(void *user), void *user);
+bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
+
+/* ---- messages ----------------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_message {
+    atomic_uint refs;
+    grpc_slice_buffer slices;
+};
+
+/* A new byte buffer that shares the message's slices. */
+grpc_byte_buffer *kelp__rpc_message_to_buffer(const struct kelp_rpc_message *message);
+/* Takes the slices out of buffer and destroys it. NULL: out of memory, or a compressed message
+ * (which no client of ours sends, and which we do not advertise). */
+struct kelp_rpc_message *kelp__rpc_message_from_buffer(grpc_byte_buffer *buffer);
+
+/* ---- status ------------------------------------------------------------------------------------
+ */
+
+grpc_status_code kelp__rpc_status_to_grpc(kelp_status status);
+/* trailing: may carry the exact kelp_status in "kelp-status". */
+kelp_status kelp__rpc_status_from_grpc(grpc_status_code code, const grpc_metadata_array *trailing);
+
+/* The trailers of an answer with an error; fini after the batch was started. */
+struct kelp__rpc_trailer {
+    grpc_metadata metadata;
+    grpc_slice details;
+    char value[16];
+};
+void kelp__rpc_trailer_op(struct kelp__rpc_trailer *trailer, kelp_status status, const char *text,
+                          grpc_op *ret_op);
+void kelp__rpc_trailer_fini(struct kelp__rpc_trailer *trailer);
+
+/* ---- arguments ---------------------------------------------------------------------------------
+ */
+
+#define KELP__RPC_ARGS_MAX 32
+struct kelp__rpc_args {
+    grpc_arg list[KELP__RPC_ARGS_MAX];
+    size_t count;
+};
+/* What both sides set: sizes, keep-alive, and everything that is switched off. */
+void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
+                           size_t message_bytes_max);
+void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
+
+/* ---- streams -----------------------------------------------------------------------------------
+ */
+
+/* call is transferred; peer is copied. server: NULL on the client. NULL: out of memory (the call is
+ * released then). The stream is born with one hold, so that it cannot end before its creator is
+ * ready: kelp__rpc_stream_release(). */
+struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
+                                                struct kelp_rpc_server *server, const char *peer,
+                                                size_t message_bytes_max);
+/* Send the initial metadata and watch for the end: sending may begin. */
+void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream);
+/* Start to read; callbacks may run from here on. first_message_ms 0: no deadline. */
+void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
+                           const struct kelp_rpc_stream_events *events, void *user,
+                           uint32_t first_message_ms);
+void kelp__rpc_stream_release(struct kelp_rpc_stream *stream);
+
+/* A stream of the server came or is gone. */
+void kelp__rpc_server_hold(struct kelp_rpc_server *server);
+void kelp__rpc_server_unhold(struct kelp_rpc_server *server);
+
+#endif

@@ -1,0 +1,107 @@
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc/rpc_internal.h"
+
+struct kelp_rpc_message *kelp_rpc_message_create(void)
+{
+    struct kelp_rpc_message *message = malloc(sizeof(*message));
+
+    if (message) {
+        atomic_init(&message->refs, 1);
+        grpc_slice_buffer_init(&message->slices);
+    }
+    return message;
+}
+
+void *kelp_rpc_message_extend(struct kelp_rpc_message *message, size_t length)
+{
+    if (length > KELP_RPC_MESSAGE_BYTES_MAX - message->slices.length) {
+        return NULL;
+    }
+    size_t index = grpc_slice_buffer_add_indexed(&message->slices, grpc_slice_malloc(length));
+    return GRPC_SLICE_START_PTR(message->slices.slices[index]);
+}
+
+kelp_status kelp_rpc_message_copy(struct kelp_rpc_message *message, const void *bytes,
+                                  size_t length)
+{
+    if (length == 0) {
+        return KELP_OK;
+    }
+    void *to = kelp_rpc_message_extend(message, length);
+    if (!to) {
+        return KELP_ERR_LIMIT;
+    }
+    memcpy(to, bytes, length);
+    return KELP_OK;
+}
+
+kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void *bytes,
+                                    size_t length, kelp_rpc_release release, void *user)
+{
+    if (length > KELP_RPC_MESSAGE_BYTES_MAX - message->slices.length) {
+        return KELP_ERR_LIMIT;
+    }
+    /* gRPC takes the memory as writable but only reads it. */
+    grpc_slice slice = grpc_slice_new_with_user_data((void *)bytes, length, release, user);
+    (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
+    return KELP_OK;
+}
+
+void kelp_rpc_message_ref(struct kelp_rpc_message *message)
+{
+    atomic_fetch_add_explicit(&message->refs, 1, memory_order_relaxed);
+}
+
+void kelp_rpc_message_unref(struct kelp_rpc_message *message)
+{
+    if (!message) {
+        return;
+    }
+    unsigned before = atomic_fetch_sub_explicit(&message->refs, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before == 1) {
+        grpc_slice_buffer_destroy(&message->slices);
+        free(message);
+    }
+}
+
+size_t kelp_rpc_message_length(const struct kelp_rpc_message *message)
+{
+    return message->slices.length;
+}
+
+size_t kelp_rpc_message_segment_count(const struct kelp_rpc_message *message)
+{
+    return message->slices.count;
+}
+
+struct kelp_rpc_segment kelp_rpc_message_segment(const struct kelp_rpc_message *message,
+                                                 size_t index)
+{
+    assert(index < message->slices.count);
+    const grpc_slice *slice = &message->slices.slices[index];
+    return (struct kelp_rpc_segment){.bytes = GRPC_SLICE_START_PTR(*slice),
+                                     .length = GRPC_SLICE_LENGTH(*slice)};
+}
+
+grpc_byte_buffer *kelp__rpc_message_to_buffer(const struct kelp_rpc_message *message)
+{
+    return grpc_raw_byte_buffer_create(message->slices.slices, message->slices.count);
+}
+
+struct kelp_rpc_message *kelp__rpc_message_from_buffer(grpc_byte_buffer *buffer)
+{
+    struct kelp_rpc_message *message = NULL;
+
+    if (buffer->type == GRPC_BB_RAW && buffer->data.raw.compression == GRPC_COMPRESS_NONE) {
+        message = kelp_rpc_message_create();
+    }
+    if (message) {
+        grpc_slice_buffer_swap(&message->slices, &buffer->data.raw.slice_buffer);
+    }
+    grpc_byte_buffer_destroy(buffer);
+    return message;
+}

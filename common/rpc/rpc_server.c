@@ -1,0 +1,396 @@
+/*
+ * The server: hands each new call to the method with its path, as a stream or as a unary request.
+ *
+ * All methods go through gRPC's unregistered calls: the path is compared once per call, and a path
+ * that we do not know is answered too.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/rpc/rpc_internal.h"
+
+/* One call that we asked gRPC for. */
+struct acceptor {
+    struct kelp__rpc_op op;
+    struct kelp_rpc_server *server;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+struct kelp_rpc_server {
+    struct kelp_rpc_loop *loop;
+    grpc_server *server;
+    struct kelp_rpc_server_options options; /* its address is not used after open */
+    uint16_t port;
+    struct acceptor acceptors[KELP_RPC_ACCEPTS];
+    struct kelp__rpc_op shutdown_op;
+    atomic_bool closing;
+    /* Acceptors, streams, refusals, requests that were not given to their method yet, and one for
+     * the server itself until its shutdown completed. */
+    atomic_uint holds;
+};
+
+void kelp__rpc_server_hold(struct kelp_rpc_server *server)
+{
+    atomic_fetch_add(&server->holds, 1);
+}
+
+void kelp__rpc_server_unhold(struct kelp_rpc_server *server)
+{
+    /* Whoever closes the server may wait in another thread, and frees the server when it sees 0. */
+    struct kelp_rpc_loop *loop = server->loop;
+    bool closing = atomic_load(&server->closing);
+    unsigned before = atomic_fetch_sub(&server->holds, 1);
+
+    assert(before > 0);
+    if (before == 1 && closing) {
+        kelp_rpc_loop_wake(loop);
+    }
+}
+
+/* ---- unary requests ----------------------------------------------------------------------------
+ */
+
+struct kelp_rpc_request {
+    struct kelp_rpc_server *server; /* held until the method has the request */
+    const struct kelp_rpc_method *method;
+    grpc_call *call;
+    struct kelp__rpc_op read_op;
+    struct kelp__rpc_op answer_op;
+    grpc_byte_buffer *received;
+    grpc_byte_buffer *sent;
+    struct kelp__rpc_trailer trailer;
+};
+
+static void request_answered(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_request *request = KELP_CONTAINER_OF(op, struct kelp_rpc_request, answer_op);
+
+    (void)success; /* whoever asked is gone: nobody to tell */
+    if (request->sent) {
+        grpc_byte_buffer_destroy(request->sent);
+    }
+    kelp__rpc_trailer_fini(&request->trailer);
+    grpc_call_unref(request->call);
+    free(request);
+}
+
+static void answer(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                   kelp_status status, const char *text)
+{
+    grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_SEND_MESSAGE}};
+    size_t count = 1;
+
+    if (message) {
+        request->sent = kelp__rpc_message_to_buffer(message);
+        kelp_rpc_message_unref(message);
+        ops[count++].data.send_message.send_message = request->sent;
+    }
+    kelp__rpc_trailer_op(&request->trailer, status, text, &ops[count++]);
+    request->answer_op.done = request_answered;
+    kelp__rpc_start(request->call, ops, count, &request->answer_op);
+}
+
+void kelp_rpc_request_answer(struct kelp_rpc_request *request, struct kelp_rpc_message *message)
+{
+    answer(request, message, KELP_OK, NULL);
+}
+
+void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status, const char *text)
+{
+    answer(request, NULL, status == KELP_OK ? KELP_ERR_INTERNAL : status, text);
+}
+
+static void request_read(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_request *request = KELP_CONTAINER_OF(op, struct kelp_rpc_request, read_op);
+    struct kelp_rpc_server *server = request->server;
+    struct kelp_rpc_message *message = NULL;
+
+    if (success && request->received) {
+        message = kelp__rpc_message_from_buffer(request->received);
+    }
+    if (message) {
+        request->method->unary(request, message, server->options.user);
+        kelp_rpc_message_unref(message);
+    } else {
+        kelp_rpc_request_fail(request, KELP_ERR_FORMAT, "no request message, or a compressed one");
+    }
+    kelp__rpc_server_unhold(server);
+}
+
+/* method NULL: only refuse. */
+static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
+                          grpc_call *call, const char *refusal)
+{
+    struct kelp_rpc_request *request = calloc(1, sizeof(*request));
+
+    if (!request) {
+        (void)grpc_call_cancel(call, NULL);
+        grpc_call_unref(call);
+        return;
+    }
+    request->server = server;
+    request->method = method;
+    request->call = call;
+    if (!method) {
+        kelp_rpc_request_fail(request, KELP_ERR_UNSUPPORTED, refusal);
+        return;
+    }
+    grpc_op read = {.op = GRPC_OP_RECV_MESSAGE};
+    read.data.recv_message.recv_message = &request->received;
+    request->read_op.done = request_read;
+    kelp__rpc_server_hold(server);
+    kelp__rpc_start(call, &read, 1, &request->read_op);
+}
+
+/* ---- accepting ---------------------------------------------------------------------------------
+ */
+
+static void nothing_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                            void *user)
+{
+    (void)stream;
+    (void)message;
+    (void)user;
+}
+
+static void nothing_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                           void *user)
+{
+    (void)stream;
+    (void)status;
+    (void)text;
+    (void)user;
+}
+
+static const struct kelp_rpc_stream_events refused_events = {.message = nothing_message,
+                                                             .closed = nothing_closed};
+
+static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
+                         grpc_call *call)
+{
+    char *peer = grpc_call_get_peer(call);
+    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(server->loop, call, server, peer,
+                                                             server->options.message_bytes_max);
+    gpr_free(peer);
+    if (!stream) {
+        return;
+    }
+    void *user = NULL;
+    kelp__rpc_stream_begin(stream);
+    const struct kelp_rpc_stream_events *events =
+        method->accept(stream, server->options.user, &user);
+    if (!events) {
+        kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "stream refused");
+        events = &refused_events;
+    }
+    kelp__rpc_stream_read(stream, events, user, 0);
+    kelp__rpc_stream_release(stream);
+}
+
+static void accept_next(struct acceptor *acceptor)
+{
+    struct kelp_rpc_server *server = acceptor->server;
+
+    acceptor->call = NULL;
+    grpc_call_details_init(&acceptor->details);
+    grpc_metadata_array_init(&acceptor->metadata);
+    atomic_store(&acceptor->op.armed, true);
+    grpc_call_error error = grpc_server_request_call(
+        server->server, &acceptor->call, &acceptor->details, &acceptor->metadata,
+        server->loop->queue, server->loop->queue, &acceptor->op);
+    assert(error == GRPC_CALL_OK);
+    (void)error;
+}
+
+static void serve(struct kelp_rpc_server *server, const grpc_call_details *details, grpc_call *call)
+{
+    const struct kelp_rpc_method *method = NULL;
+
+    for (size_t i = 0; i < server->options.method_count && !method; i++) {
+        if (grpc_slice_str_cmp(details->method, server->options.methods[i].path) == 0) {
+            method = &server->options.methods[i];
+        }
+    }
+    if (!method || atomic_load(&server->closing)) {
+        request_start(server, NULL, call, method ? "server is closing" : "no such method");
+    } else if (method->accept) {
+        stream_start(server, method, call);
+    } else {
+        request_start(server, method, call, NULL);
+    }
+}
+
+static void accepted(struct kelp__rpc_op *op, bool success)
+{
+    struct acceptor *acceptor = KELP_CONTAINER_OF(op, struct acceptor, op);
+    struct kelp_rpc_server *server = acceptor->server;
+    grpc_call *call = acceptor->call;
+    grpc_call_details details = acceptor->details;
+
+    grpc_metadata_array_destroy(&acceptor->metadata);
+    if (success) {
+        accept_next(acceptor); /* before the callback, so that calls are accepted in parallel */
+        serve(server, &details, call);
+    } else {
+        kelp__rpc_server_unhold(server); /* shut down */
+    }
+    grpc_call_details_destroy(&details);
+}
+
+/* ---- open and close ----------------------------------------------------------------------------
+ */
+
+/* Split HOST:PORT; an IPv6 host stands in brackets. */
+static bool split_address(const char *address, char *host, size_t host_size, const char **ret_port)
+{
+    const char *colon = strrchr(address, ':');
+    size_t length = colon ? (size_t)(colon - address) : 0;
+
+    if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
+        address++;
+        length -= 2;
+    }
+    if (!colon || length == 0 || length >= host_size) {
+        return false;
+    }
+    (void)snprintf(host, host_size, "%.*s", (int)length, address);
+    char *end = NULL;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    *ret_port = colon + 1;
+    return colon[1] >= '0' && colon[1] <= '9' && *end == '\0' && port <= UINT16_MAX;
+}
+
+/* gRPC takes much for an address (a host without port, names of services), and only says that it
+ * could not listen: a socket of ours is tried first, and says why. */
+static kelp_status check_address(const char *address, struct kelp_error *reterr)
+{
+    char host[256];
+    const char *port = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+
+    if (!split_address(address, host, sizeof(host), &port)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "cannot listen on '%s': HOST:PORT is expected, such as 127.0.0.1:0",
+                         address);
+    }
+    int code = getaddrinfo(host, port, &hints, &found);
+    if (code != 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on '%s': %s", address,
+                         gai_strerror(code));
+    }
+    int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1;
+    (void)setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as gRPC does */
+    int error = 0;
+    if (probe < 0 || bind(probe, found->ai_addr, found->ai_addrlen) != 0 || listen(probe, 1) != 0) {
+        error = errno;
+    }
+    if (probe >= 0) {
+        (void)close(probe);
+    }
+    freeaddrinfo(found);
+    if (error == EADDRINUSE) {
+        return kelp_fail(reterr, KELP_ERR_EXISTS,
+                         "cannot listen on %s: the address is in use by another program", address);
+    }
+    return error == 0 ? KELP_OK
+                      : kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
+                                  strerror(error));
+}
+
+static grpc_server *create_listening(const struct kelp_rpc_loop *loop,
+                                     const struct kelp_rpc_server_options *options, int *ret_port)
+{
+    struct kelp__rpc_args args;
+
+    kelp__rpc_args_common(&args, loop, options->message_bytes_max);
+    /* Without this, two servers on one port take turns, without an error. */
+    kelp__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0);
+    kelp__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, KELP_RPC_STREAMS_PER_CONNECTION);
+    kelp__rpc_args_add(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, KELP_RPC_HANDSHAKE_MS);
+    /* Our clients ping more often than gRPC allows by default. */
+    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 50);
+    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+
+    grpc_channel_args list = {.num_args = args.count, .args = args.list};
+    grpc_server *server = grpc_server_create(&list, NULL);
+    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    *ret_port = grpc_server_add_http2_port(server, options->address, credentials);
+    grpc_server_credentials_release(credentials);
+    return server;
+}
+
+static void shutdown_done(struct kelp__rpc_op *op, bool success)
+{
+    (void)success;
+    kelp__rpc_server_unhold(KELP_CONTAINER_OF(op, struct kelp_rpc_server, shutdown_op));
+}
+
+kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
+                                 const struct kelp_rpc_server_options *options,
+                                 struct kelp_rpc_server **ret_server, struct kelp_error *reterr)
+{
+    kelp_status status = check_address(options->address, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct kelp_rpc_server *server = calloc(1, sizeof(*server));
+    int port = 0;
+    if (!server) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a server");
+    }
+    server->loop = loop;
+    server->options = *options;
+    server->shutdown_op.done = shutdown_done;
+    server->server = create_listening(loop, options, &port);
+    grpc_server_register_completion_queue(server->server, loop->queue, NULL);
+    atomic_init(&server->holds, 1);
+    if (port <= 0) { /* somebody was faster than we, after the check */
+        kelp_rpc_server_close(server);
+        return kelp_fail(reterr, KELP_ERR_EXISTS, "cannot listen on %s", options->address);
+    }
+    server->port = (uint16_t)port;
+    grpc_server_start(server->server);
+    for (size_t i = 0; i < KELP_RPC_ACCEPTS; i++) {
+        server->acceptors[i].op.done = accepted;
+        server->acceptors[i].server = server;
+        kelp__rpc_server_hold(server);
+        accept_next(&server->acceptors[i]);
+    }
+    *ret_server = server;
+    return KELP_OK;
+}
+
+uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server)
+{
+    return server->port;
+}
+
+void kelp_rpc_server_close(struct kelp_rpc_server *server)
+{
+    if (!server) {
+        return;
+    }
+    struct kelp_rpc_loop *loop = server->loop;
+    atomic_store(&server->closing, true);
+    atomic_store(&server->shutdown_op.armed, true);
+    grpc_server_shutdown_and_notify(server->server, loop->queue, &server->shutdown_op);
+    grpc_server_cancel_all_calls(server->server);
+    while (atomic_load(&server->holds) > 0) {
+        /* The wait is bounded because another thread may get the last event, and our wake. */
+        (void)kelp_rpc_loop_run(loop, 100);
+    }
+    grpc_server_destroy(server->server);
+    free(server);
+}

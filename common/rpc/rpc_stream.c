@@ -1,0 +1,556 @@
+/*
+ * One bidirectional stream, client or server side.
+ *
+ * Happy path: start() hands gRPC the initial metadata, a read, and a watch for the end (client: the
+ * status, server: the close). Each read that completes runs the message callback and is then
+ * started again, so that message callbacks of one stream never run in parallel. Sending is a pump:
+ * whoever sets `sending` owns the write side and hands gRPC one message after the other; the flag
+ * and not the lock is held meanwhile, because releasing sent memory calls back into our users.
+ *
+ * The end: read and watch have completed and nobody holds the stream: closed() runs, as the last of
+ * the callbacks. A write to a stopped peer may stay in gRPC beyond that, until keep-alive ends the
+ * connection: the memory of the stream, and what it sends, live on until then, without the user
+ * noticing.
+ *
+ *      open --close(OK)--> draining --queue empty--> finishing --peer answers / close timer-->
+ * closed
+ *        \---peer ends, cancel, break, deadline--------------------------------------------------/
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc/rpc_internal.h"
+
+struct kelp_rpc_stream {
+    struct kelp_rpc_loop *loop;
+    struct kelp_rpc_server *server; /* NULL on the client */
+    size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */
+    grpc_call *call;
+    char *peer;
+    const struct kelp_rpc_stream_events *events;
+    void *user;
+
+    struct kelp__rpc_op start_op;
+    struct kelp__rpc_op read_op;
+    struct kelp__rpc_op watch_op;
+    struct kelp__rpc_op send_op;
+    struct kelp__rpc_op finish_op;
+    struct kelp_rpc_timer first_message_timer;
+    struct kelp_rpc_timer close_timer;
+
+    /* Where batches put their results. */
+    grpc_byte_buffer *received;
+    grpc_metadata_array initial_metadata;
+    grpc_metadata_array trailing_metadata;
+    grpc_status_code code;
+    grpc_slice details;
+    int cancelled;
+    grpc_byte_buffer *sent;
+    struct kelp__rpc_trailer trailer;
+    bool read_before; /* by the read operation alone */
+
+    pthread_mutex_t lock; /* guards everything below */
+    unsigned holds;       /* read, watch, timers and the creator: closed() waits for them */
+    unsigned writes;      /* start, send and finish operations: the memory waits for them too */
+    struct kelp_rpc_message **queue; /* ring of capacity queue_size */
+    size_t queue_size, queue_first, queue_count;
+    bool sending;       /* the write side is owned by somebody */
+    bool closing;       /* no more messages to or from the owner */
+    bool finish_wanted; /* end the write side when the queue is empty */
+    bool finished;      /* that was handed to gRPC */
+    bool broken;        /* nothing can be sent any more */
+    bool closed;        /* closed() was or is being called */
+    bool owner_closed;  /* the owner's status is the stream's */
+    bool timed_out;
+    kelp_status status;
+    char text[KELP_RPC_TEXT_MAX + 1];
+};
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static void read_done(struct kelp__rpc_op *op, bool success);
+static void watch_done(struct kelp__rpc_op *op, bool success);
+static void start_done(struct kelp__rpc_op *op, bool success);
+static void send_done(struct kelp__rpc_op *op, bool success);
+static void finish_done(struct kelp__rpc_op *op, bool success);
+
+struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
+                                                struct kelp_rpc_server *server, const char *peer,
+                                                size_t message_bytes_max)
+{
+    struct kelp_rpc_stream *stream = calloc(1, sizeof(*stream));
+    char *peer_copy = strdup(peer);
+
+    if (!stream || !peer_copy) {
+        free(stream);
+        free(peer_copy);
+        grpc_call_unref(call);
+        return NULL;
+    }
+    stream->loop = loop;
+    stream->server = server;
+    stream->call = call;
+    stream->peer = peer_copy;
+    stream->message_bytes_max = message_bytes_max;
+    stream->start_op.done = start_done;
+    stream->read_op.done = read_done;
+    stream->watch_op.done = watch_done;
+    stream->send_op.done = send_done;
+    stream->finish_op.done = finish_done;
+    grpc_metadata_array_init(&stream->initial_metadata);
+    grpc_metadata_array_init(&stream->trailing_metadata);
+    stream->details = grpc_empty_slice();
+    stream->holds = 1;
+    (void)pthread_mutex_init(&stream->lock, NULL);
+    if (server) {
+        kelp__rpc_server_hold(server);
+    }
+    return stream;
+}
+
+static void stream_free(struct kelp_rpc_stream *stream)
+{
+    struct kelp_rpc_server *server = stream->server;
+
+    grpc_metadata_array_destroy(&stream->initial_metadata);
+    grpc_metadata_array_destroy(&stream->trailing_metadata);
+    grpc_slice_unref(stream->details);
+    grpc_call_unref(stream->call);
+    (void)pthread_mutex_destroy(&stream->lock);
+    free(stream->queue);
+    free(stream->peer);
+    free(stream);
+    if (server) {
+        kelp__rpc_server_unhold(server);
+    }
+}
+
+/* Throw away what waits. Called without the lock held by the last holder, or by a breaker who set
+ * `broken`, after which nothing is queued. */
+static void drop_queue(struct kelp_rpc_stream *stream)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&stream->lock);
+        struct kelp_rpc_message *message = NULL;
+        if (stream->queue_count > 0) {
+            message = stream->queue[stream->queue_first];
+            stream->queue_first = (stream->queue_first + 1) % stream->queue_size;
+            stream->queue_count--;
+        }
+        (void)pthread_mutex_unlock(&stream->lock);
+        if (!message) {
+            return;
+        }
+        kelp_rpc_message_unref(message);
+    }
+}
+
+/* What the client learned from RECV_STATUS. */
+static void judge_client(struct kelp_rpc_stream *stream)
+{
+    int length = (int)(GRPC_SLICE_LENGTH(stream->details) < KELP_RPC_TEXT_MAX
+                           ? GRPC_SLICE_LENGTH(stream->details)
+                           : KELP_RPC_TEXT_MAX);
+
+    stream->status = kelp__rpc_status_from_grpc(stream->code, &stream->trailing_metadata);
+    (void)snprintf(stream->text, sizeof(stream->text), "%.*s", length,
+                   (const char *)GRPC_SLICE_START_PTR(stream->details));
+}
+
+/* The status and text that closed() reports. The owner's own word comes first. */
+static void judge(struct kelp_rpc_stream *stream)
+{
+    if (stream->owner_closed) {
+        return;
+    }
+    if (stream->timed_out) {
+        stream->status = KELP_ERR_TIMEOUT;
+        (void)snprintf(stream->text, sizeof(stream->text), "no message from %s in time",
+                       stream->peer);
+    } else if (!stream->server) {
+        judge_client(stream);
+    } else if (stream->cancelled) {
+        stream->status = KELP_ERR_UNREACHABLE;
+        (void)snprintf(stream->text, sizeof(stream->text), "%s is gone or cancelled the stream",
+                       stream->peer);
+    }
+}
+
+static void report_closed(struct kelp_rpc_stream *stream)
+{
+    drop_queue(stream);
+    if (stream->events) {
+        judge(stream);
+        stream->events->closed(stream, stream->status, stream->text, stream->user);
+    }
+}
+
+/* The analyser does not follow the counts, and takes whoever lets go for the last one.
+ * NOLINTBEGIN(clang-analyzer-unix.Malloc) */
+
+/* Drop a hold (is_write: a write operation) and do what was waiting for it. */
+static void let_go(struct kelp_rpc_stream *stream, bool is_write)
+{
+    (void)pthread_mutex_lock(&stream->lock);
+    unsigned *count = is_write ? &stream->writes : &stream->holds;
+    assert(*count > 0);
+    (*count)--;
+    bool report = !is_write && stream->holds == 0;
+    if (report) {
+        assert(!stream->closed);
+        stream->closed = true;
+        stream->broken = true;
+        stream->writes++; /* ours, so that the memory stays while closed() runs */
+    }
+    bool last = stream->closed && stream->writes == 0;
+    (void)pthread_mutex_unlock(&stream->lock);
+
+    if (report) {
+        report_closed(stream);
+        let_go(stream, true);
+    } else if (last) {
+        stream_free(stream);
+    }
+}
+
+void kelp__rpc_stream_release(struct kelp_rpc_stream *stream)
+{
+    let_go(stream, false);
+}
+
+/* ---- sending -----------------------------------------------------------------------------------
+ */
+
+static kelp_status queue_push_locked(struct kelp_rpc_stream *stream,
+                                     struct kelp_rpc_message *message)
+{
+    if (stream->queue_count == stream->queue_size) {
+        size_t size = stream->queue_size ? stream->queue_size * 2 : 8;
+        struct kelp_rpc_message **queue = calloc(size, sizeof(struct kelp_rpc_message *));
+        if (!queue) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        for (size_t i = 0; i < stream->queue_count; i++) {
+            queue[i] = stream->queue[(stream->queue_first + i) % stream->queue_size];
+        }
+        free(stream->queue);
+        stream->queue = queue;
+        stream->queue_size = size;
+        stream->queue_first = 0;
+    }
+    stream->queue[(stream->queue_first + stream->queue_count) % stream->queue_size] = message;
+    stream->queue_count++;
+    return KELP_OK;
+}
+
+static void send_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                         bool more)
+{
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
+
+    stream->sent = kelp__rpc_message_to_buffer(message);
+    kelp_rpc_message_unref(message);
+    op.data.send_message.send_message = stream->sent;
+    /* With more behind it, it need not leave alone. */
+    op.flags = more ? GRPC_WRITE_BUFFER_HINT : 0;
+    kelp__rpc_start(stream->call, &op, 1, &stream->send_op);
+}
+
+static void send_finish(struct kelp_rpc_stream *stream)
+{
+    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+
+    if (stream->server) {
+        kelp__rpc_trailer_op(&stream->trailer, stream->status, stream->text, &op);
+    }
+    kelp__rpc_start(stream->call, &op, 1, &stream->finish_op);
+}
+
+/* Hand the next thing to gRPC; the caller owns the write side, and gives it up if there is none. */
+static void pump(struct kelp_rpc_stream *stream)
+{
+    struct kelp_rpc_message *message = NULL;
+    bool finish = false;
+
+    (void)pthread_mutex_lock(&stream->lock);
+    assert(stream->sending);
+    if (stream->queue_count > 0 && !stream->broken) {
+        message = stream->queue[stream->queue_first];
+        stream->queue_first = (stream->queue_first + 1) % stream->queue_size;
+        stream->queue_count--;
+    } else if (stream->finish_wanted && !stream->finished && !stream->broken) {
+        finish = true;
+        stream->finished = true;
+    }
+    stream->sending = message || finish;
+    stream->writes += stream->sending ? 1 : 0;
+    bool more = stream->queue_count > 0;
+    (void)pthread_mutex_unlock(&stream->lock);
+
+    if (message) {
+        send_message(stream, message, more);
+    } else if (finish) {
+        send_finish(stream);
+    }
+}
+
+static void send_done(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, send_op);
+
+    grpc_byte_buffer_destroy(stream->sent);
+    stream->sent = NULL;
+    if (!success) {
+        (void)pthread_mutex_lock(&stream->lock);
+        stream->broken = true; /* the watch will say why */
+        (void)pthread_mutex_unlock(&stream->lock);
+    }
+    pump(stream);
+    let_go(stream, true);
+}
+
+static void finish_done(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, finish_op);
+
+    (void)success; /* the watch tells */
+    if (stream->server) {
+        kelp__rpc_trailer_fini(&stream->trailer);
+    }
+    let_go(stream, true);
+}
+
+static void start_done(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, start_op);
+
+    (void)success;
+    let_go(stream, true);
+}
+
+kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message)
+{
+    kelp_status status = KELP_OK;
+    bool start = false;
+
+    (void)pthread_mutex_lock(&stream->lock);
+    if (stream->closing || stream->broken) {
+        status = KELP_ERR_CLOSED;
+    } else if (stream->queue_count >= KELP_RPC_SEND_QUEUE_MAX ||
+               kelp_rpc_message_length(message) > stream->message_bytes_max) {
+        status = KELP_ERR_LIMIT;
+    } else {
+        status = queue_push_locked(stream, message);
+    }
+    if (status == KELP_OK && !stream->sending) {
+        stream->sending = true;
+        start = true;
+        stream->writes++; /* until pump() returned */
+    }
+    (void)pthread_mutex_unlock(&stream->lock);
+
+    if (status != KELP_OK) {
+        kelp_rpc_message_unref(message);
+    }
+    if (start) {
+        pump(stream);
+        let_go(stream, true);
+    }
+    return status;
+}
+
+/* ---- receiving ---------------------------------------------------------------------------------
+ */
+
+static void start_read(struct kelp_rpc_stream *stream)
+{
+    grpc_op ops[2] = {{.op = GRPC_OP_RECV_MESSAGE}, {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    bool with_metadata = !stream->server && !stream->read_before;
+
+    stream->received = NULL;
+    ops[0].data.recv_message.recv_message = &stream->received;
+    ops[1].data.recv_initial_metadata.recv_initial_metadata = &stream->initial_metadata;
+    kelp__rpc_start(stream->call, ops, with_metadata ? 2 : 1, &stream->read_op);
+}
+
+/* The peer will send nothing more. A server answers with its end, after what is queued. */
+static void read_ended(struct kelp_rpc_stream *stream)
+{
+    if (stream->server) {
+        (void)pthread_mutex_lock(&stream->lock);
+        stream->closing = true;
+        stream->finish_wanted = true;
+        bool start = !stream->sending;
+        stream->sending = true;
+        (void)pthread_mutex_unlock(&stream->lock);
+        if (start) {
+            pump(stream);
+        }
+    }
+    let_go(stream, false);
+}
+
+static void read_done(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, read_op);
+
+    if (!stream->read_before) {
+        stream->read_before = true;
+        if (kelp__rpc_timer_unset(&stream->first_message_timer)) {
+            let_go(stream, false);
+        }
+    }
+    if (!success || !stream->received) {
+        read_ended(stream);
+        return;
+    }
+    struct kelp_rpc_message *message = kelp__rpc_message_from_buffer(stream->received);
+    (void)pthread_mutex_lock(&stream->lock);
+    bool deliver = !stream->closing;
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (!message) {
+        kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "compressed message");
+    } else if (deliver) {
+        stream->events->message(stream, message, stream->user);
+    }
+    kelp_rpc_message_unref(message);
+    start_read(stream);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+/* The close timer has no work once the call has ended. */
+static void watch_done(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, watch_op);
+
+    (void)success;
+    (void)pthread_mutex_lock(&stream->lock);
+    stream->broken = true; /* a message that was read before may still be delivered */
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (kelp__rpc_timer_unset(&stream->close_timer)) {
+        let_go(stream, false);
+    }
+    let_go(stream, false);
+}
+
+static void first_message_late(void *user)
+{
+    struct kelp_rpc_stream *stream = user;
+
+    (void)pthread_mutex_lock(&stream->lock);
+    stream->timed_out = !stream->closing && !stream->broken;
+    stream->closing = true;
+    (void)pthread_mutex_unlock(&stream->lock);
+    (void)grpc_call_cancel(stream->call, NULL); /* harmless when it has ended */
+    let_go(stream, false);
+}
+
+static void close_late(void *user)
+{
+    struct kelp_rpc_stream *stream = user;
+
+    (void)grpc_call_cancel(stream->call, NULL);
+    let_go(stream, false);
+}
+
+void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, const char *text)
+{
+    (void)pthread_mutex_lock(&stream->lock);
+    if (stream->closing || stream->broken) {
+        stream->closing = true; /* broken: the watch knows why, and its word stays */
+        (void)pthread_mutex_unlock(&stream->lock);
+        return;
+    }
+    stream->closing = true;
+    stream->owner_closed = true;
+    stream->status = status;
+    (void)snprintf(stream->text, sizeof(stream->text), "%.*s", KELP_RPC_TEXT_MAX, text ? text : "");
+    bool cancel = !stream->server && status != KELP_OK;
+    stream->broken = cancel;
+    stream->finish_wanted = !cancel;
+    bool start = !cancel && !stream->sending;
+    stream->sending = stream->sending || start;
+    if (!cancel) {
+        stream->holds++;
+        kelp__rpc_timer_set(stream->loop, &stream->close_timer, KELP_RPC_CLOSE_MS, close_late,
+                            stream);
+    }
+    stream->writes++; /* until we are done with the call */
+    (void)pthread_mutex_unlock(&stream->lock);
+
+    if (cancel) {
+        (void)grpc_call_cancel_with_status(stream->call, kelp__rpc_status_to_grpc(status),
+                                           "closed by its owner", NULL);
+    } else if (start) {
+        pump(stream);
+    }
+    let_go(stream, true);
+}
+
+/* ---- small things ------------------------------------------------------------------------------
+ */
+
+void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream)
+{
+    grpc_op initial = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    grpc_op watch = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+
+    stream->holds++; /* the watch's; nobody else knows the stream yet */
+    stream->writes++;
+    if (stream->server) {
+        watch.data.recv_close_on_server.cancelled = &stream->cancelled;
+    } else {
+        watch.op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+        watch.data.recv_status_on_client.trailing_metadata = &stream->trailing_metadata;
+        watch.data.recv_status_on_client.status = &stream->code;
+        watch.data.recv_status_on_client.status_details = &stream->details;
+    }
+    kelp__rpc_start(stream->call, &initial, 1, &stream->start_op);
+    kelp__rpc_start(stream->call, &watch, 1, &stream->watch_op);
+}
+
+void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
+                           const struct kelp_rpc_stream_events *events, void *user,
+                           uint32_t first_message_ms)
+{
+    stream->events = events;
+    stream->user = user;
+    (void)pthread_mutex_lock(&stream->lock);
+    stream->holds += first_message_ms > 0 ? 2 : 1;
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (first_message_ms > 0) {
+        kelp__rpc_timer_set(stream->loop, &stream->first_message_timer, first_message_ms,
+                            first_message_late, stream);
+    }
+    start_read(stream);
+}
+
+size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream)
+{
+    (void)pthread_mutex_lock(&stream->lock);
+    size_t count = stream->queue_count;
+    (void)pthread_mutex_unlock(&stream->lock);
+    return count;
+}
+
+const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream)
+{
+    return stream->peer;
+}
+
+void *kelp_rpc_stream_user(struct kelp_rpc_stream *stream)
+{
+    return stream->user;
+}
+
+void kelp_rpc_stream_set_user(struct kelp_rpc_stream *stream, void *user)
+{
+    stream->user = user;
+}
+
+/* NOLINTEND(clang-analyzer-unix.Malloc) */

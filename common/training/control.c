@@ -1,0 +1,337 @@
+#include "common/training/control.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/training/learning_rate.h"
+
+/* PyTorch's: a change of the rate that is smaller is not made. */
+#define PLATEAU_EPS 1e-8
+
+/* ---- from entry to entry -----------------------------------------------------------------------
+ */
+
+void kelp__control_next_step(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan)
+{
+    if (state->stopped || state->step >= kelp_control_total_steps(job, plan)) {
+        state->kind = KELP_STEP_FINISH;
+        return;
+    }
+    if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan)) {
+        state->epoch++;
+        state->step_in_epoch = 0;
+        state->epoch_loss = 0;
+        state->epoch_samples = 0;
+    }
+    state->kind = KELP_STEP_TRAIN;
+}
+
+/* From an evaluation on to the first one of a part that has samples, or behind them. */
+static void settle_evaluation(struct kelp_control_state *state, const struct kelp_job *job,
+                              const struct kelp_plan *plan)
+{
+    if (state->kind == KELP_STEP_EVALUATE_VAL &&
+        !kelp_control_evaluates(job, plan, KELP_PART_VAL)) {
+        state->kind = KELP_STEP_EVALUATE_TEST;
+    }
+    if (state->kind == KELP_STEP_EVALUATE_TEST &&
+        !kelp_control_evaluates(job, plan, KELP_PART_TEST)) {
+        kelp__control_next_step(state, job, plan);
+    }
+}
+
+static void after_training(struct kelp_control_state *state, const struct kelp_job *job,
+                           const struct kelp_plan *plan)
+{
+    if (!kelp_control_evaluates_after(job, plan, state->step)) {
+        kelp__control_next_step(state, job, plan);
+        return;
+    }
+    if (!kelp_control_evaluation_due(job, plan, state->step)) {
+        state->best_before = state->best;
+    }
+    state->kind = KELP_STEP_EVALUATE_VAL;
+    settle_evaluation(state, job, plan);
+}
+
+void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan)
+{
+    enum kelp_measure monitored = kelp_monitored_measure(job->train.monitor);
+
+    memset(state, 0, sizeof(*state));
+    state->patience_best = kelp_measure_worst(monitored);
+    state->plateau_best = kelp_measure_worst(monitored);
+    state->plateau_lr = job->train.lr;
+    if (job->run.mode == KELP_RUN_PREDICT) {
+        state->kind =
+            kelp_control_predict_blocks(job, plan) > 0 ? KELP_STEP_PREDICT : KELP_STEP_FINISH;
+    } else if (kelp_control_total_steps(job, plan) > 0) {
+        state->kind = KELP_STEP_TRAIN;
+    } else {
+        after_training(state, job, plan);
+    }
+}
+
+/* ---- the word ----------------------------------------------------------------------------------
+ */
+
+static bool digest_due(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan)
+{
+    switch (state->kind) {
+    case KELP_STEP_TRAIN:
+        if (state->step == 0 || kelp_control_evaluation_due(job, plan, state->step)) {
+            return false; /* else the evaluation has reported these weights */
+        }
+        return state->step_in_epoch == 0 || (job->checkpoint.digest_steps > 0 &&
+                                             state->step % job->checkpoint.digest_steps == 0);
+    case KELP_STEP_EVALUATE_VAL:
+        return true;
+    case KELP_STEP_EVALUATE_TEST:
+        return !kelp_control_evaluates(job, plan, KELP_PART_VAL);
+    case KELP_STEP_FINISH:
+        return true;
+    case KELP_STEP_PREDICT:
+    case KELP_STEP_DONE:
+        return false;
+    }
+    assert(false && "step kind");
+    return false;
+}
+
+double kelp_control_lr(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan)
+{
+    const struct kelp_run_place place = {.epoch = state->epoch,
+                                         .step = state->step,
+                                         .epoch_total = job->train.epochs,
+                                         .step_total = kelp_control_total_steps(job, plan),
+                                         .plateau_lr = state->plateau_lr};
+    return kelp_learning_rate(job, &place);
+}
+
+/* Samples [first, first + one batch) of `samples`. */
+static void set_block(struct kelp_control_word *word, uint64_t first, uint64_t samples,
+                      const struct kelp_job *job)
+{
+    assert(first < samples);
+    uint64_t left = samples - first;
+
+    word->sample_first = first;
+    word->sample_count = left < job->train.batch_size ? left : job->train.batch_size;
+}
+
+void kelp_control_word(const struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan, struct kelp_control_word *ret_word)
+{
+    struct kelp_control_word word;
+
+    memset(&word, 0, sizeof(word));
+    word.version = state->version;
+    word.step = state->step;
+    word.kind = state->kind;
+    word.epoch = state->epoch;
+    word.skipped = state->skipped;
+    word.digest_due = digest_due(state, job, plan);
+    if (state->kind == KELP_STEP_TRAIN ||
+        state->step_in_epoch < kelp_control_steps_per_epoch(job, plan)) {
+        word.step_in_epoch = state->step_in_epoch;
+    }
+    switch (state->kind) {
+    case KELP_STEP_TRAIN:
+        set_block(&word, state->step_in_epoch * job->train.batch_size,
+                  plan->samples[KELP_PART_TRAIN], job);
+        word.lr = kelp_control_lr(state, job, plan);
+        break;
+    case KELP_STEP_EVALUATE_VAL:
+        word.sample_count = plan->samples[KELP_PART_VAL];
+        break;
+    case KELP_STEP_EVALUATE_TEST:
+        word.sample_count = plan->samples[KELP_PART_TEST];
+        break;
+    case KELP_STEP_PREDICT:
+        set_block(&word, state->version * job->train.batch_size, plan->samples[job->run.part], job);
+        break;
+    case KELP_STEP_FINISH:
+    case KELP_STEP_DONE:
+        break;
+    }
+    *ret_word = word;
+}
+
+/* ---- completing --------------------------------------------------------------------------------
+ */
+
+static double mean(double sum, double count)
+{
+    return count > 0 ? sum / count : 0.0;
+}
+
+static void apply_train(struct kelp_control_state *state, const struct kelp_job *job,
+                        const struct kelp_plan *plan, const double *sums,
+                        struct kelp_record *record)
+{
+    kelp_measures_set(&record->measures, KELP_MEASURE_LOSS,
+                      mean(sums[KELP_METRIC_LOSS], sums[KELP_METRIC_SAMPLES]));
+    state->skipped = record->skipped;
+    if (!record->skipped) {
+        state->epoch_loss += sums[KELP_METRIC_LOSS];
+        state->epoch_samples += sums[KELP_METRIC_SAMPLES];
+    }
+    state->step++;
+    state->step_in_epoch++;
+    if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan) ||
+        state->step == kelp_control_total_steps(job, plan)) {
+        record->epoch_end = true;
+        record->epoch_loss = mean(state->epoch_loss, state->epoch_samples);
+    }
+    after_training(state, job, plan);
+}
+
+/* Early stopping. Only a turn counts: an evaluation that is there because training ends stops
+ * nothing. */
+static void wait_for_better(struct kelp_control_state *state, const struct kelp_job *job,
+                            enum kelp_measure measure, double value)
+{
+    if (job->train.patience == 0) {
+        return;
+    }
+    if (kelp_measure_better(measure, value, state->patience_best, job->train.min_delta)) {
+        state->patience_best = value;
+        state->patience_count = 0;
+        return;
+    }
+    state->patience_count++;
+    state->stopped = state->patience_count >= job->train.patience;
+}
+
+/* PyTorch's ReduceLROnPlateau with a relative threshold. */
+static void follow_plateau(struct kelp_control_state *state, const struct kelp_job *job,
+                           enum kelp_measure measure, double value)
+{
+    if (job->train.schedule != KELP_SCHEDULE_PLATEAU) {
+        return;
+    }
+    double delta =
+        isinf(state->plateau_best) ? 0 : job->train.plateau_threshold * fabs(state->plateau_best);
+    if (kelp_measure_better(measure, value, state->plateau_best, delta)) {
+        state->plateau_best = value;
+        state->plateau_count = 0;
+        return;
+    }
+    if (++state->plateau_count <= job->train.plateau_patience) {
+        return;
+    }
+    double lr = state->plateau_lr * job->train.plateau_factor;
+    lr = lr > job->train.lr_min ? lr : job->train.lr_min;
+    if (state->plateau_lr - lr > PLATEAU_EPS) {
+        state->plateau_lr = lr;
+    }
+    state->plateau_count = 0;
+}
+
+static void apply_validation(struct kelp_control_state *state, const struct kelp_job *job,
+                             const struct kelp_plan *plan, struct kelp_record *record)
+{
+    enum kelp_measure measure = kelp_monitored_measure(job->train.monitor);
+    double value =
+        kelp_measures_have(&record->measures, measure) ? record->measures.of[measure] : (double)NAN;
+
+    if (kelp_control_evaluation_due(job, plan, state->step)) {
+        wait_for_better(state, job, measure, value);
+        follow_plateau(state, job, measure, value);
+    }
+    record->best = state->best.known
+                       ? kelp_measure_better(measure, value, state->best.val.of[measure], 0)
+                       : !isnan(value);
+    if (record->best) {
+        state->best = (struct kelp_best){
+            .known = true, .step = state->step, .epoch = state->epoch, .val = record->measures};
+    }
+}
+
+static void complete(struct kelp_control_state *state, const struct kelp_job *job,
+                     const struct kelp_plan *plan, const double *sums, const char *digest,
+                     bool skipped, struct kelp_record *ret_record)
+{
+    assert(state->kind != KELP_STEP_DONE);
+    struct kelp_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.skipped = skipped;
+    kelp_control_word(state, job, plan, &record.word);
+    memcpy(record.digest, digest, strnlen(digest, sizeof(record.digest) - 1));
+    state->version++;
+    switch (state->kind) {
+    case KELP_STEP_TRAIN:
+        apply_train(state, job, plan, sums, &record);
+        break;
+    case KELP_STEP_EVALUATE_VAL:
+        kelp_measures_of(sums, job->train.loss, &record.measures);
+        apply_validation(state, job, plan, &record);
+        state->kind = KELP_STEP_EVALUATE_TEST;
+        settle_evaluation(state, job, plan);
+        break;
+    case KELP_STEP_EVALUATE_TEST:
+        kelp_measures_of(sums, job->train.loss, &record.measures);
+        record.best = state->best.known && state->best.step == state->step;
+        if (record.best) {
+            state->best.test = record.measures;
+        }
+        kelp__control_next_step(state, job, plan);
+        break;
+    case KELP_STEP_PREDICT:
+        if (state->version == kelp_control_predict_blocks(job, plan)) {
+            state->kind = KELP_STEP_FINISH;
+        }
+        break;
+    case KELP_STEP_FINISH:
+        state->kind = KELP_STEP_DONE;
+        break;
+    case KELP_STEP_DONE:
+        break;
+    }
+    *ret_record = record;
+}
+
+void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
+                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const char *digest, struct kelp_record *ret_record)
+{
+    complete(state, job, plan, sums, digest, false, ret_record);
+}
+
+void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
+                       const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                       const char *digest, struct kelp_record *ret_record)
+{
+    assert(state->kind == KELP_STEP_TRAIN);
+    complete(state, job, plan, sums, digest, true, ret_record);
+}
+
+/* Equal bits: a word that went over the wire must come back as the same double. */
+static bool same_bits(double a, double b)
+{
+    uint64_t a_bits, b_bits;
+
+    memcpy(&a_bits, &a, sizeof(a));
+    memcpy(&b_bits, &b, sizeof(b));
+    return a_bits == b_bits;
+}
+
+bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b)
+{
+    return a->version == b->version && a->step == b->step && a->kind == b->kind &&
+           a->epoch == b->epoch && a->step_in_epoch == b->step_in_epoch &&
+           a->sample_first == b->sample_first && a->sample_count == b->sample_count &&
+           same_bits(a->lr, b->lr) && a->skipped == b->skipped && a->digest_due == b->digest_due;
+}
+
+uint32_t kelp_control_word_epochs(const struct kelp_control_word *word)
+{
+    bool complete = word->kind != KELP_STEP_TRAIN && word->step_in_epoch == 0 && word->step > 0;
+    return word->epoch + (complete ? 1 : 0);
+}

@@ -1,0 +1,181 @@
+/*
+ * What the tensors of a plan hold: initial values S_0, and their digest.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/tensors/digest.h"
+#include "common/tensors/normal.h"
+#include "common/tensors/philox.h"
+#include "common/tensors/safetensors.h"
+#include "common/training/plan.h"
+
+/* Elements [first, first + count) of a uniform tensor. Element i is word i % 4 of block i / 4. */
+static void fill_uniform(uint64_t seed, uint32_t tensor_index, float a, uint64_t first,
+                         uint64_t count, float *values)
+{
+    uint32_t words[4] = {0};
+
+    for (uint64_t i = first; i < first + count; i++) {
+        if (i == first || i % 4 == 0) {
+            kelp_philox(seed, KELP_PHILOX_INIT, tensor_index, i / 4, words);
+        }
+        values[i - first] = (2.0f * kelp_philox_float(words[i % 4]) - 1.0f) * a;
+    }
+}
+
+/* Elements [first, first + count) of a normal tensor, words as for a uniform one. A word in the
+ * middle of its interval is never 0 or 1, and gives values up to 6.2 standard deviations. */
+static void fill_normal(uint64_t seed, uint32_t tensor_index, float a, uint64_t first,
+                        uint64_t count, float *values)
+{
+    uint32_t words[4] = {0};
+
+    for (uint64_t i = first; i < first + count; i++) {
+        if (i == first || i % 4 == 0) {
+            kelp_philox(seed, KELP_PHILOX_INIT, tensor_index, i / 4, words);
+        }
+        double probability = ((double)words[i % 4] + 0.5) * 0x1p-32;
+        values[i - first] = (float)(kelp_normal_quantile(probability) * (double)a);
+    }
+}
+
+/* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
+ * lacks, where training goes on from its usual start. */
+static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
+                                const struct kelp_safetensors *init_data,
+                                const struct kelp_safetensors_tensor **ret_found,
+                                struct kelp_error *reterr)
+{
+    char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
+
+    (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
+    *ret_found = kelp_safetensors_find(init_data, name);
+    if (!*ret_found) {
+        return tensor->statistic && job->run.mode == KELP_RUN_TRAIN
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s",
+                               kelp_safetensors_path(init_data), name);
+    }
+    if ((*ret_found)->rank != tensor->rank ||
+        memcmp((*ret_found)->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s: tensor %s has another shape than the model",
+                         kelp_safetensors_path(init_data), name);
+    }
+    if ((*ret_found)->dtype == KELP_DTYPE_I64) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are F32 or F64",
+                         kelp_safetensors_path(init_data), name);
+    }
+    return KELP_OK;
+}
+
+static void fill_constant(float value, uint64_t count, float *values)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = value;
+    }
+}
+
+static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
+                                  const struct kelp_safetensors *init_data, uint64_t first,
+                                  uint64_t count, float *values, struct kelp_error *reterr)
+{
+    const struct kelp_safetensors_tensor *found = NULL;
+
+    if (!init_data) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "tensor %s comes from model.init, which is "
+                         "not open",
+                         tensor->name);
+    }
+    kelp_status status = find_in_file(tensor, job, init_data, &found, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!found) {
+        fill_constant(tensor->init_a, count, values);
+        return KELP_OK;
+    }
+    return kelp_safetensors_floats(found, first, count, values, reterr);
+}
+
+kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp_job *job,
+                                 const struct kelp_safetensors *init_data,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < plan->tensor_count && status == KELP_OK; i++) {
+        const struct kelp_safetensors_tensor *found = NULL;
+        if (plan->tensors[i].init == KELP_INIT_FILE) {
+            status = find_in_file(&plan->tensors[i], job, init_data, &found, reterr);
+        }
+    }
+    return status;
+}
+
+static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
+                        const struct kelp_job *job, const struct kelp_safetensors *init_data,
+                        uint64_t first, uint64_t count, float *values, struct kelp_error *reterr)
+{
+    const struct kelp_tensor *tensor = &plan->tensors[tensor_index];
+
+    switch (tensor->init) {
+    case KELP_INIT_CONSTANT:
+        fill_constant(tensor->init_a, count, values);
+        return KELP_OK;
+    case KELP_INIT_UNIFORM:
+        fill_uniform(job->seed, tensor_index, tensor->init_a, first, count, values);
+        return KELP_OK;
+    case KELP_INIT_NORMAL:
+        fill_normal(job->seed, tensor_index, tensor->init_a, first, count, values);
+        return KELP_OK;
+    case KELP_INIT_FILE:
+        return fill_from_file(tensor, job, init_data, first, count, values, reterr);
+    }
+    assert(false && "init kind");
+    return KELP_ERR_INTERNAL;
+}
+
+kelp_status kelp_plan_initialise(const struct kelp_plan *plan, const struct kelp_job *job,
+                                 const struct kelp_safetensors *init_data, uint64_t first,
+                                 uint64_t count, float *values, struct kelp_error *reterr)
+{
+    assert(first <= plan->flat_count);
+    assert(count <= plan->flat_count - first);
+
+    if (count == 0) {
+        return KELP_OK;
+    }
+    memset(values, 0, count * sizeof(*values)); /* padding between tensors is zero */
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        uint64_t begin = tensor->offset > first ? tensor->offset : first;
+        uint64_t tensor_end = tensor->offset + tensor->elem_count;
+        uint64_t end = tensor_end < first + count ? tensor_end : first + count;
+        if (begin >= end) {
+            continue;
+        }
+        kelp_status status = fill(plan, i, job, init_data, begin - tensor->offset, end - begin,
+                                  values + (begin - first), reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+void kelp_plan_digest(const struct kelp_plan *plan, const float *flat, char ret_hex[33])
+{
+    struct kelp_digest digest;
+
+    kelp_digest_init(&digest);
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        kelp_digest_tensor(&digest, tensor->name, tensor->rank, tensor->shape);
+        kelp_digest_update(&digest, flat + tensor->offset, tensor->elem_count * sizeof(*flat));
+    }
+    kelp_digest_hex(&digest, ret_hex);
+}

@@ -1,0 +1,483 @@
+#include "coordinator/core/checkpoints_internal.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+kelp_status kelp_checkpointer_init(struct kelp_checkpointer *checkpoints,
+                                   const struct kelp_checkpointer_options *options,
+                                   struct kelp_error *reterr)
+{
+    *checkpoints = (struct kelp_checkpointer){
+        .options = *options,
+        .margin = 1,
+        .serial = options->first_serial,
+        .requested = options->first_serial,
+    };
+    return kelp_committed_list_init(&checkpoints->list, &options->policy, reterr);
+}
+
+void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints)
+{
+    kelp_committed_list_fini(&checkpoints->list);
+    kelp_map_fini(&checkpoints->map);
+    free(checkpoints->shards);
+    free(checkpoints->parts);
+    *checkpoints = (struct kelp_checkpointer){.state = KELP_CHECKPOINTER_IDLE};
+}
+
+bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints)
+{
+    bool for_pause = checkpoints->for_request && checkpoints->pause_serial != 0 &&
+                     checkpoints->pause_serial <= checkpoints->for_serial;
+    /* Partitions are never more than one step apart: past the step in one, it is complete in all.
+     */
+    return checkpoints->state != KELP_CHECKPOINTER_IDLE && for_pause && checkpoints->word_known &&
+           checkpoints->word.step > checkpoints->order.step;
+}
+
+bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints)
+{
+    return checkpoints->undecided;
+}
+
+void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions, const char *format,
+                       ...)
+{
+    va_list args;
+    va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
+    (void)vsnprintf(checkpoints->trouble, sizeof(checkpoints->trouble), format, args);
+    va_end(args);
+    *actions |= KELP_CHECKPOINTER_DO_SAY;
+}
+
+/* ---- giving up --------------------------------------------------------------------------------
+ */
+
+void kelp__end(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+{
+    checkpoints->ended = true;
+    *actions |= KELP_CHECKPOINTER_DO_END;
+}
+
+/* The order is over; nothing will ever be committed in its folder. */
+void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+{
+    memcpy(checkpoints->discarded, checkpoints->order.folder, sizeof(checkpoints->discarded));
+    *actions |= KELP_CHECKPOINTER_DO_DISCARD;
+    if (checkpoints->undecided) {
+        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    }
+    checkpoints->order = (struct kelp_checkpointer_order){.serial = 0};
+    checkpoints->state = KELP_CHECKPOINTER_IDLE;
+    checkpoints->undecided = false;
+    checkpoints->committing = false;
+}
+
+/* What failed is said by the caller, in trouble. */
+void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reason, uint64_t now_ms,
+                   uint32_t *actions)
+{
+    assert(checkpoints->state != KELP_CHECKPOINTER_IDLE);
+    checkpoints->given_up = checkpoints->order.serial;
+    kelp__close_order(checkpoints, actions);
+    *actions |= KELP_CHECKPOINTER_DO_ORDER;
+    if (reason != KELP__LATE) {
+        checkpoints->failed++;
+    }
+    if (reason != KELP__FAILED) {
+        return;
+    }
+    uint64_t pause_ms =
+        checkpoints->pause_ms == 0 ? KELP_COORDINATOR_PAUSE_MS : 2 * checkpoints->pause_ms;
+    checkpoints->pause_ms =
+        pause_ms < KELP_COORDINATOR_PAUSE_MAX_MS ? pause_ms : KELP_COORDINATOR_PAUSE_MAX_MS;
+    checkpoints->not_before_ms = now_ms + checkpoints->pause_ms;
+    if (checkpoints->for_request) {
+        checkpoints->refused = checkpoints->for_serial;
+        if (checkpoints->pause_serial <= checkpoints->refused) {
+            checkpoints->pause_serial = 0;
+        }
+    }
+    if (checkpoints->for_end && ++checkpoints->end_tries == KELP_COORDINATOR_END_TRIES) {
+        kelp__end(checkpoints, actions);
+    }
+}
+
+/* ---- ordering ---------------------------------------------------------------------------------
+ */
+
+static void name_folder(struct kelp_checkpointer *checkpoints)
+{
+    struct kelp_checkpointer_order *order = &checkpoints->order;
+    /* Another attempt at a step gets another folder: the one before may be on its way out. */
+    bool first = checkpoints->names_free && order->step > checkpoints->last_step;
+    int length = snprintf(order->folder, sizeof(order->folder), "step-%" PRIu64 ".g%" PRIu64,
+                          order->step, order->generation);
+    if (!first) {
+        length += snprintf(order->folder + length, sizeof(order->folder) - (size_t)length,
+                           "-%" PRIx64, order->serial);
+    }
+    assert((size_t)length < sizeof(order->folder));
+}
+
+static void place_order(struct kelp_checkpointer *checkpoints, const struct kelp__due *due,
+                        uint32_t *actions)
+{
+    checkpoints->order.serial = ++checkpoints->serial;
+    checkpoints->order.generation = checkpoints->map.generation;
+    checkpoints->order.step = due->step;
+    name_folder(checkpoints);
+    checkpoints->for_request = due->for_request;
+    checkpoints->for_serial = checkpoints->requested;
+    checkpoints->for_end = due->for_end;
+    checkpoints->reached = false;
+    checkpoints->evaluation_ms = 0;
+    checkpoints->commit_ms = 0;
+    checkpoints->unknown = false;
+    if (due->step > checkpoints->last_step) {
+        checkpoints->last_step = due->step;
+    }
+    memset(checkpoints->shards, 0, checkpoints->map.shard_count * sizeof(*checkpoints->shards));
+    memset(checkpoints->parts, 0, checkpoints->map.partition_count * sizeof(*checkpoints->parts));
+    checkpoints->state = KELP_CHECKPOINTER_ORDERED;
+    *actions |= KELP_CHECKPOINTER_DO_ORDER;
+}
+
+/* Requests up to serial have what they asked for: the checkpoint of this step. */
+void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64_t step,
+                  uint32_t *actions)
+{
+    checkpoints->answered = serial;
+    if (checkpoints->pause_serial != 0 && checkpoints->pause_serial <= serial) {
+        checkpoints->pause_serial = 0;
+        checkpoints->paused = true;
+        checkpoints->paused_step = step;
+        *actions |= KELP_CHECKPOINTER_DO_PAUSE;
+    }
+}
+
+static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+{
+    struct kelp__due due;
+    const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
+    /* The step too: a job with more epochs numbers its versions as one that ended before did. */
+    bool here = newest != NULL && checkpoints->word_known &&
+                newest->version == checkpoints->word.version &&
+                newest->step == checkpoints->word.step;
+    if (!checkpoints->running || !checkpoints->listed || !checkpoints->word_known ||
+        checkpoints->paused) {
+        return;
+    }
+    if (checkpoints->finished && !checkpoints->ended && checkpoints->word.kind == KELP_STEP_DONE &&
+        (here || !checkpoints->options.at_end)) {
+        kelp__end(checkpoints, actions);
+    }
+    if (now_ms < checkpoints->not_before_ms || !kelp__due_now(checkpoints, now_ms, &due)) {
+        return;
+    }
+    if (due.for_request && here) {
+        kelp__answer(checkpoints, checkpoints->requested, newest->step, actions);
+    } else if (!here || due.step > checkpoints->word.step) {
+        place_order(checkpoints, &due, actions);
+    }
+}
+
+/* ---- other events -----------------------------------------------------------------------------
+ */
+
+static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct kelp_map *map,
+                            struct kelp_error *reterr)
+{
+    struct kelp_map copy = {0};
+    struct kelp_checkpointer_shard *shards = calloc((size_t)map->shard_count + 1, sizeof(*shards));
+    struct kelp_checkpointer_pending_part *parts =
+        calloc((size_t)map->partition_count + 1, sizeof(*parts));
+    if (shards == NULL || parts == NULL || kelp_map_copy(map, &copy) != KELP_OK) {
+        free(shards);
+        free(parts);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map of %u partitions",
+                         map->partition_count);
+    }
+    kelp_map_fini(&checkpoints->map);
+    free(checkpoints->shards);
+    free(checkpoints->parts);
+    checkpoints->map = copy;
+    checkpoints->shards = shards;
+    checkpoints->parts = parts;
+    return KELP_OK;
+}
+
+/* We opened it: the manifests above the restored version went with that transaction. */
+static void drop_above(struct kelp_checkpointer *checkpoints, uint64_t version)
+{
+    struct kelp_committed_list *list = &checkpoints->list;
+    while (list->count > 0 && list->entries[list->count - 1].version > version) {
+        kelp_committed_list_remove(list, list->entries[list->count - 1].version);
+    }
+}
+
+static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
+                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
+                                 struct kelp_error *reterr)
+{
+    const struct kelp_map *map = event->map;
+    if (map->generation <= checkpoints->map.generation) {
+        return KELP_OK;
+    }
+    if (checkpoints->state != KELP_CHECKPOINTER_IDLE) {
+        kelp__say_trouble(checkpoints, actions,
+                          "checkpoint of step %" PRIu64 " was abandoned: generation %" PRIu64
+                          " was opened",
+                          checkpoints->order.step, map->generation);
+        kelp__abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+    }
+    kelp_status status = copy_map(checkpoints, map, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (event->opened) {
+        drop_above(checkpoints, map->restore_version);
+    }
+    const struct kelp_committed *from =
+        kelp_committed_list_find(&checkpoints->list, map->restore_version);
+    checkpoints->restored_step = from == NULL ? 0 : from->step;
+    checkpoints->last_step = checkpoints->restored_step;
+    checkpoints->schedule = event->schedule;
+    checkpoints->names_free = event->opened;
+    checkpoints->running = false;
+    checkpoints->finished = false;
+    checkpoints->paused = false; /* it was overtaken by whatever wanted this generation */
+    checkpoints->ended = false;
+    checkpoints->end_tries = 0;
+    checkpoints->word_known = false;
+    checkpoints->past_step = 0;
+    checkpoints->margin = 1;
+    checkpoints->rate = 0;
+    /* One whose commit was under way when it was decided on is gone with it. */
+    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    return KELP_OK;
+}
+
+static void on_running(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+{
+    struct kelp_committed *from =
+        kelp_committed_list_find(&checkpoints->list, checkpoints->map.restore_version);
+    if (from != NULL) {
+        from->restored = true;
+    }
+    checkpoints->running = true;
+    checkpoints->last_ms = now_ms;
+    checkpoints->step_ms = now_ms;
+}
+
+static void on_progress(struct kelp_checkpointer *checkpoints, const struct kelp_control_word *word,
+                        uint64_t now_ms)
+{
+    if (!checkpoints->word_known) {
+        checkpoints->rate_step = word->step;
+        checkpoints->rate_ms = now_ms;
+    }
+    if (!checkpoints->word_known || word->step > checkpoints->word.step) {
+        checkpoints->step_ms = now_ms;
+    }
+    if (now_ms >= checkpoints->rate_ms + 50 && word->step >= checkpoints->rate_step) {
+        double rate =
+            (double)(word->step - checkpoints->rate_step) / (double)(now_ms - checkpoints->rate_ms);
+        /* Smoothed, since reports come in bursts on a busy host; the first one counts as it is. An
+         * order that was too late costs one more, a margin that is too large costs steps. */
+        checkpoints->rate = checkpoints->rate == 0 ? rate : 0.7 * checkpoints->rate + 0.3 * rate;
+        checkpoints->rate_step = word->step;
+        checkpoints->rate_ms = now_ms;
+    }
+    checkpoints->word_known = true;
+    checkpoints->word = *word;
+}
+
+static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
+{
+    checkpoints->requested++;
+    if (pause) {
+        checkpoints->pause_serial = checkpoints->requested;
+    }
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && !checkpoints->reached) {
+        checkpoints->for_request = true; /* what is ahead of everybody now is new enough */
+        checkpoints->for_serial = checkpoints->requested;
+    }
+}
+
+static void on_sent(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+{
+    if (checkpoints->state == KELP_CHECKPOINTER_WRITING && checkpoints->committing &&
+        !checkpoints->undecided) {
+        checkpoints->undecided = true;
+        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    }
+}
+
+static void on_evaluated(struct kelp_checkpointer *checkpoints,
+                         const struct kelp_checkpointer_event *event)
+{
+    struct kelp_checkpointer_evaluation *evaluation =
+        &checkpoints->evaluations[checkpoints->evaluation_next];
+    evaluation->step = event->step;
+    memcpy(evaluation->metric, event->metric, sizeof(evaluation->metric));
+    checkpoints->evaluation_next =
+        (checkpoints->evaluation_next + 1) % KELP_COORDINATOR_EVALUATIONS_MAX;
+    if (checkpoints->evaluation_count < KELP_COORDINATOR_EVALUATIONS_MAX) {
+        checkpoints->evaluation_count++;
+    }
+}
+
+static kelp_status take(struct kelp_checkpointer *checkpoints,
+                        const struct kelp_checkpointer_event *event, uint32_t *actions,
+                        struct kelp_error *reterr)
+{
+    struct kelp_committed *damaged = NULL;
+    switch (event->kind) {
+    case KELP_CHECKPOINTER_LISTED:
+        return kelp__take_list(checkpoints, event, actions, reterr);
+    case KELP_CHECKPOINTER_GENERATION:
+        return on_generation(checkpoints, event, actions, reterr);
+    case KELP_CHECKPOINTER_RUNNING:
+        on_running(checkpoints, event->now_ms);
+        break;
+    case KELP_CHECKPOINTER_STOPPED:
+        checkpoints->running = false;
+        if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
+            kelp__say_trouble(checkpoints, actions,
+                              "checkpoint of step %" PRIu64 " was abandoned: %s",
+                              checkpoints->order.step, event->text);
+            kelp__abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+        }
+        break;
+    case KELP_CHECKPOINTER_PROGRESS:
+        on_progress(checkpoints, event->word, event->now_ms);
+        break;
+    case KELP_CHECKPOINTER_EVALUATED:
+        on_evaluated(checkpoints, event);
+        kelp_committed_list_evaluated(&checkpoints->list, event->step, event->metric);
+        break;
+    case KELP_CHECKPOINTER_REQUEST:
+        on_request(checkpoints, event->pause);
+        break;
+    case KELP_CHECKPOINTER_REPORT:
+        kelp__take_report(checkpoints, event->report, event->now_ms, actions);
+        break;
+    case KELP_CHECKPOINTER_SENT:
+        on_sent(checkpoints, actions);
+        break;
+    case KELP_CHECKPOINTER_COMMITTED:
+        return kelp__take_committed(checkpoints, event, actions, reterr);
+    case KELP_CHECKPOINTER_REMOVED:
+        kelp__take_removed(checkpoints, event);
+        break;
+    case KELP_CHECKPOINTER_DAMAGED:
+        damaged = kelp_committed_list_find(&checkpoints->list, event->version);
+        if (damaged != NULL) {
+            damaged->damaged = true;
+            *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+        }
+        break;
+    case KELP_CHECKPOINTER_FINISHED:
+        checkpoints->finished = true;
+        break;
+    case KELP_CHECKPOINTER_TICK:
+    case KELP_CHECKPOINTER_EVENT_COUNT:
+        break;
+    }
+    return KELP_OK;
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+void kelp__reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+{
+    if (!checkpoints->reached) {
+        checkpoints->reached = true;
+        checkpoints->reached_ms = now_ms;
+    }
+}
+
+static bool all_durable(const struct kelp_checkpointer *checkpoints)
+{
+    for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
+        if (!checkpoints->shards[i].durable) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Who keeps the order waiting for too long, once training has come to its step? */
+static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+{
+    for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
+        const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
+        uint64_t limit_ms = shard->heard ? KELP_COORDINATOR_WRITE_MS : KELP_COORDINATOR_ANSWER_MS;
+        if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms) {
+            kelp__say_trouble(checkpoints, actions,
+                              "checkpoint of step %" PRIu64 ": %s %s within %" PRIu64 " s",
+                              checkpoints->order.step, checkpoints->map.shards[i].id,
+                              shard->heard ? "did not finish writing" : "did not take the order",
+                              limit_ms / 1000);
+            kelp__abandon(checkpoints, KELP__FAILED, now_ms, actions);
+            return;
+        }
+    }
+}
+
+static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                            uint32_t *actions)
+{
+    struct kelp__due due;
+    if (checkpoints->word_known && checkpoints->word.step >= checkpoints->order.step) {
+        kelp__reach(checkpoints, now_ms);
+    }
+    if (all_durable(checkpoints)) {
+        kelp__conclude(checkpoints, now_ms, actions);
+    } else if (checkpoints->reached) {
+        check_waiting(checkpoints, now_ms, actions);
+    } else if (checkpoints->order.step > kelp__last_step(checkpoints)) {
+        /* Training has ended early, before it. */
+        kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
+    } else if (checkpoints->for_request && kelp__stands_still(checkpoints, now_ms) &&
+               kelp__due_now(checkpoints, now_ms, &due) && due.step < checkpoints->order.step) {
+        /* Training has come to a standstill before it: ordered again where it stands. */
+        kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
+    }
+}
+
+static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+{
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
+        wait_for_shards(checkpoints, now_ms, actions);
+    }
+    if (checkpoints->state == KELP_CHECKPOINTER_WRITING && !checkpoints->committing &&
+        now_ms >= checkpoints->commit_ms) {
+        checkpoints->committing = true;
+        *actions |= KELP_CHECKPOINTER_DO_COMMIT;
+    }
+    if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
+        try_order(checkpoints, now_ms, actions);
+    }
+    kelp__try_remove(checkpoints, now_ms, actions);
+}
+
+kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
+                                    const struct kelp_checkpointer_event *event,
+                                    uint32_t *ret_actions, struct kelp_error *reterr)
+{
+    uint32_t actions = 0;
+    kelp_status status = take(checkpoints, event, &actions, reterr);
+    if (status == KELP_OK) {
+        advance(checkpoints, event->now_ms, &actions);
+    }
+    *ret_actions = actions;
+    return status;
+}

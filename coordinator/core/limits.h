@@ -1,0 +1,55 @@
+/*
+ * All limits of the coordinator, with unit and reason.
+ */
+#ifndef KELP_COORDINATOR_CORE_LIMITS_H
+#define KELP_COORDINATOR_CORE_LIMITS_H
+
+#define KELP_COORDINATOR_ID_MAX       63   /* bytes of a worker's or shard's id */
+#define KELP_COORDINATOR_ADDRESS_MAX  255  /* bytes, host:port */
+#define KELP_COORDINATOR_REASON_MAX   511  /* bytes of a text for people */
+#define KELP_COORDINATOR_WAITING_MAX  191  /* bytes of what a shard says it waits for */
+#define KELP_COORDINATOR_TROUBLE_MAX  255  /* bytes of a worker's trouble that are kept */
+#define KELP_COORDINATOR_WORKERS_MAX  4096 /* lanes go to 1024; the rest are spares */
+#define KELP_COORDINATOR_SHARDS_MAX   1024 /* a partition each, KELP_PARTITIONS_MAX */
+#define KELP_COORDINATOR_SESSIONS_MAX 8192 /* worker streams, unidentified ones included */
+#define KELP_COORDINATOR_TASKS_MAX    256  /* blocking calls that wait for the helper thread */
+#define KELP_COORDINATOR_QUEUED_MAX   64 /* messages waiting in a stream: no heartbeats above it */
+
+#define KELP_COORDINATOR_CHECKPOINTS_MAX                                                           \
+    4096 /* committed at a time; retention keeps far fewer, KELP_CHECKPOINT_KEEP_MAX */
+#define KELP_COORDINATOR_AGAIN_MAX   64   /* newest ones whose manifest.json a new leader writes */
+#define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
+
+#define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
+#define KELP_COORDINATOR_CUT_OFF_MS                                                                \
+    8000 /* no shard heard though all leases live: longer than those */
+#define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
+
+#define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
+#define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */
+#define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */
+#define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
+#define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
+#define KELP_COORDINATOR_LOAD_TRIES    3    /* then a checkpoint that cannot be read is left */
+#define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
+
+/* Checkpoints. */
+#define KELP_COORDINATOR_LEAD_MS 100 /* from a report of progress to an order's arrival */
+#define KELP_COORDINATOR_MARGIN_MAX                                                                \
+    65536                                  /* factor on the margin, doubled each time it was late  \
+                                            */
+#define KELP_COORDINATOR_WINDOW          8 /* margins ahead at which a scheduled one is ordered */
+#define KELP_COORDINATOR_STILL_MS        1000   /* no step for this long: training stands still */
+#define KELP_COORDINATOR_ANSWER_MS       10000  /* a shard takes an order within this */
+#define KELP_COORDINATOR_WRITE_MS        600000 /* a snapshot is durable within this */
+#define KELP_COORDINATOR_EVALUATIONS_MAX 64     /* newest ones that are remembered */
+#define KELP_COORDINATOR_EVALUATION_MS   1000   /* a commit waits so long for its step's metric */
+#define KELP_COORDINATOR_PAUSE_MS        1000   /* after a failure; doubled each time */
+#define KELP_COORDINATOR_PAUSE_MAX_MS    30000
+#define KELP_COORDINATOR_END_TRIES       3 /* of the final state, before it is given up */
+
+#define KELP_COORDINATOR_MESSAGE_BYTES (4u << 20) /* largest message: plan, spec and map fit */
+#define KELP_COORDINATOR_JOURNAL_BYTES (1u << 30) /* largest journal file that is read back */
+#define KELP_COORDINATOR_LINE_MAX      4096       /* bytes of one journal line */
+
+#endif

@@ -1,0 +1,164 @@
+#include "coordinator/core/map.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/training/plan.h"
+#include "coordinator/core/membership.h"
+
+kelp_status kelp_map_init(struct kelp_map *map, uint32_t shard_count, uint32_t partition_count,
+                          struct kelp_error *reterr)
+{
+    *map = (struct kelp_map){.shard_count = shard_count, .partition_count = partition_count};
+    if (shard_count > KELP_COORDINATOR_SHARDS_MAX || partition_count > KELP_PARTITIONS_MAX) {
+        *map = (struct kelp_map){0};
+        return kelp_fail(reterr, KELP_ERR_LIMIT,
+                         "a map of %u shards and %u partitions; at most %d and %d", shard_count,
+                         partition_count, KELP_COORDINATOR_SHARDS_MAX, KELP_PARTITIONS_MAX);
+    }
+    map->shards = calloc((size_t)shard_count + 1, sizeof(*map->shards));
+    map->partitions = calloc((size_t)partition_count + 1, sizeof(*map->partitions));
+    if (map->shards == NULL || map->partitions == NULL) {
+        kelp_map_fini(map);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map of %u partitions",
+                         partition_count);
+    }
+    return KELP_OK;
+}
+
+void kelp_map_fini(struct kelp_map *map)
+{
+    free(map->shards);
+    free(map->partitions);
+    *map = (struct kelp_map){0};
+}
+
+kelp_status kelp_map_copy(const struct kelp_map *map, struct kelp_map *ret_copy)
+{
+    struct kelp_map copy;
+    kelp_status status = kelp_map_init(&copy, map->shard_count, map->partition_count, NULL);
+    if (status != KELP_OK) {
+        return status;
+    }
+    assert(copy.shards != NULL && copy.partitions != NULL);
+    copy.generation = map->generation;
+    copy.restore_version = map->restore_version;
+    memcpy(copy.nonce, map->nonce, sizeof(copy.nonce));
+    if (map->shard_count > 0) {
+        memcpy(copy.shards, map->shards, map->shard_count * sizeof(*copy.shards));
+    }
+    if (map->partition_count > 0) {
+        memcpy(copy.partitions, map->partitions, map->partition_count * sizeof(*copy.partitions));
+    }
+    *ret_copy = copy;
+    return KELP_OK;
+}
+
+static bool same_host(const struct kelp_map *before, uint32_t partition,
+                      const struct kelp_map_shard *shard)
+{
+    if (partition >= before->partition_count) {
+        return false;
+    }
+    const struct kelp_map_shard *old = &before->shards[before->partitions[partition].primary];
+    return old->incarnation == shard->incarnation && strcmp(old->id, shard->id) == 0;
+}
+
+kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map_shard *shards,
+                            uint32_t shard_count, uint32_t partition_count,
+                            struct kelp_map *ret_map, struct kelp_error *reterr)
+{
+    if (shard_count == 0 || partition_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "no shard to place %u partitions on",
+                         partition_count);
+    }
+    if (shard_count > partition_count) {
+        shard_count = partition_count; /* a shard without partitions is not part of the map */
+    }
+    struct kelp_map map;
+    kelp_status status = kelp_map_init(&map, shard_count, partition_count, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    assert(map.shards != NULL && map.partitions != NULL);
+    map.generation = before->generation + 1;
+    memcpy(map.shards, shards, shard_count * sizeof(*shards));
+    for (uint32_t i = 0; i < partition_count; i++) {
+        uint32_t primary = (uint32_t)((uint64_t)i * shard_count / partition_count);
+        uint64_t epoch = i < before->partition_count ? before->partitions[i].map_epoch : 0;
+        map.partitions[i].primary = primary;
+        map.partitions[i].map_epoch = same_host(before, i, &shards[primary]) ? epoch : epoch + 1;
+    }
+    assert(map.partitions[partition_count - 1].primary == shard_count - 1);
+    *ret_map = map;
+    return KELP_OK;
+}
+
+static kelp_status check_shard(const struct kelp_map *map, uint32_t index,
+                               struct kelp_error *reterr)
+{
+    const struct kelp_map_shard *shard = &map->shards[index];
+    if (!kelp_member_id_valid(shard->id)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %u has no valid name", index);
+    }
+    if (shard->address[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s has no address", shard->id);
+    }
+    if (kelp_map_find(map, shard->id) != (int32_t)index) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s is listed twice", shard->id);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_map_check(const struct kelp_map *map, struct kelp_error *reterr)
+{
+    if (map->generation == 0 || map->shard_count == 0 || map->partition_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map: generation, shards and partitions are at least 1");
+    }
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        kelp_status status = check_shard(map, i, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        if (map->partitions[i].primary >= map->shard_count || map->partitions[i].map_epoch == 0) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map: partition %u names shard %u of %u, map epoch %llu", i,
+                             map->partitions[i].primary, map->shard_count,
+                             (unsigned long long)map->partitions[i].map_epoch);
+        }
+    }
+    return KELP_OK;
+}
+
+int32_t kelp_map_find(const struct kelp_map *map, const char *id)
+{
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        if (strcmp(map->shards[i].id, id) == 0) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+uint32_t kelp_map_load(const struct kelp_map *map, uint32_t shard)
+{
+    uint32_t load = 0;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        load += map->partitions[i].primary == shard ? 1 : 0;
+    }
+    return load;
+}
+
+int kelp_map_compare_ids(const char *a, const char *b)
+{
+    size_t a_length = strlen(a);
+    size_t b_length = strlen(b);
+    if (a_length != b_length) {
+        return a_length < b_length ? -1 : 1;
+    }
+    return strcmp(a, b);
+}

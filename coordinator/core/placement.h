@@ -1,0 +1,188 @@
+/*
+ * What to do next about the partition map: wait, open a generation, load it, run. Pure: events in
+ * (with the time), actions out.
+ *
+ *               everything is there            written             all loaded
+ *     WAITING ----------------------> OPENING ---------> LOADING -------------> RUNNING ---> DONE
+ *        ^ ^      write failed           |                  |                      |
+ *        | +-----------------------------+                  |                      |
+ *        +-------------------- a shard of the map is lost --+----------------------+
+ *     FAILED is entered from everywhere but DONE and PAUSED, PAUSED from RUNNING; neither is left.
+ *     DONE is left when a shard is lost and there is a checkpoint of the final state: it is loaded
+ *     again, so that whoever fetches the model finds all of it.
+ *
+ * A generation starts from the newest checkpoint that is not known to be damaged, or from version
+ * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
+ * says so; then it is marked, and another generation starts from the one before it. So is one whose
+ * reading fails again and again.
+ *
+ * DONE says that the whole final model is there, so it needs the finish of the generation that
+ * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
+ * lost while the records were synced): it is remembered with its generation until that one runs,
+ * and counts no more once a newer one is open, which trains to its own finish.
+ *
+ * Opening, restoring after a loss, and taking over from a leader that died are this one machine: a
+ * new leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its
+ * shards loaded already.
+ *
+ * A shard of the map is lost when another incarnation of it has registered, or when two witnesses
+ * say so: we have not heard it for shard_wait_ms, *and* either its end of the stream was broken off
+ * (the process ended) or its lease in etcd is gone. Silence alone is a reason to reconnect, since
+ * workers may still reach the shard; its process may still be there (kelp_placement_silent()), and
+ * whoever started it may kill it and start it again.
+ *
+ * When no shard of the map is heard though all their leases live, it is us who are cut off: RESIGN.
+ */
+#ifndef KELP_COORDINATOR_CORE_PLACEMENT_H
+#define KELP_COORDINATOR_CORE_PLACEMENT_H
+
+#include "coordinator/core/map.h"
+
+enum kelp_placement_state {
+    KELP_PLACEMENT_WAITING,
+    KELP_PLACEMENT_OPENING,
+    KELP_PLACEMENT_LOADING,
+    KELP_PLACEMENT_RUNNING,
+    KELP_PLACEMENT_DONE,
+    KELP_PLACEMENT_PAUSED,
+    KELP_PLACEMENT_FAILED,
+    KELP_PLACEMENT_STATE_COUNT
+};
+
+enum kelp_placement_event_kind {
+    KELP_PLACEMENT_MAP_READ,     /* map: what etcd has (generation 0: none); transferred */
+    KELP_PLACEMENT_PLAN,         /* partition_count */
+    KELP_PLACEMENT_WORKERS,      /* worker_count: workers there now */
+    KELP_PLACEMENT_REGISTERED,   /* shard: as etcd has it */
+    KELP_PLACEMENT_UNREGISTERED, /* id: its key is gone from etcd */
+    KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered; generation: it has that */
+    KELP_PLACEMENT_DISCONNECTED, /* id, broken: the shard's side ended the stream */
+    KELP_PLACEMENT_STORAGE,      /* id, incarnation, text: loading waits for this; "": no more */
+    KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
+    KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
+    KELP_PLACEMENT_MISSING,      /* text: before MAP_READ: choosing a checkpoint waits for this */
+    KELP_PLACEMENT_RESTORE,      /* version, generation, undecided: where the next one starts */
+    KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
+    KELP_PLACEMENT_FINISHED,     /* generation: it completed the schedule, and that is on record */
+    KELP_PLACEMENT_PAUSE,        /* text: a checkpoint was committed, and the job is to rest */
+    KELP_PLACEMENT_STOPPED,      /* text: why the job failed */
+    KELP_PLACEMENT_TICK,
+    KELP_PLACEMENT_EVENT_COUNT
+};
+
+enum kelp_placement_written {
+    KELP_WRITTEN_OK,
+    KELP_WRITTEN_NOT,     /* certainly not: try again */
+    KELP_WRITTEN_UNKNOWN, /* lost answer or a compare that failed: read the map first */
+};
+
+struct kelp_placement_event {
+    enum kelp_placement_event_kind kind;
+    uint64_t now_ms;
+    struct kelp_map *map;
+    const struct kelp_map_shard *shard; /* borrowed */
+    const char *id;                     /* borrowed */
+    const char *text;                   /* borrowed */
+    uint64_t incarnation;
+    uint64_t generation;
+    uint32_t partition_count;
+    uint32_t worker_count;
+    uint64_t version; /* RESTORE: 0: none; generation: the newest that made any checkpoint */
+    bool final;       /* RESTORE: of the final state: nothing is computed after it */
+    bool undecided;   /* RESTORE: a commit is under way whose outcome is not known */
+    bool broken;
+    const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
+    kelp_status status;
+    enum kelp_placement_written result;
+};
+
+/* Bits of what the shell does after an event. */
+enum kelp_placement_action {
+    KELP_DO_WRITE_MAP = 1,      /* next, by compare-and-swap; answer with WRITTEN */
+    KELP_DO_READ_MAP = 2,       /* answer with MAP_READ */
+    KELP_DO_MAP_TO_SHARDS = 4,  /* map changed: to all shards */
+    KELP_DO_MAP_TO_WORKERS = 8, /* map is loaded: to all workers */
+    KELP_DO_STATE = 16,         /* state or reason changed */
+    KELP_DO_COUNT_LOSS = 32,    /* a shard of the map was lost */
+    KELP_DO_DAMAGED = 64,       /* map.restore_version cannot be restored: RESTORE another */
+    KELP_DO_RESIGN = 128,       /* we are the one that is cut off: let somebody else lead */
+};
+
+struct kelp_placement_shard {
+    struct kelp_map_shard at; /* as registered; the id alone when it never was */
+    bool registered;
+    bool connected;
+    uint64_t connected_incarnation;
+    uint64_t changed_ms; /* when it was connected or disconnected last */
+    bool broken;         /* its side ended the stream */
+    bool silent;         /* lost, and its process may still be there */
+    uint64_t loaded_generation;
+    char waiting[KELP_COORDINATOR_WAITING_MAX + 1]; /* what loading waits for */
+    uint64_t waiting_ms;                            /* since when */
+};
+
+struct kelp_placement_options {
+    uint32_t shards;      /* wanted */
+    uint32_t workers_min; /* before the first generation opens */
+    uint32_t shard_wait_ms;
+    uint32_t storage_wait_ms; /* 0: without limit */
+    uint64_t writer;          /* unique to this leadership, for nonces */
+};
+
+struct kelp_placement {
+    struct kelp_placement_options options;
+    enum kelp_placement_state state;
+    char reason[KELP_COORDINATOR_REASON_MAX + 1]; /* for people; empty: nothing to say */
+    char loss[KELP_COORDINATOR_ID_MAX + 1];       /* the shard that was lost last */
+    bool map_read;
+    char missing[KELP_COORDINATOR_WAITING_MAX + 1]; /* what reading waits for; "": etcd alone */
+    uint64_t missing_ms;                            /* since when */
+    uint32_t partition_count;                       /* 0: no plan yet */
+    uint32_t worker_count;
+    uint64_t writes;              /* counts nonces */
+    uint64_t not_before_ms;       /* no new generation earlier */
+    uint64_t finished_generation; /* newest that completed the schedule; 0: none */
+    uint64_t restore_version;     /* where the next generation starts */
+    uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */
+    uint64_t served_generation;   /* newest that any shard has: the next one is above it too */
+    bool undecided;               /* a commit's outcome is not known yet */
+    uint32_t load_failures;       /* in a row, of failed_version, that may pass */
+    uint64_t failed_version;
+    bool choosing;        /* which one it is: RESTORE will say */
+    bool restore_final;   /* it is the final state */
+    uint64_t cut_off_ms;  /* since when no shard is heard; 0: one is */
+    struct kelp_map map;  /* as written; generation 0: none */
+    struct kelp_map next; /* being written */
+    uint32_t shard_count;
+    struct kelp_placement_shard *shards; /* owned */
+};
+
+kelp_status kelp_placement_init(struct kelp_placement *placement,
+                                const struct kelp_placement_options *options,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_placement_fini(struct kelp_placement *placement);
+
+/* Take in one event; *ret_actions gets bits of enum kelp_placement_action. Errors: KELP_ERR_LIMIT
+ * (too many shards), KELP_ERR_NO_MEMORY: the event was not taken. */
+kelp_status kelp_placement_apply(struct kelp_placement *placement,
+                                 const struct kelp_placement_event *event, uint32_t *ret_actions,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Is the job over, for this leader: done, paused or failed? */
+bool kelp_placement_settled(const struct kelp_placement *placement);
+
+/* Is it lost, or about to be, though its process may still be there (stopped, cut off)? */
+bool kelp_placement_silent(const struct kelp_placement *placement,
+                           const struct kelp_placement_shard *shard, uint64_t now_ms);
+
+/* What people see: starting, running, done, paused, failed. */
+const char *kelp_placement_state_text(enum kelp_placement_state state);
+
+/* The map that workers may use now, or NULL. */
+const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement);
+
+/* NULL when nothing is known of it. Borrowed until the next event. */
+const struct kelp_placement_shard *kelp_placement_find(const struct kelp_placement *placement,
+                                                       const char *id);
+
+#endif

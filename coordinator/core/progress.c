@@ -1,0 +1,107 @@
+#include "coordinator/core/progress.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/core/limits.h"
+
+void kelp_progress_fini(struct kelp_progress *progress)
+{
+    free(progress->queue);
+    *progress = (struct kelp_progress){.word_known = false};
+}
+
+void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation)
+{
+    if (generation != progress->generation) {
+        progress->generation = generation;
+        progress->records_after = 0;
+    }
+}
+
+static kelp_status make_room(struct kelp_progress *progress)
+{
+    if (progress->queue_count >= KELP_COORDINATOR_RECORDS_MAX) {
+        return KELP_ERR_LIMIT;
+    }
+    if (progress->queue_first + progress->queue_count < progress->queue_capacity) {
+        return KELP_OK;
+    }
+    if (progress->queue_count > 0 && progress->queue_first >= progress->queue_count) {
+        memcpy(progress->queue, &progress->queue[progress->queue_first],
+               progress->queue_count * sizeof(*progress->queue));
+        progress->queue_first = 0;
+        return KELP_OK;
+    }
+    size_t capacity = progress->queue_capacity == 0 ? 64 : 2 * progress->queue_capacity;
+    struct kelp_record *queue = realloc(progress->queue, capacity * sizeof(*queue));
+    if (queue == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    progress->queue = queue;
+    progress->queue_capacity = capacity;
+    return KELP_OK;
+}
+
+static void note(struct kelp_progress *progress, const struct kelp_record *record)
+{
+    enum kelp_part part = KELP_PART_COUNT;
+    if (record->word.kind == KELP_STEP_TRAIN) {
+        part = KELP_PART_TRAIN;
+    } else if (record->word.kind == KELP_STEP_EVALUATE_VAL) {
+        part = KELP_PART_VAL;
+    } else if (record->word.kind == KELP_STEP_EVALUATE_TEST) {
+        part = KELP_PART_TEST;
+    }
+    if (part != KELP_PART_COUNT) {
+        progress->known[part] = true;
+        progress->latest[part] = *record;
+    }
+    if (record->epoch_end) {
+        progress->epoch_known = true;
+        progress->epoch_loss = record->epoch_loss;
+    }
+    if (record->digest[0] != '\0') {
+        memcpy(progress->digest, record->digest, sizeof(progress->digest));
+        progress->digest_step = record->word.step;
+    }
+}
+
+void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
+                        enum kelp_part part)
+{
+    progress->known[part] = true;
+    progress->latest[part] = *record;
+    if (part == KELP_PART_TRAIN) {
+        progress->epoch_known = true;
+        progress->epoch_loss = record->epoch_loss;
+    }
+}
+
+kelp_status kelp_progress_record(struct kelp_progress *progress, const struct kelp_record *record)
+{
+    if (record->word.version < progress->records_after) {
+        return KELP_OK;
+    }
+    kelp_status status = make_room(progress);
+    if (status != KELP_OK) {
+        return status;
+    }
+    progress->queue[progress->queue_first + progress->queue_count++] = *record;
+    progress->records_after = record->word.version + 1;
+    note(progress, record);
+    return KELP_OK;
+}
+
+const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress)
+{
+    return progress->queue_count == 0 ? NULL : &progress->queue[progress->queue_first];
+}
+
+void kelp_progress_pop(struct kelp_progress *progress)
+{
+    assert(progress->queue_count > 0);
+    progress->queue_count--;
+    progress->queue_first = progress->queue_count == 0 ? 0 : progress->queue_first + 1;
+}

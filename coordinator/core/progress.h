@@ -1,0 +1,50 @@
+/*
+ * How far the job is, as partition 0's shard reports it, and the records that are still to be put
+ * on file. Pure.
+ */
+#ifndef KELP_COORDINATOR_CORE_PROGRESS_H
+#define KELP_COORDINATOR_CORE_PROGRESS_H
+
+#include "common/training/control.h"
+
+struct kelp_progress {
+    bool word_known;
+    struct kelp_control_word word; /* partition 0's current one */
+    bool known[KELP_PART_COUNT];
+    struct kelp_record latest[KELP_PART_COUNT]; /* train, validation, test */
+    struct kelp_best best;                      /* as partition 0's shard said last, when known */
+    bool epoch_known;
+    double epoch_loss; /* of the last complete epoch */
+    char digest[33];   /* newest reported */
+    uint64_t digest_step;
+
+    /* Which records have come, so that a new stream goes on behind them. */
+    uint64_t generation;
+    uint64_t records_after; /* version of the last one plus 1; 0: none */
+
+    /* Came, but not on file yet. */
+    struct kelp_record *queue; /* owned */
+    size_t queue_first;
+    size_t queue_count; /* from queue_first */
+    size_t queue_capacity;
+};
+
+void kelp_progress_fini(struct kelp_progress *progress);
+
+/* A generation starts: its records come from the beginning. */
+void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation);
+
+/* A record came: note it and queue it; one that came before is dropped. Errors:
+ * KELP_ERR_LIMIT (KELP_COORDINATOR_RECORDS_MAX wait), KELP_ERR_NO_MEMORY: not taken. */
+kelp_status kelp_progress_record(struct kelp_progress *progress,
+                                 const struct kelp_record *record) KELP_MUST_USE;
+
+/* The newest one of a part, known from the files alone. */
+void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
+                        enum kelp_part part);
+
+/* The next one for the file, or NULL; borrowed until kelp_progress_pop() or the next record. */
+const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress);
+void kelp_progress_pop(struct kelp_progress *progress);
+
+#endif

@@ -1,0 +1,407 @@
+#include "coordinator/etcd/leader_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void found_fini(struct kelp_leader_found *found)
+{
+    free(found->plan);
+    kelp_map_fini(&found->map);
+    for (uint32_t i = 0; i < found->checkpoint_count; i++) {
+        free(found->checkpoints[i].manifest);
+    }
+    free(found->checkpoints);
+    kelp_checkpoint_names_fini(&found->folders);
+    *found = (struct kelp_leader_found){0};
+}
+
+kelp_status kelp__leader_get(struct kelp__leader_task *task, const char *key,
+                             struct kelp_etcd_range *range)
+{
+    kelp_status status =
+        kelp_etcd_get(task->leader->etcd, key, KELP_COORDINATOR_ETCD_MS, range, &task->error);
+    if (status != KELP_OK) {
+        kelp_error_prefix(&task->error, "reading %s", key);
+    }
+    return status;
+}
+
+static kelp_status get_plan(struct kelp__leader_task *task)
+{
+    struct kelp_etcd_range range = {0};
+    kelp_status status = kelp__leader_get(task, task->leader->plan_key, &range);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (range.count > 0) {
+        task->found.plan = strdup(range.pairs[0].value);
+        if (task->found.plan == NULL) {
+            status = kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the plan");
+        }
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
+}
+
+static kelp_status get_map(struct kelp__leader_task *task)
+{
+    struct kelp_etcd_range range = {0};
+    kelp_status status = kelp__leader_get(task, task->leader->map_key, &range);
+    if (status != KELP_OK) {
+        return status;
+    }
+    task->leader->map_revision = 0;
+    task->leader->map_generation = 0;
+    if (range.count > 0) {
+        task->leader->map_revision = range.pairs[0].mod_revision;
+        status = kelp_map_parse(range.pairs[0].value, range.pairs[0].value_bytes, &task->found.map,
+                                &task->error);
+        if (status != KELP_OK) {
+            kelp_error_prefix(&task->error, "%s", task->leader->map_key);
+        }
+        task->leader->map_generation = task->found.map.generation;
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
+}
+
+static kelp_status get_state(struct kelp__leader_task *task)
+{
+    struct kelp_etcd_range range = {0};
+    kelp_status status = kelp__leader_get(task, task->leader->state_key, &range);
+    if (status != KELP_OK) {
+        return status;
+    }
+    task->leader->state_revision = range.count > 0 ? range.pairs[0].mod_revision : 0;
+    if (range.count > 0) {
+        task->found.has_state = true;
+        status = kelp_job_state_parse(range.pairs[0].value, range.pairs[0].value_bytes,
+                                      &task->found.state, &task->error);
+        if (status != KELP_OK) {
+            kelp_error_prefix(&task->error, "%s", task->leader->state_key);
+        }
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
+}
+
+/* Put key = task->text if our election key still stands, and the key as *revision says (0: not
+ * there), which is that of our put afterwards. */
+static kelp_status put_if_leading(struct kelp__leader_task *task, const char *key,
+                                  int64_t *revision)
+{
+    struct kelp_etcd_compare compares[2] = {
+        {.key = task->leader->election_key,
+         .what = KELP_ETCD_CREATE_REVISION,
+         .revision = task->revision},
+        {.key = key, .what = KELP_ETCD_MOD_REVISION, .revision = *revision},
+    };
+    struct kelp_etcd_operation operation = {.key = key, .value = task->text};
+    int64_t put = 0;
+    if (task->revision == 0) {
+        return kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
+    }
+    kelp_status status =
+        kelp_etcd_transaction(task->leader->etcd, compares, 2, &operation, 1, NULL,
+                              KELP_COORDINATOR_ETCD_MS, &task->succeeded, &put, &task->error);
+    if (status != KELP_OK) {
+        kelp_error_prefix(&task->error, "writing %s", key);
+    } else if (task->succeeded) {
+        *revision = put;
+    }
+    return status;
+}
+
+/* A write whose answer was lost may be applied late: not over a newer one, since each compares the
+ * revision. When that has changed, what stands there is read, and the next attempt goes by it. */
+static kelp_status put_state(struct kelp__leader_task *task)
+{
+    struct kelp_leader *leader = task->leader;
+    kelp_status status = put_if_leading(task, leader->state_key, &leader->state_revision);
+    return status == KELP_OK && !task->succeeded ? get_state(task) : status;
+}
+
+static kelp_status read_all(struct kelp__leader_task *task)
+{
+    kelp_status status = get_plan(task);
+    if (status == KELP_OK) {
+        status = get_map(task);
+    }
+    if (status == KELP_OK) {
+        status = get_state(task);
+    }
+    return status == KELP_OK ? kelp__leader_get_checkpoints(task) : status;
+}
+
+static void run_task(struct kelp_task *base)
+{
+    struct kelp__leader_task *task = KELP_CONTAINER_OF(base, struct kelp__leader_task, task);
+    struct kelp_leader *leader = task->leader;
+    int64_t absent = 0;
+    switch (task->kind) {
+    case KELP__TASK_READ:
+        task->status = read_all(task);
+        break;
+    case KELP__TASK_READ_MAP:
+        task->status = get_map(task);
+        if (task->status == KELP_OK) {
+            task->status = kelp__leader_get_checkpoints(task);
+        }
+        break;
+    case KELP__TASK_PLAN:
+        task->status = put_if_leading(task, leader->plan_key, &absent);
+        /* Written, there already, or unknown: what counts is what stands there. */
+        if (task->status == KELP_OK || task->status == KELP_ERR_TIMEOUT) {
+            task->status = get_plan(task);
+        }
+        break;
+    case KELP__TASK_MAP:
+        task->status = kelp__leader_open_map(task);
+        break;
+    case KELP__TASK_STATE:
+        task->status = put_state(task);
+        break;
+    case KELP__TASK_COMMIT:
+        task->status = kelp__leader_commit(task);
+        break;
+    case KELP__TASK_REMOVE:
+        task->status = kelp__leader_remove(task);
+        break;
+    }
+}
+
+static kelp_status submit(struct kelp_leader *leader, enum kelp__task_kind kind, char *text);
+
+static void try_state(struct kelp_leader *leader)
+{
+    char *text = NULL;
+    if (!leader->state_dirty || leader->state_in_flight || leader->revision == 0 ||
+        leader->now_ms < leader->state_retry_ms) {
+        return;
+    }
+    kelp_status status = kelp_job_state_print(&leader->state, &text, NULL);
+    if (status == KELP_OK) {
+        status = submit(leader, KELP__TASK_STATE, text);
+    }
+    leader->state_dirty = status != KELP_OK;
+    leader->state_in_flight = status == KELP_OK;
+}
+
+static void report_map(struct kelp_leader *leader, struct kelp__leader_task *task)
+{
+    enum kelp_placement_written result = KELP_WRITTEN_UNKNOWN;
+    const char *text = task->error.text;
+    if (task->status == KELP_OK && task->succeeded) {
+        result = KELP_WRITTEN_OK;
+    } else if (task->status == KELP_OK) {
+        text = "the election key, the map or the checkpoint has changed";
+    } else if (task->status == KELP_ERR_UNREACHABLE || task->status == KELP_ERR_NOT_LEADER) {
+        result = KELP_WRITTEN_NOT;
+    }
+    leader->events->map_written(result, text, leader->user);
+}
+
+static void report_state(struct kelp_leader *leader, struct kelp__leader_task *task)
+{
+    leader->state_in_flight = false;
+    if (task->status == KELP_OK && task->succeeded) {
+        leader->events->state_written(&task->state, leader->user);
+        try_state(leader); /* one that came meanwhile */
+        return;
+    }
+    leader->state_dirty = true;
+    leader->state_retry_ms = leader->now_ms + KELP_COORDINATOR_RETRY_MS;
+}
+
+/* What a transaction's end means. */
+static enum kelp_checkpointer_result result_of(const struct kelp__leader_task *task,
+                                               const char **text)
+{
+    if (task->status == KELP_OK && task->succeeded) {
+        return KELP_CHECKPOINTER_OK;
+    }
+    if (task->status == KELP_OK) {
+        *text = "the election key, the map or the list of checkpoints in etcd has changed";
+        return KELP_CHECKPOINTER_REFUSED;
+    }
+    if (kelp_status_group(task->status) == KELP_GROUP_CALLER) {
+        return KELP_CHECKPOINTER_REFUSED; /* too large for etcd, say */
+    }
+    bool never = task->status == KELP_ERR_UNREACHABLE || task->status == KELP_ERR_NOT_LEADER;
+    return never ? KELP_CHECKPOINTER_AWAY : KELP_CHECKPOINTER_UNKNOWN;
+}
+
+static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
+{
+    const char *text = task->error.text;
+    enum kelp_checkpointer_result result = KELP_CHECKPOINTER_OK;
+    switch (task->kind) {
+    case KELP__TASK_READ:
+        leader->events->read(task->status, &task->found, text, leader->user);
+        break;
+    case KELP__TASK_READ_MAP:
+        leader->events->map_read(task->status, &task->found, text, leader->user);
+        break;
+    case KELP__TASK_PLAN:
+        if (task->status == KELP_OK && task->found.plan == NULL) {
+            task->status = KELP_ERR_NOT_LEADER;
+            text = "the election key has changed";
+        }
+        leader->events->plan_written(task->status, task->found.plan, text, leader->user);
+        break;
+    case KELP__TASK_MAP:
+        report_map(leader, task);
+        break;
+    case KELP__TASK_STATE:
+        report_state(leader, task);
+        break;
+    case KELP__TASK_COMMIT:
+        result = result_of(task, &text);
+        leader->events->committed(task->serial, result, task->key_revision, text, leader->user);
+        break;
+    case KELP__TASK_REMOVE:
+        result = result_of(task, &text);
+        leader->events->removed(result, text, leader->user);
+        break;
+    }
+}
+
+static void task_done(struct kelp_task *base)
+{
+    struct kelp__leader_task *task = KELP_CONTAINER_OF(base, struct kelp__leader_task, task);
+    struct kelp_leader *leader = task->leader;
+    if (!base->cancelled && !leader->closed && task->term == leader->term) {
+        report(leader, task);
+    }
+    found_fini(&task->found);
+    free(task->text);
+    free(task->gone);
+    free(task);
+}
+
+/* text is transferred, even on an error; NULL with an error is out of memory. */
+static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__task_kind kind,
+                                      char *text)
+{
+    struct kelp__leader_task *task = calloc(1, sizeof(*task));
+    if (task == NULL) {
+        free(text);
+        return NULL;
+    }
+    task->task.run = run_task;
+    task->task.done = task_done;
+    task->leader = leader;
+    task->kind = kind;
+    task->term = leader->term;
+    task->revision = leader->revision;
+    task->text = text;
+    task->state = leader->state;
+    return task;
+}
+
+/* The task is transferred, even on an error. */
+static kelp_status hand_in(struct kelp__leader_task *task)
+{
+    kelp_status status = kelp_helper_submit(task->leader->options.helper, &task->task);
+    if (status != KELP_OK) {
+        free(task->text);
+        free(task->gone);
+        free(task);
+    }
+    return status;
+}
+
+static kelp_status submit(struct kelp_leader *leader, enum kelp__task_kind kind, char *text)
+{
+    struct kelp__leader_task *task = make(leader, kind, text);
+    return task == NULL ? KELP_ERR_NO_MEMORY : hand_in(task);
+}
+
+/* A value of the fence that nobody wrote before. */
+static void new_fence(struct kelp_leader *leader, struct kelp__leader_task *task)
+{
+    (void)snprintf(task->fence, sizeof(task->fence), "%" PRIx64 "-%" PRIx64 "-%" PRIu64,
+                   leader->options.incarnation, leader->term, ++leader->fences);
+}
+
+kelp_status kelp_leader_read(struct kelp_leader *leader)
+{
+    return submit(leader, KELP__TASK_READ, NULL);
+}
+
+kelp_status kelp_leader_read_map(struct kelp_leader *leader)
+{
+    return submit(leader, KELP__TASK_READ_MAP, NULL);
+}
+
+kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan)
+{
+    char *text = strdup(plan);
+    return text == NULL ? KELP_ERR_NO_MEMORY : submit(leader, KELP__TASK_PLAN, text);
+}
+
+kelp_status kelp_leader_write_map(struct kelp_leader *leader,
+                                  const struct kelp_leader_opening *opening)
+{
+    char *text = NULL;
+    kelp_status status = kelp_map_print(opening->map, &text, NULL);
+    struct kelp__leader_task *task = status == KELP_OK ? make(leader, KELP__TASK_MAP, text) : NULL;
+    if (task == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    task->gone = calloc((size_t)opening->gone_count + 1, sizeof(*task->gone));
+    if (task->gone == NULL) {
+        free(task->text);
+        free(task);
+        return KELP_ERR_NO_MEMORY;
+    }
+    memcpy(task->gone, opening->gone, opening->gone_count * sizeof(*task->gone));
+    task->gone_count = opening->gone_count;
+    task->generation = opening->map->generation;
+    if (opening->map->restore_version > 0) {
+        kelp__manifest_key(leader, opening->map->restore_version, task->key);
+        task->key_revision = opening->restored_revision;
+    }
+    new_fence(leader, task);
+    return hand_in(task);
+}
+
+kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_leader_commit *commit)
+{
+    char *text = strdup(commit->manifest);
+    struct kelp__leader_task *task = text == NULL ? NULL : make(leader, KELP__TASK_COMMIT, text);
+    if (task == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    task->generation = commit->generation;
+    task->election = commit->election;
+    task->serial = commit->serial;
+    kelp__manifest_key(leader, commit->version, task->key);
+    return hand_in(task);
+}
+
+kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version)
+{
+    struct kelp__leader_task *task = make(leader, KELP__TASK_REMOVE, NULL);
+    if (task == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp__manifest_key(leader, version, task->key);
+    new_fence(leader, task);
+    return hand_in(task);
+}
+
+void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state)
+{
+    leader->state = *state;
+    leader->state_dirty = true;
+    try_state(leader);
+}
+
+void kelp_leader_tick(struct kelp_leader *leader, uint64_t now_ms)
+{
+    leader->now_ms = now_ms;
+    try_state(leader);
+}

@@ -1,0 +1,236 @@
+#include "coordinator/etcd/map_json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/training/plan.h"
+
+/* ---- printing ---------------------------------------------------------------------------------
+ */
+
+static kelp_status finish(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
+{
+    if (fclose(out) != 0) {
+        free(*text);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a text");
+    }
+    *ret_text = *text;
+    return KELP_OK;
+}
+
+kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the map's text");
+    }
+    (void)fprintf(out, "{\"generation\":%" PRIu64 ",\"restore_version\":%" PRIu64 ",\"nonce\":",
+                  map->generation, map->restore_version);
+    kelp_json_print_string(out, map->nonce);
+    (void)fprintf(out, ",\"shards\":[");
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        (void)fprintf(out, "%s{\"shard\":", i > 0 ? "," : "");
+        kelp_json_print_string(out, map->shards[i].id);
+        (void)fprintf(out, ",\"address\":");
+        kelp_json_print_string(out, map->shards[i].address);
+        (void)fprintf(out, ",\"incarnation\":\"%" PRIu64 "\"}", map->shards[i].incarnation);
+    }
+    (void)fprintf(out, "],\"partitions\":[");
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        (void)fprintf(out, "%s{\"map_epoch\":%" PRIu64 ",\"primary\":%u}", i > 0 ? "," : "",
+                      map->partitions[i].map_epoch, map->partitions[i].primary);
+    }
+    (void)fprintf(out, "]}");
+    return finish(out, &text, ret_text, reterr);
+}
+
+kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
+                                 struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the state's text");
+    }
+    (void)fprintf(out, "{\"state\":");
+    kelp_json_print_string(out, state->state);
+    (void)fprintf(out, ",\"reason\":");
+    kelp_json_print_string(out, state->reason);
+    (void)fprintf(out,
+                  ",\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 "}",
+                  state->version, state->step, state->steps_recomputed);
+    return finish(out, &text, ret_text, reterr);
+}
+
+/* ---- parsing ----------------------------------------------------------------------------------
+ */
+
+/* An incarnation uses all 64 bits: a decimal string. */
+static kelp_status parse_incarnation(const cJSON *json, uint64_t *ret_value,
+                                     struct kelp_error *reterr)
+{
+    char text[24];
+    kelp_status status = kelp_json_string(json, "incarnation", text, sizeof(text), reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || *end != '\0' || value == 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "incarnation: \"%s\" is no number from 1", text);
+    }
+    *ret_value = value;
+    return KELP_OK;
+}
+
+static kelp_status parse_place(const cJSON *json, struct kelp_map_shard *ret_shard,
+                               struct kelp_error *reterr)
+{
+    struct kelp_map_shard shard = *ret_shard;
+    kelp_status status =
+        kelp_json_string(json, "address", shard.address, sizeof(shard.address), reterr);
+    if (status == KELP_OK) {
+        status = parse_incarnation(json, &shard.incarnation, reterr);
+    }
+    if (status == KELP_OK && shard.address[0] == '\0') {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "address: empty; host:port is needed");
+    }
+    if (status == KELP_OK) {
+        *ret_shard = shard;
+    }
+    return status;
+}
+
+kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
+                                    struct kelp_map_shard *ret_shard, struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+    if (status == KELP_OK) {
+        status = parse_place(json, ret_shard, reterr);
+    }
+    cJSON_Delete(json);
+    return status;
+}
+
+static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct kelp_error *reterr)
+{
+    uint32_t index = 0;
+    for (const cJSON *item = array->child; item != NULL; item = item->next) {
+        struct kelp_map_shard *shard = &map->shards[index++];
+        kelp_status status = kelp_json_string(item, "shard", shard->id, sizeof(shard->id), reterr);
+        if (status == KELP_OK) {
+            status = parse_place(item, shard, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status parse_partitions(const cJSON *array, struct kelp_map *map,
+                                    struct kelp_error *reterr)
+{
+    uint32_t index = 0;
+    for (const cJSON *item = array->child; item != NULL; item = item->next) {
+        struct kelp_map_partition *partition = &map->partitions[index++];
+        kelp_status status =
+            kelp_json_u64(item, "map_epoch", KELP_JSON_INTEGER_MAX, &partition->map_epoch, reterr);
+        if (status == KELP_OK) {
+            status = kelp_json_u32(item, "primary", KELP_COORDINATOR_SHARDS_MAX,
+                                   &partition->primary, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status parse_map(const cJSON *json, struct kelp_map *map, struct kelp_error *reterr)
+{
+    const cJSON *shards = NULL;
+    const cJSON *partitions = NULL;
+    kelp_status status =
+        kelp_json_array(json, "shards", KELP_COORDINATOR_SHARDS_MAX, &shards, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_array(json, "partitions", KELP_PARTITIONS_MAX, &partitions, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_map_init(map, (uint32_t)cJSON_GetArraySize(shards),
+                               (uint32_t)cJSON_GetArraySize(partitions), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "generation", KELP_JSON_INTEGER_MAX, &map->generation, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "restore_version", KELP_JSON_INTEGER_MAX,
+                               &map->restore_version, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "nonce", map->nonce, sizeof(map->nonce), reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_shards(shards, map, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_partitions(partitions, map, reterr);
+    }
+    return status == KELP_OK ? kelp_map_check(map, reterr) : status;
+}
+
+kelp_status kelp_map_parse(const char *text, size_t text_bytes, struct kelp_map *ret_map,
+                           struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+    struct kelp_map map = {0};
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+    if (status == KELP_OK) {
+        status = parse_map(json, &map, reterr);
+    }
+    cJSON_Delete(json);
+    if (status != KELP_OK) {
+        kelp_map_fini(&map);
+        return status;
+    }
+    *ret_map = map;
+    return KELP_OK;
+}
+
+kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,
+                                 struct kelp_job_state *ret_state, struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+    struct kelp_job_state state = {0};
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "state", state.state, sizeof(state.state), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "reason", state.reason, sizeof(state.reason), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &state.version, reterr);
+    }
+    /* Older versions wrote neither of these. */
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "step") != NULL) {
+        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &state.step, reterr);
+    }
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "steps_recomputed") != NULL) {
+        status = kelp_json_u64(json, "steps_recomputed", KELP_JSON_INTEGER_MAX,
+                               &state.steps_recomputed, reterr);
+    }
+    cJSON_Delete(json);
+    if (status == KELP_OK) {
+        *ret_state = state;
+    }
+    return status;
+}

@@ -1,0 +1,59 @@
+/* All limits of the parameter server, each with its unit and its reason. */
+#ifndef KELP_PS_CORE_LIMITS_H
+#define KELP_PS_CORE_LIMITS_H
+
+/* Pulls waiting on one partition: two for each stream (one per mode that can wait) of 4096 workers.
+ */
+#define KELP_PS_WAITING_MAX 8192
+
+/* Weight buffers of one partition: current, older, and those that a snapshot or slow streams hold.
+ * When they are used up, weights are copied into messages instead of lent. */
+#define KELP_PS_WEIGHT_SLOTS_MIN 3
+#define KELP_PS_WEIGHT_SLOTS_MAX 8
+
+/* Bytes of everything but the payload in one message: 1024 partitions, a push and a pull of each at
+ * about 200 bytes, or a part of up to KELP_STEP_PART_VALUES_MAX numbers, with room. */
+#define KELP_PS_FIELDS_BYTES_MAX (2u << 20)
+
+/* Bytes of a command's fields on the control stream: spec, plan (1 MiB at most each) and the map.
+ */
+#define KELP_PS_COMMAND_BYTES_MAX (4u << 20)
+
+/* Bytes of one partition's slice; the plan cuts the flat vector into slices of about 4 MiB. A job
+ * whose transport.piece_bytes is larger may have larger slices. */
+#define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
+
+/* Control streams at once: the leader, and leaders of before that have not noticed yet. */
+#define KELP_PS_CONTROL_STREAMS_MAX 8
+
+/* Milliseconds between two reports of records and progress. */
+#define KELP_PS_REPORT_MS 50
+
+/* Milliseconds until the next look at what is late. After SOON, the least time in which an entry
+ * that begins now can be late, no message needs to bring it forward; MIN bounds the work. */
+#define KELP_PS_TICK_MIN_MS  3
+#define KELP_PS_TICK_SOON_MS 12
+#define KELP_PS_TICK_MAX_MS  1000
+
+/* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
+#define KELP_PS_RECORDS_MAX        (1u << 20)
+#define KELP_PS_REPORT_RECORDS_MAX 256
+
+/* Bytes of one sorted file of a snapshot: large, so that few files have to be synced; small enough
+ * that its index (40 bytes for each 256 KiB) lies within the digested end. */
+#define KELP_PS_SNAPSHOT_FILE_BYTES (64u << 20)
+/* Bytes of the list of a snapshot's files: 80 for each, 1 TiB of state in files of 64 MiB. */
+#define KELP_PS_SNAPSHOT_CONTENTS_MAX (2u << 20)
+
+/* Niceness of the thread that writes snapshots: a fraction of a processor while training uses all
+ * of them, so that a snapshot is seconds late rather than a step. */
+#define KELP_PS_SNAPSHOT_NICE 10
+
+/* Milliseconds between two looks for storage that is not there yet: a folder on another host's file
+ * system announces nothing. */
+#define KELP_PS_STORAGE_LOOK_MS 200
+
+/* Loop threads of --threads. */
+#define KELP_PS_THREADS_MAX 64
+
+#endif

@@ -1,0 +1,564 @@
+#include "ps/core/partition_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/core/limits.h"
+
+/* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
+ * snapshot. */
+#define ACTIONS_BESIDES 8
+
+struct phase_rule {
+    const char *name;
+    uint32_t next; /* bits of the phases that may follow */
+};
+#define PHASE_BIT(phase) (1u << (phase))
+
+static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
+    [KELP_PARTITION_ABSENT] = {"absent", PHASE_BIT(KELP_PARTITION_COLLECTING)},
+    [KELP_PARTITION_COLLECTING] = {"collecting", PHASE_BIT(KELP_PARTITION_APPLYING) |
+                                                     PHASE_BIT(KELP_PARTITION_MEASURING) |
+                                                     PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_MEASURING] = {"measuring", PHASE_BIT(KELP_PARTITION_DECIDING) |
+                                                   PHASE_BIT(KELP_PARTITION_FAILED) |
+                                                   PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_DECIDING] = {"deciding", PHASE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 PHASE_BIT(KELP_PARTITION_APPLYING) |
+                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_APPLYING] = {"applying", PHASE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 PHASE_BIT(KELP_PARTITION_FAILED) |
+                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_FAILED] = {"failed", PHASE_BIT(KELP_PARTITION_ABSENT)},
+};
+
+static void move_to(struct kelp_partition *partition, enum kelp_partition_phase phase)
+{
+    assert(phase_rules[partition->phase].next & PHASE_BIT(phase));
+    partition->phase = phase;
+}
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+void kelp_actions_fini(struct kelp_actions *actions)
+{
+    free(actions->items);
+    *actions = (struct kelp_actions){0};
+}
+
+kelp_status kelp__actions_reserve(struct kelp_actions *actions, size_t more)
+{
+    size_t needed = actions->count + more;
+
+    if (needed <= actions->capacity) {
+        return KELP_OK;
+    }
+    size_t capacity = actions->capacity * 2 > needed ? actions->capacity * 2 : needed;
+    struct kelp_action *items = realloc(actions->items, capacity * sizeof(*items));
+    if (!items) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    actions->items = items;
+    actions->capacity = capacity;
+    return KELP_OK;
+}
+
+struct kelp_action *kelp__actions_add(struct kelp_actions *actions, enum kelp_action_kind kind)
+{
+    assert(actions->count < actions->capacity);
+    struct kelp_action *action = &actions->items[actions->count++];
+    action->kind = kind;
+    return action;
+}
+
+void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle)
+{
+    if (handle != KELP_HANDLE_NONE) {
+        kelp__actions_add(actions, KELP_ACTION_RELEASE)->release = handle;
+    }
+}
+
+/* Whatever one event may append, so that no event fails half-way. */
+kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
+                                    struct kelp_actions *actions)
+{
+    return kelp__actions_reserve(actions, kelp_reduction_actions_max(partition->reduction) +
+                                              partition->waiting_count + ACTIONS_BESIDES);
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+/* Room for the decisions of a job that needs them. */
+static kelp_status prepare_decisions(struct kelp_partition *partition, struct kelp_error *reterr)
+{
+    if (!kelp_control_decides(partition->job)) {
+        return KELP_OK;
+    }
+    partition->decision_count = kelp_step_decision_count(partition->job, partition->plan);
+    partition->decided = calloc((size_t)partition->decision_count + 1, sizeof(double));
+    if (!partition->decided) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for decisions of %u values",
+                         partition->decision_count);
+    }
+    return partition->index == 0
+               ? kelp_decision_create(partition->job, partition->plan, &partition->decision, reterr)
+               : KELP_OK;
+}
+
+kelp_status kelp_partition_create(const struct kelp_partition_config *config,
+                                  struct kelp_partition **ret_partition, struct kelp_error *reterr)
+{
+    struct kelp_partition *partition = calloc(1, sizeof(*partition));
+
+    if (!partition) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition");
+    }
+    partition->index = config->index;
+    partition->hollow = config->hollow;
+    partition->job = config->job;
+    partition->plan = config->plan;
+    partition->lanes = config->job->cluster.lanes;
+    partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
+    partition->cover = kelp_cover_create(partition->lanes);
+    kelp_status status = prepare_decisions(partition, reterr);
+    if (status == KELP_OK && (!partition->reduction || !partition->cover)) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
+                           config->job->cluster.lanes);
+    }
+    if (status != KELP_OK) {
+        kelp_partition_destroy(partition);
+        return status;
+    }
+    *ret_partition = partition;
+    return KELP_OK;
+}
+
+void kelp_partition_destroy(struct kelp_partition *partition)
+{
+    if (partition) {
+        kelp_reduction_destroy(partition->reduction);
+        kelp_cover_destroy(partition->cover);
+        kelp_decision_destroy(partition->decision);
+        free(partition->decided);
+        free(partition->candidates);
+        free(partition->waiting);
+        free(partition);
+    }
+}
+
+/* Partition 0: the word follows from the state. */
+static void derive_word(struct kelp_partition *partition)
+{
+    kelp_control_word(&partition->control, partition->job, partition->plan, &partition->word);
+    partition->has_word = true;
+    assert(partition->word.version == partition->control.version);
+    assert(partition->word.step == partition->control.step);
+    partition->version = partition->control.version;
+}
+
+void kelp_partition_load(struct kelp_partition *partition, const struct kelp_partition_start *start)
+{
+    assert(start->generation > 0);
+    assert(partition->waiting_count == 0);
+    assert(kelp_reduction_pending(partition->reduction) == 0);
+
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    partition->generation = start->generation;
+    partition->map_epoch = start->map_epoch;
+    partition->step = start->step;
+    partition->version = start->version;
+    partition->has_older = false;
+    partition->has_word = false;
+    partition->digest[0] = '\0';
+    partition->snapshot.serial = 0;
+    kelp_cover_restart(partition->cover);
+    partition->has_part = false;
+    partition->decided_count = 0;
+    if (partition->decision) {
+        kelp_decision_begin(partition->decision);
+    }
+    if (kelp__holds_control(partition)) {
+        if (start->control) {
+            partition->control = *start->control;
+        } else {
+            kelp_control_init(&partition->control, partition->job, partition->plan);
+        }
+        derive_word(partition);
+        assert(partition->version == start->version);
+        assert(partition->control.step == start->step);
+    }
+}
+
+kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
+                                  struct kelp_actions *actions)
+{
+    assert(status != KELP_OK);
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase == KELP_PARTITION_ABSENT) {
+        return KELP_OK;
+    }
+    kelp__partition_end_waiting(partition, status, actions);
+    /* The root of an apply under way is read until applied() comes; it is released here, and the
+     * shell, which carries actions out in order, keeps what it still reads. */
+    kelp_reduction_clear(partition->reduction, actions);
+    move_to(partition, KELP_PARTITION_ABSENT);
+    partition->generation = 0;
+    partition->snapshot.serial = 0;
+    return KELP_OK;
+}
+
+/* ---- fences and words --------------------------------------------------------------------------
+ */
+
+kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs)
+{
+    if (ours == 0 || theirs > ours) {
+        return KELP_ERR_BUSY;
+    }
+    return theirs < ours ? KELP_ERR_OLD_GENERATION : KELP_OK;
+}
+
+kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
+                                         uint64_t generation, uint64_t map_epoch,
+                                         const char **ret_why)
+{
+    kelp_status status = kelp_fence_generation(partition->generation, generation);
+
+    if (status != KELP_OK) {
+        *ret_why = partition->phase == KELP_PARTITION_ABSENT ? "the partition is not loaded"
+                                                             : "another generation";
+        return status;
+    }
+    assert(partition->phase != KELP_PARTITION_ABSENT);
+    if (map_epoch != partition->map_epoch) {
+        *ret_why = "another map epoch";
+        return map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
+    }
+    return KELP_OK;
+}
+
+/*
+ * A partition other than 0 hears a word of the step it is at. Versions of one step: evaluation
+ * entries first, then the training entry, which ends the step. So a later version passes
+ * evaluation entries, but nothing passes a TRAIN word.
+ */
+kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+                                       const struct kelp_control_word *word)
+{
+    assert(!kelp__holds_control(partition));
+    assert(word->step == partition->step);
+    if (!partition->has_word) {
+        if (word->version < partition->version) {
+            return KELP_ERR_CONTROL_WORD;
+        }
+        if (word->version > partition->version) {
+            kelp_cover_begin_late(partition->cover, partition->now_us);
+        }
+    } else if (word->version == partition->word.version) {
+        return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
+    } else if (word->version < partition->word.version) {
+        return word->kind == KELP_STEP_TRAIN ? KELP_ERR_CONTROL_WORD : KELP_OK; /* a late one */
+    } else if (partition->word.kind == KELP_STEP_TRAIN) {
+        return KELP_ERR_CONTROL_WORD;
+    } else {
+        kelp_cover_begin_late(partition->cover, partition->now_us);
+    }
+    partition->has_word = true;
+    partition->word = *word;
+    partition->version = word->version;
+    return KELP_OK;
+}
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+static void add_snapshot(const struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_SNAPSHOT);
+
+    action->snapshot.serial = partition->snapshot.serial;
+    action->snapshot.step = partition->step;
+    action->snapshot.version = partition->version;
+    action->snapshot.has_control = kelp__holds_control(partition);
+    if (kelp__holds_control(partition)) {
+        action->snapshot.control = partition->control;
+        action->snapshot.word = partition->word;
+    }
+}
+
+/* An order that waits may be due, or too late: after each training step, before anything of the
+ * next one, and when the order comes. */
+static void settle_snapshot(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    bool applying = partition->phase == KELP_PARTITION_APPLYING;
+
+    if (partition->snapshot.serial == 0 || partition->snapshot.step > partition->step) {
+        return;
+    }
+    if (partition->snapshot.step == partition->step && !applying) {
+        add_snapshot(partition, actions);
+    } else {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_PAST);
+        action->past.serial = partition->snapshot.serial;
+        action->past.step = partition->step + (applying ? 1 : 0);
+    }
+    partition->snapshot.serial = 0;
+}
+
+kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
+                                    const struct kelp_snapshot_order *order,
+                                    struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase == KELP_PARTITION_ABSENT || order->generation != partition->generation) {
+        return KELP_OK;
+    }
+    partition->snapshot = *order;
+    settle_snapshot(partition, actions);
+    return KELP_OK;
+}
+
+/* ---- entries -----------------------------------------------------------------------------------
+ */
+
+static void begin_step(struct kelp_partition *partition)
+{
+    partition->digest[0] = '\0';
+    if (partition->decision) {
+        kelp_decision_begin(partition->decision);
+    }
+    if (kelp__holds_control(partition)) {
+        derive_word(partition);
+    } else {
+        partition->version = partition->word.version + 1;
+        partition->has_word = false;
+    }
+}
+
+/* The entry is complete: partition 0 moves its control state on, everyone answers who waited. */
+static void complete_entry(struct kelp_partition *partition, const double *sums, bool skipped,
+                           struct kelp_actions *actions)
+{
+    assert(partition->has_word);
+    struct kelp_control_word completed = partition->word;
+
+    kelp_reduction_clear(partition->reduction, actions);
+    kelp_cover_complete(partition->cover, completed.kind, partition->now_us);
+    if (completed.kind == KELP_STEP_TRAIN) {
+        partition->older_word = completed;
+        partition->step++;
+        partition->has_older = true;
+    }
+    if (kelp__holds_control(partition)) {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
+        if (skipped) {
+            kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
+                              partition->digest, &action->record);
+        } else {
+            kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
+                               partition->digest, &action->record);
+        }
+        assert(partition->control.version == completed.version + 1);
+        assert(partition->control.step == partition->step);
+    }
+    begin_step(partition);
+    settle_snapshot(partition, actions);
+    kelp__partition_answer_waiting(partition, actions);
+}
+
+static void add_apply(struct kelp_partition *partition, enum kelp_action_kind kind, uint64_t root,
+                      struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, kind);
+
+    action->apply.root = root;
+    action->apply.token = ++partition->apply_serial;
+    action->apply.word = partition->word;
+    action->apply.decision = (struct kelp_step_decision){.count = partition->decided_count,
+                                                         .values = partition->decided};
+}
+
+static void begin_apply(struct kelp_partition *partition, uint64_t root,
+                        struct kelp_actions *actions)
+{
+    move_to(partition, KELP_PARTITION_APPLYING);
+    partition->has_older = false; /* its buffer takes the next weights */
+    add_apply(partition, KELP_ACTION_APPLY, root, actions);
+}
+
+void kelp__partition_after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    uint64_t root;
+    const double *sums;
+
+    if (!kelp_reduction_root(partition->reduction, &root, &sums)) {
+        return;
+    }
+    assert(partition->has_word);
+    if (partition->word.kind != KELP_STEP_TRAIN) {
+        assert(kelp__holds_control(partition));
+        assert(root == KELP_HANDLE_NONE);
+        complete_entry(partition, sums, false, actions);
+        return;
+    }
+    /* A step has at least one sample: judge_content(). */
+    assert(root != KELP_HANDLE_NONE || partition->hollow);
+    if (kelp_control_decides(partition->job)) {
+        move_to(partition, KELP_PARTITION_MEASURING);
+        partition->decided_count = 0; /* that about the step before is known to all */
+        add_apply(partition, KELP_ACTION_MEASURE, root, actions);
+    } else {
+        begin_apply(partition, root, actions);
+    }
+}
+
+/* ---- decisions ---------------------------------------------------------------------------------
+ */
+
+/* The decision about the current step is known: to leave it out, or what `decided` has. */
+static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
+{
+    uint64_t root;
+    const double *sums;
+    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
+
+    assert(partition->phase == KELP_PARTITION_DECIDING);
+    assert(complete);
+    partition->decided_count = skip ? 0 : partition->decision_count;
+    if (!skip && complete) {
+        begin_apply(partition, root, actions);
+        return;
+    }
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    (void)kelp__actions_add(actions, KELP_ACTION_REPEAT);
+    complete_entry(partition, sums, true, actions);
+}
+
+void kelp__partition_decide_if_known(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    bool skip;
+
+    if (partition->phase == KELP_PARTITION_DECIDING && partition->decision &&
+        kelp_decision_made(partition->decision, &skip, partition->decided)) {
+        decide(partition, skip, actions);
+    }
+}
+
+kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_step_part *part, struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
+        return KELP_OK; /* unloaded meanwhile */
+    }
+    if (!part) {
+        kelp_reduction_clear(partition->reduction, actions);
+        move_to(partition, KELP_PARTITION_FAILED);
+        return KELP_OK;
+    }
+    move_to(partition, KELP_PARTITION_DECIDING);
+    partition->has_part = true;
+    partition->part_step = partition->step;
+    partition->part = *part;
+    if (partition->decision) {
+        kelp_status status = kelp_decision_add(partition->decision, partition->index, part);
+        assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
+        (void)status;
+    }
+    kelp__partition_answer_waiting(partition, actions);
+    kelp__partition_decide_if_known(partition, actions);
+    return KELP_OK;
+}
+
+/* A partition other than 0 hears the word of a later version: the decision is part of it. */
+void kelp__partition_hear_decision(struct kelp_partition *partition,
+                                   const struct kelp_control_word *word,
+                                   const struct kelp_step_decision *heard,
+                                   struct kelp_actions *actions)
+{
+    if (kelp__holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
+        word->step != partition->step + 1 || word->version <= partition->word.version) {
+        return;
+    }
+    if (!word->skipped && heard->count != partition->decision_count) {
+        return; /* the word alone, which somebody acts by who has not asked what was decided */
+    }
+    if (!word->skipped && heard->count > 0) {
+        memcpy(partition->decided, heard->values, heard->count * sizeof(partition->decided[0]));
+    }
+    decide(partition, word->skipped, actions);
+}
+
+kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                  struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp_reduction_merged(partition->reduction, token, handle, actions);
+    if (partition->phase == KELP_PARTITION_COLLECTING) {
+        kelp__partition_after_reduction(partition, actions);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
+                                   struct kelp_actions *actions)
+{
+    uint64_t root;
+    const double *sums;
+
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
+        return KELP_OK; /* unloaded meanwhile */
+    }
+    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
+    assert(complete);
+    if (!finite || !complete) {
+        kelp_reduction_clear(partition->reduction, actions);
+        move_to(partition, KELP_PARTITION_FAILED);
+        return KELP_OK;
+    }
+    move_to(partition, KELP_PARTITION_COLLECTING);
+    complete_entry(partition, sums, false, actions);
+    return KELP_OK;
+}
+
+void kelp_partition_view(const struct kelp_partition *partition,
+                         struct kelp_partition_view *ret_view)
+{
+    *ret_view = (struct kelp_partition_view){
+        .phase = partition->phase,
+        .generation = partition->generation,
+        .map_epoch = partition->map_epoch,
+        .step = partition->step,
+        .version = partition->version,
+        .has_older = partition->has_older,
+        .pending = kelp_reduction_pending(partition->reduction),
+        .waiting = (uint32_t)partition->waiting_count,
+        .pushes = partition->pushes,
+        .duplicates = partition->duplicates,
+        .refusals = partition->refusals,
+        .offers = partition->offers,
+        .has_word = partition->has_word,
+        .word = partition->word,
+    };
+}
+
+const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition)
+{
+    bool known = kelp__holds_control(partition) && partition->phase != KELP_PARTITION_ABSENT &&
+                 partition->control.best.known;
+    return known ? &partition->control.best : NULL;
+}

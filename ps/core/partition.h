@@ -1,0 +1,329 @@
+/*
+ * One partition as a pure state machine: events in, actions out (docs/ARCHITECTURE.md, "The life of
+ * a step").
+ *
+ * The partition knows lanes, labels and control words, never tensor bytes: gradients are handles,
+ * weights are the labels of two buffers that the shell (ps/shard/shard.h) owns. MERGE and APPLY are
+ * carried out by the shell, on any thread or device, and come back as events.
+ *
+ *             load                    root complete, TRAIN
+ *    ABSENT ----------> COLLECTING ---------------------------> APPLYING
+ *       ^ ^ ^               ^  |  <----- applied, finite ----------|
+ *       | | |               |  | root complete, other kinds        | applied, not finite
+ *       | | |               ----  (partition 0 alone)              v
+ *       | | ---------------------- unload ------------------------ FAILED
+ *
+ * A job whose steps need a decision over all partitions (kelp_control_decides()) has two phases
+ * more between the complete root and the apply: MEASURING, until the shell has told the partition's
+ * part, and DECIDING, until partition 0 has all parts, or another partition hears the decision with
+ * the word of the next version. A step that is left out goes from DECIDING to COLLECTING; where
+ * none is (failure.on_nan: stop), a gradient that is not finite leads from MEASURING to FAILED.
+ * Parts and words travel with the workers, which ask for the one and carry the other anyway.
+ *
+ * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
+ * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
+ *          error of the call: it is a REFUSE action or the status of an ANSWER.
+ */
+#ifndef KELP_PS_CORE_PARTITION_H
+#define KELP_PS_CORE_PARTITION_H
+
+#include "common/training/control.h"
+#include "ps/core/cover.h"
+
+#define KELP_HANDLE_NONE 0 /* the gradient of an empty node */
+
+enum kelp_partition_phase {
+    KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
+    KELP_PARTITION_COLLECTING, /* nodes of the current entry come in */
+    KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the part */
+    KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
+    KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
+    KELP_PARTITION_FAILED,     /* the gradient was not finite: stays at this step until unloaded */
+    KELP_PARTITION_PHASE_COUNT
+};
+
+/* ---- events ------------------------------------------------------------------------------------
+ */
+
+/* One pushed node. */
+struct kelp_push {
+    uint64_t requester; /* the stream it came on; for the REFUSE action */
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* of the entry it belongs to */
+    uint32_t lane_first;                  /* aligned: a multiple of lane_count */
+    uint32_t lane_count;                  /* a power of two */
+    uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
+                           KELP_HANDLE_NONE: no samples, or not a training step */
+    const double *sums; /* partition 0 alone, NULL elsewhere */
+    uint32_t sum_count; /* at most KELP_METRIC_COUNT; the sums from here on are zero */
+    const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
+};
+
+enum kelp_pull_mode {
+    KELP_PULL_CURRENT = 0, /* what there is, at once */
+    KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
+    KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
+    KELP_PULL_PART = 3,    /* the partition's part in the decision about `step` */
+};
+
+struct kelp_pull {
+    uint64_t requester;
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* that the requester acts by, or NULL */
+    enum kelp_pull_mode mode;
+    uint64_t step;
+    uint64_t version;
+    struct kelp_step_decision decision; /* that goes with the word: about the step before it */
+    bool holds;                         /* held_step is valid */
+    uint64_t held_step;                 /* weights that need not be sent again */
+    uint64_t rank; /* of the requester among those who are offered lanes: ps/core/cover.h */
+};
+
+/* The part of another partition, brought to partition 0. */
+struct kelp_part_push {
+    uint64_t requester;
+    uint64_t generation;
+    uint64_t map_epoch;
+    const struct kelp_control_word *word; /* of the step that it is about */
+    uint32_t partition;                   /* whose part it is */
+    struct kelp_step_part part;
+};
+
+/* Where a generation starts from. */
+struct kelp_partition_start {
+    uint64_t generation; /* larger than 0 */
+    uint64_t map_epoch;
+    uint64_t step;
+    uint64_t version;
+    const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
+};
+
+/* A snapshot: the state that the partition has when `step` training steps are complete and the next
+ * one is not applied. */
+struct kelp_snapshot_order {
+    uint64_t serial; /* names the order in what comes of it; 0: none, a waiting one is given up */
+    uint64_t generation;
+    uint64_t step;
+};
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+enum kelp_action_kind {
+    KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
+    KELP_ACTION_MEASURE, /* compute the partition's part from root; then measured() */
+    KELP_ACTION_REPEAT,  /* the step is left out: the current weights are those before it too */
+    KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
+    KELP_ACTION_ANSWER,  /* a pull */
+    KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
+    KELP_ACTION_RELEASE, /* nobody needs the handle any more */
+    KELP_ACTION_RECORD,  /* partition 0 completed an entry */
+    KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
+    KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
+    KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
+};
+
+enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
+
+struct kelp_answer {
+    uint64_t requester;
+    kelp_status status;
+    enum kelp_weights_label send; /* which buffer's bytes to send; NONE: the requester holds them */
+    uint64_t step;                /* label of the weights meant */
+    uint64_t current_step;
+    bool has_word; /* partition 0: word goes with the weights of `step` */
+    struct kelp_control_word word;
+    bool is_part; /* to KELP_PULL_PART: values are the part */
+    /* With a word: the decision about the training step before it. Borrowed until the partition's
+     * next event. */
+    const double *values;
+    uint32_t value_count;
+};
+
+struct kelp_refusal {
+    uint64_t requester;
+    kelp_status status;
+    uint64_t map_epoch; /* the partition's */
+    uint64_t version;   /* of the push */
+    const char *why;    /* static text for the log */
+};
+
+struct kelp_offer {
+    uint64_t requester;
+    struct kelp_control_word word; /* of the late entry */
+    uint32_t lane_first;           /* aligned */
+    uint32_t lane_count;
+};
+
+struct kelp_action {
+    enum kelp_action_kind kind;
+    union {
+        struct {
+            uint64_t left;
+            uint64_t right;
+            uint64_t token; /* for kelp_partition_merged() */
+        } merge;
+        struct {
+            uint64_t root;  /* stays valid until its RELEASE */
+            uint64_t token; /* for kelp_partition_applied() */
+            struct kelp_control_word word;
+            struct kelp_step_decision decision; /* borrowed until the partition's next event */
+        } apply; /* and MEASURE, with a token for kelp_partition_measured() */
+        struct kelp_answer answer;
+        struct kelp_refusal refuse;
+        uint64_t release;
+        struct kelp_record record;
+        struct {
+            uint64_t serial;
+            uint64_t step;
+            uint64_t version; /* partitions other than 0: the newest that they have heard of */
+            bool has_control; /* partition 0: control, and the word that follows from it */
+            struct kelp_control_state control;
+            struct kelp_control_word word;
+        } snapshot;
+        struct {
+            uint64_t serial;
+            uint64_t step; /* where the partition stands, or goes by the apply under way */
+        } past;
+        struct kelp_offer offer;
+    };
+};
+
+/* A list that the caller owns, reuses and empties (count = 0); events append to it. */
+struct kelp_actions {
+    struct kelp_action *items;
+    size_t count;
+    size_t capacity;
+};
+void kelp_actions_fini(struct kelp_actions *actions);
+
+/* What becomes of a message of generation `theirs` where `ours` is loaded (0: none): KELP_OK,
+ * KELP_ERR_OLD_GENERATION, or KELP_ERR_BUSY (the map has not arrived here yet). */
+kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs);
+
+/* ---- the machine -------------------------------------------------------------------------------
+ */
+
+struct kelp_partition;
+
+struct kelp_partition_config {
+    uint32_t index; /* partition 0 holds the control state */
+    bool hollow;    /* its slice has no elements (the last ones of a small model): no gradients */
+    const struct kelp_job *job;   /* borrowed for the partition's life */
+    const struct kelp_plan *plan; /* borrowed for the partition's life */
+};
+
+/* *ret_partition is owned; phase ABSENT. */
+kelp_status kelp_partition_create(const struct kelp_partition_config *config,
+                                  struct kelp_partition **ret_partition,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Handles that are still pending are forgotten: unload first. NULL does nothing. */
+void kelp_partition_destroy(struct kelp_partition *partition);
+
+/* Begin a generation; the phase must be ABSENT. */
+void kelp_partition_load(struct kelp_partition *partition,
+                         const struct kelp_partition_start *start);
+/* End a generation: pulls that wait are answered with `status`, pending gradients released. A MERGE
+ * or APPLY under way may still report its completion afterwards. */
+kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Take in one pushed node: drop it (already covered, or of an entry that is complete), refuse it,
+ * or keep it and merge it with its sibling, always left + right, up to the root; a complete root is
+ * applied.
+ *
+ * Refused with KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (a newer generation
+ * or map epoch: the map has not arrived here yet), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID (lanes,
+ * a later entry than the partition's, an empty node where there are samples, …).
+ */
+kelp_status kelp_partition_push(struct kelp_partition *partition, const struct kelp_push *push,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Answer a pull now or keep it until it can be answered. A later pull of the same requester and
+ * mode takes the place of one that waits, which is never answered then. Answered at once with
+ * KELP_ERR_NOT_FOUND: weights that are not readable any more (current_step says where to start
+ * over); KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (newer ones, or too many
+ * wait), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID.
+ */
+kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The MERGE of `token` gave `handle`. */
+kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The APPLY of `token` is done; `finite` false: the gradient was not finite, nothing was applied.
+ */
+kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
+                                   struct kelp_actions *actions) KELP_MUST_USE;
+
+/*
+ * Ask for a snapshot: SNAPSHOT at once when the partition stands at order->step (also in the middle
+ * of evaluations and when the job is done), or when it gets there; PAST when it is further, or
+ * applies the step after it already. A later order takes the place of one that waits. Ignored: an
+ * order of another generation than the partition's (ps/core/snapshot.h fences them), and any while
+ * it is ABSENT. Unloading forgets an order without a word.
+ */
+kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
+                                    const struct kelp_snapshot_order *order,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The MEASURE of `token` gave `part`; NULL: the gradient is not finite, in a job that does not
+ * leave such steps out. */
+kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_step_part *part,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+
+/* Partition 0: take another partition's part of the current step. Refused with the errors of a
+ * push, and with KELP_ERR_INVALID when it is another one than before. */
+kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+
+/* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
+void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
+
+/* It is now_us, of any monotonic clock: for the events that follow. Matters for offers alone. */
+void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us);
+
+/*
+ * Offer what is missing of an entry that is late (ps/core/cover.h) to requesters whose pull waits
+ * for what follows it, and to the helpers, who have said that they would compute without waiting
+ * for anything. Partitions other than 0 leave entries other than training steps to partition 0.
+ *
+ * *ret_next_us: when to ask again; UINT64_MAX: not before another event.
+ */
+kelp_status kelp_partition_tick(struct kelp_partition *partition,
+                                const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                struct kelp_actions *actions, uint64_t *ret_next_us) KELP_MUST_USE;
+
+/* ---- for status pages and tests ----------------------------------------------------------------
+ */
+
+struct kelp_partition_view {
+    enum kelp_partition_phase phase;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t step;
+    uint64_t version; /* partitions other than 0: the newest that they have heard of */
+    bool has_older;   /* weights of step - 1 are readable */
+    uint32_t pending; /* nodes held */
+    uint32_t waiting; /* pulls held */
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t offers; /* lanes offered */
+    bool has_word;   /* partition 0: its current word */
+    struct kelp_control_word word;
+};
+void kelp_partition_view(const struct kelp_partition *partition,
+                         struct kelp_partition_view *ret_view);
+
+/* Partition 0: the best evaluation so far, borrowed until the next event; NULL: none, or another
+ * partition. */
+const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition);
+
+#endif

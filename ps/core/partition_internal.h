@@ -1,0 +1,102 @@
+/* What the files of the partition share; nobody else includes it. */
+#ifndef KELP_PS_CORE_PARTITION_INTERNAL_H
+#define KELP_PS_CORE_PARTITION_INTERNAL_H
+
+#include "ps/core/cover.h"
+#include "ps/core/decision.h"
+#include "ps/core/partition.h"
+#include "ps/core/reduction.h"
+
+struct waiting_pull {
+    uint64_t requester;
+    uint64_t target; /* step or version, by mode */
+    uint64_t held_step;
+    uint64_t rank;
+    enum kelp_pull_mode mode;
+    bool holds;
+};
+
+struct kelp_partition {
+    uint32_t index;
+    uint32_t lanes;
+    bool hollow;
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+
+    enum kelp_partition_phase phase;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t step;    /* label of the current weights */
+    uint64_t version; /* partition 0: of its control state; others: the newest they heard of */
+    bool has_older;   /* weights of step - 1 are readable */
+
+    /* The word it acts by. Partition 0 derives it from its control state and always has one;
+     * the others learn it from requests, and have none at the start of a step. */
+    bool has_word;
+    struct kelp_control_word word;
+    struct kelp_control_word older_word; /* partition 0: the TRAIN word that consumed w_{step-1} */
+    struct kelp_control_state control;   /* partition 0 */
+    char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
+
+    struct kelp_reduction *reduction;
+    uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
+
+    struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
+    /* About the training step before the current one, or that which is applied now; owned. */
+    double *decided;
+    uint32_t decided_count;  /* 0: nothing was decided besides leaving it out */
+    uint32_t decision_count; /* values of each decision in this job */
+    bool has_part;
+    uint64_t part_step; /* that `part` is about: the current one, or the one before */
+    struct kelp_step_part part;
+
+    struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
+
+    struct waiting_pull *waiting; /* in order of arrival */
+    size_t waiting_count;
+    size_t waiting_capacity;
+
+    uint64_t now_us;
+    struct kelp_cover *cover;
+    struct kelp_cover_candidate *candidates; /* workspace */
+    size_t candidate_capacity;
+
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t offers;
+};
+
+/* partition.c: room for whatever one event may append, so that no event fails half-way. */
+kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+/* Is a message of this generation and map epoch ours? *ret_why is set when not. */
+kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
+                                         uint64_t generation, uint64_t map_epoch,
+                                         const char **ret_why) KELP_MUST_USE;
+/* A partition other than 0 hears a word of the step it is at. */
+kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+                                       const struct kelp_control_word *word) KELP_MUST_USE;
+/* A node or a sum came in: is the entry's root complete? */
+void kelp__partition_after_reduction(struct kelp_partition *partition,
+                                     struct kelp_actions *actions);
+/* Partition 0: perhaps all parts of a decision are there. */
+void kelp__partition_decide_if_known(struct kelp_partition *partition,
+                                     struct kelp_actions *actions);
+/* A partition other than 0 hears the word of a later version: the decision is part of it. */
+void kelp__partition_hear_decision(struct kelp_partition *partition,
+                                   const struct kelp_control_word *word,
+                                   const struct kelp_step_decision *heard,
+                                   struct kelp_actions *actions);
+
+/* partition_pull.c: answer those who wait for what is there now; or all of them, with a status. */
+void kelp__partition_answer_waiting(struct kelp_partition *partition, struct kelp_actions *actions);
+void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status status,
+                                 struct kelp_actions *actions);
+
+static inline bool kelp__holds_control(const struct kelp_partition *partition)
+{
+    return partition->index == 0;
+}
+
+#endif

@@ -1,0 +1,314 @@
+#include "ps/core/snapshot.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct progress {
+    bool taken;
+    bool written;
+};
+
+struct kelp_snapshot {
+    uint64_t generation; /* served; 0: none */
+    uint32_t count;      /* partitions that are hosted in it */
+    uint64_t ticket;     /* of the order; counts up */
+    uint32_t part_count; /* parts of the order that were written */
+    uint32_t next;       /* partitions before it were handed out for writing */
+    bool writing;        /* a WRITE or the SYNC is under way */
+    uint64_t past_step;  /* PAST */
+    enum kelp_snapshot_state state;
+    struct kelp_snapshot_order order;
+    kelp_status status;
+    char error[256];
+    bool has_word;
+    struct kelp_control_word word;
+    uint32_t partitions[KELP_PARTITIONS_MAX]; /* ascending */
+    struct progress progress[KELP_PARTITIONS_MAX];
+    struct kelp_snapshot_part parts[KELP_PARTITIONS_MAX];
+};
+
+struct state_rule {
+    const char *name;
+    uint32_t next; /* bits of the states that may follow */
+};
+#define STATE_BIT(state) (1u << (state))
+/* What an order may make of any state. */
+#define ORDERED (STATE_BIT(KELP_SNAPSHOT_TAKING) | STATE_BIT(KELP_SNAPSHOT_FAILED))
+
+static const struct state_rule state_rules[KELP_SNAPSHOT_STATE_COUNT] = {
+    [KELP_SNAPSHOT_NONE] = {"none", ORDERED},
+    [KELP_SNAPSHOT_TAKING] = {"taking", ORDERED | STATE_BIT(KELP_SNAPSHOT_DURABLE) |
+                                            STATE_BIT(KELP_SNAPSHOT_PAST)},
+    [KELP_SNAPSHOT_DURABLE] = {"durable", ORDERED},
+    [KELP_SNAPSHOT_FAILED] = {"failed", ORDERED},
+    [KELP_SNAPSHOT_PAST] = {"past", ORDERED},
+};
+
+const char *kelp_snapshot_state_name(enum kelp_snapshot_state state)
+{
+    assert((unsigned)state < KELP_SNAPSHOT_STATE_COUNT);
+    return state_rules[state].name;
+}
+
+static struct kelp_snapshot_action *add(struct kelp_snapshot_actions *actions,
+                                        const struct kelp_snapshot *snapshot,
+                                        enum kelp_snapshot_action_kind kind)
+{
+    assert(actions->count < KELP_SNAPSHOT_ACTIONS_MAX);
+    struct kelp_snapshot_action *action = &actions->items[actions->count++];
+    *action = (struct kelp_snapshot_action){
+        .kind = kind, .ticket = snapshot->ticket, .order = snapshot->order};
+    action->order.serial = snapshot->ticket;
+    return action;
+}
+
+static void move_to(struct kelp_snapshot *snapshot, enum kelp_snapshot_state state,
+                    struct kelp_snapshot_actions *actions)
+{
+    assert(state_rules[snapshot->state].next & STATE_BIT(state));
+    snapshot->state = state;
+    (void)add(actions, snapshot, KELP_SNAPSHOT_DO_REPORT);
+}
+
+kelp_status kelp_snapshot_create(struct kelp_snapshot **ret_snapshot, struct kelp_error *reterr)
+{
+    struct kelp_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+
+    if (!snapshot) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for snapshots");
+    }
+    *ret_snapshot = snapshot;
+    return KELP_OK;
+}
+
+void kelp_snapshot_destroy(struct kelp_snapshot *snapshot)
+{
+    free(snapshot);
+}
+
+/* ---- ends --------------------------------------------------------------------------------------
+ */
+
+static void fail(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
+                 struct kelp_snapshot_actions *actions)
+{
+    assert(status != KELP_OK);
+    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+        (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
+    }
+    snapshot->status = status;
+    (void)snprintf(snapshot->error, sizeof(snapshot->error), "%s", error); /* may be cut */
+    move_to(snapshot, KELP_SNAPSHOT_FAILED, actions);
+}
+
+static bool under_way(const struct kelp_snapshot *snapshot, uint64_t ticket)
+{
+    return snapshot->state == KELP_SNAPSHOT_TAKING && snapshot->ticket == ticket;
+}
+
+void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_status status,
+                          const char *error, struct kelp_snapshot_actions *actions)
+{
+    if (under_way(snapshot, ticket)) {
+        fail(snapshot, status, error, actions);
+    }
+}
+
+void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
+                          struct kelp_snapshot_actions *actions)
+{
+    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+        fail(snapshot, status, error, actions);
+    }
+}
+
+void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_t step,
+                        struct kelp_snapshot_actions *actions)
+{
+    if (under_way(snapshot, ticket)) {
+        (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
+        snapshot->past_step = step;
+        move_to(snapshot, KELP_SNAPSHOT_PAST, actions);
+    } else if (snapshot->state == KELP_SNAPSHOT_PAST && snapshot->ticket == ticket &&
+               step > snapshot->past_step) {
+        snapshot->past_step = step;
+    }
+}
+
+void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generation,
+                              const uint32_t *partitions, uint32_t count,
+                              struct kelp_snapshot_actions *actions)
+{
+    assert(count <= KELP_PARTITIONS_MAX);
+    assert(generation > snapshot->generation);
+    kelp_snapshot_cancel(snapshot, KELP_ERR_OLD_GENERATION, "another generation opened", actions);
+    snapshot->generation = generation;
+    snapshot->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(i == 0 || partitions[i] > partitions[i - 1]);
+        snapshot->partitions[i] = partitions[i];
+    }
+}
+
+/* ---- on the way --------------------------------------------------------------------------------
+ */
+
+/* The next thing for the disk, one at a time: partitions in ascending order, then the sync. */
+static void go_on(struct kelp_snapshot *snapshot, struct kelp_snapshot_actions *actions)
+{
+    if (snapshot->writing) {
+        return;
+    }
+    if (snapshot->next < snapshot->count) {
+        if (snapshot->progress[snapshot->next].taken) {
+            snapshot->writing = true;
+            add(actions, snapshot, KELP_SNAPSHOT_DO_WRITE)->partition =
+                snapshot->partitions[snapshot->next];
+        }
+        return;
+    }
+    if (snapshot->count == 0) {
+        move_to(snapshot, KELP_SNAPSHOT_DURABLE, actions); /* nothing that could be lost */
+        return;
+    }
+    snapshot->writing = true;
+    (void)add(actions, snapshot, KELP_SNAPSHOT_DO_SYNC);
+}
+
+kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
+                                const struct kelp_snapshot_order *order,
+                                struct kelp_snapshot_actions *actions)
+{
+    kelp_status fence = kelp_fence_generation(snapshot->generation, order->generation);
+
+    if (fence == KELP_ERR_OLD_GENERATION) {
+        return fence;
+    }
+    if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
+        order->generation == snapshot->order.generation) {
+        return KELP_ERR_OLD_GENERATION; /* late, on a stream from before: leaders' serials grow */
+    }
+    if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial == snapshot->order.serial &&
+        order->generation == snapshot->order.generation && order->step == snapshot->order.step) {
+        return KELP_OK; /* repeated */
+    }
+    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+        (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
+    }
+    snapshot->ticket++;
+    snapshot->order = *order;
+    snapshot->status = KELP_OK;
+    snapshot->error[0] = '\0';
+    snapshot->next = 0;
+    snapshot->part_count = 0;
+    snapshot->writing = false;
+    snapshot->has_word = false;
+    memset(snapshot->progress, 0, sizeof(snapshot->progress));
+    move_to(snapshot, KELP_SNAPSHOT_TAKING, actions);
+    if (fence != KELP_OK) {
+        fail(snapshot, fence, "the generation of the order is not loaded here yet", actions);
+        return KELP_OK;
+    }
+    (void)add(actions, snapshot, KELP_SNAPSHOT_DO_ORDER);
+    if (snapshot->count == 0) {
+        go_on(snapshot, actions);
+    }
+    return KELP_OK;
+}
+
+void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, uint64_t serial,
+                           struct kelp_snapshot_actions *actions)
+{
+    if (snapshot->order.generation == generation && snapshot->order.serial == serial) {
+        kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
+    }
+}
+
+/* Where the partition is among those hosted; count: it is not. */
+static uint32_t place_of(const struct kelp_snapshot *snapshot, uint32_t partition)
+{
+    uint32_t place = 0;
+
+    while (place < snapshot->count && snapshot->partitions[place] != partition) {
+        place++;
+    }
+    return place;
+}
+
+bool kelp_snapshot_taken(struct kelp_snapshot *snapshot, uint64_t ticket, uint32_t partition,
+                         const struct kelp_control_word *word,
+                         struct kelp_snapshot_actions *actions)
+{
+    uint32_t place = place_of(snapshot, partition);
+
+    if (!under_way(snapshot, ticket) || place == snapshot->count ||
+        snapshot->progress[place].taken) {
+        return false;
+    }
+    snapshot->progress[place].taken = true;
+    if (word) {
+        snapshot->has_word = true;
+        snapshot->word = *word;
+    }
+    go_on(snapshot, actions);
+    return true;
+}
+
+void kelp_snapshot_written(struct kelp_snapshot *snapshot, uint64_t ticket, uint32_t partition,
+                           const char *digest, uint64_t bytes,
+                           struct kelp_snapshot_actions *actions)
+{
+    uint32_t place = snapshot->next;
+
+    if (!under_way(snapshot, ticket)) {
+        return;
+    }
+    assert(snapshot->writing);
+    assert(place < snapshot->count);
+    assert(snapshot->partitions[place] == partition);
+    assert(snapshot->progress[place].taken);
+    struct kelp_snapshot_part *part = &snapshot->parts[place];
+    *part = (struct kelp_snapshot_part){.partition = partition, .bytes = bytes};
+    memcpy(part->digest, digest, strnlen(digest, sizeof(part->digest) - 1));
+    snapshot->progress[place].written = true;
+    snapshot->writing = false;
+    snapshot->next++;
+    snapshot->part_count++;
+    go_on(snapshot, actions);
+}
+
+bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
+                          struct kelp_snapshot_actions *actions)
+{
+    if (!under_way(snapshot, ticket)) {
+        return false;
+    }
+    assert(snapshot->writing);
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        assert(snapshot->progress[i].written);
+    }
+    snapshot->writing = false;
+    move_to(snapshot, KELP_SNAPSHOT_DURABLE, actions);
+    return true;
+}
+
+/* ---- what the coordinator is told --------------------------------------------------------------
+ */
+
+void kelp_snapshot_view(const struct kelp_snapshot *snapshot, struct kelp_snapshot_view *ret_view)
+{
+    bool durable = snapshot->state == KELP_SNAPSHOT_DURABLE;
+
+    *ret_view = (struct kelp_snapshot_view){
+        .state = snapshot->state,
+        .order = snapshot->order,
+        .status = snapshot->status,
+        .error = snapshot->error,
+        .step = snapshot->state == KELP_SNAPSHOT_PAST ? snapshot->past_step : 0,
+        .parts = snapshot->parts,
+        .part_count = durable ? snapshot->part_count : 0,
+        .has_word = durable && snapshot->has_word,
+        .word = snapshot->word};
+}

@@ -1,0 +1,549 @@
+/*
+ * The data path. One incoming message is one turn: its pushes and pulls run through the shard; what
+ * that causes, for the sender and for others whose pulls waited, is collected by stream and leaves
+ * as one message for each when the turn ends.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#include "common/base/log.h"
+#include "ps/service/service_exchange_internal.h"
+
+bool kelp__resize(void **items, size_t count, size_t size)
+{
+    void *moved = realloc(*items, count * size);
+
+    if (moved) {
+        *items = moved;
+    }
+    return moved != NULL;
+}
+
+/* Room for one more item; false: out of memory. */
+static bool grow(void **items, size_t *capacity, size_t count, size_t size)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    size_t larger = *capacity ? *capacity * 2 : 16;
+    if (!kelp__resize(items, larger, size)) {
+        return false;
+    }
+    *capacity = larger;
+    return true;
+}
+
+/* ---- peers -------------------------------------------------------------------------------------
+ */
+
+void kelp__peer_unref(struct kelp__peer *peer)
+{
+    if (atomic_fetch_sub(&peer->refs, 1) != 1) {
+        return;
+    }
+    for (size_t i = 0; i < peer->outgoing_count; i++) {
+        kelp__outgoing_discard(&peer->outgoing[i]);
+    }
+    free(peer->outgoing);
+    free(peer->refused);
+    free(peer->offered);
+    (void)pthread_mutex_destroy(&peer->lock);
+    free(peer);
+}
+
+/* The peer is locked. */
+static void list_peer(struct kelp__turn *turn, struct kelp__peer *peer)
+{
+    if (!peer->listed) {
+        peer->listed = true;
+        atomic_fetch_add(&peer->refs, 1);
+        peer->next = turn->touched;
+        turn->touched = peer;
+    }
+}
+
+/* The peer is locked. */
+void kelp__peer_break_off(struct kelp__peer *peer, kelp_status status, const char *text)
+{
+    if (peer->stream) {
+        kelp_rpc_stream_close(peer->stream, status, text);
+    }
+}
+
+/* What the answer lends until the event returns is copied; false: out of memory. */
+static bool keep_answer(struct outgoing *outgoing, const struct kelp_shard_answer *answer)
+{
+    const size_t value_bytes = answer->core.value_count * sizeof(*answer->core.values);
+
+    if (answer->lent) {
+        outgoing->loan = answer->loan;
+    } else if (answer->bytes > 0) {
+        outgoing->copy = malloc(answer->bytes);
+        if (!outgoing->copy) {
+            outgoing->bytes = 0;
+            return false;
+        }
+        memcpy(outgoing->copy, answer->weights, answer->bytes);
+    }
+    if (value_bytes > 0) {
+        outgoing->values = malloc(value_bytes);
+        if (!outgoing->values) {
+            return false;
+        }
+        memcpy(outgoing->values, answer->core.values, value_bytes);
+    }
+    return true;
+}
+
+static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)answer->core.requester;
+    struct outgoing outgoing = {.partition = answer->partition,
+                                .map_epoch = answer->map_epoch,
+                                .core = answer->core,
+                                .bytes = answer->bytes};
+    bool room = keep_answer(&outgoing, answer);
+
+    (void)user;
+    (void)pthread_mutex_lock(&peer->lock);
+    room = room && grow((void **)&peer->outgoing, &peer->outgoing_capacity, peer->outgoing_count,
+                        sizeof(*peer->outgoing));
+    if (room) {
+        peer->outgoing[peer->outgoing_count++] = outgoing;
+        list_peer(turn, peer);
+    } else {
+        kelp__peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for an answer");
+    }
+    (void)pthread_mutex_unlock(&peer->lock);
+    if (!room) {
+        kelp__outgoing_discard(&outgoing);
+    }
+}
+
+static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, void *turn,
+                       void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)refusal->requester;
+
+    (void)user;
+    kelp_log_debug("push refused worker=%s partition=%u version=%" PRIu64 " status=%s why=\"%s\"",
+                   peer->id, partition, refusal->version, kelp_status_name(refusal->status),
+                   refusal->why);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (grow((void **)&peer->refused, &peer->refused_capacity, peer->refused_count,
+             sizeof(*peer->refused))) {
+        peer->refused[peer->refused_count++] =
+            (struct refused){.partition = partition, .core = *refusal};
+        list_peer(turn, peer);
+    } else {
+        kelp__peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for a refusal");
+    }
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
+                     void *turn, void *user)
+{
+    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)offer->requester;
+
+    (void)user;
+    kelp_log_debug("lanes offered worker=%s partition=%u version=%" PRIu64 " lanes=%u+%u", peer->id,
+                   partition, offer->word.version, offer->lane_first, offer->lane_count);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (grow((void **)&peer->offered, &peer->offered_capacity, peer->offered_count,
+             sizeof(*peer->offered))) {
+        peer->offered[peer->offered_count++] =
+            (struct offered){.partition = partition, .map_epoch = map_epoch, .core = *offer};
+        list_peer(turn, peer);
+    } /* otherwise it expires, and is made again */
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+const struct kelp_shard_events kelp__shard_events = {.answer = on_answer,
+                                                     .refused = on_refused,
+                                                     .offer = on_offer,
+                                                     .record = kelp__control_record,
+                                                     .snapshot_taken = kelp__snapshot_taken,
+                                                     .snapshot_past = kelp__snapshot_past,
+                                                     .snapshot_failed = kelp__snapshot_failed,
+                                                     .failed = kelp__control_failed};
+
+/* ---- turns -------------------------------------------------------------------------------------
+ */
+
+static uint64_t now_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+struct kelp__turn *kelp__turn_take(struct kelp_service *service)
+{
+    (void)pthread_mutex_lock(&service->turns_lock);
+    struct kelp__turn *turn = service->turns;
+    if (turn) {
+        service->turns = turn->next;
+    }
+    (void)pthread_mutex_unlock(&service->turns_lock);
+    if (!turn) {
+        turn = calloc(1, sizeof(*turn));
+        if (turn) {
+            turn->service = service;
+            turn->shard.user = turn;
+        }
+    }
+    if (turn) {
+        turn->shard.now_us = now_us();
+    }
+    return turn;
+}
+
+struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn)
+{
+    return &turn->shard;
+}
+
+void kelp__turns_free(struct kelp_service *service)
+{
+    while (service->turns) {
+        struct kelp__turn *turn = service->turns;
+        service->turns = turn->next;
+        kelp_shard_turn_fini(&turn->shard);
+        free(turn->answers);
+        free(turn->answer_pointers);
+        free(turn->words);
+        free(turn->refusals);
+        free(turn->refusal_pointers);
+        free(turn->offers);
+        free(turn->offer_pointers);
+        free(turn->offer_words);
+        free(turn);
+    }
+}
+
+/* ---- requests ----------------------------------------------------------------------------------
+ */
+
+static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__PushItem *item,
+                             const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+{
+    if (item->table != 0 || item->kind != 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "push to table %u, kind %u: there is only the flat vector (0, 0)",
+                         item->table, item->kind);
+    }
+    if (!word) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "pushes without a control word");
+    }
+    if (item->offset > payload->length || item->length > payload->length - item->offset) {
+        return kelp_fail(
+            reterr, KELP_ERR_FORMAT,
+            "push to partition %u names bytes %" PRIu64 " to %" PRIu64 " of a payload of %zu",
+            item->partition, item->offset, item->offset + item->length, payload->length);
+    }
+    if (item->n_sums > KELP_METRIC_COUNT) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, over %d",
+                         item->partition, item->n_sums, KELP_METRIC_COUNT);
+    }
+    struct kelp_shard_push push = {.partition = item->partition,
+                                   .push = {.requester = (uint64_t)(uintptr_t)peer,
+                                            .generation = request->generation,
+                                            .map_epoch = item->map_epoch,
+                                            .word = word,
+                                            .lane_first = item->lane_first,
+                                            .lane_count = item->lane_count,
+                                            .sums = item->sums,
+                                            .sum_count = (uint32_t)item->n_sums,
+                                            .digest = item->digest},
+                                   .payload = payload,
+                                   .offset = item->offset,
+                                   .length = item->length};
+    return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
+}
+
+static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
+                             struct kelp_error *reterr)
+{
+    if (!word) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "a part of a decision without a control word");
+    }
+    if (item->n_values > KELP_STEP_PART_VALUES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's part has %zu values, at most %d",
+                         item->partition, item->n_values, KELP_STEP_PART_VALUES_MAX);
+    }
+    struct kelp_part_push push = {.requester = (uint64_t)(uintptr_t)peer,
+                                  .generation = request->generation,
+                                  .map_epoch = item->map_epoch,
+                                  .word = word,
+                                  .partition = item->partition,
+                                  .part = {.count = (uint32_t)item->n_values}};
+    if (item->n_values > 0) { /* an array without elements has no address */
+        memcpy(push.part.values, item->values, item->n_values * sizeof(item->values[0]));
+    }
+    return kelp_shard_part(peer->service->shard, &push, &turn->shard, reterr);
+}
+
+static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
+                             const Kelp__V1__ExchangeRequest *request,
+                             const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
+                             struct kelp_error *reterr)
+{
+    if (item->table != 0 || item->kind != 0) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "pull of table %u, kind %u: there is only the flat vector (0, 0)",
+                         item->table, item->kind);
+    }
+    struct kelp_pull pull = {
+        .requester = (uint64_t)(uintptr_t)peer,
+        .generation = request->generation,
+        .map_epoch = item->map_epoch,
+        .word = word,
+        .decision = {.count = (uint32_t)request->n_decision, .values = request->decision},
+        .mode = (enum kelp_pull_mode)item->mode,
+        .step = item->step,
+        .version = item->version,
+        .holds = item->holds,
+        .held_step = item->held_step,
+        .rank = peer->rank};
+    return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
+}
+
+static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
+                         const Kelp__V1__ExchangeRequest *request, struct kelp_error *reterr)
+{
+    kelp_status status = kelp__check_hello(peer->service, request->hello, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
+    peer->rank = XXH3_64bits(request->hello->id, strlen(request->hello->id));
+    peer->greeted = true;
+    kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
+                   kelp_rpc_stream_peer(peer->stream));
+    /* Its first message is answered in any case, so that it knows that it is heard. */
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->owes_greeting = true;
+    list_peer(turn, peer);
+    (void)pthread_mutex_unlock(&peer->lock);
+    return KELP_OK;
+}
+
+static kelp_status take_helps(struct kelp__peer *peer, bool helps, struct kelp_error *reterr)
+{
+    struct kelp_cover_candidate helper = {.requester = (uint64_t)(uintptr_t)peer,
+                                          .rank = peer->rank};
+
+    peer->helps = helps;
+    return kelp_shard_help(peer->service->shard, &helper, helps) == KELP_OK
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a helper");
+}
+
+static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn,
+                                const Kelp__V1__ExchangeRequest *request,
+                                const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+{
+    struct kelp_control_word word;
+    kelp_status status = KELP_OK;
+
+    if (!peer->greeted) {
+        status = greet(peer, turn, request, reterr);
+    }
+    if (status == KELP_OK && request->word && !kelp_wire_take_word(request->word, &word)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", request->word->kind);
+    }
+    if (status == KELP_OK && request->n_decision > (request->word ? KELP_STEP_DECISION_MAX : 0)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "a decision of %zu values, at most %d",
+                           request->n_decision, request->word ? KELP_STEP_DECISION_MAX : 0);
+    }
+    const struct kelp_control_word *known = request->word ? &word : NULL;
+    for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {
+        status = take_push(peer, turn, request, known, request->push[i], payload, reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < request->n_part; i++) {
+        status = take_part(peer, turn, request, known, request->part[i], reterr);
+    }
+    for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
+        status = take_pull(peer, turn, request, known, request->pull[i], reterr);
+    }
+    if (status == KELP_OK && (request->helps != 0) != peer->helps) {
+        status = take_helps(peer, request->helps != 0, reterr);
+    }
+    return status;
+}
+
+/* ---- what is late ------------------------------------------------------------------------------
+ */
+
+static void on_tick(void *user);
+
+/* tick_lock is taken. 0: no timer. */
+static void set_timer(struct kelp_service *service, uint32_t period_ms)
+{
+    if (period_ms == service->tick_ms) {
+        return;
+    }
+    kelp_rpc_timer_stop(service->tick_timer);
+    service->tick_timer = NULL;
+    service->tick_ms = 0;
+    if (period_ms > 0 && kelp_rpc_timer_start(service->options.loop, period_ms, on_tick, service,
+                                              &service->tick_timer) == KELP_OK) {
+        service->tick_ms = period_ms;
+    } /* without memory for it, the next message tries again */
+}
+
+static uint32_t period_until(uint64_t now_us, uint64_t next_us)
+{
+    if (next_us == UINT64_MAX) {
+        return 0;
+    }
+    uint64_t wait_ms = next_us > now_us ? (next_us - now_us + 999) / 1000 : 0;
+    if (wait_ms < KELP_PS_TICK_MIN_MS) {
+        return KELP_PS_TICK_MIN_MS;
+    }
+    return wait_ms < KELP_PS_TICK_MAX_MS ? (uint32_t)wait_ms : KELP_PS_TICK_MAX_MS;
+}
+
+/* Soon enough for anything that a message may have begun. */
+static bool is_soon(uint32_t period_ms)
+{
+    return period_ms > 0 && period_ms <= KELP_PS_TICK_SOON_MS;
+}
+
+static void on_tick(void *user)
+{
+    struct kelp_service *service = user;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    uint64_t began_us = now_us();
+    uint64_t next_us = began_us;
+
+    atomic_store(&service->ticking, false); /* a message that is missed below sets it again */
+    if (turn) {
+        kelp_shard_tick(service->shard, &turn->shard, &next_us);
+        kelp__turn_finish(service, turn);
+    }
+    uint32_t period_ms = period_until(began_us, next_us);
+    (void)pthread_mutex_lock(&service->tick_lock);
+    if (atomic_load(&service->ticking)) {
+        period_ms = KELP_PS_TICK_MIN_MS;
+    }
+    set_timer(service, period_ms);
+    atomic_store(&service->ticking, is_soon(service->tick_ms));
+    (void)pthread_mutex_unlock(&service->tick_lock);
+}
+
+/* A message came: perhaps its sender waits now, or what it waits for begins. */
+static void keep_ticking(struct kelp_service *service)
+{
+    if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
+        return;
+    }
+    (void)pthread_mutex_lock(&service->tick_lock);
+    set_timer(service, KELP_PS_TICK_MIN_MS);
+    atomic_store(&service->ticking, is_soon(service->tick_ms));
+    (void)pthread_mutex_unlock(&service->tick_lock);
+}
+
+void kelp__ticks_stop(struct kelp_service *service)
+{
+    kelp_rpc_timer_stop(service->tick_timer);
+    service->tick_timer = NULL;
+}
+
+/* Say why, and end the stream. */
+static void refuse_stream(struct kelp__peer *peer, kelp_status status, const char *text)
+{
+    Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
+    struct kelp_rpc_message *message = NULL;
+
+    kelp_log_warn("stream refused worker=%s peer=%s status=%s error=\"%s\"",
+                  peer->greeted ? peer->id : "?", kelp_rpc_stream_peer(peer->stream),
+                  kelp_status_name(status), text);
+    reply.status = status;
+    reply.error = (char *)(uintptr_t)text; /* only read */
+    reply.generation = atomic_load(&peer->service->generation);
+    (void)pthread_mutex_lock(&peer->lock);
+    if (kelp_wire_encode(&reply.base, &message, NULL) == KELP_OK &&
+        kelp_rpc_stream_send(peer->stream, message) != KELP_OK) {
+        kelp_log_debug("refusal not sent worker=%s", peer->id); /* the close says it too */
+    }
+    kelp__peer_break_off(peer, status, text);
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp__peer *peer = user;
+    struct kelp_service *service = peer->service;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp_error error = {.text = "no memory for a message"};
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload = {0};
+    kelp_status status = KELP_ERR_NO_MEMORY;
+
+    (void)stream;
+    atomic_fetch_add_explicit(&service->bytes_in, kelp_rpc_message_length(message),
+                              memory_order_relaxed);
+    if (turn) {
+        status = kelp_wire_decode(message, &kelp__v1__exchange_request__descriptor,
+                                  KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
+    }
+    if (status == KELP_OK) {
+        status = take_request(peer, turn, (const Kelp__V1__ExchangeRequest *)(const void *)fields,
+                              &payload, &error);
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+    if (turn) {
+        kelp__turn_finish(service, turn); /* also after an error: others may have been answered */
+        keep_ticking(service);
+    }
+    if (status != KELP_OK) {
+        refuse_stream(peer, status, error.text);
+    }
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct kelp__peer *peer = user;
+
+    (void)stream;
+    kelp_log_debug("worker's stream ended worker=%s status=%s text=\"%s\"", peer->id,
+                   kelp_status_name(status), text ? text : "");
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->stream = NULL;
+    (void)pthread_mutex_unlock(&peer->lock);
+    kelp_shard_drop(peer->service->shard, (uint64_t)(uintptr_t)peer);
+    kelp__peer_unref(peer);
+}
+
+static const struct kelp_rpc_stream_events exchange_events = {.message = on_message,
+                                                              .closed = on_closed};
+
+const struct kelp_rpc_stream_events *kelp__exchange_accept(struct kelp_rpc_stream *stream,
+                                                           void *server_user, void **ret_user)
+{
+    struct kelp__peer *peer = calloc(1, sizeof(*peer));
+
+    if (!peer) {
+        return NULL;
+    }
+    peer->service = server_user;
+    peer->stream = stream;
+    atomic_init(&peer->refs, 1);
+    (void)pthread_mutex_init(&peer->lock, NULL);
+    *ret_user = peer;
+    return &exchange_events;
+}

@@ -1,0 +1,387 @@
+/*
+ * Maps in: what a generation is made of here.
+ *
+ * A map of a newer generation is prepared on a thread of its own (a large model takes seconds to
+ * initialise or to read, and heartbeats go on meanwhile), installed in the loop, and reported as
+ * loaded. Storage that is not there yet is waited for there, until a newer map comes or the process
+ * ends.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/log.h"
+#include "ps/service/service_internal.h"
+
+/* What a map means for this shard, and what became of it. */
+struct kelp__load {
+    struct kelp_service *service;
+    const struct kelp_plan *plan;
+    pthread_t thread;
+    bool restores;
+    struct kelp_manifest manifest; /* what it restores */
+    bool cancelled;                /* control_lock: another map came, or the process ends */
+    int64_t waiting_since_ms;      /* for storage; 0: it does not */
+    uint64_t generation;
+    uint32_t count;
+    struct kelp_hosting *hosting;
+    kelp_status status;
+    struct kelp_error error;
+    struct kelp_shard_place places[]; /* ascending */
+};
+
+/* ---- generations -------------------------------------------------------------------------------
+ */
+
+static void loaded(void *user);
+
+static void free_load(struct kelp__load *load)
+{
+    if (load) {
+        kelp_manifest_fini(&load->manifest);
+        free(load);
+    }
+}
+
+/* What was to be loaded is not wanted any more. The lock is held. */
+static void cancel_load(struct kelp_service *service)
+{
+    if (service->loading) {
+        service->loading->cancelled = true;
+        (void)pthread_cond_broadcast(&service->load_changed);
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The lock is held. */
+static void say_what_is_missing(struct kelp__load *load, const char *text)
+{
+    struct kelp_service *service = load->service;
+
+    if (load->waiting_since_ms == 0) {
+        load->waiting_since_ms = now_ms();
+    }
+    if (strncmp(service->waiting, text, sizeof(service->waiting) - 1) != 0) {
+        (void)snprintf(service->waiting, sizeof(service->waiting), "%s", text); /* may be cut */
+        kelp_log_warn("waiting for storage generation=%" PRIu64 " missing=\"%s\"", load->generation,
+                      text);
+        kelp__control_report(service);
+    }
+}
+
+/* On the load's thread: until it is time to look again. */
+static bool wait_for_storage(const char *text, void *user)
+{
+    struct kelp__load *load = user;
+    struct kelp_service *service = load->service;
+    uint32_t limit_ms = service->options.job->failure.storage_wait_ms;
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)KELP_PS_STORAGE_LOOK_MS * 1000 * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&service->control_lock);
+    say_what_is_missing(load, text);
+    bool over = limit_ms > 0 && now_ms() - load->waiting_since_ms >= limit_ms;
+    int waited = 0;
+    while (!over && !load->cancelled && waited == 0) {
+        waited = pthread_cond_timedwait(&service->load_changed, &service->control_lock, &until);
+    }
+    bool again = !over && !load->cancelled;
+    (void)pthread_mutex_unlock(&service->control_lock);
+    return again;
+}
+
+static void *prepare(void *user)
+{
+    struct kelp__load *load = user;
+    struct kelp_shard_restore restore = {.manifest = &load->manifest,
+                                         .run = load->service->options.run,
+                                         .wait = wait_for_storage,
+                                         .user = load};
+
+    load->status = kelp_hosting_prepare(load->service->options.job, load->plan, load->generation,
+                                        load->places, load->count, load->restores ? &restore : NULL,
+                                        &load->hosting, &load->error);
+    while (kelp_rpc_loop_post(load->service->options.loop, loaded, load) != KELP_OK) {
+        struct timespec pause = {.tv_nsec = 10 * 1000 * 1000}; /* out of memory: try again */
+        (void)nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+/* The lock is held; nothing is being prepared. The load is used up. */
+static void start_load(struct kelp_service *service, struct kelp__load *load)
+{
+    assert(!service->loading);
+    service->loading = load;
+    if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
+        service->loading = NULL;
+        kelp__control_fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
+        free_load(load);
+    }
+}
+
+/* In the loop: the generation is there, or cannot be loaded. */
+static void loaded(void *user)
+{
+    struct kelp__load *load = user;
+    struct kelp_service *service = load->service;
+    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp_shard_view *view = malloc(sizeof(*view));
+
+    (void)pthread_join(load->thread, NULL);
+    if (load->status == KELP_OK && (!turn || !view)) {
+        kelp_hosting_destroy(load->hosting);
+        load->status = kelp_fail(&load->error, KELP_ERR_NO_MEMORY, "no memory for a generation");
+    }
+    if (load->status == KELP_OK) {
+        kelp_shard_install(service->shard, load->hosting, kelp__turn_shard(turn));
+        kelp_shard_view(service->shard, view);
+    }
+    (void)pthread_mutex_lock(&service->control_lock);
+    service->waiting[0] = '\0';
+    if (load->status == KELP_OK) {
+        kelp__control_generation(service, view);
+    } else if (!load->cancelled) {
+        kelp__control_fail(service, load->status, load->error.text);
+    }
+    kelp__control_report(service);
+    service->loading = NULL;
+    struct kelp__load *wanted = service->wanted;
+    service->wanted = NULL;
+    if (wanted) {
+        start_load(service, wanted);
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (turn) {
+        kelp__turn_finish(service, turn);
+    }
+    free(view);
+    free_load(load);
+}
+
+/* ---- maps --------------------------------------------------------------------------------------
+ */
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct kelp_shard_place *left = a;
+    const struct kelp_shard_place *right = b;
+
+    return (left->partition > right->partition) - (left->partition < right->partition);
+}
+
+/* Each partition of the plan exactly once, each on a shard that the map lists. */
+static kelp_status check_map(const struct kelp_service *service, const Kelp__V1__Map *map,
+                             struct kelp_error *reterr)
+{
+    const uint32_t count = service->plan->partition_count;
+    bool seen[KELP_PARTITIONS_MAX] = {false};
+
+    if (map->generation == 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map of generation 0: they count from 1");
+    }
+    if (map->n_partitions != count) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map has %zu partitions, the plan %u",
+                         map->n_partitions, count);
+    }
+    for (size_t i = 0; i < map->n_partitions; i++) {
+        const Kelp__V1__PartitionPlace *place = map->partitions[i];
+        if (place->partition >= count || seen[place->partition]) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map names partition %u twice, or it is beyond %u", place->partition,
+                             count);
+        }
+        if (place->primary >= map->n_shards) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT, "map puts partition %u on shard %u of %zu",
+                             place->partition, place->primary, map->n_shards);
+        }
+        seen[place->partition] = true;
+    }
+    return KELP_OK;
+}
+
+/* Is this entry this process? A map may still name the one before us. */
+static bool is_us(const struct kelp_service *service, const Kelp__V1__ShardPlace *shard)
+{
+    return strcmp(shard->shard, service->options.id) == 0 &&
+           shard->incarnation == service->options.incarnation;
+}
+
+static bool names_another_of_us(const struct kelp_service *service, const Kelp__V1__Map *map)
+{
+    for (size_t i = 0; i < map->n_shards; i++) {
+        if (strcmp(map->shards[i]->shard, service->options.id) == 0 &&
+            !is_us(service, map->shards[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
+{
+    struct kelp__load *load =
+        calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_shard_place));
+
+    if (!load) {
+        return NULL;
+    }
+    load->service = service;
+    load->plan = service->plan;
+    load->generation = map->generation;
+    for (size_t i = 0; i < map->n_partitions; i++) {
+        const Kelp__V1__PartitionPlace *place = map->partitions[i];
+        if (is_us(service, map->shards[place->primary])) {
+            load->places[load->count++] = (struct kelp_shard_place){.partition = place->partition,
+                                                                    .map_epoch = place->map_epoch};
+        }
+    }
+    qsort(load->places, load->count, sizeof(*load->places), compare_places);
+    return load;
+}
+
+/* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
+ * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
+ * removed.
+ */
+static kelp_status take_manifest(struct kelp__load *load, uint64_t version, const char *text,
+                                 struct kelp_error *reterr)
+{
+    if (version == 0 || load->count == 0) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);
+    if (status != KELP_OK) {
+        load->manifest = (struct kelp_manifest){0};
+        kelp_error_prefix(reterr, "map restores version %" PRIu64 ": manifest", version);
+        return status == KELP_ERR_NO_MEMORY ? status : KELP_ERR_FORMAT;
+    }
+    load->restores = true;
+    if (load->manifest.version != version) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map restores version %" PRIu64 ", its manifest is of version %" PRIu64,
+                         version, load->manifest.version);
+    }
+    return KELP_OK;
+}
+
+/* The newest generation that is served, or on its way. */
+static uint64_t newest_generation(const struct kelp_service *service)
+{
+    if (service->wanted) {
+        return service->wanted->generation;
+    }
+    return service->loading ? service->loading->generation : atomic_load(&service->generation);
+}
+
+kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *map,
+                           const char *manifest, struct kelp_error *reterr)
+{
+    if (!service->plan) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
+    }
+    kelp_status status = check_map(service, map, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (names_another_of_us(service, map)) {
+        kelp_log_warn("map names another incarnation of this shard: not taken generation=%" PRIu64,
+                      map->generation);
+        return KELP_OK; /* the leader finds our registration and makes another map */
+    }
+    if (kelp_fence_generation(newest_generation(service), map->generation) != KELP_ERR_BUSY) {
+        return KELP_OK; /* known already, or of a leader that was deposed */
+    }
+    struct kelp__load *load = make_load(service, map);
+    if (!load) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    status = take_manifest(load, map->restore_version, manifest, reterr);
+    if (status != KELP_OK) {
+        free_load(load);
+        return status;
+    }
+    kelp__snapshots_cancel(service);
+    /* From here on the status is that of the new generation: what became of the one before must not
+     * be taken for it. */
+    service->status = KELP_OK;
+    service->error[0] = '\0';
+    kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
+    if (!service->loading) {
+        start_load(service, load);
+        return KELP_OK;
+    }
+    free_load(service->wanted);
+    service->wanted = load;
+    cancel_load(service);
+    return KELP_OK;
+}
+
+kelp_status kelp__load_plan(struct kelp_service *service, const char *text,
+                            struct kelp_error *reterr)
+{
+    if (service->plan) {
+        return strcmp(text, service->plan_text) == 0
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                               "another plan than the one before: a job has one");
+    }
+    struct kelp_plan *plan = calloc(1, sizeof(*plan));
+    char *copy = strdup(text);
+    kelp_status status = plan && copy
+                             ? kelp_plan_parse(text, strlen(text), plan, reterr)
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the plan");
+    if (status != KELP_OK) {
+        free(plan);
+        free(copy);
+        kelp_error_prefix(reterr, "plan");
+        return status;
+    }
+    service->plan = plan;
+    service->plan_text = copy;
+    kelp_log_info("plan taken tensors=%u elements=%" PRIu64 " partitions=%u", plan->tensor_count,
+                  plan->flat_count, plan->partition_count);
+    return KELP_OK;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+void kelp__load_init(struct kelp_service *service)
+{
+    pthread_condattr_t attributes;
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&service->load_changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+void kelp__load_stop(struct kelp_service *service)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&service->control_lock);
+        free_load(service->wanted);
+        service->wanted = NULL;
+        cancel_load(service);
+        bool loading = service->loading != NULL;
+        (void)pthread_mutex_unlock(&service->control_lock);
+        if (!loading) {
+            break;
+        }
+        (void)kelp_rpc_loop_run(service->options.loop, 1000);
+    }
+}

@@ -1,0 +1,309 @@
+/*
+ * What a turn leaves to be sent: for each stream one message, or pieces of transport.piece_bytes
+ * when it is large. Weights are lent to the message, slices that follow one another in one piece.
+ */
+#include <stdlib.h>
+
+#include "ps/service/service_exchange_internal.h"
+
+void kelp__outgoing_discard(struct outgoing *outgoing)
+{
+    free(outgoing->values);
+    outgoing->values = NULL;
+    if (outgoing->copy) {
+        free(outgoing->copy);
+        outgoing->copy = NULL;
+    } else if (outgoing->bytes > 0) {
+        kelp_weights_return(&outgoing->loan);
+    }
+    outgoing->bytes = 0;
+}
+
+static size_t larger_capacity(size_t capacity, size_t needed)
+{
+    return capacity * 2 > needed ? capacity * 2 : needed + 16;
+}
+
+/* Room in the turn's scratch for what the peer has to be told. */
+static bool scratch_room(struct kelp__turn *turn, const struct kelp__peer *peer)
+{
+    if (peer->outgoing_count > turn->answer_capacity) {
+        size_t capacity = larger_capacity(turn->answer_capacity, peer->outgoing_count);
+        if (!kelp__resize((void **)&turn->answers, capacity, sizeof(*turn->answers)) ||
+            !kelp__resize((void **)&turn->answer_pointers, capacity,
+                          sizeof(*turn->answer_pointers)) ||
+            !kelp__resize((void **)&turn->words, capacity, sizeof(*turn->words))) {
+            return false;
+        }
+        turn->answer_capacity = capacity;
+    }
+    if (peer->refused_count > turn->refusal_capacity) {
+        size_t capacity = larger_capacity(turn->refusal_capacity, peer->refused_count);
+        if (!kelp__resize((void **)&turn->refusals, capacity, sizeof(*turn->refusals)) ||
+            !kelp__resize((void **)&turn->refusal_pointers, capacity,
+                          sizeof(*turn->refusal_pointers))) {
+            return false;
+        }
+        turn->refusal_capacity = capacity;
+    }
+    if (peer->offered_count > turn->offer_capacity) {
+        size_t capacity = larger_capacity(turn->offer_capacity, peer->offered_count);
+        if (!kelp__resize((void **)&turn->offers, capacity, sizeof(*turn->offers)) ||
+            !kelp__resize((void **)&turn->offer_pointers, capacity,
+                          sizeof(*turn->offer_pointers)) ||
+            !kelp__resize((void **)&turn->offer_words, capacity, sizeof(*turn->offer_words))) {
+            return false;
+        }
+        turn->offer_capacity = capacity;
+    }
+    return true;
+}
+
+static int compare_outgoing(const void *a, const void *b)
+{
+    const struct outgoing *left = a;
+    const struct outgoing *right = b;
+
+    return (left->partition > right->partition) - (left->partition < right->partition);
+}
+
+/* By partition, so that slices which follow one another in memory leave in one piece. */
+static void sort_outgoing(struct kelp__peer *peer)
+{
+    for (size_t i = 1; i < peer->outgoing_count; i++) {
+        if (peer->outgoing[i - 1].partition > peer->outgoing[i].partition) {
+            qsort(peer->outgoing, peer->outgoing_count, sizeof(*peer->outgoing), compare_outgoing);
+            return;
+        }
+    }
+}
+
+static void put_answer(struct kelp__turn *turn, size_t index, const struct outgoing *outgoing,
+                       size_t offset)
+{
+    Kelp__V1__PullAnswer *answer = &turn->answers[index];
+
+    kelp__v1__pull_answer__init(answer);
+    answer->partition = outgoing->partition;
+    answer->map_epoch = outgoing->map_epoch;
+    answer->status = outgoing->core.status;
+    answer->step = outgoing->core.step;
+    answer->current_step = outgoing->core.current_step;
+    if (outgoing->core.has_word) {
+        kelp_wire_put_word(&outgoing->core.word, &turn->words[index]);
+        answer->word = &turn->words[index];
+    }
+    if (outgoing->core.is_part) {
+        answer->is_part = true;
+        answer->n_part = outgoing->core.value_count;
+        answer->part = outgoing->values;
+    } else {
+        answer->n_decision = outgoing->core.value_count;
+        answer->decision = outgoing->values;
+    }
+    if (outgoing->bytes > 0) {
+        answer->offset = offset;
+        answer->length = outgoing->bytes;
+    }
+    turn->answer_pointers[index] = answer;
+}
+
+static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
+                         Kelp__V1__ExchangeReply *reply)
+{
+    for (size_t i = 0; i < peer->refused_count; i++) {
+        Kelp__V1__Refusal *refusal = &turn->refusals[i];
+        kelp__v1__refusal__init(refusal);
+        refusal->partition = peer->refused[i].partition;
+        refusal->map_epoch = peer->refused[i].core.map_epoch;
+        refusal->status = peer->refused[i].core.status;
+        refusal->version = peer->refused[i].core.version;
+        turn->refusal_pointers[i] = refusal;
+    }
+    reply->n_refused = peer->refused_count;
+    reply->refused = turn->refusal_pointers;
+}
+
+static void put_offers(struct kelp__turn *turn, const struct kelp__peer *peer,
+                       Kelp__V1__ExchangeReply *reply)
+{
+    for (size_t i = 0; i < peer->offered_count; i++) {
+        Kelp__V1__Offer *offer = &turn->offers[i];
+        kelp__v1__offer__init(offer);
+        offer->partition = peer->offered[i].partition;
+        offer->map_epoch = peer->offered[i].map_epoch;
+        offer->lane_first = peer->offered[i].core.lane_first;
+        offer->lane_count = peer->offered[i].core.lane_count;
+        kelp_wire_put_word(&peer->offered[i].core.word, &turn->offer_words[i]);
+        offer->word = &turn->offer_words[i];
+        turn->offer_pointers[i] = offer;
+    }
+    reply->n_offer = peer->offered_count;
+    reply->offer = turn->offer_pointers;
+}
+
+/* A loan on its way through gRPC, which may give it back on any of its threads. Its own reference
+ * count orders the two; `handed` says so in terms of the language. */
+struct lent {
+    struct kelp_weights_loan loan;
+    atomic_bool handed;
+};
+
+static void release_loan(void *user)
+{
+    struct lent *lent = user;
+
+    (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
+    kelp_weights_return(&lent->loan);
+    free(lent);
+}
+
+/* Lend a run of joined slices to the message; the loan is used up. */
+static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_weights_loan *loan)
+{
+    struct lent *lent = malloc(sizeof(*lent));
+    size_t bytes;
+    const void *values = kelp_weights_loan_bytes(loan, &bytes);
+    kelp_status status = lent ? KELP_OK : KELP_ERR_NO_MEMORY;
+
+    if (lent) {
+        lent->loan = *loan;
+        atomic_store_explicit(&lent->handed, true, memory_order_release);
+        status = kelp_rpc_message_borrow(message, values, bytes, release_loan, lent);
+    }
+    if (status != KELP_OK) {
+        kelp_weights_return(loan);
+        free(lent);
+    }
+    return status;
+}
+
+/* The tensor bytes of answers [first, end), in their order; all are used up, also on an error. */
+static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing *outgoing,
+                               size_t count)
+{
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if (status != KELP_OK || outgoing[i].bytes == 0) {
+            kelp__outgoing_discard(&outgoing[i]);
+            continue;
+        }
+        if (outgoing[i].copy) {
+            status = kelp_rpc_message_copy(message, outgoing[i].copy, outgoing[i].bytes);
+            kelp__outgoing_discard(&outgoing[i]);
+            continue;
+        }
+        struct kelp_weights_loan loan = outgoing[i].loan;
+        outgoing[i].bytes = 0;
+        while (i + 1 < count && outgoing[i + 1].bytes > 0 && !outgoing[i + 1].copy &&
+               kelp_weights_loan_join(&loan, &outgoing[i + 1].loan)) {
+            outgoing[++i].bytes = 0;
+        }
+        status = add_loan(message, &loan);
+    }
+    return status;
+}
+
+/* Answers from `first` on that fit into one message: at least one, up to piece_bytes of payload. */
+static size_t piece_end(const struct kelp__peer *peer, size_t first, size_t piece_bytes,
+                        size_t *ret_bytes)
+{
+    size_t bytes = 0;
+    size_t end = first;
+
+    while (end < peer->outgoing_count &&
+           (end == first || bytes + peer->outgoing[end].bytes <= piece_bytes)) {
+        bytes += peer->outgoing[end++].bytes;
+    }
+    *ret_bytes = bytes;
+    return end;
+}
+
+/* The peer is locked and has a stream. */
+static kelp_status send_piece(struct kelp__turn *turn, struct kelp__peer *peer, size_t *first,
+                              struct kelp_error *reterr)
+{
+    struct kelp_service *service = peer->service;
+    Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
+    struct kelp_rpc_message *message = NULL;
+    size_t bytes;
+    size_t end = piece_end(peer, *first, service->options.job->transport.piece_bytes, &bytes);
+    size_t offset = 0;
+
+    reply.generation = atomic_load(&service->generation);
+    for (size_t i = *first; i < end; i++) {
+        put_answer(turn, i - *first, &peer->outgoing[i], offset);
+        offset += peer->outgoing[i].bytes;
+    }
+    reply.n_answer = end - *first;
+    reply.answer = turn->answer_pointers;
+    if (*first == 0) {
+        put_refusals(turn, peer, &reply);
+        put_offers(turn, peer, &reply);
+    }
+    kelp_status status = kelp_wire_encode_payload(&reply.base, bytes, &message, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = add_payload(message, &peer->outgoing[*first], end - *first);
+    if (status != KELP_OK) {
+        kelp_rpc_message_unref(message);
+        return kelp_fail(reterr, status, "no memory for an answer");
+    }
+    *first = end;
+    atomic_fetch_add_explicit(&service->bytes_out, kelp_rpc_message_length(message),
+                              memory_order_relaxed);
+    status = kelp_rpc_stream_send(peer->stream, message);
+    if (status == KELP_ERR_CLOSED) {
+        return KELP_OK; /* closed() follows */
+    }
+    return status == KELP_OK ? KELP_OK
+                             : kelp_fail(reterr, status, "the stream does not take answers: %s",
+                                         kelp_status_text(status));
+}
+
+static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
+{
+    struct kelp_error error = {.text = "no memory for an answer"};
+    kelp_status status = KELP_OK;
+    size_t first = 0;
+
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->listed = false;
+    if (peer->stream) {
+        sort_outgoing(peer);
+        status = scratch_room(turn, peer) ? KELP_OK : KELP_ERR_NO_MEMORY;
+        bool more = peer->outgoing_count > 0 || peer->refused_count > 0 ||
+                    peer->offered_count > 0 || peer->owes_greeting;
+        while (status == KELP_OK && more) {
+            status = send_piece(turn, peer, &first, &error);
+            more = first < peer->outgoing_count;
+        }
+        peer->owes_greeting = false;
+        if (status != KELP_OK) {
+            kelp__peer_break_off(peer, status, error.text);
+        }
+    }
+    for (size_t i = 0; i < peer->outgoing_count; i++) { /* values, and what was not sent */
+        kelp__outgoing_discard(&peer->outgoing[i]);
+    }
+    peer->outgoing_count = 0;
+    peer->refused_count = 0;
+    peer->offered_count = 0;
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn)
+{
+    while (turn->touched) {
+        struct kelp__peer *peer = turn->touched;
+        turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
+        send_replies(turn, peer);
+        kelp__peer_unref(peer);
+    }
+    (void)pthread_mutex_lock(&service->turns_lock);
+    turn->next = service->turns;
+    service->turns = turn;
+    (void)pthread_mutex_unlock(&service->turns_lock);
+}

@@ -1,0 +1,156 @@
+#include "ps/service/shard_service.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "ps/service/service_internal.h"
+
+static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                          void *server_user)
+{
+    struct kelp_service *service = server_user;
+    struct kelp_shard_view *view = malloc(sizeof(*view));
+    Kelp__V1__ShardStatusReply reply = KELP__V1__SHARD_STATUS_REPLY__INIT;
+    Kelp__V1__ControlWord word;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error = {.text = "no memory for the status"};
+
+    (void)message; /* the request has no fields */
+    if (!view) {
+        kelp_rpc_request_fail(request, KELP_ERR_NO_MEMORY, error.text);
+        return;
+    }
+    kelp_shard_view(service->shard, view);
+    reply.hello = &service->hello;
+    reply.generation = view->generation;
+    reply.n_partitions = view->partition_count;
+    reply.partitions = view->partitions;
+    reply.step = view->step;
+    if (view->has_word) {
+        kelp_wire_put_word(&view->word, &word);
+        reply.word = &word;
+    }
+    reply.pushes = view->pushes;
+    reply.duplicates = view->duplicates;
+    reply.refusals = view->refusals;
+    reply.waiting_pulls = view->waiting;
+    reply.bytes_in = atomic_load(&service->bytes_in);
+    reply.offers = view->offers;
+    reply.bytes_out = atomic_load(&service->bytes_out);
+    kelp_status status = kelp_wire_encode(&reply.base, &answer, &error);
+    free(view);
+    if (status == KELP_OK) {
+        kelp_rpc_request_answer(request, answer);
+    } else {
+        kelp_rpc_request_fail(request, status, error.text);
+    }
+}
+
+static const struct kelp_rpc_method methods[] = {
+    {.path = "/kelp.v1.ParameterServer/Exchange", .accept = kelp__exchange_accept},
+    {.path = "/kelp.v1.ParameterServer/Control", .accept = kelp__control_accept},
+    {.path = "/kelp.v1.ParameterServer/Status", .unary = answer_status},
+};
+
+kelp_status kelp__check_hello(const struct kelp_service *service, const Kelp__V1__Hello *hello,
+                              struct kelp_error *reterr)
+{
+    const char *ours = service->options.id;
+
+    if (!hello) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s: the first message of a stream must carry a hello", ours);
+    }
+    if (hello->protocol != KELP__PROTOCOL) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s speaks protocol %d, not %u", ours,
+                         KELP__PROTOCOL, hello->protocol);
+    }
+    if (strcmp(hello->job, service->options.job->name) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %s, not to %.63s", ours,
+                         service->options.job->name, hello->job);
+    }
+    if (hello->spec_digest != service->options.spec_digest) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s has another text of job %s: digest %016" PRIx64 ", not %016" PRIx64,
+                         ours, hello->job, service->options.spec_digest, hello->spec_digest);
+    }
+    return KELP_OK;
+}
+
+static size_t message_bytes_max(const struct kelp_job *job)
+{
+    /* A sender fills a message up to piece_bytes and never splits a slice. */
+    return (size_t)job->transport.piece_bytes * 2 + KELP_PS_PARTITION_BYTES_MAX +
+           KELP_PS_FIELDS_BYTES_MAX;
+}
+
+kelp_status kelp_service_open(const struct kelp_service_options *options,
+                              struct kelp_service **ret_service, struct kelp_error *reterr)
+{
+    struct kelp_service *service = calloc(1, sizeof(*service));
+    kelp_status status;
+
+    if (!service) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the service");
+    }
+    service->options = *options;
+    (void)pthread_mutex_init(&service->turns_lock, NULL);
+    (void)pthread_mutex_init(&service->tick_lock, NULL);
+    (void)pthread_mutex_init(&service->control_lock, NULL);
+    kelp__load_init(service);
+    kelp__v1__hello__init(&service->hello);
+    service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
+    service->hello.spec_digest = options->spec_digest;
+    service->hello.id = (char *)(uintptr_t)options->id;
+    service->hello.incarnation = options->incarnation;
+    service->hello.protocol = KELP__PROTOCOL;
+    status = kelp_shard_create(options->job, &kelp__shard_events, service, &service->shard, reterr);
+    if (status == KELP_OK) {
+        status = kelp__snapshots_open(service, reterr);
+    }
+    if (status == KELP_OK) {
+        struct kelp_rpc_server_options server = {.address = options->listen,
+                                                 .message_bytes_max =
+                                                     message_bytes_max(options->job),
+                                                 .methods = methods,
+                                                 .method_count = KELP_ARRAY_COUNT(methods),
+                                                 .user = service};
+        status = kelp_rpc_server_open(options->loop, &server, &service->server, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_service_close(service);
+        return status;
+    }
+    *ret_service = service;
+    return KELP_OK;
+}
+
+uint16_t kelp_service_port(const struct kelp_service *service)
+{
+    return kelp_rpc_server_port(service->server);
+}
+
+void kelp_service_close(struct kelp_service *service)
+{
+    if (!service) {
+        return;
+    }
+    kelp__load_stop(service);
+    if (service->server) {
+        kelp_rpc_server_close(service->server);
+    }
+    kelp__load_stop(service);      /* a map may have come with the last messages */
+    kelp__snapshots_stop(service); /* its events may still come from the last messages */
+    kelp__ticks_stop(service);
+    kelp_shard_destroy(service->shard);
+    kelp__snapshots_close(service);
+    kelp__control_free(service);
+    kelp__turns_free(service);
+    (void)pthread_mutex_destroy(&service->turns_lock);
+    (void)pthread_mutex_destroy(&service->tick_lock);
+    (void)pthread_cond_destroy(&service->load_changed);
+    (void)pthread_mutex_destroy(&service->control_lock);
+    free(service);
+}

@@ -1,0 +1,35 @@
+/*
+ * The parameter server's rpc service: Exchange streams of workers, Control streams of coordinators,
+ * Status. It turns messages into events of the shard, and what the shard says into messages.
+ *
+ * Threads: callbacks run in the loop; several threads may run it at once.
+ */
+#ifndef KELP_PS_SERVICE_SHARD_SERVICE_H
+#define KELP_PS_SERVICE_SHARD_SERVICE_H
+
+#include "common/job/job.h"
+#include "common/rpc/rpc.h"
+
+struct kelp_service;
+
+/* Everything is borrowed for the service's life. */
+struct kelp_service_options {
+    struct kelp_rpc_loop *loop;
+    const struct kelp_job *job;
+    uint64_t spec_digest;
+    const char *id; /* "shard-0" */
+    uint64_t incarnation;
+    const char *listen; /* "127.0.0.1:0" */
+    const char *run;    /* folder of the run, which all hosts reach; "": no checkpoints */
+};
+
+/* Errors: those of kelp_rpc_server_open(). */
+kelp_status kelp_service_open(const struct kelp_service_options *options,
+                              struct kelp_service **ret_service,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+uint16_t kelp_service_port(const struct kelp_service *service);
+/* Runs the loop until all streams have ended; no other thread runs it any more. NULL does nothing.
+ */
+void kelp_service_close(struct kelp_service *service);
+
+#endif

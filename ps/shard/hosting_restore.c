@@ -1,0 +1,207 @@
+/*
+ * A generation's state from a checkpoint. Each storage that the manifest names is opened once, and
+ * the partitions that are hosted here are read from it, wherever they were hosted when it was
+ * written. What is not there is waited for; what is there and wrong is damage.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "ps/shard/hosting.h"
+#include "ps/storage/snapshot_store.h"
+
+struct restoring {
+    struct kelp_hosting *hosting;
+    const struct kelp_plan *plan;
+    const struct kelp_shard_restore *restore;
+    struct kelp_control_state control; /* once partition 0 was read */
+};
+
+static const struct kelp_manifest_part *part_of(const struct restoring *restoring, uint32_t place)
+{
+    return &restoring->restore->manifest->parts[restoring->hosting->hosted[place].index];
+}
+
+static kelp_status read_control(struct restoring *restoring, const unsigned char *bytes,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_manifest *manifest = restoring->restore->manifest;
+    struct kelp_control_state *control = &restoring->control;
+    kelp_status status =
+        kelp_control_unpack(bytes, restoring->hosting->job, restoring->plan, control, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!kelp_control_packed_at(bytes, manifest->version, manifest->step)) {
+        return kelp_fail(reterr, KELP_ERR_CORRUPT,
+                         "the state is of version %" PRIu64 ", step %" PRIu64
+                         "; the manifest says version %" PRIu64 ", step %" PRIu64,
+                         control->version, control->step, manifest->version, manifest->step);
+    }
+    return KELP_OK;
+}
+
+static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_reader *reader,
+                             uint32_t place, struct kelp_error *reterr)
+{
+    struct kelp_hosting *hosting = restoring->hosting;
+    const struct hosted *hosted = &hosting->hosted[place];
+    size_t bytes = (size_t)hosted->range.count * sizeof(float);
+    unsigned char control[KELP_CONTROL_BYTES];
+    kelp_status status = kelp_snapshot_reader_part(reader, hosted->index, reterr);
+
+    if (status == KELP_OK && hosted->index == 0) {
+        status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_CONTROL, control, sizeof(control),
+                                           reterr);
+    }
+    if (status == KELP_OK) {
+        status =
+            kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_WEIGHTS,
+                                      kelp_weights_current(hosting->weights, place), bytes, reterr);
+    }
+    for (uint32_t i = 0; status == KELP_OK && i < hosting->slot_count; i++) {
+        status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT + i,
+                                           hosting->slots[i] + hosted->slot_offset, bytes, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_snapshot_reader_check(reader, part_of(restoring, place)->digest, reterr);
+    }
+    if (status == KELP_OK && hosted->index == 0) {
+        status = read_control(restoring, control, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "partition %u", hosted->index);
+    }
+    return status;
+}
+
+static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_manifest *manifest = restoring->restore->manifest;
+    struct kelp_snapshot_id id = {.generation = manifest->generation, .step = manifest->step};
+    struct kelp_snapshot_reader *reader = NULL;
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s/%s/%s/%s", restoring->restore->run,
+                 KELP_CHECKPOINTS_FOLDER, manifest->folder,
+                 manifest->storages[storage]) >= (int)sizeof(path)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of the run's folder is too long");
+    }
+    kelp_status status = kelp_snapshot_reader_open(path, &id, &reader, reterr);
+    for (uint32_t i = 0; status == KELP_OK && i < restoring->hosting->count; i++) {
+        if (part_of(restoring, i)->storage == storage) {
+            status = read_part(restoring, reader, i, reterr);
+        }
+    }
+    kelp_snapshot_reader_close(reader);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "checkpoint %s, storage %s", manifest->folder,
+                          manifest->storages[storage]);
+    }
+    return status;
+}
+
+/* Parts that can never have been of this job are no damage: another checkpoint would not fit
+ * either, and none may be given up for it. */
+static kelp_status check_sizes(const struct restoring *restoring, struct kelp_error *reterr)
+{
+    const struct kelp_hosting *hosting = restoring->hosting;
+
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        const struct hosted *hosted = &hosting->hosted[i];
+        uint64_t bytes = hosted->range.count * sizeof(float) * (1 + (uint64_t)hosting->slot_count) +
+                         (hosted->index == 0 ? KELP_CONTROL_BYTES : 0);
+        if (part_of(restoring, i)->bytes != bytes) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                             "checkpoint %s has %" PRIu64 " bytes of partition %u, this job's "
+                             "model and optimizer have %" PRIu64 ": it belongs to another job",
+                             restoring->restore->manifest->folder, part_of(restoring, i)->bytes,
+                             hosted->index, bytes);
+        }
+    }
+    return KELP_OK;
+}
+
+static bool needs_storage(const struct restoring *restoring, uint32_t storage)
+{
+    for (uint32_t i = 0; i < restoring->hosting->count; i++) {
+        if (part_of(restoring, i)->storage == storage) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static kelp_status read_storages(struct restoring *restoring, struct kelp_error *reterr)
+{
+    const struct kelp_shard_restore *restore = restoring->restore;
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; status == KELP_OK && i < restore->manifest->storage_count; i++) {
+        if (!needs_storage(restoring, i)) {
+            continue;
+        }
+        struct kelp_error error = {.text = ""};
+        do {
+            status = read_storage(restoring, i, &error);
+        } while (status == KELP_ERR_NOT_FOUND && restore->wait(error.text, restore->user));
+        if (status != KELP_OK && reterr) {
+            *reterr = error;
+        }
+    }
+    return status;
+}
+
+static void load(struct restoring *restoring)
+{
+    struct kelp_hosting *hosting = restoring->hosting;
+    const struct kelp_manifest *manifest = restoring->restore->manifest;
+
+    /* Partitions other than 0 hear of versions, and must not have heard of too late a one: a longer
+     * job has fewer entries at its former end. */
+    uint64_t next = kelp_control_version_after(hosting->job, restoring->plan, manifest->step);
+    uint64_t version = manifest->version < next ? manifest->version : next;
+
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        const struct hosted *hosted = &hosting->hosted[i];
+        struct kelp_partition_start start = {.generation = hosting->generation,
+                                             .map_epoch = hosted->map_epoch,
+                                             .step = manifest->step,
+                                             .version = version};
+        if (hosted->index == 0) {
+            start.version = restoring->control.version;
+            start.control = &restoring->control;
+        }
+        kelp_partition_load(hosted->core, &start);
+    }
+}
+
+kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+                                  const struct kelp_shard_restore *restore,
+                                  struct kelp_error *reterr)
+{
+    struct restoring restoring = {.hosting = hosting, .plan = plan, .restore = restore};
+    const struct kelp_manifest *manifest = restore->manifest;
+
+    if (restore->run[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "checkpoint %s: no place for checkpoints: start with --run",
+                         manifest->folder);
+    }
+    if (manifest->part_count != plan->partition_count) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "checkpoint %s has %u partitions, this job's model %u", manifest->folder,
+                         manifest->part_count, plan->partition_count);
+    }
+    kelp_status status = check_sizes(&restoring, reterr);
+    if (status == KELP_OK) {
+        status = read_storages(&restoring, reterr);
+    }
+    if (status == KELP_OK) {
+        load(&restoring);
+    }
+    return status;
+}

@@ -1,0 +1,717 @@
+#include "ps/shard/shard.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "ps/core/limits.h"
+#include "ps/shard/hosting.h"
+
+struct kelp_shard {
+    const struct kelp_job *job;
+    const struct kelp_shard_events *events;
+    void *user;
+    pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
+    struct kelp_hosting *hosting;
+    struct kelp_capture_pool *pool; /* of snapshots */
+    pthread_mutex_t helpers_lock;   /* guards helpers; taken outside partitions' locks */
+    struct kelp_cover_candidate *helpers;
+    size_t helper_count;
+    size_t helper_capacity;
+};
+
+void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
+{
+    kelp_actions_fini(&turn->actions);
+}
+
+kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shard_events *events,
+                              void *user, struct kelp_shard **ret_shard, struct kelp_error *reterr)
+{
+    struct kelp_shard *shard = calloc(1, sizeof(*shard));
+
+    if (!shard) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the shard");
+    }
+    shard->job = job;
+    shard->events = events;
+    shard->user = user;
+    kelp_status status = kelp_capture_pool_create(&shard->pool, reterr);
+    if (status != KELP_OK) {
+        free(shard);
+        return status;
+    }
+    (void)pthread_rwlock_init(&shard->lock, NULL);
+    (void)pthread_mutex_init(&shard->helpers_lock, NULL);
+    *ret_shard = shard;
+    return KELP_OK;
+}
+
+/* ---- actions -----------------------------------------------------------------------------------
+ */
+
+/* Everything that one event on one partition needs; the partition is locked. */
+struct scene {
+    struct kelp_shard *shard;
+    struct kelp_hosting *hosting;
+    struct hosted *hosted;
+    struct kelp_shard_turn *turn;
+};
+
+static void report_failure(const struct scene *scene, kelp_status status, const char *text)
+{
+    scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
+}
+
+static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)
+{
+    uint64_t sum =
+        kelp_gradients_merge(scene->hosting->gradients, action->merge.left, action->merge.right);
+
+    if (sum == KELP_HANDLE_NONE) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    return kelp_partition_merged(scene->hosted->core, action->merge.token, sum,
+                                 &scene->turn->actions);
+}
+
+/* A snapshot that cannot be kept is given up; training goes on. */
+static void give_up_snapshot(const struct scene *scene, uint64_t ticket)
+{
+    scene->shard->events->snapshot_failed(ticket, KELP_ERR_NO_MEMORY,
+                                          "no memory to keep a partition's state for a snapshot",
+                                          scene->shard->user);
+}
+
+/* Optimizer slots are about to be overwritten. */
+static void keep_for_snapshot(const struct scene *scene)
+{
+    struct kelp_capture *capture = &scene->hosted->capture;
+
+    if (kelp_capture_detach(capture) != KELP_OK) {
+        uint64_t ticket = capture->ticket;
+        kelp_capture_release(capture);
+        give_up_snapshot(scene, ticket);
+    }
+}
+
+static void do_snapshot(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    struct hosted *hosted = scene->hosted;
+    uint64_t ticket = action->snapshot.serial;
+    bool has_control = action->snapshot.has_control;
+    struct kelp_capture_source source = {.weights = hosting->weights,
+                                         .place = hosted->place,
+                                         .bytes = (size_t)hosted->range.count * sizeof(float),
+                                         .slot_count = hosting->slot_count};
+
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        source.slots[i] = hosting->slots[i] + hosted->slot_offset;
+    }
+    kelp_capture_release(&hosted->capture); /* of one that was discarded */
+    if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, &source,
+                          has_control ? &action->snapshot.control : NULL) != KELP_OK) {
+        give_up_snapshot(scene, ticket);
+    } else if (!scene->shard->events->snapshot_taken(ticket, hosted->index,
+                                                     has_control ? &action->snapshot.word : NULL,
+                                                     scene->shard->user)) {
+        kelp_capture_release(&hosted->capture);
+    }
+}
+
+static void report_not_finite(const struct scene *scene, uint64_t step)
+{
+    char text[160];
+
+    (void)snprintf(text, sizeof(text),
+                   "the gradient of step %" PRIu64 " is not finite in partition %u; nothing of it "
+                   "was applied there",
+                   step, scene->hosted->index);
+    report_failure(scene, KELP_ERR_INVALID, text);
+}
+
+/* What an update of the hosted partition reads; false: out of memory. */
+static bool update_buffers(const struct scene *scene, const struct kelp_action *action,
+                           struct kelp_optimizer_step *step, struct kelp_optimizer_buffers *buffers)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    const struct hosted *hosted = scene->hosted;
+    const struct kelp_control_word *word = &action->apply.word;
+
+    *buffers = (struct kelp_optimizer_buffers){
+        .weights = kelp_weights_current(hosting->weights, hosted->place),
+        .gradient = kelp_gradients_values(hosting->gradients, action->apply.root)};
+    for (uint32_t i = 0; i < hosting->slot_count; i++) {
+        buffers->slots[i] = hosting->slots[i] + hosted->slot_offset;
+    }
+    kelp_optimizer_prepare(step, hosting->job, word->lr, word->step + 1);
+    return buffers->gradient != NULL;
+}
+
+/* What this partition has to tell before the step is applied or left out. */
+static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action)
+{
+    const struct hosted *hosted = scene->hosted;
+    const bool skips = scene->hosting->job->failure.on_nan == KELP_NAN_SKIP;
+    const uint64_t step_number = action->apply.word.step;
+    struct kelp_step_part part = {.count = 1, .values = {[KELP_STEP_PART_FINITE] = 1.0}};
+
+    if (hosted->range.count > 0) {
+        struct kelp_optimizer_step step;
+        struct kelp_optimizer_buffers buffers;
+        if (!update_buffers(scene, action, &step, &buffers)) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        kelp_update_measure(&hosted->update, &step, &buffers, &part);
+    }
+    const bool finite = part.values[KELP_STEP_PART_FINITE] != 0.0;
+    if (!finite && skips) {
+        kelp_log_warn(
+            "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
+            hosted->index, step_number);
+    } else if (!finite) {
+        report_not_finite(scene, step_number);
+    }
+    return kelp_partition_measured(hosted->core, action->apply.token,
+                                   finite || skips ? &part : NULL, &scene->turn->actions);
+}
+
+static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_hosting *hosting = scene->hosting;
+    struct hosted *hosted = scene->hosted;
+    bool finite = true;
+
+    if (hosted->range.count > 0) {
+        struct kelp_optimizer_step step;
+        struct kelp_optimizer_buffers buffers;
+        bool ready = update_buffers(scene, action, &step, &buffers);
+        buffers.weights_next =
+            kelp_weights_next(hosting->weights, hosted->place, action->apply.word.step);
+        if (!ready || !buffers.weights_next) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        keep_for_snapshot(scene);
+        finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
+        if (finite) {
+            kelp_weights_commit(hosting->weights, hosted->place);
+        }
+    }
+    if (!finite) {
+        report_not_finite(scene, action->apply.word.step);
+    }
+    return kelp_partition_applied(hosted->core, action->apply.token, finite, &scene->turn->actions);
+}
+
+static void do_answer(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_shard_answer answer = {.partition = scene->hosted->index,
+                                       .map_epoch = scene->hosted->map_epoch,
+                                       .core = action->answer};
+
+    if (answer.core.send != KELP_WEIGHTS_NONE && scene->hosted->range.count > 0) {
+        const float *values;
+        answer.lent = kelp_weights_lend(scene->hosting->weights, scene->hosted->place,
+                                        answer.core.send, &values, &answer.loan);
+        answer.weights = values;
+        answer.bytes = (size_t)scene->hosted->range.count * sizeof(float);
+    }
+    scene->shard->events->answer(&answer, scene->turn->user, scene->shard->user);
+}
+
+static void do_record(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_partition_view view;
+
+    kelp_partition_view(scene->hosted->core, &view);
+    scene->shard->events->record(&action->record, &view.word,
+                                 kelp_partition_best(scene->hosted->core), scene->shard->user);
+}
+
+/* Carry out what the partition asked for, and what comes of that, in order. */
+static void run_actions(const struct scene *scene)
+{
+    struct kelp_actions *actions = &scene->turn->actions;
+
+    for (size_t i = 0; i < actions->count; i++) {
+        struct kelp_action action = actions->items[i]; /* the list may move */
+        kelp_status status = KELP_OK;
+        switch (action.kind) {
+        case KELP_ACTION_MERGE:
+            status = do_merge(scene, &action);
+            break;
+        case KELP_ACTION_MEASURE:
+            status = do_measure(scene, &action);
+            break;
+        case KELP_ACTION_REPEAT:
+            kelp_weights_repeat(scene->hosting->weights, scene->hosted->place);
+            break;
+        case KELP_ACTION_APPLY:
+            status = do_apply(scene, &action);
+            break;
+        case KELP_ACTION_ANSWER:
+            do_answer(scene, &action);
+            break;
+        case KELP_ACTION_REFUSE:
+            scene->shard->events->refused(scene->hosted->index, &action.refuse, scene->turn->user,
+                                          scene->shard->user);
+            break;
+        case KELP_ACTION_RELEASE:
+            kelp_gradients_release(scene->hosting->gradients, action.release);
+            break;
+        case KELP_ACTION_RECORD:
+            do_record(scene, &action);
+            break;
+        case KELP_ACTION_SNAPSHOT:
+            do_snapshot(scene, &action);
+            break;
+        case KELP_ACTION_PAST:
+            scene->shard->events->snapshot_past(action.past.serial, action.past.step,
+                                                scene->shard->user);
+            break;
+        case KELP_ACTION_OFFER:
+            scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
+                                        &action.offer, scene->turn->user, scene->shard->user);
+            break;
+        }
+        if (status != KELP_OK) {
+            report_failure(scene, status, "no memory to add up or apply gradients");
+        }
+    }
+    actions->count = 0;
+}
+
+/* ---- install -----------------------------------------------------------------------------------
+ */
+
+/* End the generation: answers those who wait, releases what is pending. */
+static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                   struct kelp_shard_turn *turn)
+{
+    for (uint32_t i = 0; i < hosting->count; i++) {
+        struct scene scene = {
+            .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
+        if (kelp_partition_unload(scene.hosted->core, KELP_ERR_OLD_GENERATION, &turn->actions) !=
+            KELP_OK) {
+            report_failure(&scene, KELP_ERR_NO_MEMORY, "no memory to end a generation");
+        }
+        run_actions(&scene);
+    }
+}
+
+/* A copy of every optimizer slot, and a few that the writer has. */
+static uint32_t buffers_needed(const struct kelp_hosting *hosting)
+{
+    return hosting->slot_count * (hosting->count + 2);
+}
+
+void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                        struct kelp_shard_turn *turn)
+{
+    (void)pthread_rwlock_wrlock(&shard->lock);
+    struct kelp_hosting *before = shard->hosting;
+    shard->hosting = hosting;
+    kelp_capture_pool_limit(shard->pool, buffers_needed(hosting));
+    if (before) {
+        /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
+        retire(shard, before, turn);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    kelp_hosting_destroy(before);
+}
+
+void kelp_shard_destroy(struct kelp_shard *shard)
+{
+    struct kelp_shard_turn turn = {0};
+
+    if (!shard) {
+        return;
+    }
+    if (shard->hosting) {
+        for (uint32_t i = 0; i < shard->hosting->count; i++) {
+            struct hosted *hosted = &shard->hosting->hosted[i];
+            struct scene scene = {
+                .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = &turn};
+            if (kelp_partition_unload(hosted->core, KELP_ERR_CLOSED, &turn.actions) == KELP_OK) {
+                run_actions(&scene);
+            }
+        }
+    }
+    kelp_hosting_destroy(shard->hosting);
+    kelp_capture_pool_destroy(shard->pool);
+    (void)pthread_rwlock_destroy(&shard->lock);
+    (void)pthread_mutex_destroy(&shard->helpers_lock);
+    free(shard->helpers);
+    kelp_shard_turn_fini(&turn);
+    free(shard);
+}
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+/* What a shard says of a partition that it does not host. */
+static kelp_status not_hosted(const struct kelp_hosting *hosting, uint64_t generation)
+{
+    kelp_status status = kelp_fence_generation(hosting ? hosting->generation : 0, generation);
+
+    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+}
+
+static kelp_status no_such_partition(const struct kelp_hosting *hosting, uint32_t partition,
+                                     struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_INVALID, "partition %u: the job has %u", partition,
+                     hosting->partition_count);
+}
+
+static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
+                               const struct kelp_shard_push *push, struct kelp_shard_turn *turn,
+                               struct kelp_error *reterr)
+{
+    struct scene scene = {
+        .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = turn};
+    struct kelp_push core = push->push;
+    uint64_t bytes = hosted->range.count * sizeof(float);
+
+    if (push->length != 0 && push->length != bytes) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "push to partition %u has %" PRIu64 " bytes; the partition has %" PRIu64,
+                         hosted->index, push->length, bytes);
+    }
+    core.handle = KELP_HANDLE_NONE;
+    if (push->length > 0) {
+        core.handle = kelp_gradients_receive(scene.hosting->gradients, push->payload,
+                                             (size_t)push->offset, hosted->range.count);
+        if (core.handle == KELP_HANDLE_NONE) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a pushed gradient");
+        }
+    }
+    (void)pthread_mutex_lock(&hosted->lock);
+    kelp_partition_clock(hosted->core, turn->now_us);
+    kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
+    if (status == KELP_OK) {
+        run_actions(&scene);
+    }
+    (void)pthread_mutex_unlock(&hosted->lock);
+    if (status != KELP_OK) {
+        if (core.handle != KELP_HANDLE_NONE) {
+            kelp_gradients_release(scene.hosting->gradients, core.handle);
+        }
+        return kelp_fail(reterr, status, "no memory for a pushed gradient");
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    assert(push->offset <= push->payload->length || push->length == 0);
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (hosting && push->partition >= hosting->partition_count) {
+        status = no_such_partition(hosting, push->partition, reterr);
+    } else if (!hosting || !hosting->by_index[push->partition]) {
+        struct kelp_refusal refusal = {.requester = push->push.requester,
+                                       .status = not_hosted(hosting, push->push.generation),
+                                       .version = push->push.word->version,
+                                       .why = "not hosted here"};
+        shard->events->refused(push->partition, &refusal, turn->user, shard->user);
+    } else {
+        status = push_hosted(shard, hosting->by_index[push->partition], push, turn, reterr);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
+                            const struct kelp_pull *pull, struct kelp_shard_turn *turn,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (hosting && partition >= hosting->partition_count) {
+        status = no_such_partition(hosting, partition, reterr);
+    } else if (!hosting || !hosting->by_index[partition]) {
+        struct kelp_shard_answer answer = {.partition = partition,
+                                           .core = {.requester = pull->requester,
+                                                    .status = not_hosted(hosting, pull->generation),
+                                                    .step = pull->step}};
+        shard->events->answer(&answer, turn->user, shard->user);
+    } else {
+        struct hosted *hosted = hosting->by_index[partition];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_clock(hosted->core, turn->now_us);
+        status = kelp_partition_pull(hosted->core, pull, &turn->actions);
+        if (status == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            status = kelp_fail(reterr, status, "no memory for a waiting pull");
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    if (!hosting || !hosting->by_index[0]) {
+        struct kelp_refusal refusal = {.requester = push->requester,
+                                       .status = not_hosted(hosting, push->generation),
+                                       .version = push->word->version,
+                                       .why = "not hosted here"};
+        shard->events->refused(0, &refusal, turn->user, shard->user);
+    } else {
+        struct hosted *hosted = hosting->by_index[0];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_clock(hosted->core, turn->now_us);
+        status = kelp_partition_part(hosted->core, push, &turn->actions);
+        if (status == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            status = kelp_fail(reterr, status, "no memory for a part of a decision");
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    return status;
+}
+
+/* ---- offers ------------------------------------------------------------------------------------
+ */
+
+/* Helpers are locked. */
+static void remove_helper(struct kelp_shard *shard, uint64_t requester)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < shard->helper_count; i++) {
+        if (shard->helpers[i].requester != requester) {
+            shard->helpers[kept++] = shard->helpers[i];
+        }
+    }
+    shard->helper_count = kept;
+}
+
+static kelp_status add_helper(struct kelp_shard *shard, const struct kelp_cover_candidate *helper)
+{
+    if (shard->helper_count == shard->helper_capacity) {
+        size_t capacity = shard->helper_capacity ? 2 * shard->helper_capacity : 8;
+        struct kelp_cover_candidate *helpers =
+            realloc(shard->helpers, capacity * sizeof(*shard->helpers));
+        if (!helpers) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        shard->helpers = helpers;
+        shard->helper_capacity = capacity;
+    }
+    shard->helpers[shard->helper_count++] = *helper;
+    return KELP_OK;
+}
+
+kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
+                            bool helps)
+{
+    kelp_status status = KELP_OK;
+
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    remove_helper(shard, helper->requester);
+    if (helps) {
+        status = add_helper(shard, helper);
+    }
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    return status;
+}
+
+static void tick_hosted(const struct scene *scene, uint64_t *next_us)
+{
+    struct kelp_shard *shard = scene->shard;
+    struct hosted *hosted = scene->hosted;
+    uint64_t again_us = UINT64_MAX;
+
+    (void)pthread_mutex_lock(&hosted->lock);
+    kelp_partition_clock(hosted->core, scene->turn->now_us);
+    if (kelp_partition_tick(hosted->core, shard->helpers, shard->helper_count,
+                            &scene->turn->actions, &again_us) == KELP_OK) {
+        run_actions(scene);
+    } else {
+        again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
+    }
+    (void)pthread_mutex_unlock(&hosted->lock);
+    *next_us = again_us < *next_us ? again_us : *next_us;
+}
+
+void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us)
+{
+    *ret_next_us = UINT64_MAX;
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    /* Held to the end, so that no offer goes to a helper that has been dropped. */
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct scene scene = {
+            .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
+        tick_hosted(&scene, ret_next_us);
+    }
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
+{
+    (void)pthread_mutex_lock(&shard->helpers_lock);
+    remove_helper(shard, requester);
+    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        (void)pthread_mutex_lock(&hosting->hosted[i].lock);
+        kelp_partition_drop(hosting->hosted[i].core, requester);
+        (void)pthread_mutex_unlock(&hosting->hosted[i].lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
+                         struct kelp_shard_turn *turn)
+{
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (kelp_partition_snapshot(hosted->core, order, &turn->actions) == KELP_OK) {
+            run_actions(&scene);
+        } else {
+            give_up_snapshot(&scene, order->serial);
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+void kelp_shard_snapshot_prepare(struct kelp_shard *shard)
+{
+    struct kelp_weights *weights = NULL;
+    uint32_t count = 0;
+    size_t bytes = 0;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        size_t ours = (size_t)hosting->hosted[i].range.count * sizeof(float);
+        count += ours > 0 ? hosting->slot_count : 0;
+        bytes = ours > bytes ? ours : bytes;
+    }
+    if (bytes > 0) {
+        weights = hosting->weights;
+        kelp_weights_ref(weights);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    if (weights) {
+        kelp_weights_reserve(weights, KELP_PS_WEIGHT_SLOTS_MIN);
+        kelp_capture_pool_fill(shard->pool, count, bytes);
+        kelp_weights_unref(weights);
+    }
+}
+
+kelp_status kelp_shard_snapshot_part(struct kelp_shard *shard, uint64_t ticket, uint32_t partition,
+                                     struct kelp_capture *ret_capture, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_ERR_NOT_FOUND;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    struct hosted *hosted =
+        hosting && partition < hosting->partition_count ? hosting->by_index[partition] : NULL;
+    if (hosted) {
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (hosted->capture.pool && hosted->capture.ticket == ticket) {
+            status = kelp_capture_detach(&hosted->capture);
+        }
+        if (status == KELP_OK) {
+            *ret_capture = hosted->capture;
+            hosted->capture = (struct kelp_capture){0};
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "partition %u: %s", partition,
+                         status == KELP_ERR_NOT_FOUND ? "its state is not kept any more"
+                                                      : "no memory for its state");
+    }
+    return KELP_OK;
+}
+
+void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket)
+{
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        (void)pthread_mutex_lock(&hosted->lock);
+        if (hosted->capture.pool && hosted->capture.ticket <= ticket) {
+            kelp_capture_release(&hosted->capture);
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+/* ---- status ------------------------------------------------------------------------------------
+ */
+
+void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
+{
+    memset(ret_view, 0, sizeof(*ret_view));
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    struct kelp_hosting *hosting = shard->hosting;
+    for (uint32_t i = 0; hosting && i < hosting->count; i++) {
+        struct hosted *hosted = &hosting->hosted[i];
+        struct kelp_partition_view view;
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_view(hosted->core, &view);
+        const struct kelp_best *best = kelp_partition_best(hosted->core);
+        if (best) {
+            ret_view->best = *best;
+        }
+        (void)pthread_mutex_unlock(&hosted->lock);
+        ret_view->partitions[i] = hosted->index;
+        ret_view->step = i == 0 || view.step < ret_view->step ? view.step : ret_view->step;
+        ret_view->pushes += view.pushes;
+        ret_view->duplicates += view.duplicates;
+        ret_view->refusals += view.refusals;
+        ret_view->waiting += view.waiting;
+        ret_view->offers += view.offers;
+        if (hosted->index == 0) {
+            ret_view->has_word = view.has_word;
+            ret_view->word = view.word;
+        }
+    }
+    if (hosting) {
+        ret_view->generation = hosting->generation;
+        ret_view->partition_count = hosting->count;
+    }
+    (void)pthread_rwlock_unlock(&shard->lock);
+}

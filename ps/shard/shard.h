@@ -1,0 +1,191 @@
+/*
+ * The shell around the partitions of one shard: tensor memory, locks, and the carrying out of what
+ * the pure partitions ask for. It compares no step, version, generation or map epoch itself.
+ *
+ * One generation's partitions, weights and gradients are one `struct kelp_hosting`, prepared while
+ * the one before it is still served, and installed at once.
+ *
+ * Threads: any; a partition is locked while an event runs through it, and events of different
+ * partitions run in parallel. What a call causes is reported through the events below, on the
+ * caller's thread, while the partition is locked: they must not call back into the shard.
+ */
+#ifndef KELP_PS_SHARD_SHARD_H
+#define KELP_PS_SHARD_SHARD_H
+
+#include "common/job/job.h"
+#include "common/training/manifest.h"
+#include "common/training/plan.h"
+#include "proto/wire.h"
+#include "ps/core/partition.h"
+#include "ps/shard/capture.h"
+#include "ps/shard/weights.h"
+
+struct kelp_shard;
+struct kelp_hosting;
+
+/* The answer to one pull. */
+struct kelp_shard_answer {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_answer core; /* core.send tells whether there are weights */
+    /* With weights: `bytes` of them. Lent: `loan` is the receiver's, to be given back with
+     * kelp_weights_return(). Not lent: valid until the event returns, to be copied. */
+    bool lent;
+    struct kelp_weights_loan loan;
+    const void *weights;
+    size_t bytes;
+};
+
+struct kelp_shard_events {
+    void (*answer)(const struct kelp_shard_answer *answer, void *turn, void *user);
+    void (*refused)(uint32_t partition, const struct kelp_refusal *refusal, void *turn, void *user);
+    /* Partition 0 completed an entry; word is that of the next one, best (NULL: none) the best
+     * evaluation up to here. */
+    void (*record)(const struct kelp_record *record, const struct kelp_control_word *word,
+                   const struct kelp_best *best, void *user);
+    /* Ask a requester to compute lanes of a late entry. */
+    void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
+                  void *turn, void *user);
+    /* A partition keeps its state for the snapshot of this ticket; false: nobody wants it any more.
+     * word: of the version that is saved, from partition 0; NULL from others. */
+    bool (*snapshot_taken)(uint64_t ticket, uint32_t partition,
+                           const struct kelp_control_word *word, void *user);
+    void (*snapshot_past)(uint64_t ticket, uint64_t step, void *user);
+    void (*snapshot_failed)(uint64_t ticket, kelp_status status, const char *text, void *user);
+    /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
+     * applied) or KELP_ERR_NO_MEMORY. */
+    void (*failed)(uint32_t partition, kelp_status status, const char *text, void *user);
+};
+
+/* Scratch memory of one thread at a time; zeroed at first, reused for any number of calls. */
+struct kelp_shard_turn {
+    struct kelp_actions actions;
+    uint64_t now_us; /* when the turn began, CLOCK_MONOTONIC; 0: unknown */
+    void *user;      /* handed to the events as `turn` */
+};
+void kelp_shard_turn_fini(struct kelp_shard_turn *turn);
+
+/* job and events are borrowed for the shard's life. Owned. */
+kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shard_events *events,
+                              void *user, struct kelp_shard **ret_shard,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Nobody is inside a call. NULL does nothing. */
+void kelp_shard_destroy(struct kelp_shard *shard);
+
+/* ---- generations -------------------------------------------------------------------------------
+ */
+
+/* One partition of the map that this shard hosts. */
+struct kelp_shard_place {
+    uint32_t partition;
+    uint64_t map_epoch;
+};
+
+/* A checkpoint that a generation starts from. Everything is borrowed for the call. */
+struct kelp_shard_restore {
+    const struct kelp_manifest *manifest;
+    const char *run; /* folder of the run */
+    /* Storage is not there (text says which and what is missing), which is no damage: wait a
+     * little; true: look again, false: give up. */
+    bool (*wait)(const char *text, void *user);
+    void *user;
+};
+
+/*
+ * Allocate and initialise the partitions of a generation: restore NULL: S_0 by the plan; otherwise
+ * the checkpoint's state, each part's digest checked, whatever the number of shards was that wrote
+ * it. May take seconds; runs beside all other calls. plan is borrowed as long as the hosting lives.
+ * places: ascending, may be none.
+ *
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those of
+ * reading model.init; of a checkpoint, with a text that names it, the storage and the partition:
+ * KELP_ERR_CORRUPT, KELP_ERR_NOT_FOUND (wait() gave up), KELP_ERR_MISMATCH (of another model or
+ * schedule), KELP_ERR_IO.
+ */
+kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
+                                 uint64_t generation, const struct kelp_shard_place *places,
+                                 uint32_t count, const struct kelp_shard_restore *restore,
+                                 struct kelp_hosting **ret_hosting,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* Of one that was never installed. NULL does nothing. */
+void kelp_hosting_destroy(struct kelp_hosting *hosting);
+/* Serve it (transferred); pulls that wait in the one before are answered
+ * KELP_ERR_OLD_GENERATION. */
+void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
+                        struct kelp_shard_turn *turn);
+
+/* ---- the data path -----------------------------------------------------------------------------
+ */
+
+/* A pushed node as it came in: push.handle is set here, from the payload. */
+struct kelp_shard_push {
+    uint32_t partition;
+    struct kelp_push push;
+    const struct kelp_wire_payload *payload; /* offset + length lie inside it */
+    uint64_t offset;
+    uint64_t length; /* bytes */
+};
+
+/* Errors: KELP_ERR_INVALID (no such partition, or length is neither 0 nor the partition's: the peer
+ * means another model), KELP_ERR_NO_MEMORY. Refusals are events. */
+kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
+                            const struct kelp_pull *pull, struct kelp_shard_turn *turn,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+/* Another partition's part, brought to partition 0. Refusals are events. */
+kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
+/* Forget the requester everywhere; afterwards no event names it. */
+void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
+
+/*
+ * The requester takes offers although it waits for nothing, or does so no longer. Holds over
+ * generations. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
+                            bool helps) KELP_MUST_USE;
+/* Offer what is missing of late entries, at turn->now_us. *ret_next_us: when to do it again;
+ * UINT64_MAX: not before somebody sent a message. */
+void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us);
+
+/* ---- snapshots ---------------------------------------------------------------------------------
+ */
+
+/* Hand the order (its serial is the ticket, ps/core/snapshot.h) to all partitions; serial 0 forgets
+ * one that waits. What comes of it are events. */
+void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
+                         struct kelp_shard_turn *turn);
+/* Buffers for what the partitions will have to copy, so that training finds them in place. */
+void kelp_shard_snapshot_prepare(struct kelp_shard *shard);
+/*
+ * The state that the partition keeps for this ticket, from now on the caller's, to be given back
+ * with kelp_capture_release(): nothing changes it any more. The partition is locked for a copy in
+ * memory at most. Errors: KELP_ERR_NOT_FOUND (discarded), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_shard_snapshot_part(struct kelp_shard *shard, uint64_t ticket, uint32_t partition,
+                                     struct kelp_capture *ret_capture,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Let go of what is kept for this ticket and those before it. */
+void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket);
+
+/* ---- status ------------------------------------------------------------------------------------
+ */
+
+struct kelp_shard_view {
+    uint64_t generation;
+    uint32_t partition_count;
+    uint32_t partitions[KELP_PARTITIONS_MAX];
+    uint64_t step; /* the lowest of its partitions */
+    bool has_word; /* it hosts partition 0 */
+    struct kelp_control_word word;
+    struct kelp_best best; /* partition 0: when known */
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t waiting;
+    uint64_t offers; /* lanes offered, in this generation */
+};
+void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view);
+
+#endif

@@ -1,0 +1,400 @@
+#include "worker/core/sync.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_STEP UINT64_MAX
+
+struct part {
+    bool ask;          /* a pull must be sent */
+    bool answered;     /* SCANNING: has told what it has */
+    uint64_t latest;   /* newest step it told of */
+    bool ask_part;     /* the part of the decision must be asked for */
+    bool has_part;     /* it is here, in step_parts */
+    uint64_t gathered; /* step of the weights in the "next" vector; NO_STEP: none */
+};
+
+struct kelp_sync {
+    enum kelp_sync_state state;
+    bool following;  /* GATHERING what follows `held`, not a scan's result */
+    bool asked_next; /* HOLDING: kelp_sync_next() was called */
+    uint64_t target; /* GATHERING: the step to hold */
+    bool have_held;  /* `held` is valid: its weights are in the current vector */
+    struct kelp_control_word held;
+    bool have_word; /* `word` is valid: it came with partition 0's newest answer */
+    struct kelp_control_word word;
+    bool decides;                      /* the job's training steps need decisions */
+    struct kelp_step_part *step_parts; /* owned; partition_count, when it decides */
+    double *decided;                   /* owned; that came with `word` */
+    uint32_t decided_count;
+    uint32_t decided_capacity;
+    bool parts_due;   /* all parts are here and not sent yet */
+    uint32_t missing; /* partitions without weights of `target` */
+    uint32_t partition_count;
+    struct part parts[];
+};
+
+struct kelp_sync *kelp_sync_create(uint32_t partition_count)
+{
+    assert(partition_count > 0);
+    struct kelp_sync *sync =
+        calloc(1, sizeof(*sync) + (size_t)partition_count * sizeof(sync->parts[0]));
+    if (sync) {
+        sync->partition_count = partition_count;
+        kelp_sync_restart(sync);
+    }
+    return sync;
+}
+
+void kelp_sync_destroy(struct kelp_sync *sync)
+{
+    if (sync) {
+        free(sync->step_parts);
+        free(sync->decided);
+        free(sync);
+    }
+}
+
+kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
+{
+    assert(!sync->decides);
+    sync->step_parts = calloc(sync->partition_count, sizeof(*sync->step_parts));
+    sync->decided = calloc((size_t)value_count + 1, sizeof(*sync->decided));
+    if (!sync->step_parts || !sync->decided) {
+        return KELP_ERR_NO_MEMORY; /* freed with the rest */
+    }
+    sync->decided_capacity = value_count;
+    sync->decides = true;
+    return KELP_OK;
+}
+
+static void scan(struct kelp_sync *sync)
+{
+    sync->parts_due = false;
+    sync->state = KELP_SYNC_SCANNING;
+    sync->following = false;
+    sync->asked_next = false;
+    sync->have_word = false;
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        sync->parts[p] = (struct part){.ask = true, .gathered = NO_STEP};
+    }
+}
+
+void kelp_sync_restart(struct kelp_sync *sync)
+{
+    sync->have_held = false;
+    scan(sync);
+}
+
+enum kelp_sync_state kelp_sync_state(const struct kelp_sync *sync)
+{
+    return sync->state;
+}
+
+static void count_missing(struct kelp_sync *sync)
+{
+    sync->missing = 0;
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        sync->missing += sync->parts[p].gathered != sync->target;
+    }
+}
+
+/* Every partition told what it has: settle on the lowest step and ask for what is not there yet. */
+static void settle(struct kelp_sync *sync)
+{
+    uint64_t lowest = NO_STEP;
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        if (!sync->parts[p].answered) {
+            return;
+        }
+        lowest = sync->parts[p].latest < lowest ? sync->parts[p].latest : lowest;
+    }
+    sync->state = KELP_SYNC_GATHERING;
+    sync->target = lowest;
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        sync->parts[p].ask = sync->parts[p].gathered != lowest;
+    }
+    if (sync->have_word && sync->word.step != lowest) {
+        sync->have_word = false;
+        sync->parts[0].ask = true;
+    }
+    count_missing(sync);
+}
+
+static bool take_scanned(struct kelp_sync *sync, struct part *part,
+                         const struct kelp_sync_answer *answer)
+{
+    part->answered = true;
+    part->latest = answer->current_step;
+    bool keep = answer->status == KELP_OK && answer->has_weights;
+    part->gathered = keep ? answer->step : NO_STEP;
+    if (answer->word && answer->status == KELP_OK) {
+        sync->word = *answer->word;
+        sync->have_word = true;
+    }
+    settle(sync);
+    return keep;
+}
+
+/* ---- decisions ---------------------------------------------------------------------------------
+ */
+
+static bool deciding(const struct kelp_sync *sync)
+{
+    return sync->decides && sync->state == KELP_SYNC_GATHERING && sync->following &&
+           sync->held.kind == KELP_STEP_TRAIN && !sync->have_word;
+}
+
+static bool all_parts(const struct kelp_sync *sync)
+{
+    for (uint32_t p = 1; p < sync->partition_count; p++) {
+        if (!sync->parts[p].has_part) {
+            return false;
+        }
+    }
+    return sync->partition_count > 1;
+}
+
+static void take_part(struct kelp_sync *sync, struct part *part,
+                      const struct kelp_sync_answer *answer)
+{
+    if (!deciding(sync) || answer->status != KELP_OK || answer->partition == 0 ||
+        answer->step != sync->held.step || answer->value_count == 0 ||
+        answer->value_count > KELP_STEP_PART_VALUES_MAX || part->has_part) {
+        return;
+    }
+    struct kelp_step_part *kept = &sync->step_parts[answer->partition];
+    kept->count = answer->value_count;
+    memcpy(kept->values, answer->values, answer->value_count * sizeof(kept->values[0]));
+    part->has_part = true;
+    sync->parts_due = all_parts(sync);
+}
+
+/* The word that follows is known, and the decision with it: the others wait to hear of it. */
+static void spread_decision(struct kelp_sync *sync)
+{
+    sync->parts_due = false;
+    for (uint32_t p = 1; sync->decides && p < sync->partition_count; p++) {
+        struct part *part = &sync->parts[p];
+        part->ask_part = false;
+        part->ask =
+            part->ask || (sync->held.kind == KELP_STEP_TRAIN && part->gathered != sync->target);
+    }
+}
+
+const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
+                                               struct kelp_step_decision *ret_decision)
+{
+    bool known =
+        sync->decides && sync->state == KELP_SYNC_GATHERING && sync->following && sync->have_word;
+
+    *ret_decision = (struct kelp_step_decision){.count = known ? sync->decided_count : 0,
+                                                .values = sync->decided};
+    return known ? &sync->word : NULL;
+}
+
+bool kelp_sync_parts_due(struct kelp_sync *sync)
+{
+    bool due = sync->parts_due;
+
+    sync->parts_due = false;
+    return due;
+}
+
+const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
+{
+    assert(partition < sync->partition_count);
+    return &sync->step_parts[partition];
+}
+
+/* ---- answers -----------------------------------------------------------------------------------
+ */
+
+/* What was decided about the step before the word that came. */
+static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
+{
+    bool fits = answer->value_count <= sync->decided_capacity; /* or it is of another job */
+
+    sync->decided_count = fits ? answer->value_count : 0;
+    if (sync->decided_count > 0) {
+        memcpy(sync->decided, answer->values, sync->decided_count * sizeof(sync->decided[0]));
+    }
+}
+
+/* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
+static bool take_word(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
+{
+    const struct kelp_control_word *word = answer->word;
+
+    if (!sync->following) {
+        if (word->step == sync->target) {
+            sync->word = *word;
+            sync->have_word = true;
+        }
+        return true;
+    }
+    if (word->version <= sync->held.version) {
+        return true; /* an answer to an older pull */
+    }
+    if (word->step != sync->held.step && word->step != sync->held.step + 1) {
+        return false;
+    }
+    sync->word = *word;
+    sync->have_word = true;
+    keep_decision(sync, answer);
+    spread_decision(sync);
+    if (sync->target != word->step) {
+        sync->target = word->step; /* an evaluation was held, and a training step went by */
+        count_missing(sync);
+        for (uint32_t p = 1; p < sync->partition_count; p++) {
+            sync->parts[p].ask = sync->parts[p].gathered != sync->target;
+        }
+    }
+    return true;
+}
+
+static bool take_gathered(struct kelp_sync *sync, struct part *part,
+                          const struct kelp_sync_answer *answer)
+{
+    if (answer->status != KELP_OK) {
+        scan(sync); /* no longer readable: the others went on without us */
+        return false;
+    }
+    if (answer->word && !take_word(sync, answer)) {
+        scan(sync);
+        return false;
+    }
+    if (!answer->has_weights || answer->step != sync->target || part->gathered == sync->target) {
+        return false;
+    }
+    part->gathered = answer->step;
+    assert(sync->missing > 0);
+    sync->missing--;
+    return true;
+}
+
+bool kelp_sync_take(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
+{
+    assert(answer->partition < sync->partition_count);
+    struct part *part = &sync->parts[answer->partition];
+
+    if (answer->is_part) {
+        take_part(sync, part, answer);
+        return false;
+    }
+    switch (sync->state) {
+    case KELP_SYNC_SCANNING:
+        return !part->answered && take_scanned(sync, part, answer);
+    case KELP_SYNC_GATHERING:
+        return take_gathered(sync, part, answer);
+    case KELP_SYNC_HOLDING:
+        return false;
+    }
+    return false;
+}
+
+bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_word, bool *ret_swap)
+{
+    if (sync->state != KELP_SYNC_GATHERING || !sync->have_word || sync->word.step != sync->target) {
+        return false;
+    }
+    bool same_weights = sync->following && sync->target == sync->held.step;
+    if (!same_weights && sync->missing > 0) {
+        return false;
+    }
+    sync->state = KELP_SYNC_HOLDING;
+    sync->asked_next = false;
+    sync->held = sync->word;
+    sync->have_held = true;
+    sync->have_word = false;
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        sync->parts[p].ask = false;
+        sync->parts[p].ask_part = false;
+    }
+    *ret_word = sync->held;
+    *ret_swap = !same_weights;
+    return true;
+}
+
+void kelp_sync_next(struct kelp_sync *sync)
+{
+    assert(sync->state == KELP_SYNC_HOLDING);
+    assert(sync->have_held);
+    bool train = sync->held.kind == KELP_STEP_TRAIN;
+
+    sync->state = KELP_SYNC_GATHERING;
+    sync->following = true;
+    sync->have_word = false;
+    sync->target = sync->held.step + (train ? 1 : 0);
+    for (uint32_t p = 0; p < sync->partition_count; p++) {
+        sync->parts[p].gathered = NO_STEP;
+        sync->parts[p].ask = p == 0 || train;
+        sync->parts[p].ask_part = sync->decides && train && p > 0;
+        sync->parts[p].has_part = false;
+    }
+    sync->parts_due = false;
+    count_missing(sync);
+}
+
+bool kelp_sync_offered(struct kelp_sync *sync, uint64_t step)
+{
+    if (sync->state != KELP_SYNC_GATHERING || sync->following || step >= sync->target) {
+        return false;
+    }
+    scan(sync);
+    return true;
+}
+
+void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition)
+{
+    assert(partition < sync->partition_count);
+    struct part *part = &sync->parts[partition];
+
+    switch (sync->state) {
+    case KELP_SYNC_SCANNING:
+        part->ask = !part->answered;
+        break;
+    case KELP_SYNC_GATHERING: {
+        bool same_weights = sync->following && sync->target == sync->held.step;
+        part->ask = (!same_weights && part->gathered != sync->target) ||
+                    (partition == 0 && !sync->have_word);
+        part->ask_part = deciding(sync) && partition > 0 && !part->has_part;
+        sync->parts_due = sync->parts_due || (partition == 0 && deciding(sync) && all_parts(sync));
+        break;
+    }
+    case KELP_SYNC_HOLDING:
+        break;
+    }
+}
+
+bool kelp_sync_pull(struct kelp_sync *sync, uint32_t partition, struct kelp_sync_pull *ret_pull)
+{
+    assert(partition < sync->partition_count);
+    struct part *part = &sync->parts[partition];
+
+    *ret_pull = (struct kelp_sync_pull){.partition = partition};
+    if (!part->ask && part->ask_part) {
+        part->ask_part = false;
+        ret_pull->mode = KELP_SYNC_PULL_PART;
+        ret_pull->step = sync->held.step;
+        return true;
+    }
+    if (!part->ask) {
+        return false;
+    }
+    part->ask = false;
+    if (sync->state == KELP_SYNC_SCANNING) {
+        ret_pull->mode = KELP_SYNC_PULL_CURRENT;
+    } else if (partition == 0 && sync->following) {
+        ret_pull->mode = KELP_SYNC_PULL_VERSION;
+        ret_pull->version = sync->held.version + 1;
+        ret_pull->step = sync->target;
+        ret_pull->holds = true;
+        ret_pull->held_step = sync->held.step;
+    } else {
+        ret_pull->mode = KELP_SYNC_PULL_STEP;
+        ret_pull->step = sync->target;
+    }
+    return true;
+}

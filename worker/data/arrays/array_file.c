@@ -1,0 +1,321 @@
+#include "worker/data/arrays/array_file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+#include "worker/data/limits.h"
+#include "worker/data/text/input_file.h"
+
+struct kelp_array_file {
+    char *path;
+    struct kelp_array array;
+    uint8_t *rows; /* all of them, or NULL: they are read from fd */
+    int fd;
+    bool has_about; /* false: it was compressed */
+    struct stat about;
+};
+
+const char *kelp_array_file_path(const struct kelp_array_file *file)
+{
+    return file->path;
+}
+
+const struct kelp_array *kelp_array_file_array(const struct kelp_array_file *file)
+{
+    return &file->array;
+}
+
+static uint64_t data_bytes(const struct kelp_array *array)
+{
+    return array->dims[0] * array->row_bytes;
+}
+
+uint64_t kelp_array_file_resident_bytes(const struct kelp_array_file *file)
+{
+    return file->rows != NULL ? data_bytes(&file->array) : 0;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static kelp_status read_at(int fd, uint64_t at, size_t count, uint8_t *bytes)
+{
+    size_t done = 0;
+    while (done < count) {
+        ssize_t got = pread(fd, bytes + done, count - done, (off_t)(at + done));
+        if (got == 0) {
+            return KELP_ERR_CORRUPT;
+        }
+        if (got < 0 && errno != EINTR) {
+            return KELP_ERR_IO;
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_array_file_read(const struct kelp_array_file *file, uint64_t row, uint64_t first,
+                                 size_t count, uint8_t *scratch, const uint8_t **ret_bytes)
+{
+    assert(row < file->array.dims[0]);
+    assert(first < file->array.row_bytes);
+    uint64_t at = row * file->array.row_bytes + first;
+    assert(count <= data_bytes(&file->array) - at);
+    if (file->rows != NULL) {
+        *ret_bytes = file->rows + at;
+        return KELP_OK;
+    }
+    *ret_bytes = scratch;
+    return read_at(file->fd, file->array.data_at + at, count, scratch);
+}
+
+bool kelp_array_file_identify(const struct kelp_array_file *file, struct kelp_digest *digest)
+{
+    const struct stat *about = &file->about;
+    if (!file->has_about) {
+        kelp_digest_update(digest, file->rows, (size_t)data_bytes(&file->array));
+        return true;
+    }
+    const uint64_t values[] = {(uint64_t)about->st_dev, (uint64_t)about->st_ino,
+                               (uint64_t)about->st_size, (uint64_t)about->st_mtim.tv_sec,
+                               (uint64_t)about->st_mtim.tv_nsec};
+    kelp_digest_update(digest, file->path, strlen(file->path) + 1);
+    kelp_digest_update(digest, values, sizeof(values));
+    time_t now = time(NULL);
+    return now - about->st_mtim.tv_sec > KELP_SURVEY_SETTLED_S;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static kelp_status create(const char *path, struct kelp_array_file **ret_file,
+                          struct kelp_error *reterr)
+{
+    struct kelp_array_file *file = calloc(1, sizeof(*file));
+    if (file != NULL) {
+        file->fd = -1;
+        file->path = strdup(path);
+    }
+    if (file == NULL || file->path == NULL) {
+        kelp_array_file_close(file);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+static kelp_status allocate_rows(struct kelp_array_file *file, struct kelp_error *reterr)
+{
+    file->rows = malloc((size_t)data_bytes(&file->array));
+    if (file->rows == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: no memory for its %llu bytes", file->path,
+                         (unsigned long long)data_bytes(&file->array));
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_plain(struct kelp_array_file *file, uint64_t *ret_bytes,
+                              struct kelp_error *reterr)
+{
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file->fd < 0 || fstat(file->fd, &file->about) != 0) {
+        return kelp_files_error(errno, "open", file->path, reterr);
+    }
+    if (!S_ISREG(file->about.st_mode)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", file->path,
+                         S_ISDIR(file->about.st_mode) ? "a folder" : "not a regular file");
+    }
+    file->has_about = true;
+    *ret_bytes = (uint64_t)file->about.st_size;
+    return KELP_OK;
+}
+
+/* A small file is read now; a large one stays open. The rows of one that is read in any order are
+ * not what the system should fetch ahead. */
+static kelp_status keep_rows(struct kelp_array_file *file, struct kelp_error *reterr)
+{
+    if (data_bytes(&file->array) > KELP_ARRAY_RESIDENT_MAX) {
+        return KELP_OK;
+    }
+    kelp_status status = allocate_rows(file, reterr);
+    if (status == KELP_OK) {
+        status =
+            read_at(file->fd, file->array.data_at, (size_t)data_bytes(&file->array), file->rows);
+        if (status != KELP_OK) {
+            status = kelp_fail(reterr, status, "%s: cannot be read: %s", file->path,
+                               kelp_status_text(status));
+        }
+    }
+    (void)close(file->fd); /* nothing was written to it */
+    file->fd = -1;
+    return status;
+}
+
+typedef kelp_status array_parser(const struct kelp_array_text *text, struct kelp_array *ret_array,
+                                 struct kelp_error *reterr);
+
+static kelp_status open_stored(struct kelp_array_file *file, array_parser *parse,
+                               struct kelp_error *reterr)
+{
+    uint8_t header[KELP_ARRAY_HEADER_MAX];
+    struct kelp_array_text text = {.name = file->path, .bytes = header};
+    kelp_status status = open_plain(file, &text.file_bytes, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    text.count = text.file_bytes < sizeof(header) ? (size_t)text.file_bytes : sizeof(header);
+    status = read_at(file->fd, 0, text.count, header);
+    if (status != KELP_OK) {
+        return kelp_fail(reterr, status, "%s: cannot be read: %s", file->path,
+                         kelp_status_text(status));
+    }
+    status = parse(&text, &file->array, reterr);
+    return status == KELP_OK ? keep_rows(file, reterr) : status;
+}
+
+/* The header says how long the data are, so that they are bounded before there is room for them. */
+static kelp_status inflate_rows(struct kelp_array_file *file, struct kelp_input_file *input,
+                                struct kelp_error *reterr)
+{
+    uint8_t header[4 + 4 * KELP_ARRAY_RANK_MAX] = {0};
+    struct kelp_array_text text = {
+        .name = file->path, .bytes = header, .file_bytes = KELP_ARRAY_SIZE_UNKNOWN};
+    kelp_status status = kelp_input_file_read(input, header, 4, &text.count, reterr);
+    size_t dims_bytes = 4 * (size_t)header[3];
+    if (status == KELP_OK && text.count == 4 && dims_bytes <= sizeof(header) - 4) {
+        size_t more = 0;
+        status = kelp_input_file_read(input, header + 4, dims_bytes, &more, reterr);
+        text.count += more;
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_idx_parse(&text, &file->array, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    uint64_t expected = data_bytes(&file->array);
+    if (expected > KELP_ARRAY_INFLATED_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT,
+                         "%s: has %llu bytes of data when decompressed, over %llu; decompress it "
+                         "into a file",
+                         file->path, (unsigned long long)expected, KELP_ARRAY_INFLATED_MAX);
+    }
+    status = allocate_rows(file, reterr);
+    size_t got = 0, behind = 0;
+    uint8_t byte;
+    if (status == KELP_OK) {
+        status = kelp_input_file_read(input, file->rows, (size_t)expected, &got, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_input_file_read(input, &byte, 1, &behind, reterr);
+    }
+    if (status == KELP_OK && (got < expected || behind > 0)) {
+        status = kelp_array_measure(&file->array, file->path, file->array.data_at + got + behind,
+                                    reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_array_file_open_idx(const char *path, struct kelp_array_file **ret_file,
+                                     struct kelp_error *reterr)
+{
+    struct kelp_array_file *file = NULL;
+    struct kelp_input_file *input = NULL;
+    kelp_status status = create(path, &file, reterr);
+    if (status == KELP_OK) {
+        assert(file != NULL);
+        status = kelp_input_file_open(path, &input, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_input_file_is_gzip(input) ? inflate_rows(file, input, reterr)
+                                                : open_stored(file, kelp_idx_parse, reterr);
+    }
+    kelp_input_file_close(input);
+    if (status != KELP_OK) {
+        kelp_array_file_close(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+kelp_status kelp_array_file_open_npy(const char *path, struct kelp_array_file **ret_file,
+                                     struct kelp_error *reterr)
+{
+    struct kelp_array_file *file = NULL;
+    kelp_status status = create(path, &file, reterr);
+    if (status == KELP_OK) {
+        assert(file != NULL);
+        status = open_stored(file, kelp_npy_parse, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_array_file_close(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_array *layout,
+                             struct kelp_error *reterr)
+{
+    uint64_t bytes = 0;
+    uint64_t row_bytes = layout->row_elems * kelp_element_bytes(layout->element);
+    kelp_status status = open_plain(file, &bytes, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (bytes == 0 || bytes % row_bytes != 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s: has %llu bytes, which is no whole number of rows: a row has %llu "
+                         "%s elements, %llu bytes",
+                         file->path, (unsigned long long)bytes,
+                         (unsigned long long)layout->row_elems, kelp_element_name(layout->element),
+                         (unsigned long long)row_bytes);
+    }
+    file->array = (struct kelp_array){
+        .element = layout->element,
+        .rank = 2,
+        .dims = {bytes / row_bytes, layout->row_elems},
+        .row_elems = layout->row_elems,
+        .row_bytes = row_bytes,
+    };
+    return keep_rows(file, reterr);
+}
+
+kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array *layout,
+                                      struct kelp_array_file **ret_file, struct kelp_error *reterr)
+{
+    assert(layout->row_elems > 0);
+    struct kelp_array_file *file = NULL;
+    kelp_status status = create(path, &file, reterr);
+    if (status == KELP_OK) {
+        assert(file != NULL);
+        status = open_rows(file, layout, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_array_file_close(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+void kelp_array_file_close(struct kelp_array_file *file)
+{
+    if (file == NULL) {
+        return;
+    }
+    if (file->fd >= 0) {
+        (void)close(file->fd); /* nothing was written to it */
+    }
+    free(file->rows);
+    free(file->path);
+    free(file);
+}

@@ -1,0 +1,130 @@
+/* Images and labels as MNIST has them: a folder of four IDX files, compressed with gzip or not. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "worker/data/arrays/dataset_arrays.h"
+
+struct idx_part {
+    enum kelp_part part;
+    const char *prefix; /* of the files' names */
+};
+
+/* The path of one of the four, under any of its usual names; false when there is none. */
+static bool find_file(const char *folder, const char *prefix, const char *what, uint32_t rank,
+                      char *ret_path, size_t path_bytes)
+{
+    static const char separators[] = {'-', '.'};
+    static const char *const endings[] = {"", ".gz"};
+    for (size_t s = 0; s < KELP_ARRAY_COUNT(separators); s++) {
+        for (size_t e = 0; e < KELP_ARRAY_COUNT(endings); e++) {
+            int length = snprintf(ret_path, path_bytes, "%s/%s-%s%cidx%u-ubyte%s", folder, prefix,
+                                  what, separators[s], rank, endings[e]);
+            if (length > 0 && (size_t)length < path_bytes && access(ret_path, F_OK) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static kelp_status check_images(const struct kelp_array_source *source,
+                                const struct kelp_dataset *dataset, struct kelp_error *reterr)
+{
+    const struct kelp_array *images = kelp_array_file_array(source->files[0]);
+    const struct kelp_array *labels = kelp_array_file_array(source->files[1]);
+    const uint64_t *wanted = dataset->info.shape.inputs[0].dims;
+    const char *path = kelp_array_file_path(source->files[0]);
+    if (images->rank != 3) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %u dimensions; images need 3: how many, height, width", path,
+                         images->rank);
+    }
+    if (labels->rank != 1 || kelp_element_is_float(labels->element)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %u dimensions of %s; labels need 1 of whole numbers",
+                         kelp_array_file_path(source->files[1]), labels->rank,
+                         kelp_element_name(labels->element));
+    }
+    if (images->dims[0] != labels->dims[0]) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: has %llu images, but %s has %llu labels",
+                         path, (unsigned long long)images->dims[0],
+                         kelp_array_file_path(source->files[1]),
+                         (unsigned long long)labels->dims[0]);
+    }
+    if (wanted[1] != 0 && (images->dims[1] != wanted[1] || images->dims[2] != wanted[2])) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has images of %llu x %llu, but those of the training part have "
+                         "%llu x %llu",
+                         path, (unsigned long long)images->dims[1],
+                         (unsigned long long)images->dims[2], (unsigned long long)wanted[1],
+                         (unsigned long long)wanted[2]);
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_source *source,
+                             const char *images, const char *labels, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_array_file_open_idx(images, &source->files[0], reterr);
+    if (status == KELP_OK) {
+        status = kelp_array_file_open_idx(labels, &source->files[1], reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_images(source, dataset, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_array *array = kelp_array_file_array(source->files[0]);
+    dataset->info.shape.inputs[0] =
+        (struct kelp_sample_tensor){.rank = 3, .dims = {1, array->dims[1], array->dims[2]}};
+    source->rows = array->dims[0];
+    source->input = (struct kelp_array_view){.file = source->files[0], .count = array->row_elems};
+    source->target = (struct kelp_array_view){.file = source->files[1], .count = 1};
+    return KELP_OK;
+}
+
+/* The test part may be missing as a whole. */
+static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job *job,
+                             const struct idx_part *part, struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    char images[KELP_JOB_PATH_MAX + 64], labels[KELP_JOB_PATH_MAX + 64];
+    bool has_images = find_file(job->data.path, part->prefix, "images", 3, images, sizeof(images));
+    bool has_labels = find_file(job->data.path, part->prefix, "labels", 1, labels, sizeof(labels));
+    if (!has_images && !has_labels && part->part != KELP_PART_TRAIN) {
+        return KELP_OK;
+    }
+    if (!has_images || !has_labels) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "%s: has no %s-%s-ubyte, nor that with .gz behind; data.path must be a "
+                         "folder with the images and labels",
+                         job->data.path, part->prefix, has_images ? "labels-idx1" : "images-idx3");
+    }
+    return open_pair(dataset, &arrays->sources[part->part], images, labels, reterr);
+}
+
+kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                   struct kelp_error *reterr)
+{
+    static const struct idx_part parts[] = {{KELP_PART_TRAIN, "train"}, {KELP_PART_TEST, "t10k"}};
+    struct kelp_arrays *arrays = NULL;
+    kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
+    dataset->info.shape.input_count = 1;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
+        status = open_part(dataset, job, &parts[i], reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    arrays->images = true;
+    arrays->classes = true;
+    arrays->class_max = kelp__dataset_class_max(job);
+    arrays->split.parts[KELP_PART_TRAIN] =
+        (struct kelp_split_part){.count = arrays->sources[KELP_PART_TRAIN].rows, .stride = 1};
+    arrays->split.parts[KELP_PART_TEST] =
+        (struct kelp_split_part){.count = arrays->sources[KELP_PART_TEST].rows,
+                                 .first = arrays->sources[KELP_PART_TRAIN].rows,
+                                 .stride = 1};
+    return kelp__dataset_survey_arrays(dataset, job, reterr);
+}

@@ -1,0 +1,101 @@
+/* Samples of NumPy arrays: row i of one file is the input of sample i, row i of another its
+ * target. */
+#include "worker/data/arrays/dataset_arrays.h"
+
+/* The files of a part; input is empty where it has none of its own. */
+struct npy_part {
+    const char *input;
+    const char *target;
+    const char *target_key; /* of the job file */
+};
+
+/* The shape of a sample is that of the training part; the others must have it too. */
+static kelp_status set_shape(struct kelp_sample_tensor *shape, const struct kelp_array_file *file,
+                             bool first, struct kelp_error *reterr)
+{
+    const struct kelp_array *array = kelp_array_file_array(file);
+    bool same = shape->rank == array->rank - 1;
+    for (uint32_t i = 0; i + 1 < array->rank; i++) {
+        same = same && shape->dims[i] == array->dims[i + 1];
+        if (first) {
+            shape->dims[i] = array->dims[i + 1];
+        }
+    }
+    if (first) {
+        shape->rank = array->rank - 1;
+    } else if (!same) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: its rows have another shape than those of the training part",
+                         kelp_array_file_path(file));
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_target(struct kelp_dataset *dataset, struct kelp_array_source *source,
+                               const char *path, bool first, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_array_file_open_npy(path, &source->files[1], reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_array *array = kelp_array_file_array(source->files[1]);
+    if (array->dims[0] != source->rows) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %llu rows, but %s has %llu; row i of one belongs to row i of the "
+                         "other",
+                         path, (unsigned long long)array->dims[0],
+                         kelp_array_file_path(source->files[0]), (unsigned long long)source->rows);
+    }
+    source->target = (struct kelp_array_view){.file = source->files[1], .count = array->row_elems};
+    return set_shape(&dataset->info.shape.target, source->files[1], first, reterr);
+}
+
+static kelp_status open_part(struct kelp_dataset *dataset, struct kelp_array_source *source,
+                             const struct npy_part *part, bool first, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_array_file_open_npy(part->input, &source->files[0], reterr);
+    if (status == KELP_OK) {
+        status = set_shape(&dataset->info.shape.inputs[0], source->files[0], first, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_array *array = kelp_array_file_array(source->files[0]);
+    source->rows = array->dims[0];
+    source->input = (struct kelp_array_view){.file = source->files[0], .count = array->row_elems};
+    return part->target[0] != '\0' ? open_target(dataset, source, part->target, first, reterr)
+                                   : KELP_OK;
+}
+
+/* Only what is to be predicted may come without targets. */
+static bool may_lack_target(const struct kelp_job *job, int part)
+{
+    return part == KELP_PART_TEST && job->run.mode == KELP_RUN_PREDICT &&
+           job->run.part == KELP_RUN_PART_TEST;
+}
+
+kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                   struct kelp_error *reterr)
+{
+    const struct npy_part parts[KELP_PART_COUNT] = {
+        {job->data.path, job->data.target_path, "data.target_path"},
+        {job->data.val_path, job->data.val_target_path, "data.val_target_path"},
+        {job->data.test_path, job->data.test_target_path, "data.test_target_path"},
+    };
+    struct kelp_arrays *arrays = NULL;
+    kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
+    dataset->info.shape.input_count = 1;
+    for (int i = 0; i < KELP_PART_COUNT && status == KELP_OK; i++) {
+        if (parts[i].target[0] == '\0' && (i == 0 || parts[i].input[0] != '\0') &&
+            !may_lack_target(job, i)) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "%s: is not set; data.kind npy needs the targets of %s",
+                             parts[i].target_key, i == 0 ? "data.path" : parts[i].input);
+        }
+        if (parts[i].input[0] != '\0' || i == 0) {
+            status = open_part(dataset, &arrays->sources[i], &parts[i], i == 0, reterr);
+            dataset->info.no_targets[i] = parts[i].target[0] == '\0';
+        }
+    }
+    return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;
+}

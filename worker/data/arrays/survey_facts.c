@@ -1,0 +1,78 @@
+#include "worker/data/arrays/survey_facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+#include "common/tensors/digest.h"
+#include "worker/data/limits.h"
+
+#define MAGIC "KELPSURV"
+
+struct header {
+    char magic[8];
+    uint64_t digest;
+    uint64_t fingerprint;
+    uint64_t class_largest;
+    uint64_t columns;
+};
+_Static_assert(sizeof(struct header) == 40, "the header has no padding");
+#define DIGEST_FROM 16u /* behind magic and digest */
+
+static size_t file_bytes(uint64_t columns)
+{
+    return sizeof(struct header) + (size_t)columns * 2 * sizeof(double);
+}
+
+bool kelp_survey_facts_load(const char *path, struct kelp_survey_facts *facts)
+{
+    struct header header;
+    char *bytes = NULL;
+    size_t count = 0;
+    if (kelp_files_read(path, KELP_SURVEY_BYTES_MAX, &bytes, &count, NULL) != KELP_OK) {
+        return false;
+    }
+    bool good = count == file_bytes(facts->columns);
+    if (good) {
+        memcpy(&header, bytes, sizeof(header));
+        good = memcmp(header.magic, MAGIC, sizeof(header.magic)) == 0 &&
+               header.columns == facts->columns && header.class_largest <= UINT32_MAX &&
+               header.digest == kelp_digest_bytes(bytes + DIGEST_FROM, count - DIGEST_FROM);
+    }
+    if (good) {
+        size_t half = (size_t)facts->columns * sizeof(double);
+        facts->fingerprint = header.fingerprint;
+        facts->class_largest = (uint32_t)header.class_largest;
+        if (half > 0) {
+            memcpy(facts->shift, bytes + sizeof(header), half);
+            memcpy(facts->factor, bytes + sizeof(header) + half, half);
+        }
+    }
+    free(bytes);
+    return good;
+}
+
+void kelp_survey_facts_save(const char *path, const struct kelp_survey_facts *facts)
+{
+    struct header header = {.fingerprint = facts->fingerprint,
+                            .class_largest = facts->class_largest,
+                            .columns = facts->columns};
+    size_t count = file_bytes(facts->columns), half = (size_t)facts->columns * sizeof(double);
+    char *bytes = count <= KELP_SURVEY_BYTES_MAX ? malloc(count) : NULL;
+    if (bytes == NULL) {
+        return;
+    }
+    memcpy(header.magic, MAGIC, sizeof(header.magic));
+    memcpy(bytes, &header, sizeof(header));
+    if (half > 0) {
+        memcpy(bytes + sizeof(header), facts->shift, half);
+        memcpy(bytes + sizeof(header) + half, facts->factor, half);
+    }
+    header.digest = kelp_digest_bytes(bytes + DIGEST_FROM, count - DIGEST_FROM);
+    memcpy(bytes, &header, sizeof(header));
+    if (kelp_files_write(path, bytes, count, NULL) != KELP_OK) {
+        (void)unlink(path); /* what is not whole is of no use; as the header says, it is no loss */
+    }
+    free(bytes);
+}

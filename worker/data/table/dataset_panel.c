@@ -1,0 +1,284 @@
+/*
+ * Windows over a panel: what was observed and known in seq_len rows, and what is known in the
+ * pred_len rows behind them, whose targets are to forecast.
+ *
+ * Each series has the same windows. Samples go through all series before the next window, so that
+ * the first so many of them (data.limit) are of all series.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/dataset_internal.h"
+#include "worker/data/table/panel_arrange.h"
+#include "worker/data/text/calendar.h"
+
+struct panel_set {
+    struct kelp_spool spool;
+    struct kelp_prepared prepared;
+    uint64_t first[KELP_PART_COUNT]; /* row of a series where a part's first window begins */
+    uint32_t seq_len;
+    uint32_t pred_len;
+};
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static uint64_t series_of(const struct panel_set *panel, uint64_t index)
+{
+    return index % panel->prepared.shape->series_count;
+}
+
+/* The row of the planes where a sample begins. */
+static uint64_t row_of(const struct panel_set *panel, enum kelp_part part, uint64_t index)
+{
+    const struct kelp_prepared_shape *shape = panel->prepared.shape;
+    return panel->prepared.series[series_of(panel, index)].first_row + panel->first[part] +
+           index / shape->series_count;
+}
+
+static float *copy_floats(float *to, const float *from, uint64_t count)
+{
+    memcpy(to, from, (size_t)count * sizeof(*to));
+    return to + count;
+}
+
+static void read_input(const struct panel_set *panel, uint64_t series, uint64_t row, float *input)
+{
+    const struct kelp_prepared_shape *shape = panel->prepared.shape;
+    const float *observed = panel->prepared.planes[0] + row * shape->widths[0];
+    const float *known = panel->prepared.planes[1] + row * shape->widths[1];
+    *input++ = (float)series;
+    input = copy_floats(input, known, panel->seq_len * shape->widths[1]);
+    input = copy_floats(input, observed, panel->seq_len * shape->widths[0]);
+    (void)copy_floats(input, known + panel->seq_len * shape->widths[1],
+                      panel->pred_len * shape->widths[1]);
+}
+
+static void read_target(const struct panel_set *panel, uint64_t row, float *target)
+{
+    const struct kelp_prepared_shape *shape = panel->prepared.shape;
+    const float *observed = panel->prepared.planes[0] + (row + panel->seq_len) * shape->widths[0];
+    for (uint32_t i = 0; i < panel->pred_len; i++) {
+        target = copy_floats(target, observed + i * shape->widths[0], shape->target_count);
+    }
+}
+
+static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_part part,
+                              const uint64_t *indices, uint32_t count, float *input, float *target)
+{
+    const struct panel_set *panel = dataset->state;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t row = row_of(panel, part, indices[i]);
+        read_input(panel, series_of(panel, indices[i]), row, input + i * dataset->input_count);
+        read_target(panel, row, target + i * dataset->target_count);
+    }
+    return KELP_OK;
+}
+
+static void read_scales(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                        struct kelp_target_scale *ret_scales)
+{
+    (void)part; /* a series has one scale for all parts */
+    const struct panel_set *panel = dataset->state;
+    uint64_t targets = panel->prepared.shape->target_count;
+    memcpy(ret_scales, panel->prepared.scales + series_of(panel, index) * targets,
+           (size_t)targets * sizeof(*ret_scales));
+}
+
+static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                      uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    const struct panel_set *panel = dataset->state;
+    const struct kelp_prepared_series *series = &panel->prepared.series[series_of(panel, index)];
+    uint64_t at = row_of(panel, part, index) - series->first_row + panel->seq_len + row;
+    double time = series->first_time + series->time_step * (double)at;
+    if (panel->prepared.shape->has_dates != 0 && time >= (double)KELP_CALENDAR_MIN &&
+        time <= (double)KELP_CALENDAR_MAX) {
+        kelp_calendar_print((int64_t)time, ret_text);
+    } else {
+        (void)snprintf(ret_text, KELP_DATASET_LABEL_BYTES, "%.9g", time);
+    }
+}
+
+static void read_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+                       char ret_text[KELP_DATASET_LABEL_BYTES])
+{
+    (void)part; /* all parts have all series */
+    const struct panel_set *panel = dataset->state;
+    (void)snprintf(ret_text, KELP_DATASET_LABEL_BYTES, "%s",
+                   panel->prepared.series[series_of(panel, index)].name);
+}
+
+static void close_panel(void *state)
+{
+    struct panel_set *panel = state;
+    kelp_spool_fini(&panel->spool);
+    free(panel);
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static kelp_status check_split(const struct kelp_job *job, struct kelp_error *reterr)
+{
+    static const char *const part_names[KELP_PART_COUNT] = {"training", "validation", "test"};
+    uint64_t sum = 0;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        uint64_t rows = job->data.split[part];
+        uint64_t window =
+            (uint64_t)job->data.pred_len + (part == KELP_PART_TRAIN ? job->data.seq_len : 0u);
+        if (rows < window && (part == KELP_PART_TRAIN || rows > 0)) {
+            return kelp_fail(
+                reterr, KELP_ERR_INVALID,
+                "data.split: the %s part has %llu rows of each series, too few for "
+                "one window; data.seq_len=%u and data.pred_len=%u need at least %llu%s",
+                part_names[part], (unsigned long long)rows, job->data.seq_len, job->data.pred_len,
+                (unsigned long long)window,
+                part == KELP_PART_TRAIN ? "" : " (or 0 for no such part)");
+        }
+        if (rows > KELP_PANEL_ROWS_MAX || (sum += rows) > KELP_PANEL_ROWS_MAX) {
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %llu rows",
+                             KELP_PANEL_ROWS_MAX);
+        }
+    }
+    return KELP_OK;
+}
+
+static struct kelp_sample_tensor *add_input(struct kelp_sample_shape *shape, uint64_t rows,
+                                            uint64_t width)
+{
+    struct kelp_sample_tensor *tensor = &shape->inputs[shape->input_count++];
+    *tensor = (struct kelp_sample_tensor){.rank = 2, .dims = {rows, width}};
+    return tensor;
+}
+
+static kelp_status set_shape(struct kelp_dataset *dataset, const struct panel_set *panel,
+                             const struct kelp_job *job, struct kelp_error *reterr)
+{
+    const struct kelp_prepared_shape *prepared = panel->prepared.shape;
+    struct kelp_sample_shape *shape = &dataset->info.shape;
+    uint32_t vocab = (uint32_t)prepared->series_count;
+    if (job->data.vocab_count > 1 || (job->data.vocab_count == 1 && job->data.vocab[0] < vocab)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.vocab: a panel has one category, its series, and here %u of them; "
+                         "give one size of at least that",
+                         vocab);
+    }
+    shape->inputs[shape->input_count++] = (struct kelp_sample_tensor){
+        .vocab_count = 1, .vocab = {job->data.vocab_count == 1 ? job->data.vocab[0] : vocab}};
+    if (prepared->widths[1] > 0) {
+        (void)add_input(shape, panel->seq_len, prepared->widths[1]);
+    }
+    add_input(shape, panel->seq_len, prepared->widths[0])->rank = prepared->widths[0] > 1 ? 2 : 1;
+    if (prepared->widths[1] > 0) {
+        (void)add_input(shape, panel->pred_len, prepared->widths[1]);
+    }
+    shape->target = (struct kelp_sample_tensor){.rank = prepared->target_count > 1 ? 2 : 1,
+                                                .dims = {panel->pred_len, prepared->target_count}};
+    return KELP_OK;
+}
+
+static void set_parts(struct kelp_dataset *dataset, struct panel_set *panel,
+                      const struct kelp_job *job)
+{
+    uint64_t border = 0;
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        uint64_t rows = job->data.split[part];
+        /* Validation and test start seq_len rows earlier; training cannot. */
+        uint64_t early = part == KELP_PART_TRAIN ? 0 : job->data.seq_len;
+        uint64_t windows = rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
+        panel->first[part] = border - early;
+        dataset->info.samples[part] = windows * panel->prepared.shape->series_count;
+        border += rows;
+    }
+}
+
+static void take_fingerprint(struct kelp_dataset *dataset, const struct panel_set *panel)
+{
+    struct kelp_digest digest;
+    kelp_digest_init(&digest);
+    kelp_digest_update(&digest, &panel->prepared.digest, sizeof(panel->prepared.digest));
+    kelp_digest_update(&digest, panel->first, sizeof(panel->first));
+    kelp_digest_update(&digest, dataset->info.samples, sizeof(dataset->info.samples));
+    dataset->info.fingerprint = kelp_digest_short(&digest);
+}
+
+static bool belongs(const struct panel_set *panel, const struct kelp_job *job,
+                    const struct kelp_table_schema *schema)
+{
+    const struct kelp_prepared_shape *shape = panel->prepared.shape;
+    uint64_t rows = job->data.split[0] + job->data.split[1] + job->data.split[2];
+    bool same = shape->widths[0] == schema->target_count + schema->column_count &&
+                shape->widths[1] == schema->known_count &&
+                shape->target_count == schema->target_count && shape->series_count > 0 &&
+                shape->scale_rows == shape->series_count &&
+                shape->series_count <= KELP_PANEL_SERIES_MAX;
+    for (uint64_t i = 0; same && i < shape->series_count; i++) {
+        same = panel->prepared.series[i].row_count == rows;
+    }
+    return same;
+}
+
+static kelp_status name_targets(struct kelp_dataset *dataset,
+                                const struct kelp_table_schema *schema, struct kelp_error *reterr)
+{
+    kelp_status status = kelp__dataset_name_targets(dataset, schema->target_count, reterr);
+    for (uint32_t i = 0; i < schema->target_count && status == KELP_OK; i++) {
+        const char *name = kelp_table_schema_target(schema, i);
+        memcpy(dataset->names[i], name, strlen(name) + 1);
+    }
+    return status;
+}
+
+static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set *panel,
+                                 const struct kelp_job *job, const struct kelp_table_schema *schema,
+                                 struct kelp_error *reterr)
+{
+    panel->seq_len = job->data.seq_len;
+    panel->pred_len = job->data.pred_len;
+    kelp_status status = kelp_table_prepare(job, schema, kelp__panel_arrange, &panel->spool,
+                                            &panel->prepared, reterr);
+    if (status == KELP_OK && !belongs(panel, job, schema)) {
+        return kelp_table_foreign(job, reterr);
+    }
+    if (status == KELP_OK) {
+        status = set_shape(dataset, panel, job, reterr);
+    }
+    if (status == KELP_OK) {
+        status = name_targets(dataset, schema, reterr);
+    }
+    if (status == KELP_OK) {
+        dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
+        dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
+        set_parts(dataset, panel, job);
+        take_fingerprint(dataset, panel);
+    }
+    return status;
+}
+
+kelp_status kelp__dataset_open_panel(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                     struct kelp_error *reterr)
+{
+    static const struct kelp_dataset_functions functions = {.read = read_panel,
+                                                            .target_scales = read_scales,
+                                                            .time = read_time,
+                                                            .group = read_group,
+                                                            .close = close_panel};
+    struct kelp_table_schema *schema = NULL;
+    kelp_status status = check_split(job, reterr);
+    if (status == KELP_OK) {
+        status = kelp_table_schema_create(job, &schema, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct panel_set *panel = calloc(1, sizeof(*panel));
+    if (panel == NULL) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    } else {
+        dataset->functions = &functions;
+        dataset->state = panel;
+        status = open_prepared(dataset, panel, job, schema, reterr);
+    }
+    kelp_table_schema_destroy(schema);
+    return status;
+}

@@ -1,0 +1,335 @@
+/*
+ * Rows of CSV files, a sample each: categories, then numbers, then targets, prepared end to end in
+ * one record.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/dataset_internal.h"
+#include "worker/data/dataset_split.h"
+#include "worker/data/table/table_prepare.h"
+
+/* ---- preparing ----------------------------------------------------------------------------- */
+
+/* What the training part says of each column. */
+struct fitted {
+    struct kelp_split split;
+    struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX];
+    struct kelp_target_scale scales[KELP_TABLE_COLUMNS_MAX];
+    uint32_t *words[KELP_TABLE_WORDS_MAX]; /* number of the raw word in the training part; owned */
+    uint32_t vocab[KELP_TABLE_WORDS_MAX];
+};
+
+static uint64_t training_row(const void *context, uint64_t index)
+{
+    return kelp_split_row(context, KELP_PART_TRAIN, index);
+}
+
+static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitted *fitted,
+                               struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = input->schema;
+    const struct kelp_table_rows rows = {.at = training_row,
+                                         .context = &fitted->split,
+                                         .count = fitted->split.parts[KELP_PART_TRAIN].count};
+    kelp_table_fit(input, &rows, 0, schema->number_count, fitted->fits);
+    for (uint32_t i = 0; i < schema->number_count; i++) {
+        enum kelp_normalize_kind kind = i < schema->column_count
+                                            ? input->job->data.normalize
+                                            : input->job->data.normalize_target;
+        kelp_status status =
+            kelp_table_scale(input, i, &fitted->fits[i], kind, &fitted->scales[i], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* Number the words of a column as they first come in the training part. What comes in other parts
+ * alone is the number behind them where data.vocab has room for it, else 0. */
+static kelp_status number_words(const struct kelp_table_input *input, struct fitted *fitted,
+                                uint32_t word, struct kelp_error *reterr)
+{
+    const struct kelp_table_raw *raw = input->raw;
+    const struct kelp_job *job = input->job;
+    uint32_t all = raw->words[word].count;
+    uint32_t *numbers = malloc(((size_t)all + 1) * sizeof(*numbers));
+    if (numbers == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u categories", all);
+    }
+    fitted->words[word] = numbers;
+    memset(numbers, 0xff, ((size_t)all + 1) * sizeof(*numbers));
+    uint32_t seen = 0;
+    for (uint64_t i = 0; i < fitted->split.parts[KELP_PART_TRAIN].count; i++) {
+        uint32_t *number = &numbers[kelp_table_raw_word(
+            raw, kelp_split_row(&fitted->split, KELP_PART_TRAIN, i), word)];
+        *number = *number == UINT32_MAX ? seen++ : *number;
+    }
+    uint32_t given = job->data.vocab_count > 0 ? job->data.vocab[word] : seen;
+    if (given < seen) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: column %s: has %u categories in the training part, but data.vocab "
+                         "gives it %u",
+                         job->data.path, input->schema->words[word].name, seen, given);
+    }
+    for (uint32_t i = 0; i < all; i++) {
+        numbers[i] = numbers[i] == UINT32_MAX ? (given > seen ? seen : 0) : numbers[i];
+    }
+    fitted->vocab[word] = given;
+    return KELP_OK;
+}
+
+static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitted,
+                       struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = input->schema;
+    const struct kelp_job *job = input->job;
+    if (job->data.vocab_count > 0 && job->data.vocab_count != schema->word_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.vocab: has %u sizes, but data.categories has %u columns; give one "
+                         "for each",
+                         job->data.vocab_count, schema->word_count);
+    }
+    kelp_status status = kelp_split_init(&fitted->split, job, input->raw->file_rows, reterr);
+    if (status == KELP_OK) {
+        status = fit_numbers(input, fitted, reterr);
+    }
+    for (uint32_t i = 0; i < schema->word_count && status == KELP_OK; i++) {
+        status = number_words(input, fitted, i, reterr);
+    }
+    return status;
+}
+
+static kelp_status write_row(const struct kelp_table_input *input, const struct fitted *fitted,
+                             uint64_t row, struct kelp_prepared_writer *writer,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = input->schema;
+    float values[KELP_TABLE_WORDS_MAX + KELP_TABLE_COLUMNS_MAX];
+    for (uint32_t i = 0; i < schema->word_count; i++) {
+        values[i] = (float)fitted->words[i][kelp_table_raw_word(input->raw, row, i)];
+    }
+    for (uint32_t i = 0; i < schema->number_count; i++) {
+        kelp_status status = kelp_table_value(input, row, i, &fitted->fits[i], &fitted->scales[i],
+                                              &values[schema->word_count + i], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return kelp_prepared_floats(writer, values, schema->word_count + schema->number_count, reterr);
+}
+
+static kelp_status write_all(const struct kelp_table_input *input, const struct fitted *fitted,
+                             struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = input->schema;
+    struct kelp_prepared_parts parts = {
+        .shape = {.rows = input->raw->row_count,
+                  .widths = {schema->word_count + schema->number_count, 0},
+                  .target_count = schema->target_count,
+                  .scale_rows = 1,
+                  .vocab_count = schema->word_count},
+        .scales = fitted->scales + schema->column_count};
+    memcpy(parts.shape.file_rows, input->raw->file_rows, sizeof(parts.shape.file_rows));
+    memcpy(parts.shape.vocab, fitted->vocab, sizeof(fitted->vocab));
+    struct kelp_prepared_writer writer;
+    kelp_status status = kelp_prepared_begin(&writer, spool, &parts, reterr);
+    for (uint64_t row = 0; row < input->raw->row_count && status == KELP_OK; row++) {
+        status = write_row(input, fitted, row, &writer, reterr);
+    }
+    return status == KELP_OK ? kelp_prepared_end(&writer, ret_prepared, reterr) : status;
+}
+
+static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spool *spool,
+                           struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
+{
+    struct fitted *fitted = calloc(1, sizeof(*fitted));
+    if (fitted == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = fit(input, fitted, reterr);
+    if (status == KELP_OK) {
+        status = write_all(input, fitted, spool, ret_prepared, reterr);
+    }
+    for (int i = 0; i < KELP_TABLE_WORDS_MAX; i++) {
+        free(fitted->words[i]);
+    }
+    free(fitted);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+struct table {
+    struct kelp_spool spool;
+    struct kelp_prepared prepared;
+    struct kelp_split split;
+};
+
+static const float *record_at(const struct table *table, enum kelp_part part, uint64_t index)
+{
+    return table->prepared.planes[0] +
+           kelp_split_row(&table->split, part, index) * table->prepared.shape->widths[0];
+}
+
+static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_part part,
+                              const uint64_t *indices, uint32_t count, float *input, float *target)
+{
+    const struct table *table = dataset->state;
+    for (uint32_t i = 0; i < count; i++) {
+        const float *record = record_at(table, part, indices[i]);
+        memcpy(input + i * dataset->input_count, record,
+               (size_t)dataset->input_count * sizeof(*input));
+        memcpy(target + i * dataset->target_count, record + dataset->input_count,
+               (size_t)dataset->target_count * sizeof(*target));
+    }
+    return KELP_OK;
+}
+
+static void close_table(void *state)
+{
+    struct table *table = state;
+    kelp_spool_fini(&table->spool);
+    free(table);
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static void set_shape(struct kelp_dataset *dataset, const struct kelp_table_schema *schema,
+                      const struct kelp_prepared *prepared)
+{
+    struct kelp_sample_shape *shape = &dataset->info.shape;
+    if (schema->word_count > 0) {
+        struct kelp_sample_tensor *words = &shape->inputs[shape->input_count++];
+        words->rank = 1;
+        words->dims[0] = schema->word_count;
+        words->vocab_count = schema->word_count;
+        memcpy(words->vocab, prepared->shape->vocab, sizeof(words->vocab));
+    }
+    if (schema->column_count > 0) {
+        struct kelp_sample_tensor *numbers = &shape->inputs[shape->input_count++];
+        numbers->rank = 1;
+        numbers->dims[0] = schema->column_count;
+    }
+    shape->target.rank = schema->target_count > 1 ? 1 : 0;
+    shape->target.dims[0] = schema->target_count > 1 ? schema->target_count : 0;
+}
+
+static bool learns_classes(const struct kelp_job *job)
+{
+    return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+}
+
+/* Losses over classes need whole numbers from 0; the largest one says how many there are. */
+static kelp_status set_classes(struct kelp_dataset *dataset, const struct table *table,
+                               const struct kelp_job *job, const struct kelp_table_schema *schema,
+                               struct kelp_error *reterr)
+{
+    if (schema->target_count != 1 || job->data.normalize_target != KELP_NORMALIZE_NONE) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.targets: the loss takes classes, so one column that is not scaled");
+    }
+    uint64_t width = table->prepared.shape->widths[0];
+    float largest = 0.0f;
+    for (uint64_t row = 0; row < table->prepared.shape->rows; row++) {
+        float value = table->prepared.planes[0][row * width + width - 1];
+        if (!(value >= 0.0f) || value >= (float)KELP_SAMPLE_CATEGORIES_MAX ||
+            floorf(value) != value) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "%s: column %s: %.9g is no class; the loss takes classes, whole "
+                             "numbers from 0",
+                             job->data.path, kelp_table_schema_target(schema, 0), (double)value);
+        }
+        largest = value > largest ? value : largest;
+    }
+    dataset->info.shape.target.vocab_count = 1;
+    dataset->info.shape.target.vocab[0] = (uint32_t)largest + 1;
+    return KELP_OK;
+}
+
+static kelp_status set_targets(struct kelp_dataset *dataset, const struct table *table,
+                               const struct kelp_job *job, const struct kelp_table_schema *schema,
+                               struct kelp_error *reterr)
+{
+    kelp_status status = kelp__dataset_name_targets(dataset, schema->target_count, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < schema->target_count; i++) {
+        const char *name = kelp_table_schema_target(schema, i);
+        memcpy(dataset->names[i], name, strlen(name) + 1);
+        dataset->scales[i] = table->prepared.scales[i];
+    }
+    return learns_classes(job) ? set_classes(dataset, table, job, schema, reterr) : KELP_OK;
+}
+
+/* Whatever a cache holds, categories are in range: models look rows up by them. */
+static bool belongs(const struct table *table, const struct kelp_table_schema *schema)
+{
+    const struct kelp_prepared_shape *shape = table->prepared.shape;
+    bool same = shape->widths[0] == schema->word_count + schema->number_count &&
+                shape->target_count == schema->target_count &&
+                shape->vocab_count == schema->word_count;
+    for (uint64_t row = 0; same && row < shape->rows; row++) {
+        const float *record = table->prepared.planes[0] + row * shape->widths[0];
+        for (uint32_t i = 0; i < shape->vocab_count; i++) {
+            same = same && record[i] >= 0.0f && record[i] < (float)shape->vocab[i] &&
+                   floorf(record[i]) == record[i];
+        }
+    }
+    return same;
+}
+
+static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *table,
+                                 const struct kelp_job *job, const struct kelp_table_schema *schema,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status =
+        kelp_table_prepare(job, schema, arrange, &table->spool, &table->prepared, reterr);
+    if (status == KELP_OK) {
+        status = kelp_split_init(&table->split, job, table->prepared.shape->file_rows, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!belongs(table, schema)) {
+        return kelp_table_foreign(job, reterr);
+    }
+    struct kelp_digest digest;
+    kelp_digest_init(&digest);
+    kelp_digest_update(&digest, &table->prepared.digest, sizeof(table->prepared.digest));
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        dataset->info.samples[part] = table->split.parts[part].count;
+    }
+    kelp_digest_update(&digest, &table->split, sizeof(table->split));
+    dataset->info.fingerprint = kelp_digest_short(&digest);
+    dataset->info.memory_bytes = table->spool.count; /* a mapping: all of it was looked at */
+    dataset->info.streamed = table->spool.count > KELP_ARRAY_RESIDENT_MAX;
+    set_shape(dataset, schema, &table->prepared);
+    return set_targets(dataset, table, job, schema, reterr);
+}
+
+kelp_status kelp__dataset_open_table(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                     struct kelp_error *reterr)
+{
+    static const struct kelp_dataset_functions functions = {.read = read_table,
+                                                            .close = close_table};
+    struct kelp_table_schema *schema = NULL;
+    kelp_status status = kelp_table_schema_create(job, &schema, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct table *table = calloc(1, sizeof(*table));
+    if (table == NULL) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    } else {
+        dataset->functions = &functions;
+        dataset->state = table;
+        status = open_prepared(dataset, table, job, schema, reterr);
+    }
+    kelp_table_schema_destroy(schema);
+    return status;
+}

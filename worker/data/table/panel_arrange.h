@@ -1,0 +1,17 @@
+/*
+ * The rows of CSV files as a panel: one or many series, each in the order of time and evenly
+ * spaced. Prepared data have the rows of data.split of each series, one series after the other, in
+ * two planes: what is observed (targets, then columns), and what is known ahead.
+ */
+#ifndef KELP_WORKER_DATA_TABLE_PANEL_ARRANGE_H
+#define KELP_WORKER_DATA_TABLE_PANEL_ARRANGE_H
+
+#include "worker/data/table/table_prepare.h"
+
+/* A kelp_table_arrange. Series are numbered in the order of their first row. data.split is checked
+ * already: it has room for a training window, and its sum is in range. */
+kelp_status kelp__panel_arrange(const struct kelp_table_input *input, struct kelp_spool *spool,
+                                struct kelp_prepared *ret_prepared,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,196 @@
+#include "worker/data/table/spool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+
+#define IN_MEMORY "prepared data in memory"
+
+static const char *name_of(const struct kelp_spool *spool)
+{
+    return spool->path != NULL ? spool->path : IN_MEMORY;
+}
+
+/* A name that mkostemp() completes; NULL: out of memory. */
+static char *name_in(const char *folder, struct kelp_error *reterr)
+{
+    size_t bytes = strlen(folder) + 32;
+    char *path = malloc(bytes);
+    if (path == NULL) {
+        (void)kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    (void)snprintf(path, bytes, "%s/.preparing-XXXXXX", folder);
+    return path;
+}
+
+static void forget_path(struct kelp_spool *spool)
+{
+    free(spool->path);
+    spool->path = NULL;
+}
+
+/* Without a name where the file system can, so that a process that dies leaves nothing. */
+static int make_nameless(const char *folder)
+{
+    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+static kelp_status make_file(struct kelp_spool *spool, const char *folder, bool named, int *ret_fd,
+                             struct kelp_error *reterr)
+{
+    *ret_fd = make_nameless(folder);
+    if (*ret_fd >= 0) {
+        return KELP_OK;
+    }
+    spool->path = name_in(folder, reterr);
+    if (spool->path == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    *ret_fd = mkostemp(spool->path, O_CLOEXEC);
+    if (*ret_fd < 0) {
+        kelp_status status = kelp_files_error(errno, "write in", folder, reterr);
+        forget_path(spool);
+        return status;
+    }
+    if (!named) {
+        (void)unlink(spool->path); /* it goes on without a name; one that stays is only untidy */
+        forget_path(spool);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_spool_open(struct kelp_spool *spool, const char *folder, bool named,
+                            struct kelp_error *reterr)
+{
+    *spool = (struct kelp_spool){0};
+    int fd = -1;
+    if (folder != NULL) {
+        kelp_status status = make_file(spool, folder, named, &fd, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    } else {
+        fd = memfd_create("kelp", MFD_CLOEXEC);
+    }
+    spool->out = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (spool->out == NULL) {
+        kelp_status status = kelp_files_error(errno, "make", name_of(spool), reterr);
+        if (fd >= 0) {
+            (void)close(fd); /* nothing was written */
+        }
+        return status;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_spool_write(struct kelp_spool *spool, const void *bytes, size_t count,
+                             struct kelp_error *reterr)
+{
+    assert(spool->out != NULL && spool->bytes == NULL);
+    if (count > 0 && fwrite(bytes, 1, count, spool->out) != count) {
+        return kelp_files_error(errno, "write", name_of(spool), reterr);
+    }
+    spool->count += count;
+    return KELP_OK;
+}
+
+static kelp_status map_file(struct kelp_spool *spool, int fd, struct kelp_error *reterr)
+{
+    if (spool->count == 0) {
+        return KELP_OK; /* nothing can be mapped, and nothing will be read */
+    }
+    void *bytes = mmap(NULL, spool->count, PROT_READ, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED) {
+        return kelp_files_error(errno, "map", name_of(spool), reterr);
+    }
+    spool->bytes = bytes;
+    return KELP_OK;
+}
+
+kelp_status kelp_spool_map(struct kelp_spool *spool, struct kelp_error *reterr)
+{
+    assert(spool->out != NULL && spool->bytes == NULL);
+    if (fflush(spool->out) != 0) {
+        return kelp_files_error(errno, "write", name_of(spool), reterr);
+    }
+    return map_file(spool, fileno(spool->out), reterr);
+}
+
+/* Give a file that has no name one beside its final name: links cannot replace. */
+static kelp_status name_file(struct kelp_spool *spool, const char *path, struct kelp_error *reterr)
+{
+    char file[64];
+    size_t bytes = strlen(path) + 32;
+    spool->path = malloc(bytes);
+    if (spool->path == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    (void)snprintf(spool->path, bytes, "%s.%ld.%d.new", path, (long)getpid(), fileno(spool->out));
+    (void)snprintf(file, sizeof(file), "/proc/self/fd/%d", fileno(spool->out));
+    (void)unlink(spool->path); /* of a process before us with our number, which has died */
+    if (linkat(AT_FDCWD, file, AT_FDCWD, spool->path, AT_SYMLINK_FOLLOW) != 0) {
+        kelp_status status = kelp_files_error(errno, "name", spool->path, reterr);
+        forget_path(spool);
+        return status;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_spool_keep(struct kelp_spool *spool, const char *path, struct kelp_error *reterr)
+{
+    assert(spool->out != NULL);
+    kelp_status status = spool->path == NULL ? name_file(spool, path, reterr) : KELP_OK;
+    if (status == KELP_OK) {
+        status = kelp_files_sync(spool->path, reterr);
+    }
+    if (status == KELP_OK && rename(spool->path, path) != 0) {
+        status = kelp_files_error(errno, "rename", spool->path, reterr);
+    }
+    if (status == KELP_OK) {
+        forget_path(spool);
+        status = kelp_files_sync_above(path, 1, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_spool_reopen(struct kelp_spool *spool, const char *path, struct kelp_error *reterr)
+{
+    *spool = (struct kelp_spool){0};
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return kelp_files_error(errno, "open", path, reterr);
+    }
+    kelp_status status = KELP_OK;
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "%s: is not a regular file", path);
+    } else {
+        spool->count = (size_t)about.st_size;
+        status = map_file(spool, fd, reterr);
+    }
+    (void)close(fd); /* nothing was written; the mapping stays */
+    return status;
+}
+
+void kelp_spool_fini(struct kelp_spool *spool)
+{
+    if (spool->out != NULL) {
+        (void)fclose(spool->out); /* given up: what it held is not wanted */
+    }
+    if (spool->bytes != NULL) {
+        (void)munmap(spool->bytes, spool->count); /* cannot fail for a mapping of ours */
+    }
+    if (spool->path != NULL) {
+        (void)unlink(spool->path); /* a file that stays is only untidy */
+        free(spool->path);
+    }
+    *spool = (struct kelp_spool){0};
+}

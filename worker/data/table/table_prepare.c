@@ -1,0 +1,192 @@
+#include "worker/data/table/table_prepare.h"
+
+#include <math.h>
+
+#include "worker/data/data_cache.h"
+
+/* Everything of the job that changes what rows become; whoever changes how they do so changes the
+ * magic of worker/data/table/prepared.c. */
+static void add_job(struct kelp_digest *key, const struct kelp_job *job)
+{
+    const char *const texts[] = {job->data.columns, job->data.categories, job->data.known,
+                                 job->data.targets, job->data.derive,     job->data.filter,
+                                 job->data.time,    job->data.group};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(texts); i++) {
+        kelp_data_cache_add_text(key, texts[i]);
+    }
+    const uint64_t numbers[] = {
+        (uint64_t)job->data.kind,         (uint64_t)job->data.missing,
+        (uint64_t)job->data.normalize,    (uint64_t)job->data.normalize_target,
+        job->data.split[KELP_PART_TRAIN], job->data.split[KELP_PART_VAL],
+        job->data.split[KELP_PART_TEST],  job->data.test_every,
+        job->data.fraction_count,         job->data.vocab_count};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
+        kelp_data_cache_add_number(key, numbers[i]);
+    }
+    kelp_digest_update(key, job->data.fractions,
+                       job->data.fraction_count * sizeof(*job->data.fractions));
+    kelp_digest_update(key, job->data.vocab, job->data.vocab_count * sizeof(*job->data.vocab));
+}
+
+static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_input *input,
+                             struct kelp_error *reterr)
+{
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        kelp_data_cache_add_number(key, input->files[part].count);
+        for (uint32_t i = 0; i < input->files[part].count; i++) {
+            kelp_status status = kelp_data_cache_add_file(key, input->files[part].paths[i], reterr);
+            if (status != KELP_OK) {
+                return status;
+            }
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status find_files(struct kelp_table_input *input, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = input->job;
+    const char *const keys[KELP_PART_COUNT] = {"data.path", "data.val_path", "data.test_path"};
+    const char *const paths[KELP_PART_COUNT] = {job->data.path, job->data.val_path,
+                                                job->data.test_path};
+    if (job->data.path[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "data.path: is not set; it must name CSV files");
+    }
+    kelp_status status = KELP_OK;
+    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+        if (paths[part][0] != '\0') {
+            status = kelp_table_files_find(keys[part], paths[part], &input->files[part], reterr);
+        }
+    }
+    return status;
+}
+
+static kelp_status read_and_arrange(struct kelp_table_input *input, const char *folder,
+                                    kelp_table_arrange *arrange, struct kelp_spool *spool,
+                                    struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
+{
+    struct kelp_table_raw raw;
+    kelp_status status = kelp_table_raw_read(&raw, input->schema, input->files,
+                                             input->job->data.missing, folder, reterr);
+    if (status == KELP_OK) {
+        input->raw = &raw;
+        status = kelp_spool_open(spool, folder, folder != NULL, reterr);
+    }
+    if (status == KELP_OK) {
+        status = arrange(input, spool, ret_prepared, reterr);
+    }
+    input->raw = NULL;
+    kelp_table_raw_fini(&raw);
+    return status;
+}
+
+static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *arrange,
+                           struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
+                           struct kelp_error *reterr)
+{
+    struct kelp_digest key;
+    struct kelp_data_cache cache;
+    kelp_digest_init(&key);
+    add_job(&key, input->job);
+    kelp_status status = add_files(&key, input, reterr);
+    if (status == KELP_OK) {
+        status = kelp_data_cache_open(&cache, input->job, &key, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (cache.usable && kelp_spool_reopen(spool, cache.path, NULL) == KELP_OK) {
+        if (kelp_prepared_look(spool->bytes, spool->count, ret_prepared, NULL) == KELP_OK) {
+            return KELP_OK;
+        }
+        kelp_spool_fini(spool); /* damaged: made again below */
+    }
+    status = read_and_arrange(input, cache.usable ? cache.folder : NULL, arrange, spool,
+                              ret_prepared, reterr);
+    if (status == KELP_OK && cache.usable) {
+        status = kelp_spool_keep(spool, cache.path, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_table_schema *schema,
+                               kelp_table_arrange *arrange, struct kelp_spool *spool,
+                               struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
+{
+    *spool = (struct kelp_spool){0};
+    struct kelp_table_input input = {.job = job, .schema = schema};
+    kelp_status status = find_files(&input, reterr);
+    if (status == KELP_OK) {
+        status = prepare(&input, arrange, spool, ret_prepared, reterr);
+    }
+    for (int part = 0; part < KELP_PART_COUNT; part++) {
+        kelp_table_files_fini(&input.files[part]);
+    }
+    return status;
+}
+
+kelp_status kelp_table_foreign(const struct kelp_job *job, struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_CORRUPT,
+                     "%s: what the cache (data.cache) has for it belongs to another job; remove "
+                     "the cache",
+                     job->data.path);
+}
+
+/* ---- scaling ------------------------------------------------------------------------------- */
+
+void kelp_table_fit(const struct kelp_table_input *input, const struct kelp_table_rows *rows,
+                    uint32_t first, uint32_t count, struct kelp_fit *fits)
+{
+    for (uint64_t i = 0; i < rows->count; i++) {
+        uint64_t row = rows->at(rows->context, i);
+        for (uint32_t c = 0; c < count; c++) {
+            kelp_fit_first(&fits[c], kelp_table_raw_number(input->raw, row, first + c));
+        }
+    }
+    for (uint32_t c = 0; c < count; c++) {
+        kelp_fit_first_end(&fits[c]);
+    }
+    for (uint64_t i = 0; i < rows->count; i++) {
+        uint64_t row = rows->at(rows->context, i);
+        for (uint32_t c = 0; c < count; c++) {
+            kelp_fit_second(&fits[c], kelp_table_raw_number(input->raw, row, first + c));
+        }
+    }
+}
+
+kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t number,
+                             const struct kelp_fit *fit, enum kelp_normalize_kind kind,
+                             struct kelp_target_scale *ret_scale, struct kelp_error *reterr)
+{
+    const char *name = input->schema->numbers[number].name;
+    if (fit->present == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: column %s: has no value in the training part, so no mean to fill in; "
+                         "leave the column out, or set data.missing to drop or zero",
+                         input->job->data.path, name);
+    }
+    if (!kelp_fit_scale(fit, kind, ret_scale)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: column %s: is constant in the training part, or too large, so that "
+                         "it cannot be scaled; leave the column out",
+                         input->job->data.path, name);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_table_value(const struct kelp_table_input *input, uint64_t row, uint32_t number,
+                             const struct kelp_fit *fit, const struct kelp_target_scale *scale,
+                             float *ret_value, struct kelp_error *reterr)
+{
+    double value = kelp_table_raw_number(input->raw, row, number);
+    *ret_value = kelp_fit_apply(fit, scale, value);
+    if (isfinite(*ret_value)) {
+        return KELP_OK;
+    }
+    char place[256];
+    kelp_table_raw_place(input->raw, input->files, row, place, sizeof(place));
+    return kelp_fail(reterr, KELP_ERR_FORMAT,
+                     "%s: column %s: %.9g is out of range for a sample once it is scaled", place,
+                     input->schema->numbers[number].name, value);
+}

@@ -1,0 +1,61 @@
+/*
+ * From a job's CSV files to prepared data, through the cache: what a table and a panel have in
+ * common.
+ */
+#ifndef KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
+#define KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
+
+#include "worker/data/table/prepared.h"
+#include "worker/data/table/table_fit.h"
+#include "worker/data/table/table_raw.h"
+
+struct kelp_table_input {
+    const struct kelp_job *job;
+    const struct kelp_table_schema *schema;
+    struct kelp_table_files files[KELP_PART_COUNT];
+    const struct kelp_table_raw *raw;
+};
+
+/* Turn all rows into prepared data: begin, floats and end of the writer. */
+typedef kelp_status kelp_table_arrange(const struct kelp_table_input *input,
+                                       struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
+                                       struct kelp_error *reterr);
+
+/*
+ * *ret_prepared points into spool, which the caller frees (kelp_spool_fini()), in every case.
+ * Errors: those of kelp_dataset_open().
+ */
+kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_table_schema *schema,
+                               kelp_table_arrange *arrange, struct kelp_spool *spool,
+                               struct kelp_prepared *ret_prepared,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Say that prepared data out of the cache are those of another job. */
+kelp_status kelp_table_foreign(const struct kelp_job *job, struct kelp_error *reterr);
+
+/* Rows in an order of the caller's. */
+struct kelp_table_rows {
+    uint64_t (*at)(const void *context, uint64_t index);
+    const void *context;
+    uint64_t count;
+};
+
+/* Fit numbers [first, first + count) over rows, into fits[0] and on. */
+void kelp_table_fit(const struct kelp_table_input *input, const struct kelp_table_rows *rows,
+                    uint32_t first, uint32_t count, struct kelp_fit *fits);
+
+/*
+ * The scale of number `number` (of the schema), fitted over the training part.
+ * Errors: KELP_ERR_INVALID when it has no value to fill with, or cannot be scaled.
+ */
+kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t number,
+                             const struct kelp_fit *fit, enum kelp_normalize_kind kind,
+                             struct kelp_target_scale *ret_scale,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* A value of a row as samples have it. Errors: KELP_ERR_FORMAT, with the row's place. */
+kelp_status kelp_table_value(const struct kelp_table_input *input, uint64_t row, uint32_t number,
+                             const struct kelp_fit *fit, const struct kelp_target_scale *scale,
+                             float *ret_value, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,139 @@
+#include "worker/data/table/table_raw.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* Where things stand in a row. */
+struct layout {
+    uint32_t words;
+    uint32_t time;
+    uint32_t file; /* of all files of the three keys */
+    uint32_t line;
+    uint32_t width;
+};
+
+static struct layout layout_of(const struct kelp_table_schema *schema)
+{
+    uint32_t time = schema->number_count + schema->word_count;
+    return (struct layout){.words = schema->number_count,
+                           .time = time,
+                           .file = time + 1,
+                           .line = time + 2,
+                           .width = time + 3};
+}
+
+static const double *row_at(const struct kelp_table_raw *raw, uint64_t row)
+{
+    assert(row < raw->row_count);
+    const double *values = raw->spool.bytes;
+    return values + row * layout_of(raw->schema).width;
+}
+
+double kelp_table_raw_number(const struct kelp_table_raw *raw, uint64_t row, uint32_t number)
+{
+    return row_at(raw, row)[number];
+}
+
+uint32_t kelp_table_raw_word(const struct kelp_table_raw *raw, uint64_t row, uint32_t word)
+{
+    return (uint32_t)row_at(raw, row)[layout_of(raw->schema).words + word];
+}
+
+double kelp_table_raw_time(const struct kelp_table_raw *raw, uint64_t row)
+{
+    return row_at(raw, row)[layout_of(raw->schema).time];
+}
+
+void kelp_table_raw_place(const struct kelp_table_raw *raw,
+                          const struct kelp_table_files files[KELP_PART_COUNT], uint64_t row,
+                          char *ret_text, size_t text_bytes)
+{
+    struct layout layout = layout_of(raw->schema);
+    const double *values = row_at(raw, row);
+    uint32_t file = (uint32_t)values[layout.file];
+    int part = 0;
+    while (file >= files[part].count) {
+        file -= files[part].count;
+        part++;
+        assert(part < KELP_PART_COUNT);
+    }
+    (void)snprintf(ret_text, text_bytes, "%s:%llu", files[part].paths[file],
+                   (unsigned long long)values[layout.line]);
+}
+
+static kelp_status write_row(struct kelp_table_raw *raw, const struct kelp_table_reader *reader,
+                             const struct kelp_table_row *row, uint32_t file_base,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = raw->schema;
+    struct layout layout = layout_of(schema);
+    double values[KELP_TABLE_COLUMNS_MAX + KELP_TABLE_WORDS_MAX + 3];
+    for (uint32_t i = 0; i < schema->number_count; i++) {
+        values[i] = row->numbers[i];
+    }
+    for (uint32_t i = 0; i < schema->word_count; i++) {
+        uint32_t number = 0;
+        kelp_status status = kelp_words_add(&raw->words[i], row->words[i], &number, reterr);
+        if (status != KELP_OK) {
+            kelp_error_prefix(reterr, "column %s", schema->words[i].name);
+            return status;
+        }
+        values[layout.words + i] = (double)number;
+    }
+    values[layout.time] = row->time;
+    values[layout.file] = (double)(file_base + kelp_table_reader_file(reader));
+    values[layout.line] = (double)kelp_table_reader_line(reader);
+    return kelp_spool_write(&raw->spool, values, layout.width * sizeof(*values), reterr);
+}
+
+static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_table_files *files,
+                              enum kelp_missing_policy missing, uint32_t file_base,
+                              struct kelp_error *reterr)
+{
+    struct kelp_table_reader *reader = NULL;
+    kelp_status status = kelp_table_reader_open(raw->schema, files, missing, &reader, reterr);
+    while (status == KELP_OK) {
+        struct kelp_table_row row = {0};
+        bool found = false;
+        status = kelp_table_reader_next(reader, &row, &found, reterr);
+        if (status != KELP_OK || !found) {
+            break;
+        }
+        status = write_row(raw, reader, &row, file_base, reterr);
+        raw->row_count++;
+    }
+    raw->has_dates = raw->has_dates || (reader != NULL && kelp_table_reader_saw_dates(reader));
+    kelp_table_reader_close(reader);
+    return status;
+}
+
+kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_schema *schema,
+                                const struct kelp_table_files files[KELP_PART_COUNT],
+                                enum kelp_missing_policy missing, const char *folder,
+                                struct kelp_error *reterr)
+{
+    *raw = (struct kelp_table_raw){.schema = schema};
+    uint32_t file_base = 0;
+    kelp_status status = kelp_spool_open(&raw->spool, folder, false, reterr);
+    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+        uint64_t before = raw->row_count;
+        status = read_files(raw, &files[part], missing, file_base, reterr);
+        raw->file_rows[part] = raw->row_count - before;
+        file_base += files[part].count;
+        if (status == KELP_OK && files[part].count > 0 && raw->file_rows[part] == 0) {
+            status = kelp_fail(reterr, KELP_ERR_INVALID,
+                               "%s: no row is left; there are none, or data.filter and "
+                               "data.missing leave all of them out",
+                               files[part].paths[0]);
+        }
+    }
+    return status == KELP_OK ? kelp_spool_map(&raw->spool, reterr) : status;
+}
+
+void kelp_table_raw_fini(struct kelp_table_raw *raw)
+{
+    for (int i = 0; i < KELP_TABLE_WORDS_MAX; i++) {
+        kelp_words_fini(&raw->words[i]);
+    }
+    kelp_spool_fini(&raw->spool);
+}

@@ -1,0 +1,311 @@
+#include "worker/data/table/table_schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/sample.h"
+
+/* What is under way: expressions ask for slots while they are compiled. */
+struct builder {
+    struct kelp_table_schema *schema;
+    const char *key;
+};
+
+static kelp_status too_many(const char *key, struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: the job takes more than %d columns", key,
+                     KELP_TABLE_COLUMNS_MAX);
+}
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+static const struct kelp_table_derived *find_derived(const struct kelp_table_schema *schema,
+                                                     const char *name)
+{
+    for (uint32_t i = schema->derived_count; i > 0; i--) {
+        if (strcmp(schema->derived[i - 1].name, name) == 0) {
+            return &schema->derived[i - 1];
+        }
+    }
+    return NULL;
+}
+
+static bool is_same(const struct kelp_table_source *source,
+                    const struct kelp_expression_column *column, bool is_word)
+{
+    return source->view == column->view && source->is_word == is_word &&
+           strcmp(source->name, column->name) == 0 &&
+           (column->literal == NULL || strcmp(source->literal, column->literal) == 0);
+}
+
+/* The source for a column of the file in a view, a new one when there was none. */
+static kelp_status take_source(struct builder *builder, const struct kelp_expression_column *column,
+                               bool is_word, uint32_t *ret_source, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    for (uint32_t i = 0; i < schema->source_count; i++) {
+        if (is_same(&schema->sources[i], column, is_word)) {
+            *ret_source = i;
+            return KELP_OK;
+        }
+    }
+    if (schema->source_count == KELP_TABLE_COLUMNS_MAX) {
+        return too_many(builder->key, reterr);
+    }
+    struct kelp_table_source *source = &schema->sources[schema->source_count];
+    *source =
+        (struct kelp_table_source){.key = builder->key, .view = column->view, .is_word = is_word};
+    memcpy(source->name, column->name, strlen(column->name) + 1);
+    if (column->literal != NULL) {
+        memcpy(source->literal, column->literal, strlen(column->literal) + 1);
+    }
+    source->slot = is_word ? 0 : schema->slot_count++;
+    *ret_source = schema->source_count++;
+    return KELP_OK;
+}
+
+static kelp_status find_slot(void *context, const struct kelp_expression_column *column,
+                             uint32_t *ret_slot, struct kelp_error *reterr)
+{
+    struct builder *builder = context;
+    const struct kelp_table_derived *derived = find_derived(builder->schema, column->name);
+    if (derived != NULL && column->view == KELP_VIEW_TEXT) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "column %s: is derived, so a number; compare it with a number",
+                         column->name);
+    }
+    if (derived != NULL) {
+        *ret_slot = derived->slot;
+        return KELP_OK;
+    }
+    uint32_t source = 0;
+    kelp_status status = take_source(builder, column, false, &source, reterr);
+    if (status == KELP_OK) {
+        *ret_slot = builder->schema->sources[source].slot;
+    }
+    return status;
+}
+
+/* ---- lists of the job file ----------------------------------------------------------------- */
+
+/* Calls take for each text of a list. */
+static kelp_status for_each_text(struct builder *builder, const char *key, const char *list,
+                                 kelp_status (*take)(struct builder *, const char *,
+                                                     struct kelp_error *),
+                                 struct kelp_error *reterr)
+{
+    builder->key = key;
+    kelp_status status = KELP_OK;
+    while (*list != '\0' && status == KELP_OK) {
+        char text[KELP_JOB_TEXTS_MAX + 1];
+        size_t bytes = strcspn(list, "\n");
+        memcpy(text, list, bytes);
+        text[bytes] = '\0';
+        status = take(builder, text, reterr);
+        list += bytes + (list[bytes] == '\n' ? 1 : 0);
+    }
+    return status;
+}
+
+static kelp_status check_name(const struct builder *builder, const char *name,
+                              struct kelp_error *reterr)
+{
+    if (name[0] == '\0' || strlen(name) > KELP_CSV_COLUMN_NAME_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: '%.40s' is not a column's name; names have 1 to %d bytes",
+                         builder->key, name, KELP_CSV_COLUMN_NAME_MAX);
+    }
+    return KELP_OK;
+}
+
+static kelp_status add_derived(struct builder *builder, const char *text, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    const struct kelp_expression_columns columns = {.slot = find_slot, .context = builder};
+    if (schema->derived_count == KELP_TABLE_COLUMNS_MAX) {
+        return too_many(builder->key, reterr);
+    }
+    const char *name = NULL;
+    size_t bytes = 0;
+    const char *expression = NULL;
+    struct kelp_table_derived derived = {0};
+    kelp_status status = kelp_expression_named(text, &name, &bytes, &expression, reterr);
+    if (status == KELP_OK) {
+        memcpy(derived.name, name, bytes);
+        status = kelp_expression_compile(expression, &columns, &derived.expression, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s: '%.60s'", builder->key, text);
+        return status;
+    }
+    derived.slot = schema->slot_count++;
+    schema->derived[schema->derived_count++] = derived;
+    return KELP_OK;
+}
+
+static kelp_status add_filter(struct builder *builder, const char *text, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    const struct kelp_expression_columns columns = {.slot = find_slot, .context = builder};
+    if (schema->filter_count == KELP_TABLE_COLUMNS_MAX) {
+        return too_many(builder->key, reterr);
+    }
+    struct kelp_expression *filter = NULL;
+    kelp_status status = kelp_expression_compile(text, &columns, &filter, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s: '%.60s'", builder->key, text);
+        return status;
+    }
+    schema->filters[schema->filter_count++] = filter;
+    return KELP_OK;
+}
+
+static kelp_status add_number(struct builder *builder, const char *name, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    if (schema->number_count == KELP_TABLE_COLUMNS_MAX) {
+        return too_many(builder->key, reterr);
+    }
+    struct kelp_table_output *output = &schema->numbers[schema->number_count];
+    kelp_status status = check_name(builder, name, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_expression_column column = {.name = name, .view = KELP_VIEW_NUMBER};
+        status = find_slot(builder, &column, &output->index, reterr);
+    }
+    if (status == KELP_OK) {
+        memcpy(output->name, name, strlen(name) + 1);
+        schema->number_count++;
+    }
+    return status;
+}
+
+static kelp_status add_word(struct builder *builder, const char *name, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    if (schema->word_count == KELP_TABLE_WORDS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: more than %d columns of categories",
+                         builder->key, KELP_TABLE_WORDS_MAX);
+    }
+    struct kelp_table_output *output = &schema->words[schema->word_count];
+    kelp_status status = check_name(builder, name, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_table_derived *derived = find_derived(schema, name);
+    const struct kelp_expression_column column = {.name = name, .view = KELP_VIEW_NUMBER};
+    output->is_source = derived == NULL;
+    if (derived != NULL) {
+        output->index = derived->slot;
+    } else {
+        status = take_source(builder, &column, true, &output->index, reterr);
+    }
+    if (status == KELP_OK) {
+        memcpy(output->name, name, strlen(name) + 1);
+        schema->word_count++;
+    }
+    return status;
+}
+
+static kelp_status add_time(struct builder *builder, const char *name, struct kelp_error *reterr)
+{
+    kelp_status status = check_name(builder, name, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_expression_column column = {.name = name, .view = KELP_VIEW_TIME};
+    builder->schema->has_time = true;
+    return find_slot(builder, &column, &builder->schema->time_slot, reterr);
+}
+
+/* ---- whole --------------------------------------------------------------------------------- */
+
+static kelp_status add_numbers(struct builder *builder, const struct kelp_job *job,
+                               struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    kelp_status status =
+        for_each_text(builder, "data.columns", job->data.columns, add_number, reterr);
+    schema->column_count = schema->number_count;
+    if (status == KELP_OK && job->data.kind == KELP_DATA_PANEL) {
+        status = for_each_text(builder, "data.known", job->data.known, add_number, reterr);
+    }
+    schema->known_count = schema->number_count - schema->column_count;
+    if (status == KELP_OK) {
+        status = for_each_text(builder, "data.targets", job->data.targets, add_number, reterr);
+    }
+    schema->target_count = schema->number_count - schema->column_count - schema->known_count;
+    if (status == KELP_OK && schema->target_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.targets: is empty; it must name the columns to learn");
+    }
+    return status;
+}
+
+static kelp_status fill(struct builder *builder, const struct kelp_job *job,
+                        struct kelp_error *reterr)
+{
+    bool panel = job->data.kind == KELP_DATA_PANEL;
+    kelp_status status =
+        for_each_text(builder, "data.derive", job->data.derive, add_derived, reterr);
+    if (status == KELP_OK) {
+        status = for_each_text(builder, "data.filter", job->data.filter, add_filter, reterr);
+    }
+    if (status == KELP_OK) {
+        status = add_numbers(builder, job, reterr);
+    }
+    if (status == KELP_OK && panel) {
+        status = for_each_text(builder, "data.group", job->data.group, add_word, reterr);
+    } else if (status == KELP_OK) {
+        status = for_each_text(builder, "data.categories", job->data.categories, add_word, reterr);
+    }
+    if (status == KELP_OK && panel && job->data.time[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.time: is empty; it must name the column that orders the rows");
+    }
+    if (status == KELP_OK && panel) {
+        status = for_each_text(builder, "data.time", job->data.time, add_time, reterr);
+    }
+    if (status == KELP_OK && !panel &&
+        builder->schema->column_count + builder->schema->word_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.columns: is empty, and data.categories too; name the columns to "
+                         "learn from");
+    }
+    return status;
+}
+
+kelp_status kelp_table_schema_create(const struct kelp_job *job,
+                                     struct kelp_table_schema **ret_schema,
+                                     struct kelp_error *reterr)
+{
+    struct builder builder = {.schema = calloc(1, sizeof(*builder.schema))};
+    if (builder.schema == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = fill(&builder, job, reterr);
+    if (status != KELP_OK) {
+        kelp_table_schema_destroy(builder.schema);
+        return status;
+    }
+    *ret_schema = builder.schema;
+    return KELP_OK;
+}
+
+void kelp_table_schema_destroy(struct kelp_table_schema *schema)
+{
+    if (schema == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < schema->derived_count; i++) {
+        kelp_expression_destroy(schema->derived[i].expression);
+    }
+    for (uint32_t i = 0; i < schema->filter_count; i++) {
+        kelp_expression_destroy(schema->filters[i]);
+    }
+    free(schema);
+}
+
+const char *kelp_table_schema_target(const struct kelp_table_schema *schema, uint32_t target)
+{
+    return schema->numbers[schema->column_count + schema->known_count + target].name;
+}

@@ -1,0 +1,261 @@
+#include "worker/data/text/input_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "common/base/files.h"
+
+#define STORED_BYTES (256u * 1024) /* read at once */
+#define GZIP_ONLY    (16 + MAX_WBITS)
+
+struct kelp_input_file {
+    char *path;
+    int fd;
+    uint64_t file_bytes;
+    bool gzip;
+    bool ended;     /* nothing is left in the file */
+    bool in_member; /* of a gzip file: between a header and its checksum */
+    bool has_stream;
+    z_stream stream;
+    uint64_t fetched; /* bytes of the file that were read */
+    size_t first;     /* of stored: the next byte that was not taken */
+    size_t count;     /* bytes in stored */
+    uint8_t stored[STORED_BYTES];
+};
+
+const char *kelp_input_file_path(const struct kelp_input_file *file)
+{
+    return file->path;
+}
+
+bool kelp_input_file_is_gzip(const struct kelp_input_file *file)
+{
+    return file->gzip;
+}
+
+uint64_t kelp_input_file_stored_bytes(const struct kelp_input_file *file)
+{
+    return file->file_bytes;
+}
+
+/* Refill `stored` when it is used up. */
+static kelp_status fetch(struct kelp_input_file *file, struct kelp_error *reterr)
+{
+    if (file->first < file->count || file->ended) {
+        return KELP_OK;
+    }
+    ssize_t got;
+    do {
+        got = read(file->fd, file->stored, sizeof(file->stored));
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        return kelp_files_error(errno, "read", file->path, reterr);
+    }
+    file->first = 0;
+    file->count = (size_t)got;
+    file->fetched += (uint64_t)got;
+    file->ended = got == 0;
+    return KELP_OK;
+}
+
+/* ---- gzip ---------------------------------------------------------------------------------- */
+
+static kelp_status damaged(const struct kelp_input_file *file, struct kelp_error *reterr)
+{
+    uint64_t at = file->fetched - (file->count - file->first);
+    return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: the gzip data are damaged near byte %llu%s%s%s",
+                     file->path, (unsigned long long)at, file->stream.msg ? " (" : "",
+                     file->stream.msg ? file->stream.msg : "", file->stream.msg ? ")" : "");
+}
+
+static kelp_status truncated(const struct kelp_input_file *file, struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_FORMAT,
+                     "%s: is cut off: its gzip data go on behind its end at byte %llu", file->path,
+                     (unsigned long long)file->fetched);
+}
+
+/* What follows a member: another one, or padding of zeros to the end, as on tapes. */
+static kelp_status begin_member(struct kelp_input_file *file, struct kelp_error *reterr)
+{
+    while (file->first < file->count && file->stored[file->first] == 0) {
+        file->first++;
+    }
+    if (file->first == file->count) {
+        return KELP_OK; /* look again with what is fetched next */
+    }
+    if (inflateReset(&file->stream) != Z_OK) {
+        return kelp_fail(reterr, KELP_ERR_INTERNAL, "%s: zlib cannot begin again", file->path);
+    }
+    file->in_member = true;
+    return KELP_OK;
+}
+
+static kelp_status inflate_some(struct kelp_input_file *file, uint8_t *bytes, size_t count,
+                                size_t *ret_count, struct kelp_error *reterr)
+{
+    z_stream *stream = &file->stream;
+    stream->next_in = file->stored + file->first;
+    stream->avail_in = (uInt)(file->count - file->first);
+    stream->next_out = bytes;
+    stream->avail_out = count < UINT_MAX ? (uInt)count : UINT_MAX;
+    int result = inflate(stream, Z_NO_FLUSH);
+    *ret_count = (size_t)(stream->next_out - bytes);
+    file->first = file->count - stream->avail_in;
+    switch (result) {
+    case Z_STREAM_END:
+        file->in_member = false;
+        return KELP_OK;
+    case Z_OK:
+    case Z_BUF_ERROR: /* wants more of one side: it will get that */
+        return KELP_OK;
+    case Z_MEM_ERROR:
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", file->path);
+    default:
+        return damaged(file, reterr);
+    }
+}
+
+static kelp_status read_gzip(struct kelp_input_file *file, uint8_t *bytes, size_t count,
+                             size_t *ret_count, struct kelp_error *reterr)
+{
+    size_t done = 0;
+    while (done < count) {
+        kelp_status status = fetch(file, reterr);
+        if (status == KELP_OK && file->ended) {
+            *ret_count = done;
+            return file->in_member ? truncated(file, reterr) : KELP_OK;
+        }
+        if (status == KELP_OK && !file->in_member) {
+            status = begin_member(file, reterr);
+        }
+        size_t some = 0;
+        if (status == KELP_OK && file->in_member) {
+            status = inflate_some(file, bytes + done, count - done, &some, reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+        done += some;
+    }
+    *ret_count = done;
+    return KELP_OK;
+}
+
+/* ---- plain --------------------------------------------------------------------------------- */
+
+static kelp_status read_plain(struct kelp_input_file *file, uint8_t *bytes, size_t count,
+                              size_t *ret_count, struct kelp_error *reterr)
+{
+    size_t done = 0;
+    while (done < count) {
+        kelp_status status = fetch(file, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        if (file->ended) {
+            break;
+        }
+        size_t some = file->count - file->first;
+        some = some < count - done ? some : count - done;
+        memcpy(bytes + done, file->stored + file->first, some);
+        file->first += some;
+        done += some;
+    }
+    *ret_count = done;
+    return KELP_OK;
+}
+
+kelp_status kelp_input_file_read(struct kelp_input_file *file, void *bytes, size_t count,
+                                 size_t *ret_count, struct kelp_error *reterr)
+{
+    size_t done = 0;
+    kelp_status status = file->gzip ? read_gzip(file, bytes, count, &done, reterr)
+                                    : read_plain(file, bytes, count, &done, reterr);
+    if (status == KELP_OK) {
+        *ret_count = done;
+    }
+    return status;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static kelp_status open_path(struct kelp_input_file *file, const char *path,
+                             struct kelp_error *reterr)
+{
+    struct stat about;
+    file->path = strdup(path);
+    if (file->path == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
+    }
+    /* Not waiting, or a fifo without a writer would be waited for. */
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file->fd < 0 || fstat(file->fd, &about) != 0) {
+        return kelp_files_error(errno, "open", path, reterr);
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
+                         S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
+    }
+    file->file_bytes = (uint64_t)about.st_size;
+    return KELP_OK;
+}
+
+static kelp_status begin(struct kelp_input_file *file, struct kelp_error *reterr)
+{
+    kelp_status status = fetch(file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    file->gzip = file->count >= 2 && file->stored[0] == 0x1f && file->stored[1] == 0x8b;
+    if (!file->gzip) {
+        return KELP_OK;
+    }
+    if (inflateInit2(&file->stream, GZIP_ONLY) != Z_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: no memory to decompress it", file->path);
+    }
+    file->has_stream = true;
+    file->in_member = true;
+    return KELP_OK;
+}
+
+kelp_status kelp_input_file_open(const char *path, struct kelp_input_file **ret_file,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_input_file *file = calloc(1, sizeof(*file));
+    if (file == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
+    }
+    file->fd = -1;
+    kelp_status status = open_path(file, path, reterr);
+    if (status == KELP_OK) {
+        status = begin(file, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_input_file_close(file);
+        return status;
+    }
+    *ret_file = file;
+    return KELP_OK;
+}
+
+void kelp_input_file_close(struct kelp_input_file *file)
+{
+    if (file == NULL) {
+        return;
+    }
+    if (file->has_stream) {
+        (void)inflateEnd(&file->stream); /* frees; nothing of it is needed */
+    }
+    if (file->fd >= 0) {
+        (void)close(file->fd); /* nothing was written to it */
+    }
+    free(file->path);
+    free(file);
+}

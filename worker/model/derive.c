@@ -1,0 +1,133 @@
+#include "worker/model/derive.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/training/control.h"
+#include "worker/core/schedule.h"
+#include "worker/model/graph/graph.h"
+#include "worker/model/plugin.h"
+
+/* Samples of an evaluation that a model takes at once: small models are faster with many, and for
+ * large ones what so many would need is not worth it. */
+#define EVALUATE_BLOCK        256u
+#define EVALUATE_MEMORY_BYTES (UINT64_C(64) << 20)
+
+/* Samples of the largest piece of a lane. Blocks to predict are large, for they need no gradient;
+ * an evaluation goes by the blocks of the training that it belongs to, for the same bits. */
+static uint32_t piece_max(const struct kelp_job *job)
+{
+    if (job->run.mode == KELP_RUN_PREDICT) {
+        return 1;
+    }
+    const uint64_t lane = kelp_schedule_lane_samples_max(job); /* at most train.batch_size */
+    assert(job->train.accumulate > 0);
+    return (uint32_t)((lane + job->train.accumulate - 1) / job->train.accumulate);
+}
+
+kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                              struct kelp_model **ret_model, struct kelp_error *reterr)
+{
+    const uint32_t least = piece_max(job);
+    const bool evaluates = job->train.evaluate || job->run.mode != KELP_RUN_TRAIN;
+    for (uint32_t block = evaluates ? EVALUATE_BLOCK : least;; block /= 2) {
+        struct kelp_model *model = NULL;
+        struct kelp_graph_memory memory = {0};
+        const uint32_t batch_max = block > least ? block : least;
+        const kelp_status status = kelp_model_create(job, shape, batch_max, &model, reterr);
+        if (status == KELP_OK) {
+            kelp_graph_memory(kelp_model_graph(model), &memory);
+        }
+        if (batch_max == least || (status != KELP_OK && status != KELP_ERR_LIMIT) ||
+            (status == KELP_OK && memory.total <= EVALUATE_MEMORY_BYTES)) {
+            *ret_model = model;
+            return status;
+        }
+        kelp_model_destroy(model);
+    }
+}
+
+/* ---- batch norm needs more than one value ---- */
+
+/* Cut into so many parts as even as can be, does one have a single sample? */
+static bool has_single(uint64_t samples, uint32_t parts)
+{
+    return samples / parts == 1 || (samples > 0 && samples < parts);
+}
+
+/* Does a piece of a lane of a step with so many samples have one alone? */
+static bool step_has_single(const struct kelp_job *job, uint64_t samples)
+{
+    const uint32_t lanes = job->cluster.lanes, pieces = job->train.accumulate;
+    const uint64_t lane = samples / lanes;
+    return has_single(lane, pieces) || (samples % lanes != 0 && has_single(lane + 1, pieces));
+}
+
+static kelp_status check_batch_norm(const struct kelp_job *job, const struct kelp_plan *plan,
+                                    const struct kelp_model *model, struct kelp_error *reterr)
+{
+    const char *layer;
+    const uint64_t values = kelp_graph_batch_norm_values(kelp_model_graph(model), &layer);
+    const uint64_t samples = plan->samples[KELP_PART_TRAIN], batch = job->train.batch_size;
+    if (job->run.mode != KELP_RUN_TRAIN || layer == NULL || values != 1) {
+        return KELP_OK;
+    }
+    if (samples >= batch && step_has_single(job, batch)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "layer %s: a batch norm over one sample: cluster.lanes %u and "
+                         "train.accumulate %u cut train.batch_size %u too small; fewer lanes, "
+                         "fewer pieces or larger batches help",
+                         layer, job->cluster.lanes, job->train.accumulate, job->train.batch_size);
+    }
+    if (!job->train.drop_last && step_has_single(job, samples % batch)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "layer %s: a batch norm over one sample: the last step of an epoch has "
+                         "%llu samples for %u lanes; train.drop_last: true, fewer lanes or another "
+                         "train.batch_size (now %u) help",
+                         layer, (unsigned long long)(samples % batch), job->cluster.lanes,
+                         job->train.batch_size);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_dataset *dataset,
+                             const struct kelp_model *model, struct kelp_plan *ret_plan,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    struct kelp_plan plan = {.data_fingerprint = info->fingerprint};
+    const struct kelp_tensor *tensors = kelp_model_tensors(model, &plan.tensor_count);
+
+    memcpy(plan.samples, info->samples, sizeof(plan.samples));
+    kelp_status status = kelp_control_check(job, &plan, reterr);
+    if (status == KELP_OK) {
+        status = check_batch_norm(job, &plan, model, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    plan.tensors = calloc(plan.tensor_count, sizeof(*plan.tensors));
+    if (!plan.tensors) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "plan: no memory for %u tensors",
+                         plan.tensor_count);
+    }
+    memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*plan.tensors));
+    status = kelp_model_compute_kind(model, plan.compute_kind, sizeof(plan.compute_kind),
+                                     &plan.compute_answer, reterr);
+    if (status == KELP_OK && job->model.kind == KELP_MODEL_PLUGIN) {
+        status = kelp__plugin_digest(job->model.plugin, &plan.model_digest, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_plan_mark_decays(&plan, job, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_plan_fini(&plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return KELP_OK;
+}

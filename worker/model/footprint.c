@@ -1,0 +1,91 @@
+#include "worker/model/footprint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/schedule.h"
+#include "worker/model/graph/graph.h"
+
+/* A worker that has joined a job of no size: code and libraries that were touched (gRPC and
+ * OpenBLAS most of all), stacks, and OpenBLAS's own buffer. */
+#define PROCESS_BYTES (UINT64_C(33) << 20)
+
+/* Buffers that a node of so many lanes needs while it is computed: one for each level. */
+static uint32_t levels(uint32_t lanes)
+{
+    uint32_t count = 1;
+    while (lanes > 1) {
+        lanes /= 2;
+        count++;
+    }
+    return count;
+}
+
+/* Gradient buffers that a worker with these lanes holds at most: what it has pushed stays until the
+ * version is over, while the next node is computed. */
+static uint32_t buffers_of(uint32_t lane_first, uint32_t lane_count)
+{
+    struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
+    const uint32_t count = kelp_schedule_split(lane_first, lane_count, nodes);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t held = i + levels(nodes[i].count);
+        most = held > most ? held : most;
+    }
+    return most;
+}
+
+static uint32_t gradient_buffers(const struct kelp_job *job)
+{
+    const uint32_t workers = job->cluster.workers.min, lanes = job->cluster.lanes;
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < workers; i++) {
+        const uint32_t first = (uint32_t)((uint64_t)lanes * i / workers);
+        const uint32_t end = (uint32_t)((uint64_t)lanes * (i + 1) / workers);
+        const uint32_t held = end == first ? 0 : buffers_of(first, end - first);
+        most = held > most ? held : most;
+    }
+    return most;
+}
+
+void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
+                    const struct kelp_model *model, const struct kelp_dataset *dataset,
+                    struct kelp_footprint *ret_footprint)
+{
+    struct kelp_graph_memory memory;
+    const uint64_t flat = plan->flat_count * sizeof(float);
+    kelp_graph_memory(kelp_model_graph(model), &memory);
+    struct kelp_footprint footprint = {.weights = 2 * flat,
+                                       .gradients = gradient_buffers(job) * flat,
+                                       .activations = memory.total,
+                                       .messages = flat,
+                                       .process = PROCESS_BYTES};
+    if (dataset != NULL) {
+        const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+        const uint64_t sample =
+            kelp_sample_input_count(&info->shape) + kelp_sample_target_count(&info->shape);
+        footprint.batch = kelp_model_batch_max(model) * (sample * sizeof(float) + sizeof(uint64_t));
+        footprint.data = info->memory_bytes;
+    }
+    footprint.total = footprint.weights + footprint.gradients + footprint.activations +
+                      footprint.batch + footprint.data + footprint.messages + footprint.process;
+    *ret_footprint = footprint;
+}
+
+uint64_t kelp_footprint_peak(void)
+{
+    static const char key[] = "VmHWM:";
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, key, sizeof(key) - 1) == 0) {
+            kib = strtoull(line + sizeof(key) - 1, NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return (uint64_t)kib * 1024;
+}

@@ -1,0 +1,33 @@
+/*
+ * The memory that a worker takes for a job: what `kelp model show` prints, and what a worker
+ * measures of itself.
+ */
+#ifndef KELP_WORKER_MODEL_FOOTPRINT_H
+#define KELP_WORKER_MODEL_FOOTPRINT_H
+
+#include "common/job/job.h"
+#include "common/training/plan.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+
+/* In bytes. */
+struct kelp_footprint {
+    uint64_t weights;     /* two versions */
+    uint64_t gradients;   /* of the nodes that are held at once */
+    uint64_t activations; /* the graph's block: values, their gradients, workspaces */
+    uint64_t batch;       /* the samples in work */
+    uint64_t data;        /* what the data set holds */
+    uint64_t messages;    /* weights on their way in */
+    uint64_t process;     /* the program, its libraries and threads: about the same for every job */
+    uint64_t total;
+};
+
+/* Of one worker where cluster.workers.min of them share the lanes; the dataset may be NULL. */
+void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
+                    const struct kelp_model *model, const struct kelp_dataset *dataset,
+                    struct kelp_footprint *ret_footprint);
+
+/* The most memory that this process has had so far, in bytes; 0 where the system does not tell. */
+uint64_t kelp_footprint_peak(void);
+
+#endif

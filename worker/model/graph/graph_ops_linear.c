@@ -1,0 +1,342 @@
+/* Matrix products: linear layers and products of two values. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "worker/model/graph/graph_private.h"
+
+/*
+ * One product x W^T + b: rows of `in` values, x_ld apart, to rows of `out` values, y_ld apart. A
+ * grouped layer is one of these per group, the groups interleaved row by row.
+ */
+struct product {
+    uint32_t x_operand, weight_operand, bias_operand; /* bias_operand 0: none */
+    const struct graph_node *x, *weight;
+    uint32_t rows, in, out;
+    uint64_t x_first, x_ld; /* of the group's first row, in elements */
+    uint64_t y_first, y_ld;
+};
+
+static struct product product_of(const struct kelp_graph *graph, const struct graph_node *node,
+                                 uint32_t count, uint32_t group)
+{
+    const struct graph_node *x = graph_operand(graph, node, 0);
+    const bool grouped = node->op == &kelp__graph_linear_grouped;
+    const uint64_t groups = grouped ? node->shape.dims[0] : 1;
+    const uint32_t in = graph_last_dim(x), out = graph_last_dim(node);
+    return (struct product){
+        .weight_operand = 1 + (grouped ? 2 * group : 0),
+        .bias_operand = node->edge_count == 2 ? 0 : 2 + (grouped ? 2 * group : 0),
+        .x = x,
+        .weight = graph_operand(graph, node, 1 + (grouped ? 2 * group : 0)),
+        .rows = grouped ? count : graph_rows(node, count),
+        .in = in,
+        .out = out,
+        .x_first = (uint64_t)group * in,
+        .x_ld = groups * in,
+        .y_first = (uint64_t)group * out,
+        .y_ld = groups * out,
+    };
+}
+
+static uint32_t group_count(const struct graph_node *node)
+{
+    return node->op == &kelp__graph_linear_grouped ? (node->edge_count - 1) / 2 : 1;
+}
+
+static void linear_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+{
+    struct kelp_stream *stream = graph->stream;
+    for (uint32_t g = 0; g < group_count(node); g++) {
+        const struct product p = product_of(graph, node, count, g);
+        const struct kelp_matmul matmul = {.transpose_b = true,
+                                           .m = p.rows,
+                                           .n = p.out,
+                                           .k = p.in,
+                                           .a = p.x->value + p.x_first,
+                                           .lda = p.x_ld,
+                                           .b = p.weight->value,
+                                           .ldb = p.in,
+                                           .c = node->buffer + p.y_first,
+                                           .ldc = p.y_ld};
+        stream->table->matmul(stream, &matmul);
+        if (p.bias_operand != 0) {
+            const struct kelp_bias bias = {.matrix = node->buffer + p.y_first,
+                                           .ld = p.y_ld,
+                                           .rows = p.rows,
+                                           .columns = p.out,
+                                           .bias =
+                                               graph_operand(graph, node, p.bias_operand)->value};
+            stream->table->bias_add(stream, &bias);
+        }
+    }
+}
+
+static void linear_parameters_backward(struct kelp_graph *graph, const struct graph_node *node,
+                                       const struct product *p)
+{
+    struct kelp_stream *stream = graph->stream;
+    const float *dy = node->gradient + p->y_first;
+    const struct kelp_matmul weight_gradient = {.transpose_a = true,
+                                                .m = p->out,
+                                                .n = p->in,
+                                                .k = p->rows,
+                                                .a = dy,
+                                                .lda = p->y_ld,
+                                                .b = p->x->value + p->x_first,
+                                                .ldb = p->x_ld,
+                                                .c = p->weight->gradient,
+                                                .ldc = p->in,
+                                                .write =
+                                                    graph_write(graph, node, p->weight_operand)};
+    stream->table->matmul(stream, &weight_gradient);
+    if (p->bias_operand != 0) {
+        const struct kelp_bias_gradient bias_gradient = {
+            .matrix = dy,
+            .ld = p->y_ld,
+            .rows = p->rows,
+            .columns = p->out,
+            .bias = graph_operand(graph, node, p->bias_operand)->gradient,
+            .write = graph_write(graph, node, p->bias_operand)};
+        stream->table->bias_gradient(stream, &bias_gradient);
+    }
+}
+
+static void linear_backward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+{
+    struct kelp_stream *stream = graph->stream;
+    float *dx = graph_gradient(graph, node, 0);
+    for (uint32_t g = 0; g < group_count(node); g++) {
+        const struct product p = product_of(graph, node, count, g);
+        linear_parameters_backward(graph, node, &p);
+        if (dx != NULL) {
+            const struct kelp_matmul x_gradient = {.m = p.rows,
+                                                   .n = p.in,
+                                                   .k = p.out,
+                                                   .a = node->gradient + p.y_first,
+                                                   .lda = p.y_ld,
+                                                   .b = p.weight->value,
+                                                   .ldb = p.in,
+                                                   .c = dx + p.x_first,
+                                                   .ldc = p.x_ld,
+                                                   .write = graph_write(graph, node, 0)};
+            stream->table->matmul(stream, &x_gradient);
+        }
+    }
+}
+
+const struct graph_operator kelp__graph_linear = {
+    .name = "linear", .forward = linear_forward, .backward = linear_backward, .backward_reads = 1};
+const struct graph_operator kelp__graph_linear_grouped = {.name = "linear_grouped",
+                                                          .forward = linear_forward,
+                                                          .backward = linear_backward,
+                                                          .backward_reads = 1};
+
+/* weight must be [out, in] and bias [out] for this `in`; ret_out is set on success. */
+static bool check_linear(struct kelp_graph *graph, const char *name, uint64_t in, uint32_t weight,
+                         uint32_t bias, uint64_t *ret_out)
+{
+    if (weight >= graph->node_count) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: the weight does not exist", name);
+        return false;
+    }
+    const struct kelp_shape *shape = &graph->nodes[weight].shape;
+    const uint64_t out = shape->rank > 0 ? shape->dims[0] : 0;
+    *ret_out = out;
+    return kelp__graph_check_parameter(graph, name, "the weight", weight,
+                                       &(struct kelp_shape){.rank = 2, .dims = {out, in}}) &&
+           (bias == KELP_GRAPH_NO_BIAS ||
+            kelp__graph_check_parameter(graph, name, "the bias", bias,
+                                        &(struct kelp_shape){.rank = 1, .dims = {out}}));
+}
+
+uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
+                           uint32_t bias)
+{
+    const struct graph_node *operand = kelp__graph_operand(graph, name, x);
+    if (operand == NULL) {
+        return KELP_GRAPH_NONE;
+    }
+    struct kelp_shape shape = operand->shape;
+    if (shape.rank == 0) {
+        return kelp__graph_fail_form(graph, name, "the input", "[..., in]", &shape);
+    }
+    uint64_t *last = &shape.dims[shape.rank - 1];
+    if (!check_linear(graph, name, *last, weight, bias, last)) {
+        return KELP_GRAPH_NONE;
+    }
+    const uint32_t operands[] = {x, weight, bias};
+    return kelp__graph_add(graph, &kelp__graph_linear, name, &shape,
+                           (struct graph_operands){operands, bias == KELP_GRAPH_NO_BIAS ? 2 : 3});
+}
+
+/* Checks each group's parameters; returns what each gives, 0 after a failure. */
+static uint64_t check_groups(struct kelp_graph *graph, const char *name, uint64_t in,
+                             const uint32_t *weights, const uint32_t *biases, uint32_t group_count)
+{
+    uint64_t out = 0;
+    for (uint32_t g = 0; g < group_count; g++) {
+        uint64_t group_out;
+        if (biases[g] == KELP_GRAPH_NO_BIAS) {
+            (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "layer %s: each group has a bias", name);
+            return 0;
+        }
+        if (!check_linear(graph, name, in, weights[g], biases[g], &group_out)) {
+            return 0;
+        }
+        if (g > 0 && group_out != out) {
+            const struct kelp_shape like_first = {.rank = 2, .dims = {out, in}};
+            (void)kelp__graph_fail_shape(graph, name, "each weight", &like_first,
+                                         &graph->nodes[weights[g]].shape);
+            return 0;
+        }
+        out = group_out;
+    }
+    return out;
+}
+
+uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, uint32_t x,
+                                   const uint32_t *weights, const uint32_t *biases,
+                                   uint32_t group_count)
+{
+    const struct graph_node *operand = kelp__graph_operand(graph, name, x);
+    if (operand == NULL) {
+        return KELP_GRAPH_NONE;
+    }
+    const struct kelp_shape found = operand->shape;
+    const struct kelp_shape wanted = {.rank = 2,
+                                      .dims = {group_count, found.rank == 2 ? found.dims[1] : 0}};
+    if (group_count == 0 || !kelp_shape_equal(&found, &wanted)) {
+        return kelp__graph_fail_shape(graph, name, "the input", &wanted, &found);
+    }
+    const uint64_t out = check_groups(graph, name, found.dims[1], weights, biases, group_count);
+    if (out == 0) {
+        return KELP_GRAPH_NONE;
+    }
+    uint32_t *operands = calloc(1 + 2 * (size_t)group_count, sizeof(*operands));
+    if (operands == NULL) {
+        return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
+    }
+    operands[0] = x;
+    for (uint32_t g = 0; g < group_count; g++) {
+        operands[1 + 2 * (size_t)g] = weights[g];
+        operands[2 + 2 * (size_t)g] = biases[g];
+    }
+    const struct kelp_shape shape = {.rank = 2, .dims = {group_count, out}};
+    const uint32_t id = kelp__graph_add(graph, &kelp__graph_linear_grouped, name, &shape,
+                                        (struct graph_operands){operands, 1 + 2 * group_count});
+    free(operands);
+    return id;
+}
+
+/* ---- products of two values ---- */
+
+/* y [batch][m, n] = a [batch][m, k] b [batch][k, n], or b stored as [n, k]. */
+struct pair {
+    const struct graph_node *a, *b;
+    uint32_t batch, m, n, k;
+};
+
+static struct pair pair_of(const struct kelp_graph *graph, const struct graph_node *node,
+                           uint32_t count)
+{
+    const struct graph_node *a = graph_operand(graph, node, 0);
+    const uint32_t m = (uint32_t)node->shape.dims[node->shape.rank - 2];
+    return (struct pair){.a = a,
+                         .b = graph_operand(graph, node, 1),
+                         .batch = graph_rows(node, count) / m,
+                         .m = m,
+                         .n = graph_last_dim(node),
+                         .k = graph_last_dim(a)};
+}
+
+/* Dense matrices, one behind the other. */
+static void set_strides(struct kelp_matmul *matmul, uint32_t batch)
+{
+    matmul->batch = batch;
+    matmul->lda = matmul->transpose_a ? matmul->m : matmul->k;
+    matmul->ldb = matmul->transpose_b ? matmul->k : matmul->n;
+    matmul->ldc = matmul->n;
+    matmul->stride_a = (uint64_t)matmul->m * matmul->k;
+    matmul->stride_b = (uint64_t)matmul->k * matmul->n;
+    matmul->stride_c = (uint64_t)matmul->m * matmul->n;
+}
+
+static void matmul_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+{
+    const struct pair p = pair_of(graph, node, count);
+    struct kelp_matmul matmul = {.transpose_b = node->u.transpose_b,
+                                 .m = p.m,
+                                 .n = p.n,
+                                 .k = p.k,
+                                 .a = p.a->value,
+                                 .b = p.b->value,
+                                 .c = node->buffer};
+    set_strides(&matmul, p.batch);
+    graph->stream->table->matmul(graph->stream, &matmul);
+}
+
+static void matmul_backward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+{
+    const struct pair p = pair_of(graph, node, count);
+    const bool transposed = node->u.transpose_b;
+    if (graph_gradient(graph, node, 0) != NULL) { /* da = dy b^T */
+        struct kelp_matmul da = {.transpose_b = !transposed,
+                                 .m = p.m,
+                                 .n = p.k,
+                                 .k = p.n,
+                                 .a = node->gradient,
+                                 .b = p.b->value,
+                                 .c = p.a->gradient,
+                                 .write = graph_write(graph, node, 0)};
+        set_strides(&da, p.batch);
+        graph->stream->table->matmul(graph->stream, &da);
+    }
+    if (graph_gradient(graph, node, 1) != NULL) { /* db = a^T dy, or of the stored b: dy^T a */
+        struct kelp_matmul db = {.transpose_a = true,
+                                 .m = transposed ? p.n : p.k,
+                                 .n = transposed ? p.k : p.n,
+                                 .k = p.m,
+                                 .a = transposed ? node->gradient : p.a->value,
+                                 .b = transposed ? p.a->value : node->gradient,
+                                 .c = p.b->gradient,
+                                 .write = graph_write(graph, node, 1)};
+        set_strides(&db, p.batch);
+        graph->stream->table->matmul(graph->stream, &db);
+    }
+}
+
+static const struct graph_operator matmul_operator = {
+    .name = "matmul", .forward = matmul_forward, .backward = matmul_backward, .backward_reads = 3};
+
+uint32_t kelp_graph_matmul(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b,
+                           bool transpose_b)
+{
+    const struct graph_node *first = kelp__graph_operand(graph, name, a);
+    const struct graph_node *second = first == NULL ? NULL : kelp__graph_operand(graph, name, b);
+    if (second == NULL) {
+        return KELP_GRAPH_NONE;
+    }
+    struct kelp_shape shape = first->shape;
+    const uint32_t rank = shape.rank;
+    if (rank < 2) {
+        return kelp__graph_fail_form(graph, name, "the first operand", "[..., m, k]", &shape);
+    }
+    /* What b must be, but for n, which is its own. */
+    struct kelp_shape wanted = shape;
+    const uint64_t k = shape.dims[rank - 1];
+    const uint64_t n =
+        second->shape.rank == rank ? second->shape.dims[transpose_b ? rank - 2 : rank - 1] : 1;
+    wanted.dims[rank - 2] = transpose_b ? n : k;
+    wanted.dims[rank - 1] = transpose_b ? k : n;
+    if (!kelp_shape_equal(&second->shape, &wanted)) {
+        return kelp__graph_fail_shape(graph, name, "the second operand", &wanted, &second->shape);
+    }
+    shape.dims[rank - 1] = n;
+    const uint32_t operands[] = {a, b};
+    const uint32_t id = kelp__graph_add(graph, &matmul_operator, name, &shape,
+                                        (struct graph_operands){operands, 2});
+    if (id != KELP_GRAPH_NONE) {
+        graph->nodes[id].u.transpose_b = transpose_b;
+    }
+    return id;
+}

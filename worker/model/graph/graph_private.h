@@ -1,0 +1,247 @@
+/*
+ * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_plan.c
+ * (what is computed, and the memory for it) and graph_run.c (running).
+ */
+#ifndef KELP_WORKER_MODEL_GRAPH_GRAPH_PRIVATE_H
+#define KELP_WORKER_MODEL_GRAPH_GRAPH_PRIVATE_H
+
+#include "worker/model/graph/graph.h"
+
+#define GRAPH_SHAPE_TEXT_SIZE 192
+
+struct graph_node;
+
+/*
+ * An operator. Its builder checks shapes and adds a node; these functions compute `count` samples.
+ * What the memory plan has to know of it is said here and nowhere else.
+ */
+struct graph_operator {
+    const char *name;
+    /* Does the device have the functions that it takes? NULL: always. */
+    bool (*available)(const struct kelp_device_table *table);
+    void (*forward)(struct kelp_graph *graph, struct graph_node *node, uint32_t count);
+    /* Writes the gradient of each operand whose edge is `wanted` and not `shared`. */
+    void (*backward)(struct kelp_graph *graph, struct graph_node *node, uint32_t count);
+    bool backward_reads_output;
+    uint32_t backward_reads; /* bit i: the value of operand i */
+    /* The output may stand in operand 0's place: the same memory, element by element. */
+    bool in_place;
+    /* The output is operand 0's value under another shape: no memory of its own. */
+    bool alias;
+    /* With KELP_OVERWRITE the gradient of operand 0 may be written over the node's own. */
+    bool gradient_in_place;
+    /* Bit i: the gradient of operand i is the node's own, element by element. */
+    uint32_t gradient_same;
+};
+
+/* One operand of a node. */
+struct graph_edge {
+    uint32_t node;
+    /* How this edge's share of the operand's gradient is written: the first one in the order of
+     * the backward pass overwrites. graph_write() has the last word. */
+    enum kelp_write write;
+    bool wanted; /* the operand needs a gradient and the backward pass comes by here */
+    bool shared; /* the operand's gradient is the node's, in the same memory: nothing to write */
+};
+
+struct graph_node {
+    const struct graph_operator *op;
+    char name[KELP_TENSOR_NAME_MAX + 1];
+    struct kelp_shape shape;
+    uint64_t elem_count; /* of shape */
+    bool per_sample;
+    bool statistic;
+    bool needs_gradient; /* a parameter, or follows from one */
+    bool reached;        /* the output depends on it */
+    uint32_t edge_first, edge_count;
+    uint32_t consumer_count;
+    /* After this node's backward pass the gradients of the parameters from this index on are
+     * complete; KELP_GRAPH_NONE where that is nothing new. */
+    uint32_t complete_from;
+    /* Device memory. value is what others read; buffer the same place where the graph writes it,
+     * NULL for what is the caller's. */
+    const float *value;
+    float *buffer;
+    float *gradient;
+    float *kept;                             /* from the forward to the backward pass */
+    float *workspace[2];                     /* of the forward and of the backward pass */
+    uint64_t kept_count, workspace_count[2]; /* for batch_max samples */
+    union {
+        struct {
+            struct kelp_graph_init init;
+            float momentum;
+            uint32_t index; /* among the parameters */
+            bool viewed;    /* rows of it are taken */
+        } parameter;
+        uint64_t rows_first;  /* of the parameter, in elements */
+        uint64_t input_first; /* in the sample's record */
+        uint32_t kernel_size; /* moving average */
+        enum kelp_unary_kind unary;
+        float factor; /* scale, reduce */
+        float eps;
+        struct {
+            float p;
+            uint32_t use;
+        } dropout;
+        struct {
+            bool logarithm, causal;
+            uint32_t offset;
+        } softmax;
+        struct {
+            uint32_t axis;
+            uint64_t first;                       /* slice */
+            uint32_t order[KELP_TENSOR_RANK_MAX]; /* permute */
+        } move;
+        bool transpose_b;
+        uint32_t column; /* embedding */
+        struct {
+            struct kelp_window window;
+            struct kelp_conv2d *conv; /* owned */
+        } window;
+    } u;
+};
+
+/* Numbers of a run that the device reads. */
+enum graph_scale {
+    GRAPH_SCALE_GRADIENT,  /* 1 / batch_total */
+    GRAPH_SCALE_STATISTIC, /* count / batch_total */
+    GRAPH_SCALES
+};
+
+struct kelp_graph {
+    struct kelp_stream *stream;
+    uint32_t batch_max;
+    kelp_status status; /* first failure of building */
+    struct kelp_error error;
+    struct graph_node *nodes;
+    uint32_t node_count, node_capacity;
+    struct graph_edge *edges;
+    uint32_t edge_count, edge_capacity;
+    uint32_t *parameters; /* node numbers, in order of declaration; statistics too */
+    uint32_t parameter_count;
+    uint32_t *steps; /* nodes that have something to compute, in order */
+    uint32_t step_count;
+    uint32_t dropout_count;
+    uint32_t input_count;  /* pieces of the record */
+    uint64_t record_count; /* elements of one sample's record */
+    uint32_t output;
+    enum kelp_loss_kind loss_kind;
+    double loss_beta, label_smoothing;
+    double quantiles[KELP_JOB_LIST_MAX];
+    uint32_t quantile_count;
+    uint64_t target_count; /* elements of one sample's target */
+    char *memory;          /* device memory that holds all of the plan */
+    struct kelp_graph_memory bytes;
+    float *input_buffer; /* device copies, where the device cannot read host memory */
+    float *target_buffer;
+    float *scales;       /* device: float32[GRAPH_SCALES] */
+    uint64_t *seed_step; /* device: uint64[2] */
+    uint32_t *positions; /* device: uint32[batch_max], of the samples in their step */
+    uint32_t *host_positions;
+    double *sample_sums; /* float64[batch_max][KELP_LOSS_SUMS], device */
+    double *host_sums;   /* the same, host */
+    float *loss_workspace;
+    /* The run in work. */
+    const float *input;
+    bool training;
+    bool accumulate;
+};
+
+/* The operand number i of a node. */
+static inline struct graph_node *graph_operand(const struct kelp_graph *graph,
+                                               const struct graph_node *node, uint32_t i)
+{
+    return &graph->nodes[graph->edges[node->edge_first + i].node];
+}
+
+static inline const struct graph_edge *graph_edge(const struct kelp_graph *graph,
+                                                  const struct graph_node *node, uint32_t i)
+{
+    return &graph->edges[node->edge_first + i];
+}
+
+/* How the gradient of operand i is written in this run. */
+static inline enum kelp_write graph_write(const struct kelp_graph *graph,
+                                          const struct graph_node *node, uint32_t i)
+{
+    const struct graph_edge *edge = graph_edge(graph, node, i);
+    return graph->accumulate && !graph->nodes[edge->node].per_sample ? KELP_ACCUMULATE
+                                                                     : edge->write;
+}
+
+/* The gradient of operand i, NULL where it is not wanted. */
+static inline float *graph_gradient(const struct kelp_graph *graph, const struct graph_node *node,
+                                    uint32_t i)
+{
+    const struct graph_edge *edge = graph_edge(graph, node, i);
+    return edge->wanted ? graph->nodes[edge->node].gradient : NULL;
+}
+
+static inline uint32_t graph_last_dim(const struct graph_node *node)
+{
+    return node->shape.rank == 0 ? 1 : (uint32_t)node->shape.dims[node->shape.rank - 1];
+}
+
+/* Rows of the last dimension over `count` samples; graph_plan.c checked that they fit. */
+static inline uint32_t graph_rows(const struct graph_node *node, uint32_t count)
+{
+    return (uint32_t)(node->elem_count / graph_last_dim(node) * count);
+}
+
+/* Elements of the dimensions [first, end). */
+static inline uint64_t graph_dims_count(const struct kelp_shape *shape, uint32_t first,
+                                        uint32_t end)
+{
+    uint64_t count = 1;
+    for (uint32_t i = first; i < end; i++) {
+        count *= shape->dims[i];
+    }
+    return count;
+}
+
+/* ---- building (graph.c) ---- */
+
+/* Those that more than their own file knows. */
+extern const struct graph_operator kelp__graph_input, kelp__graph_parameter, kelp__graph_rows;
+extern const struct graph_operator kelp__graph_linear, kelp__graph_linear_grouped;
+extern const struct graph_operator kelp__graph_conv2d, kelp__graph_batch_norm;
+
+/* The operands of a node to be. */
+struct graph_operands {
+    const uint32_t *nodes;
+    uint32_t count;
+};
+
+/* KELP_GRAPH_NONE, the failure kept, where the shape is impossible. */
+uint32_t kelp__graph_add(struct kelp_graph *graph, const struct graph_operator *op,
+                         const char *name, const struct kelp_shape *shape,
+                         struct graph_operands operands);
+/* A layer's operand: a value of samples; NULL, the failure kept, for anything else. */
+const struct graph_node *kelp__graph_operand(struct kelp_graph *graph, const char *name,
+                                             uint32_t x);
+/* A layer's parameter, with this shape; false, the failure kept, for anything else. what: "the
+ * weight". */
+bool kelp__graph_check_parameter(struct kelp_graph *graph, const char *name, const char *what,
+                                 uint32_t parameter, const struct kelp_shape *wanted);
+/* "layer fc1: the weight must be [7, 5], but is [7, 6]": the form of shape errors. */
+uint32_t kelp__graph_fail_shape(struct kelp_graph *graph, const char *name, const char *what,
+                                const struct kelp_shape *wanted, const struct kelp_shape *found);
+/* The same where what is wanted is no one shape: wanted "[..., rows, columns]". */
+uint32_t kelp__graph_fail_form(struct kelp_graph *graph, const char *name, const char *what,
+                               const char *wanted, const struct kelp_shape *found);
+/* A layer of one operand that keeps its shape. */
+uint32_t kelp__graph_add_like(struct kelp_graph *graph, const struct graph_operator *op,
+                              const char *name, uint32_t x);
+/* a * b; UINT64_MAX where that does not fit, which no memory plan accepts. */
+uint64_t kelp__graph_product(uint64_t a, uint64_t b);
+
+/* Operand gradient = or += factor * the node's own, element by element. */
+void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
+                              uint32_t operand, float factor, uint32_t count);
+
+/* ---- memory (graph_memory.c) ---- */
+
+/* Plan and allocate the values, gradients and workspaces of a graph whose edges are planned. */
+kelp_status kelp__graph_allocate(struct kelp_graph *graph, struct kelp_error *reterr);
+
+#endif

@@ -1,0 +1,184 @@
+/* Running: forward in the order of declaration, loss, backward in the opposite order. */
+#include <assert.h>
+
+#include "worker/model/graph/graph_private.h"
+
+/* Where the operators find host values: in place, or in a copy on the device. */
+static const float *to_device(struct kelp_graph *graph, float *buffer, const float *host,
+                              uint64_t count)
+{
+    if (graph->stream->table->host_memory) {
+        return host;
+    }
+    graph->stream->table->copy_in(graph->stream, buffer, host, count * sizeof(*host));
+    return buffer;
+}
+
+/* The numbers that operators read from device memory: `scales` must live until wait(). */
+static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                        float scales[GRAPH_SCALES], uint64_t seed_step[2])
+{
+    struct kelp_stream *stream = graph->stream;
+    scales[GRAPH_SCALE_GRADIENT] = (float)(1.0 / run->batch_total);
+    scales[GRAPH_SCALE_STATISTIC] = (float)((double)run->count / run->batch_total);
+    stream->table->copy_in(stream, graph->scales, scales, GRAPH_SCALES * sizeof(*scales));
+    if (graph->dropout_count == 0) {
+        return;
+    }
+    seed_step[0] = run->seed;
+    seed_step[1] = run->step;
+    stream->table->copy_in(stream, graph->seed_step, seed_step, 2 * sizeof(*seed_step));
+    for (uint32_t i = 0; i < run->count; i++) {
+        graph->host_positions[i] = (uint32_t)(run->position + i);
+    }
+    stream->table->copy_in(stream, graph->positions, graph->host_positions,
+                           run->count * sizeof(*graph->host_positions));
+}
+
+static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    struct kelp_stream *stream = graph->stream;
+    struct graph_node *output = &graph->nodes[graph->output];
+    const struct kelp_criterion criterion = {
+        .kind = graph->loss_kind,
+        .output = output->value,
+        .target =
+            to_device(graph, graph->target_buffer, run->target, graph->target_count * run->count),
+        .samples = run->count,
+        .elements = output->elem_count,
+        .target_elements = graph->target_count,
+        .beta = graph->loss_beta,
+        .label_smoothing = graph->label_smoothing,
+        .quantiles = graph->quantiles,
+        .quantile_count = graph->quantile_count,
+        .gradient_scale = &graph->scales[GRAPH_SCALE_GRADIENT],
+        .gradient = graph->training ? output->gradient : NULL,
+        .sums = graph->sample_sums,
+        .loss_alone = graph->training,
+        .workspace = graph->loss_workspace,
+    };
+    stream->table->criterion(stream, &criterion);
+    stream->table->copy_out(stream, graph->host_sums, graph->sample_sums,
+                            KELP_LOSS_SUMS * sizeof(double) * run->count);
+}
+
+/* Which metric each of a sample's sums belongs to. */
+static const struct {
+    enum kelp_loss_sum sum;
+    enum kelp_metric metric;
+} summed[] = {
+    {KELP_LOSS_SUM_LOSS, KELP_METRIC_LOSS},
+    {KELP_LOSS_SUM_SQUARED, KELP_METRIC_SQUARED},
+    {KELP_LOSS_SUM_ABSOLUTE, KELP_METRIC_ABSOLUTE},
+    {KELP_LOSS_SUM_RELATIVE, KELP_METRIC_RELATIVE},
+    {KELP_LOSS_SUM_RELATIVE_SQUARED, KELP_METRIC_RELATIVE_SQUARED},
+    {KELP_LOSS_SUM_TARGET, KELP_METRIC_TARGET},
+    {KELP_LOSS_SUM_TARGET_SQUARED, KELP_METRIC_TARGET_SQUARED},
+    {KELP_LOSS_SUM_CORRECT, KELP_METRIC_CORRECT},
+};
+
+/* Has each sample one score that can be held against its target? */
+static bool has_scores(const struct kelp_graph *graph)
+{
+    const uint64_t elements = graph->nodes[graph->output].elem_count;
+    const bool classes =
+        graph->loss_kind == KELP_LOSS_CROSS_ENTROPY || graph->loss_kind == KELP_LOSS_NLL;
+    return classes ? elements == 2 : graph->target_count == 1;
+}
+
+/* Sample by sample, so that the sums do not depend on how the device cut its work. */
+static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    const bool scores = !graph->training && has_scores(graph);
+    const uint32_t sum_count = graph->training ? KELP_METRIC_SCALARS : KELP_METRIC_COUNT;
+    for (uint32_t i = 0; i < sum_count; i++) {
+        run->sums[i] = 0.0;
+    }
+    for (uint32_t s = 0; s < run->count; s++) {
+        const double *sums = graph->host_sums + KELP_LOSS_SUMS * (size_t)s;
+        for (uint32_t i = 0; i < KELP_ARRAY_COUNT(summed); i++) {
+            run->sums[summed[i].metric] += sums[summed[i].sum];
+        }
+        if (scores) {
+            const enum kelp_metric first =
+                run->target[s] < 0.5f ? KELP_METRIC_NEGATIVE : KELP_METRIC_POSITIVE;
+            run->sums[(uint32_t)first + kelp_metric_bin(sums[KELP_LOSS_SUM_SCORE])] += 1.0;
+        }
+    }
+    run->sums[KELP_METRIC_SAMPLES] = run->count;
+    run->sums[KELP_METRIC_ELEMENTS] = (double)graph->target_count * run->count;
+}
+
+static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    for (uint32_t i = graph->step_count; i-- > 0;) {
+        struct graph_node *node = &graph->nodes[graph->steps[i]];
+        if (!node->needs_gradient) {
+            continue;
+        }
+        node->op->backward(graph, node, run->count);
+        if (node->complete_from != KELP_GRAPH_NONE && run->complete != NULL) {
+            run->complete(run->user, node->complete_from);
+        }
+    }
+}
+
+/* Without samples the gradient is zero. */
+static void clear_gradients(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    for (uint32_t i = 0; !run->accumulate && i < graph->parameter_count; i++) {
+        const struct graph_node *node = &graph->nodes[graph->parameters[i]];
+        graph->stream->table->fill(graph->stream, node->gradient, 0.0f, node->elem_count);
+    }
+    if (run->complete != NULL) {
+        run->complete(run->user, 0);
+    }
+}
+
+static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    const struct graph_node *output = &graph->nodes[graph->output];
+    graph->input =
+        to_device(graph, graph->input_buffer, run->input, graph->record_count * run->count);
+    for (uint32_t i = 0; i < graph->step_count; i++) {
+        struct graph_node *node = &graph->nodes[graph->steps[i]];
+        node->op->forward(graph, node, run->count);
+    }
+    if (run->output != NULL) {
+        graph->stream->table->copy_out(graph->stream, run->output, output->value,
+                                       output->elem_count * run->count * sizeof(float));
+    }
+    if (run->mode != KELP_GRAPH_FORWARD) {
+        run_loss(graph, run);
+    }
+    if (graph->training) {
+        run_backward(graph, run);
+    }
+}
+
+kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                           struct kelp_error *reterr)
+{
+    assert(graph->memory != NULL);
+    float scales[GRAPH_SCALES];
+    uint64_t seed_step[2];
+    if (run->count > graph->batch_max) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%u samples at once: the model was made for %u",
+                         run->count, graph->batch_max);
+    }
+    graph->training = run->mode == KELP_GRAPH_TRAIN;
+    graph->accumulate = graph->training && run->accumulate;
+    if (graph->training) {
+        set_numbers(graph, run, scales, seed_step);
+    }
+    if (run->count != 0) {
+        run_all(graph, run);
+    } else if (graph->training) {
+        clear_gradients(graph, run);
+    }
+    const kelp_status status = graph->stream->table->wait(graph->stream, reterr);
+    if (status == KELP_OK && run->mode != KELP_GRAPH_FORWARD) {
+        add_up(graph, run);
+    }
+    return status;
+}

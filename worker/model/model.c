@@ -1,0 +1,313 @@
+#include "worker/model/model.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "worker/model/model_private.h"
+#include "worker/model/plugin.h"
+
+struct kelp_model {
+    struct kelp_device *device;
+    struct kelp_stream *stream;
+    struct kelp_graph *graph;
+    uint32_t batch_max;
+    uint64_t input_count; /* elements of one sample */
+    uint64_t target_count;
+    struct kelp_shape output_shape;
+    uint64_t output_count;
+    uint64_t seed;
+    struct kelp_tensor *tensors;
+    uint32_t tensor_count;
+    bool bound;
+    bool gradient_bound;
+};
+
+static uint64_t shape_count(const struct kelp_shape *shape)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        count *= shape->dims[i];
+    }
+    return count;
+}
+
+/* The model takes these samples as they are: it would read others' values otherwise. */
+static kelp_status check_samples(const struct kelp_model *model, const struct kelp_job *job,
+                                 const struct kelp_sample_shape *shape, uint64_t target_count,
+                                 struct kelp_error *reterr)
+{
+    const uint64_t taken = kelp_graph_record_count(model->graph);
+    const bool classes =
+        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    if (taken != model->input_count || target_count != model->target_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "the model takes %llu numbers to %llu, but a sample has %llu and %llu",
+                         (unsigned long long)taken, (unsigned long long)target_count,
+                         (unsigned long long)model->input_count,
+                         (unsigned long long)model->target_count);
+    }
+    if (classes && shape->target.vocab_count == 1 && shape->target.vocab[0] > model->output_count) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "the model tells %llu classes apart, but the data has %u",
+                         (unsigned long long)model->output_count, shape->target.vocab[0]);
+    }
+    return KELP_OK;
+}
+
+/* AUC goes by one score for each sample: a number, or the second of two classes. */
+static kelp_status check_scores(const struct kelp_model *model, const struct kelp_job *job,
+                                struct kelp_error *reterr)
+{
+    const bool classes =
+        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    const bool monitored = job->train.monitor == KELP_MONITOR_AUC;
+    const bool kept =
+        job->checkpoint.keep_best > 0 && job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC;
+    const uint64_t outputs = classes ? model->output_count : model->target_count;
+    if ((monitored || kept) && outputs != (classes ? 2 : 1)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: val/auc is of two classes, but the model puts out %llu numbers a "
+                         "sample; take val/loss or val/accuracy",
+                         monitored ? "train.monitor" : "checkpoint.metric",
+                         (unsigned long long)outputs);
+    }
+    return KELP_OK;
+}
+
+static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
+                         const struct kelp_sample_shape *shape, struct kelp_error *reterr)
+{
+    kelp__model_build *const builders[] = {
+        [KELP_MODEL_MLP] = kelp__mlp_build,         [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
+        [KELP_MODEL_NLINEAR] = kelp__nlinear_build, [KELP_MODEL_FARE] = kelp__fare_build,
+        [KELP_MODEL_CONVNET] = kelp__convnet_build, [KELP_MODEL_RESNET18] = kelp__resnet18_build,
+        [KELP_MODEL_DEEPFM] = kelp__deepfm_build,   [KELP_MODEL_TFT] = kelp__tft_build,
+        [KELP_MODEL_PLUGIN] = kelp__plugin_build,
+    };
+    if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) ||
+        builders[job->model.kind] == NULL) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "model.kind: no such model");
+    }
+    struct kelp_shape target = {0};
+    const uint32_t output = builders[job->model.kind](model->graph, job, shape, &target);
+    const struct kelp_graph_loss loss = {.kind = job->train.loss,
+                                         .beta = job->train.loss_beta,
+                                         .label_smoothing = job->train.label_smoothing,
+                                         .quantiles = job->train.quantiles,
+                                         .quantile_count = job->train.quantile_count};
+    kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    model->output_shape = *kelp_graph_shape(model->graph, output);
+    model->output_count = shape_count(&model->output_shape);
+    status = check_samples(model, job, shape, shape_count(&target), reterr);
+    return status == KELP_OK ? check_scores(model, job, reterr) : status;
+}
+
+static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,
+                                struct kelp_error *reterr)
+{
+    model->tensor_count = kelp_graph_parameter_count(model->graph);
+    if (model->tensor_count > KELP_PLAN_TENSORS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the model has %u parameter tensors, over %d",
+                         model->tensor_count, KELP_PLAN_TENSORS_MAX);
+    }
+    model->tensors = calloc(model->tensor_count, sizeof(*model->tensors));
+    if (model->tensors == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        kelp_graph_parameter_tensor(model->graph, i, &model->tensors[i]);
+        if (job->model.init[0] != '\0') { /* statistics too: a trained model has them */
+            model->tensors[i].init = KELP_INIT_FILE;
+            model->tensors[i].init_a =
+                model->tensors[i].statistic ? model->tensors[i].init_a : 0.0f;
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status device_create(const struct kelp_job *job, struct kelp_device **ret,
+                                 struct kelp_error *reterr)
+{
+    switch (job->cluster.device) {
+    case KELP_DEVICE_CPU:
+        return kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
+    }
+    return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
+}
+
+kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                              uint32_t batch_max, struct kelp_model **ret,
+                              struct kelp_error *reterr)
+{
+    assert(shape->input_count > 0 && shape->input_count <= KELP_SAMPLE_INPUTS_MAX);
+    struct kelp_model *model = calloc(1, sizeof(*model));
+    if (model == NULL) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    model->batch_max = batch_max;
+    model->seed = job->seed;
+    model->input_count = kelp_sample_input_count(shape);
+    model->target_count = kelp_sample_target_count(shape);
+    kelp_status status = device_create(job, &model->device, reterr);
+    if (status == KELP_OK) {
+        status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    }
+    if (status == KELP_OK) {
+        model->graph = kelp_graph_create(model->stream, batch_max);
+        status = model->graph != NULL ? build(model, job, shape, reterr)
+                                      : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    if (status == KELP_OK) {
+        status = list_tensors(model, job, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_model_destroy(model);
+        return status;
+    }
+    *ret = model;
+    return KELP_OK;
+}
+
+void kelp_model_destroy(struct kelp_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    kelp_graph_destroy(model->graph);
+    if (model->device != NULL) {
+        model->device->table->stream_destroy(model->stream);
+        model->device->table->destroy(model->device);
+    }
+    free(model->tensors);
+    free(model);
+}
+
+const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uint32_t *ret_count)
+{
+    *ret_count = model->tensor_count;
+    return model->tensors;
+}
+
+void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
+                     const float *flat_weights, float *flat_gradient)
+{
+    assert(plan->tensor_count == model->tensor_count);
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        const uint64_t offset = plan->tensors[i].offset;
+        assert(plan->tensors[i].elem_count == model->tensors[i].elem_count);
+        assert(offset + plan->tensors[i].elem_count <= plan->flat_count);
+        kelp_graph_bind(model->graph, i, flat_weights + offset,
+                        flat_gradient == NULL ? NULL : flat_gradient + offset);
+    }
+    model->bound = true;
+    model->gradient_bound = flat_gradient != NULL;
+}
+
+/* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
+kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
+                                   double sums[KELP_METRIC_COUNT], struct kelp_error *reterr)
+{
+    assert(model->gradient_bound);
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_TRAIN,
+        .input = piece->input,
+        .target = piece->target,
+        .count = piece->count,
+        .batch_total = piece->batch_total,
+        .output = piece->output,
+        .sums = sums,
+        .accumulate = piece->accumulate,
+        .seed = model->seed,
+        .step = piece->step,
+        .position = piece->position,
+        .complete = piece->complete,
+        .user = piece->user,
+    };
+    return kelp_graph_run(model->graph, &run, reterr);
+}
+
+kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             struct kelp_error *reterr)
+{
+    const struct kelp_model_piece piece = {
+        .input = input, .target = target, .count = count, .batch_total = batch_total};
+    return kelp_model_train_piece(model, &piece, sums, reterr);
+}
+
+/* run, batch_max samples at a time; its sums are added up in order. */
+static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run run, uint32_t count,
+                              struct kelp_error *reterr)
+{
+    assert(model->bound);
+    double total[KELP_METRIC_COUNT] = {0}, piece[KELP_METRIC_COUNT] = {0};
+    double *sums = run.sums;
+    run.sums = piece;
+    for (uint32_t done = 0; done < count; done += run.count) {
+        run.count = count - done < model->batch_max ? count - done : model->batch_max;
+        const kelp_status status = kelp_graph_run(model->graph, &run, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        for (uint32_t i = 0; i < KELP_METRIC_COUNT; i++) {
+            total[i] += piece[i];
+        }
+        run.input += run.count * model->input_count;
+        run.target = run.target == NULL ? NULL : run.target + run.count * model->target_count;
+        run.output = run.output == NULL ? NULL : run.output + run.count * model->output_count;
+    }
+    if (sums != NULL) {
+        memcpy(sums, total, sizeof(total));
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
+                                uint32_t count, double sums[KELP_METRIC_COUNT],
+                                struct kelp_error *reterr)
+{
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_EVALUATE, .input = input, .target = target, .sums = sums};
+    return run_pieces(model, run, count, reterr);
+}
+
+kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,
+                               float *output, struct kelp_error *reterr)
+{
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_FORWARD, .input = input, .output = output};
+    return run_pieces(model, run, count, reterr);
+}
+/* NOLINTEND(readability-non-const-parameter) */
+
+uint32_t kelp_model_batch_max(const struct kelp_model *model)
+{
+    return model->batch_max;
+}
+
+const struct kelp_shape *kelp_model_output(const struct kelp_model *model)
+{
+    return &model->output_shape;
+}
+
+const struct kelp_graph *kelp_model_graph(const struct kelp_model *model)
+{
+    return model->graph;
+}
+
+kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,
+                                    uint64_t *ret_answer, struct kelp_error *reterr)
+{
+    char kind[KELP_COMPUTE_KIND_SIZE];
+    const kelp_status status = kelp_compute_kind(model->device, kind, ret_answer, reterr);
+    if (status == KELP_OK) {
+        (void)snprintf(text, text_bytes, "%s", kind);
+    }
+    return status;
+}

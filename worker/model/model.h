@@ -1,0 +1,127 @@
+/*
+ * A model: what the job's model.kind and hyper-parameters mean for samples of one shape. It holds
+ * no weights: they live in a flat vector of the caller, laid out by the plan, and gradients go to
+ * another one of the same layout.
+ *
+ * Everything is allocated by kelp_model_create(); binding, training and evaluating allocate
+ * nothing. Results are a function of the arguments and of the compute kind (kernels/device.h)
+ * alone, whatever the alignment of the buffers.
+ *
+ * Threads: one caller per model at a time. Models on one device share its BLAS threads.
+ */
+#ifndef KELP_WORKER_MODEL_MODEL_H
+#define KELP_WORKER_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/training/control.h"
+#include "common/training/plan.h"
+#include "worker/data/sample.h"
+
+struct kelp_model;
+struct kelp_graph;
+struct kelp_shape;
+
+/*
+ * Build the model of job for samples of this shape.
+ *
+ * batch_max    samples that one call of train computes at most. It decides memory, and for more
+ *              samples than that how evaluate and forward cut them, so take it from the job alone.
+ * ret          owned by the caller, kelp_model_destroy().
+ *
+ * Errors: KELP_ERR_INVALID (hyper-parameters and shapes do not fit: the text names the layer and
+ *         both shapes), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ */
+kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                              uint32_t batch_max, struct kelp_model **ret,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Does nothing for NULL. */
+void kelp_model_destroy(struct kelp_model *model);
+
+/*
+ * Parameters and statistics in declaration order, with PyTorch's names, shapes and default initial
+ * values, or KELP_INIT_FILE where the job has model.init. Offsets are zero: a plan gives them.
+ * Borrowed until the model is destroyed.
+ */
+const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uint32_t *ret_count);
+
+/*
+ * Compute with these vectors from now on. Cheap enough for each step.
+ *
+ * plan           made of this model's tensors (asserted); its offsets are copied.
+ * flat_weights   float32[plan->flat_count], borrowed until the next bind; may change between calls.
+ * flat_gradient  the same, written by kelp_model_train(): each parameter's part is overwritten, the
+ *                padding between them is left alone. NULL when only evaluating.
+ */
+void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
+                     const float *flat_weights, float *flat_gradient);
+
+/*
+ * The gradient of (the sum over the samples of each sample's mean loss) / batch_total.
+ *
+ * input        float32[count][input dims], target float32[count][target dims]; borrowed until
+ *              return.
+ * count        0 (gradient zero) to batch_max.
+ * batch_total  samples of the step over all lanes, so that lanes' gradients add up to the mean's.
+ * sums         as in common/training/control.h, of these samples alone; set on success only, and
+ * but for evaluations the scalars alone.
+ *
+ * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
+ */
+kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The same for one piece of a lane's samples, with all that a job's training needs:
+ *
+ * accumulate   add to the gradient instead of overwriting it: not the first piece.
+ * step         training steps before this one; position: the first sample's place in the step's
+ *              batch. They decide, with the job's seed, what dropout keeps.
+ * complete     called while the backward pass runs, with falling indices: the gradients of the
+ *              tensors from index on are complete. The last call has index 0. NULL: not.
+ */
+struct kelp_model_piece {
+    const float *input, *target;
+    uint32_t count;
+    double batch_total;
+    bool accumulate;
+    uint64_t step, position;
+    void (*complete)(void *user, uint32_t index);
+    void *user;
+    float *output; /* the model's output as it was in training, or NULL */
+};
+kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
+                                   double sums[KELP_METRIC_COUNT],
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The same sums without a gradient, for any count: batch_max samples at a time. */
+kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
+                                uint32_t count, double sums[KELP_METRIC_COUNT],
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* output float32[count][kelp_model_output()], for any count: batch_max samples at a time. */
+kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,
+                               float *output, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* What kelp_model_create() got. */
+uint32_t kelp_model_batch_max(const struct kelp_model *model);
+
+/* The dimensions of the model's output for one sample: the target's, or for classes [classes] and
+ * for quantiles [..., quantiles]. Borrowed until the model is destroyed. */
+const struct kelp_shape *kelp_model_output(const struct kelp_model *model);
+
+/* The graph, for reading (kelp_graph_layer(), kelp_graph_memory()). Borrowed likewise. */
+const struct kelp_graph *kelp_model_graph(const struct kelp_model *model);
+
+/*
+ * The compute kind of the job's device ("x86_64 avx2 openblas-0.3.21 Zen threads=1") and the
+ * digest of a known-answer computation on it, for the plan.
+ */
+kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,
+                                    uint64_t *ret_answer, struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

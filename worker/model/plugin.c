@@ -1,0 +1,205 @@
+#include "worker/model/plugin.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/files.h"
+#include "common/tensors/digest.h"
+#include "worker/data/limits.h"
+
+#define SYMBOL "kelp_model_plugin"
+
+kelp_status kelp__plugin_digest(const char *path, uint64_t *ret_digest, struct kelp_error *reterr)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    const kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, &count, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "model.plugin");
+        return status;
+    }
+    *ret_digest = kelp_digest_bytes(bytes, count);
+    free(bytes);
+    return KELP_OK;
+}
+
+/* ---- what the job says ---- */
+
+static void describe_tensor(const struct kelp_sample_tensor *from, struct kelp_model_tensor *to)
+{
+    *to = (struct kelp_model_tensor){.size = sizeof(*to),
+                                     .rank = from->rank,
+                                     .dims = from->dims,
+                                     .vocab_count = from->vocab_count,
+                                     .vocab = from->vocab};
+}
+
+/* "name=value", a line each. False, with the failure in the graph, when one is no such thing. */
+static bool read_params(struct kelp_model_builder *b, const char *texts)
+{
+    (void)snprintf(b->text, sizeof(b->text), "%s", texts);
+    for (char *rest = b->text; rest != NULL && *rest != '\0';) {
+        char *line = strsep(&rest, "\n");
+        char *equals = strchr(line, '=');
+        if (equals == NULL || equals == line) {
+            (void)kelp_graph_fail(b->graph, KELP_ERR_INVALID,
+                                  "model.params: '%s' is not of the form name=value", line);
+            return false;
+        }
+        if (b->param_count == KELP__PLUGIN_PARAMS_MAX) {
+            (void)kelp_graph_fail(b->graph, KELP_ERR_LIMIT, "model.params: more than %d",
+                                  KELP__PLUGIN_PARAMS_MAX);
+            return false;
+        }
+        *equals = '\0';
+        b->params[b->param_count++] =
+            (struct kelp__plugin_param){.name = line, .value = equals + 1};
+    }
+    return true;
+}
+
+/* A param that the library never asked for is a mistake in its name. */
+static uint32_t refuse_idle_params(struct kelp_model_builder *b, uint32_t output)
+{
+    for (uint32_t i = 0; i < b->param_count; i++) {
+        if (!b->params[i].asked_for) {
+            return kelp_graph_fail(b->graph, KELP_ERR_INVALID,
+                                   "model.params: '%s' is nothing that the model asks for",
+                                   b->params[i].name);
+        }
+    }
+    return output;
+}
+
+/* ---- the library ---- */
+
+/* Are all segments that the loader will map within the file? It does not look itself, and what it
+ * maps beyond the end kills the process. */
+static bool is_whole(const char *bytes, size_t count)
+{
+    ElfW(Ehdr) header;
+    if (count < sizeof(header) || memcmp(bytes, ELFMAG, SELFMAG) != 0) {
+        return false;
+    }
+    memcpy(&header, bytes, sizeof(header));
+    for (uint32_t i = 0; i < header.e_phnum; i++) {
+        ElfW(Phdr) segment;
+        if (header.e_phentsize != sizeof(segment) || header.e_phoff > count ||
+            (count - header.e_phoff) / sizeof(segment) <= i) {
+            return false;
+        }
+        memcpy(&segment, bytes + header.e_phoff + i * sizeof(segment), sizeof(segment));
+        if (segment.p_type == PT_LOAD &&
+            (segment.p_filesz > count || segment.p_offset > count - segment.p_filesz)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_file(struct kelp_graph *graph, const char *path)
+{
+    struct kelp_error error;
+    struct stat about;
+    char *bytes = NULL;
+    size_t count = 0;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) { /* a fifo would be waited for */
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s is no regular file", path);
+        return false;
+    }
+    const kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, &count, &error);
+    const bool whole = status == KELP_OK && is_whole(bytes, count);
+    free(bytes);
+    if (status != KELP_OK) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s", error.text);
+    } else if (!whole) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s is no shared library, or not all of one", path);
+    }
+    return whole;
+}
+
+/* Owned by the caller (dlclose()); NULL with the failure in the graph. */
+static void *open_library(struct kelp_graph *graph, const char *path)
+{
+    if (!check_file(graph, path)) {
+        return NULL;
+    }
+    /* The loader looks for a name without '/' in the system's folders: the job means a file. */
+    char with_folder[KELP_JOB_PATH_MAX + 3];
+    (void)snprintf(with_folder, sizeof(with_folder), "%s%s", strchr(path, '/') == NULL ? "./" : "",
+                   path);
+    void *library = dlopen(with_folder, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s",
+                              dlerror()); /* NOLINT(concurrency-mt-unsafe): the loader's own */
+    }
+    return library;
+}
+
+static const struct kelp_model_plugin *find_plugin(struct kelp_graph *graph, void *library,
+                                                   const char *path)
+{
+    const struct kelp_model_plugin *plugin = dlsym(library, SYMBOL);
+    if (plugin == NULL) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s: no symbol '" SYMBOL
+                              "': a model ends with KELP_MODEL(name, function)",
+                              path);
+        return NULL;
+    }
+    if (plugin->abi != KELP_MODEL_ABI) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s: built for ABI %u of kelp/model.h, this Kelp has "
+                              "%u: build it with this Kelp's header",
+                              path, plugin->abi, KELP_MODEL_ABI);
+        return NULL;
+    }
+    if (plugin->size < sizeof(*plugin) || plugin->build == NULL || plugin->name == NULL) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s: '" SYMBOL "' is incomplete", path);
+        return NULL;
+    }
+    if (plugin->api_size > sizeof(struct kelp_model_api)) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s: built for a newer Kelp, whose models have more "
+                              "functions to call",
+                              path);
+        return NULL;
+    }
+    return plugin;
+}
+
+uint32_t kelp__plugin_build(struct kelp_graph *graph, const struct kelp_job *job,
+                            const struct kelp_sample_shape *shape, struct kelp_shape *ret_target)
+{
+    struct kelp_model_builder *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    b->graph = graph;
+    b->shape = shape;
+    for (uint32_t i = 0; i < shape->input_count; i++) {
+        describe_tensor(&shape->inputs[i], &b->inputs[i]);
+    }
+    describe_tensor(&shape->target, &b->target);
+    ret_target->rank = shape->target.rank;
+    memcpy(ret_target->dims, shape->target.dims, sizeof(shape->target.dims));
+    uint32_t output = KELP_GRAPH_NONE;
+    void *library =
+        read_params(b, job->model.params) ? open_library(graph, job->model.plugin) : NULL;
+    const struct kelp_model_plugin *plugin =
+        library != NULL ? find_plugin(graph, library, job->model.plugin) : NULL;
+    if (plugin != NULL) {
+        output = refuse_idle_params(b, plugin->build(&kelp__plugin_api, b));
+    }
+    if (library != NULL) {
+        (void)dlclose(library); /* nothing of it is used once the graph is built */
+    }
+    free(b);
+    return output;
+}
