@@ -380,7 +380,7 @@ struct training {
 static void run_training(void *argument)
 {
     struct training *training = argument;
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     if (kelp_model_train(training->model, training->input, training->target, training->batch,
                          training->batch, sums, &error) != KELP_OK) {
@@ -391,7 +391,7 @@ static void run_training(void *argument)
 static void run_evaluation(void *argument)
 {
     struct training *training = argument;
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     if (kelp_model_evaluate(training->model, training->input, training->target, training->batch,
                             sums, &error) != KELP_OK) {

@@ -308,7 +308,7 @@ static void print_row(const struct model *model)
     (void)fflush(stdout);
 }
 
-/* The helpers that run `kelp train` are made for tests: they report by Check, so they need one. */
+/* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
 START_TEST(table)
 {
     printf(

@@ -53,7 +53,7 @@ static bool over_limit;
 static struct kelp_test_folder folder;
 static struct kelp_etcd_server *etcd;
 static struct kelp_test_command train;
-static struct kelp_client *client;
+static struct kelp_job_client *client;
 static struct kelp_rpc_loop *loop;
 static struct kelp_rpc_channel *channel; /* to the shard at `address` */
 static char address[128];
@@ -79,7 +79,7 @@ static void find_shard(void)
     char *text = NULL;
     cJSON *json = NULL;
     char found[sizeof(address)];
-    if (kelp_client_get(client, "ps/shard-0", 1000, &text, NULL) != KELP_OK) {
+    if (kelp_job_client_get(client, "ps/shard-0", 1000, &text, NULL) != KELP_OK) {
         return;
     }
     if (kelp_json_parse(text, strlen(text), &json, NULL) == KELP_OK &&
@@ -148,10 +148,10 @@ static void await_order(void)
         Kelp__V1__StatusReply *reply = NULL;
         ck_assert_msg(now_s() < end, "training does not go on; kelp train said:\n%s",
                       kelp_test_command_peek(&train));
-        if (kelp_client_status(client, 1000, &reply, NULL) == KELP_OK) {
+        if (kelp_job_client_status(client, 1000, &reply, NULL) == KELP_OK) {
             good = strcmp(reply->state, "running") == 0 && reply->n_workers == WORKERS &&
                    reply->checkpoint != NULL && reply->checkpoint->generation == reply->generation;
-            kelp_client_status_free(reply);
+            kelp_job_client_status_free(reply);
         }
         (void)usleep(20000);
     }
@@ -249,7 +249,7 @@ static void set_up(void)
                           NULL};
     kelp_test_command_start(&train, folder.path, args);
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
-    kelp_status status = kelp_client_open(kelp_etcd_server_url(etcd), JOB, &client, &error);
+    kelp_status status = kelp_job_client_open(kelp_etcd_server_url(etcd), JOB, &client, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
@@ -262,7 +262,7 @@ static void tear_down(void)
     channel = NULL;
     address[0] = '\0';
     kelp_rpc_loop_destroy(loop);
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     kelp_etcd_server_stop(etcd, 1000);
     kelp_test_folder_fini(&folder);
 }
@@ -295,7 +295,7 @@ static void measure(size_t part)
     (void)fflush(stdout);
 }
 
-/* The helpers that run `kelp train` are made for tests: they report by Check, so they need one. */
+/* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
 START_TEST(recovery)
 {
     set_up();

@@ -44,7 +44,7 @@ static void read_times(pid_t pid, struct times *ret_times)
     ret_times->kernel = (double)kernel / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The helpers report through Check, so that the whole runs as a test of it. */
+/* The spares report through Check, so that the whole runs as a test of it. */
 static uint64_t elements = 18624;
 static uint64_t steps = 4000;
 

@@ -264,7 +264,7 @@ static void print_table(void)
     printf("\n");
 }
 
-/* The helpers that run `kelp train` are made for tests: they report by Check, so they need one. */
+/* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
 START_TEST(steps)
 {
     print_table();

@@ -361,30 +361,30 @@ static void first_difference(const struct chaos *chaos, char *text, size_t text_
 {
     const char *folder = kelp_options_text(chaos->given, "quiet-run");
     char path[KELP_RUN_PATH_MAX + 64];
-    struct kelp_trail quiet = {.count = 0};
-    struct kelp_trail ours = {.count = 0};
-    struct kelp_trail_comparison comparison = {.common = 0};
+    struct kelp_digest_log quiet = {.count = 0};
+    struct kelp_digest_log ours = {.count = 0};
+    struct kelp_digest_log_comparison comparison = {.common = 0};
     struct kelp_error error = {.text = ""};
 
     (void)snprintf(path, sizeof(path), "%s/quiet", chaos->folder.path);
     text[0] = '\0';
     kelp_status status = kelp_options_given(chaos->given, "digest")
                              ? KELP_ERR_NOT_FOUND
-                             : kelp_trail_read(folder ? folder : path, &quiet, &error);
+                             : kelp_digest_log_read(folder ? folder : path, &quiet, &error);
     if (status == KELP_OK) {
         (void)snprintf(path, sizeof(path), "%s/chaos", chaos->folder.path);
-        status = kelp_trail_read(path, &ours, &error);
+        status = kelp_digest_log_read(path, &ours, &error);
     }
     if (status == KELP_OK) {
-        kelp_trail_compare(&quiet, &ours, &comparison);
+        kelp_digest_log_compare(&quiet, &ours, &comparison);
     }
     if (comparison.a) {
         (void)snprintf(text, text_bytes, "; first different at step %" PRIu64, comparison.a->step);
     } else if (status == KELP_ERR_CORRUPT) {
         (void)snprintf(text, text_bytes, "; %.200s", error.text);
     }
-    kelp_trail_fini(&quiet);
-    kelp_trail_fini(&ours);
+    kelp_digest_log_fini(&quiet);
+    kelp_digest_log_fini(&ours);
 }
 
 /* One line, and whether all is as it must be. */

@@ -71,14 +71,14 @@ static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, uint32_t o
 }
 
 /* One question; true when it settles the matter, *ret_exit_status then says how. */
-static bool settle(struct kelp_client *client, struct kelp_request *request, uint32_t left_ms,
+static bool settle(struct kelp_job_client *client, struct kelp_request *request, uint32_t left_ms,
                    uint32_t output, int *ret_exit_status, struct kelp_error *error)
 {
     Kelp__V1__StatusReply *reply = NULL;
     uint64_t serial = 0;
     bool settled = true;
 
-    error->status = kelp_client_status(client, left_ms, &reply, error);
+    error->status = kelp_job_client_status(client, left_ms, &reply, error);
     if (error->status != KELP_OK) {
         return false;
     }
@@ -94,9 +94,9 @@ static bool settle(struct kelp_client *client, struct kelp_request *request, uin
     } else {
         settled = false;
     }
-    kelp_client_status_free(reply);
+    kelp_job_client_status_free(reply);
     if (news == KELP_REQUEST_ASK && !settled) {
-        error->status = kelp_client_checkpoint(client, false, left_ms, &serial, error);
+        error->status = kelp_job_client_checkpoint(client, false, left_ms, &serial, error);
         if (error->status == KELP_OK) {
             kelp_request_made(request, serial);
         }
@@ -105,7 +105,7 @@ static bool settle(struct kelp_client *client, struct kelp_request *request, uin
 }
 
 /* The coordinator may be between two lives: asked until the deadline. */
-static int request(struct kelp_client *client, uint32_t timeout_ms, uint32_t output)
+static int request(struct kelp_job_client *client, uint32_t timeout_ms, uint32_t output)
 {
     struct kelp_request pending = {.serial = 0};
     struct kelp_error error = {.status = KELP_OK};
@@ -116,7 +116,7 @@ static int request(struct kelp_client *client, uint32_t timeout_ms, uint32_t out
         uint64_t now = now_ms();
         if (now >= end_ms) {
             return kelp_complain(KELP_EXIT_UNREACHABLE, "no checkpoint of job '%s' in time: %s",
-                                 kelp_client_job(client),
+                                 kelp_job_client_job(client),
                                  error.status == KELP_OK ? "it is being written" : error.text);
         }
         if (settle(client, &pending, (uint32_t)(end_ms - now), output, &exit_status, &error)) {
@@ -129,13 +129,13 @@ static int request(struct kelp_client *client, uint32_t timeout_ms, uint32_t out
     }
 }
 
-static kelp_status open_client(const char *typed, const char *etcd, struct kelp_client **ret_client,
-                               struct kelp_error *reterr)
+static kelp_status open_client(const char *typed, const char *etcd,
+                               struct kelp_job_client **ret_client, struct kelp_error *reterr)
 {
     char run_path[KELP_RUN_PATH_MAX + 1];
 
     if (etcd) {
-        return typed ? kelp_client_open(etcd, typed, ret_client, reterr)
+        return typed ? kelp_job_client_open(etcd, typed, ret_client, reterr)
                      : kelp_fail(reterr, KELP_ERR_INVALID, "--etcd needs the name of a job");
     }
     kelp_status status = kelp_run_choose(typed, run_path, reterr);
@@ -150,7 +150,7 @@ static kelp_status open_client(const char *typed, const char *etcd, struct kelp_
 static int ask_for_one(int argc, char **argv)
 {
     struct kelp_options *given = NULL;
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
 
@@ -165,7 +165,7 @@ static int ask_for_one(int argc, char **argv)
         exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),
                               kelp_options_choice(given, "output"));
     }
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     kelp_options_destroy(given);
     return exit_status;
 }

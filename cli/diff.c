@@ -48,7 +48,7 @@ static void warn(const char *text)
 /* A run that goes on where the other has nothing to compare with. */
 static void print_end(const struct kelp_compare_run *run, uint64_t equal_step)
 {
-    uint64_t last = run->trail.lines[run->trail.count - 1].step;
+    uint64_t last = run->log.lines[run->log.count - 1].step;
 
     if (last > equal_step) {
         (void)printf("           %s goes on to step %" PRIu64 "\n", run->path, last);
@@ -57,8 +57,8 @@ static void print_end(const struct kelp_compare_run *run, uint64_t equal_step)
 
 static void print_records(const struct kelp_compare *compare)
 {
-    const struct kelp_trail_comparison *trails = &compare->trails;
-    const struct kelp_trail_line *lines[2] = {trails->a, trails->b};
+    const struct kelp_digest_log_comparison *trails = &compare->trails;
+    const struct kelp_digest_log_line *lines[2] = {trails->a, trails->b};
 
     if (!trails->a) {
         (void)printf("same       %zu digests that both have, up to step %" PRIu64 "\n",
@@ -206,7 +206,7 @@ static void json_text(const char *name, const char *text)
     kelp_json_print_string(stdout, text);
 }
 
-static void json_record(const struct kelp_trail_comparison *trails)
+static void json_record(const struct kelp_digest_log_comparison *trails)
 {
     if (trails->any_equal) {
         (void)printf(",\"equal_step\":%" PRIu64, trails->equal_step);

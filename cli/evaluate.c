@@ -1,4 +1,4 @@
-/* `kelp evaluate`: the metrics of weights on the validation and test part. */
+/* `kelp evaluate`: the metrics of weights on the validation and test split. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp evaluate",
-    .summary = "measures weights on the validation and test part",
+    .summary = "measures weights on the validation and test split",
     .positional = "[RUN|JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp evaluate runs/etth1-dlinear-20260131-120000\n"

@@ -56,7 +56,7 @@ static int report(const char *path)
     return KELP_EXIT_OK;
 }
 
-static kelp_status fetch_and_write(struct kelp_client *client, uint64_t spec_digest,
+static kelp_status fetch_and_write(struct kelp_job_client *client, uint64_t spec_digest,
                                    uint32_t timeout_ms, const char *out, struct kelp_error *reterr)
 {
     struct kelp_plan plan;
@@ -68,7 +68,7 @@ static kelp_status fetch_and_write(struct kelp_client *client, uint64_t spec_dig
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_model_write(out, &plan, flat, kelp_client_job(client), step, reterr);
+    status = kelp_model_write(out, &plan, flat, kelp_job_client_job(client), step, reterr);
     free(flat);
     kelp_plan_fini(&plan);
     return status;
@@ -76,7 +76,7 @@ static kelp_status fetch_and_write(struct kelp_client *client, uint64_t spec_dig
 
 static int export_live(const char *run_path, uint32_t timeout_ms, const char *out)
 {
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
     struct kelp_error error;
     uint64_t spec_digest = 0;
 
@@ -87,7 +87,7 @@ static int export_live(const char *run_path, uint32_t timeout_ms, const char *ou
     if (status == KELP_OK) {
         status = fetch_and_write(client, spec_digest, timeout_ms, out, &error);
     }
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     if (status == KELP_ERR_IO || status == KELP_ERR_NO_SPACE) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }

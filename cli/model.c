@@ -179,8 +179,8 @@ static void print_text(const struct shown *shown, const struct kelp_footprint *f
                  shown->plan.partition_count == 1 ? "" : "s");
     (void)printf("samples: %" PRIu64 " to train, %" PRIu64 " validation, %" PRIu64 " test; "
                  "%" PRIu32 " at once\n",
-                 shown->plan.samples[KELP_PART_TRAIN], shown->plan.samples[KELP_PART_VAL],
-                 shown->plan.samples[KELP_PART_TEST], kelp_model_batch_max(shown->model));
+                 shown->plan.samples[KELP_SPLIT_TRAIN], shown->plan.samples[KELP_SPLIT_VAL],
+                 shown->plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->model));
     (void)printf("compute: %s\n\n", shown->plan.compute_kind);
     (void)printf("memory of a worker, of %" PRIu32 " that share %" PRIu32 " lane%s:\n",
                  shown->job->cluster.workers.min, shown->job->cluster.lanes,
@@ -228,8 +228,8 @@ static void print_json(const struct shown *shown, const struct kelp_footprint *f
                  shown->plan.partition_count);
     (void)printf(",\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],\"batch_max\":%" PRIu32
                  ",\"compute_kind\":",
-                 shown->plan.samples[KELP_PART_TRAIN], shown->plan.samples[KELP_PART_VAL],
-                 shown->plan.samples[KELP_PART_TEST], kelp_model_batch_max(shown->model));
+                 shown->plan.samples[KELP_SPLIT_TRAIN], shown->plan.samples[KELP_SPLIT_VAL],
+                 shown->plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->model));
     kelp_json_print_string(stdout, shown->plan.compute_kind);
     (void)fputs(",\"memory_bytes\":{", stdout);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {

@@ -114,7 +114,7 @@ static int write_table(const struct kelp_inference *inference, const struct kelp
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    (void)printf("%s: %" PRIu64 " samples of the %s part, weights %s\n", table.path,
+    (void)printf("%s: %" PRIu64 " samples of the %s split, weights %s\n", table.path,
                  inference->plan.samples[inference->part], part_names[inference->part],
                  inference->weights);
     return KELP_EXIT_OK;

@@ -51,14 +51,14 @@ static int print_owned(kelp_status status, char *text, const struct kelp_error *
 }
 
 /* The coordinator may be between two lives: try until the deadline. */
-static kelp_status ask(struct kelp_client *client, uint32_t timeout_ms,
+static kelp_status ask(struct kelp_job_client *client, uint32_t timeout_ms,
                        Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {
     kelp_status status;
     uint32_t waited_ms = 0;
 
     do {
-        status = kelp_client_status(client, timeout_ms - waited_ms, ret_reply, reterr);
+        status = kelp_job_client_status(client, timeout_ms - waited_ms, ret_reply, reterr);
         if (status == KELP_OK || status == KELP_ERR_MISMATCH || status == KELP_ERR_TIMEOUT) {
             return status;
         }
@@ -70,7 +70,7 @@ static kelp_status ask(struct kelp_client *client, uint32_t timeout_ms,
 
 static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
 {
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
     Kelp__V1__StatusReply *reply = NULL;
     struct kelp_error error;
     char *text = NULL;
@@ -79,7 +79,7 @@ static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
     if (status == KELP_OK) {
         status = ask(client, timeout_ms, &reply, &error);
     }
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be reached: %s",
                              run_path, error.text);
@@ -89,7 +89,7 @@ static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
     } else {
         status = kelp_status_table(reply, run_path, &text, &error);
     }
-    kelp_client_status_free(reply);
+    kelp_job_client_status_free(reply);
     return print_owned(status, text, &error);
 }
 

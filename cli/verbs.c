@@ -14,7 +14,7 @@ const struct kelp_verb kelp_verbs[] = {
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
     {"predict", "write the model's output for each sample as CSV or NPY", kelp_verb_predict},
-    {"evaluate", "measure a run's weights on its validation and test part", kelp_verb_evaluate},
+    {"evaluate", "measure a run's weights on its validation and test split", kelp_verb_evaluate},
     {"plot", "draw a run's curves and forecasts as SVG and PNG", kelp_verb_plot},
     {"verify", "check a run's checkpoints, and its steps by computing again", kelp_verb_verify},
     {"diff", "say where two runs part: step, tensor, job keys", kelp_verb_diff},

@@ -131,7 +131,7 @@ static bool submit_file(struct kelp_coordinator *coordinator, enum file_kind kin
     task->spec = kind == FILE_DESCRIBE ? strdup(coordinator->spec) : NULL;
     bool whole =
         (text == NULL || task->text != NULL) && (kind != FILE_DESCRIBE || task->spec != NULL);
-    if (!whole || kelp_helper_submit(coordinator->disk, &task->task) != KELP_OK) {
+    if (!whole || kelp_task_thread_submit(coordinator->disk, &task->task) != KELP_OK) {
         free(task->spec);
         free(task->text);
         free(task);

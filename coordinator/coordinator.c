@@ -349,15 +349,15 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
         status = set_address(coordinator, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_helper_start(coordinator->loop, &coordinator->helper, reterr);
+        status = kelp_task_thread_start(coordinator->loop, &coordinator->tasks, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_helper_start(coordinator->loop, &coordinator->disk, reterr);
+        status = kelp_task_thread_start(coordinator->loop, &coordinator->disk, reterr);
     }
     if (status == KELP_OK) {
         struct kelp_leader_options leader = {
             .loop = coordinator->loop,
-            .helper = coordinator->helper,
+            .tasks = coordinator->tasks,
             .endpoints = coordinator->options.etcd,
             .job = coordinator->options.job,
             .id = coordinator->options.id,
@@ -429,11 +429,11 @@ void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
         kelp_rpc_timer_stop(coordinator->timer);
     }
     kelp_leading_end(coordinator, "stopping");
-    if (coordinator->helper != NULL) {
-        kelp_helper_stop(coordinator->helper);
+    if (coordinator->tasks != NULL) {
+        kelp_task_thread_stop(coordinator->tasks);
     }
     if (coordinator->disk != NULL) {
-        kelp_helper_stop(coordinator->disk);
+        kelp_task_thread_stop(coordinator->disk);
     }
     if (coordinator->leader != NULL) {
         kelp_leader_close(coordinator->leader);
@@ -445,8 +445,8 @@ void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
     kelp_rpc_server_close(coordinator->server);
     kelp_rpc_loop_destroy(coordinator->loop);
     kelp_leader_destroy(coordinator->leader);
-    kelp_helper_destroy(coordinator->helper);
-    kelp_helper_destroy(coordinator->disk);
+    kelp_task_thread_destroy(coordinator->tasks);
+    kelp_task_thread_destroy(coordinator->disk);
     kelp_job_file_destroy(coordinator->job_file);
     free(coordinator->spec);
     free(coordinator);

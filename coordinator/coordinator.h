@@ -49,8 +49,8 @@ struct kelp_coordinator {
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_server *server;
     struct kelp_rpc_timer *timer;
-    struct kelp_helper *helper; /* for etcd */
-    struct kelp_helper *disk;   /* for files: a slow disk holds up nothing else */
+    struct kelp_task_thread *tasks; /* for etcd */
+    struct kelp_task_thread *disk;  /* for files: a slow disk holds up nothing else */
     struct kelp_leader *leader;
 
     /* From the spec; set once. */

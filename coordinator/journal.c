@@ -40,13 +40,13 @@ struct evaluation {
 
 struct kelp_journal {
     struct lines metrics;
-    bool seen[KELP_PART_COUNT]; /* in metrics.jsonl */
-    struct kelp_record latest[KELP_PART_COUNT];
+    bool seen[KELP_SPLIT_COUNT]; /* in metrics.jsonl */
+    struct kelp_record latest[KELP_SPLIT_COUNT];
     struct lines digests;
     struct digest_entry *known; /* what digests.jsonl holds, by growing version */
     size_t known_count;
     size_t known_capacity;
-    struct evaluation *evaluations; /* what metrics.jsonl holds of the validation part */
+    struct evaluation *evaluations; /* what metrics.jsonl holds of the validation split */
     size_t evaluation_count;
     size_t evaluation_capacity;
 };
@@ -138,14 +138,15 @@ static kelp_status parse_line(const char *text, size_t text_bytes, cJSON **ret_j
     return status;
 }
 
-/* A line of the validation part: kept, so that a new leader knows what its checkpoints are worth.
+/* A line of the validation split: kept, so that a new leader knows what its checkpoints are worth.
  */
 static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
 {
     struct evaluation evaluation = {.step = step};
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
         char name[32];
-        (void)snprintf(name, sizeof(name), "val/%s", kelp_measure_name(kelp_checkpoint_measure(i)));
+        (void)snprintf(name, sizeof(name), "val/%s",
+                       kelp_metric_name(kelp_metric_of_checkpoint(i)));
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
         if (i == KELP_CHECKPOINT_VAL_LOSS && !cJSON_IsNumber(value)) {
             return KELP_OK; /* of another part, or not finite */
@@ -171,25 +172,25 @@ static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, 
 static void take_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
                         const cJSON *json)
 {
-    static const char *const parts[KELP_PART_COUNT] = {"train", "val", "test"};
-    static const enum kelp_step_kind kinds[KELP_PART_COUNT] = {
+    static const char *const parts[KELP_SPLIT_COUNT] = {"train", "val", "test"};
+    static const enum kelp_step_kind kinds[KELP_SPLIT_COUNT] = {
         KELP_STEP_TRAIN, KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST};
 
-    for (uint32_t part = 0; part < KELP_PART_COUNT; part++) {
+    for (uint32_t part = 0; part < KELP_SPLIT_COUNT; part++) {
         struct kelp_record record = {.word = {.version = version, .kind = kinds[part]}};
-        for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+        for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
             char name[32];
-            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_measure_name(i));
+            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_metric_name(i));
             const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
             if (value != NULL) {
-                kelp_measures_set(&record.measures, i,
-                                  cJSON_IsNumber(value) ? value->valuedouble : (double)NAN);
+                kelp_metrics_set(&record.metrics, i,
+                                 cJSON_IsNumber(value) ? value->valuedouble : (double)NAN);
             }
         }
-        if (record.measures.present != 0 &&
+        if (record.metrics.present != 0 &&
             (!journal->seen[part] || version >= journal->latest[part].word.version)) {
-            record.word.step = part == KELP_PART_TRAIN && step > 0 ? step - 1 : step;
-            record.epoch_loss = record.measures.of[KELP_MEASURE_LOSS];
+            record.word.step = part == KELP_SPLIT_TRAIN && step > 0 ? step - 1 : step;
+            record.epoch_loss = record.metrics.of[KELP_METRIC_LOSS];
             journal->seen[part] = true;
             journal->latest[part] = record;
         }
@@ -413,10 +414,10 @@ static void print_metrics(FILE *out, const struct kelp_record *record)
         (void)fprintf(out, ",\"lr\":");
         kelp_json_print_double(out, record->word.lr);
     } else {
-        for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
-            if (kelp_measures_have(&record->measures, i)) {
-                (void)fprintf(out, ",\"%s/%s\":", part, kelp_measure_name(i));
-                kelp_json_print_double(out, record->measures.of[i]);
+        for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+            if (kelp_metrics_have(&record->metrics, i)) {
+                (void)fprintf(out, ",\"%s/%s\":", part, kelp_metric_name(i));
+                kelp_json_print_double(out, record->metrics.of[i]);
             }
         }
     }
@@ -631,7 +632,7 @@ bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
     return false;
 }
 
-bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_part part,
+bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_split part,
                          struct kelp_record *ret_record)
 {
     if (journal->seen[part]) {

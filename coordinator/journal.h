@@ -52,9 +52,9 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
                                   const struct kelp_plan *plan,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
-/* What stands in the newest lines: of the training part epoch_loss, of the others the measures, and
- * the digest. False: there is none. */
-bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_part part,
+/* What stands in the newest lines: of the training split epoch_loss, of the others the measures,
+ * and the digest. False: there is none. */
+bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_split part,
                          struct kelp_record *ret_record);
 bool kelp_journal_digest(const struct kelp_journal *journal, char ret_digest[33],
                          uint64_t *ret_step);
@@ -62,7 +62,7 @@ bool kelp_journal_digest(const struct kelp_journal *journal, char ret_digest[33]
 /* How far training is known to have been: completed training steps of the newest lines. */
 uint64_t kelp_journal_step(const struct kelp_journal *journal);
 
-/* Loss, mse and mae of the validation part at this step, of the lines that were there when the
+/* Loss, mse and mae of the validation split at this step, of the lines that were there when the
  * journal was opened or that others appended; false: it is not known from those. */
 bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
                             double ret_metric[KELP_CHECKPOINT_METRICS]);

@@ -36,7 +36,7 @@ static void recall(struct kelp_coordinator *coordinator)
 {
     struct kelp_progress *progress = &coordinator->progress;
     struct kelp_record record;
-    for (uint32_t part = 0; part < KELP_PART_COUNT; part++) {
+    for (uint32_t part = 0; part < KELP_SPLIT_COUNT; part++) {
         if (!progress->known[part] && kelp_journal_latest(coordinator->journal, part, &record)) {
             kelp_progress_note(progress, &record, part);
         }
@@ -80,7 +80,7 @@ static void tell_evaluated(struct kelp_coordinator *coordinator, const struct ke
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .step = record->word.step};
-    kelp_measures_for_checkpoint(&record->measures, event.metric);
+    kelp_metrics_for_checkpoint(&record->metrics, event.metric);
     kelp_checkpointing_apply(coordinator, event);
 }
 
@@ -108,7 +108,7 @@ static void sync_done(struct kelp_task *base)
     free(task);
 }
 
-/* Syncing takes as long as the disk likes: on the helper's thread. */
+/* Syncing takes as long as the disk likes: on the tasks's thread. */
 static void sync_journal(struct kelp_coordinator *coordinator, bool finish, bool close)
 {
     struct sync_task *task = calloc(1, sizeof(*task));
@@ -122,7 +122,7 @@ static void sync_journal(struct kelp_coordinator *coordinator, bool finish, bool
     task->journal = coordinator->journal;
     task->finish = finish;
     task->close = close;
-    kelp_status status = kelp_helper_submit(coordinator->disk, &task->task);
+    kelp_status status = kelp_task_thread_submit(coordinator->disk, &task->task);
     if (status != KELP_OK) {
         kelp_log_error("records not synced error=\"%s\"", kelp_status_text(status));
         task->task.cancelled = true;
@@ -203,8 +203,8 @@ void kelp_records_take(struct kelp_coordinator *coordinator, const Kelp__V1__Sha
         }
     }
     if (report->latest_train != NULL && kelp_wire_take_record(report->latest_train, &record)) {
-        progress->latest[KELP_PART_TRAIN] = record;
-        progress->known[KELP_PART_TRAIN] = true;
+        progress->latest[KELP_SPLIT_TRAIN] = record;
+        progress->known[KELP_SPLIT_TRAIN] = true;
     }
     kelp_records_tick(coordinator);
 }

@@ -14,7 +14,7 @@ struct reply {
     struct kelp_wire_map map;
     char reason[KELP_COORDINATOR_REASON_MAX + 64];
     Kelp__V1__ControlWord word;
-    struct kelp_wire_record records[KELP_PART_COUNT];
+    struct kelp_wire_record records[KELP_SPLIT_COUNT];
     struct kelp_wire_best best;
     Kelp__V1__WorkerStatus *workers;
     Kelp__V1__WorkerStatus **worker_pointers;
@@ -124,16 +124,16 @@ static void fill_progress(struct kelp_coordinator *coordinator, struct reply *re
 {
     const struct kelp_progress *progress = &coordinator->progress;
     Kelp__V1__StatusReply *message = &reply->message;
-    Kelp__V1__Record **targets[KELP_PART_COUNT] = {
-        [KELP_PART_TRAIN] = &message->latest_train,
-        [KELP_PART_VAL] = &message->latest_val,
-        [KELP_PART_TEST] = &message->latest_test,
+    Kelp__V1__Record **targets[KELP_SPLIT_COUNT] = {
+        [KELP_SPLIT_TRAIN] = &message->latest_train,
+        [KELP_SPLIT_VAL] = &message->latest_val,
+        [KELP_SPLIT_TEST] = &message->latest_test,
     };
     if (progress->word_known) {
         kelp_wire_put_word(&progress->word, &reply->word);
         message->word = &reply->word;
     }
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         if (progress->known[part]) {
             kelp_wire_put_record(&progress->latest[part], &reply->records[part]);
             *targets[part] = &reply->records[part].message;

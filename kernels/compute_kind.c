@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/compute_kind_private.h"
+#include "kernels/compute_kind_internal.h"
 
 /* A multiplicative hash of the index. */
-void kelp__answer_operand(struct answer *answer, float *to, uint32_t use)
+void kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use)
 {
     float *values = answer->host;
     for (uint32_t i = 0; i < MATRIX_COUNT; i++) {
@@ -21,8 +21,8 @@ void kelp__answer_operand(struct answer *answer, float *to, uint32_t use)
     answer->stream->table->copy_in(answer->stream, to, values, MATRIX_COUNT * sizeof(*values));
 }
 
-kelp_status kelp__answer_digest(struct answer *answer, const void *from, size_t bytes,
-                                struct kelp_error *reterr)
+kelp_status kelp__compute_kind_answer_digest(struct answer *answer, const void *from, size_t bytes,
+                                             struct kelp_error *reterr)
 {
     answer->stream->table->copy_out(answer->stream, answer->host, from, bytes);
     const kelp_status status = answer->stream->table->wait(answer->stream, reterr);
@@ -51,8 +51,8 @@ static kelp_status matmuls(struct answer *answer, struct kelp_error *reterr)
             .write = i < 4 ? KELP_OVERWRITE : KELP_ACCUMULATE,
         };
         answer->stream->table->matmul(answer->stream, &matmul);
-        const kelp_status status =
-            kelp__answer_digest(answer, answer->c, (size_t)ROWS * COLUMNS * sizeof(float), reterr);
+        const kelp_status status = kelp__compute_kind_answer_digest(
+            answer, answer->c, (size_t)ROWS * COLUMNS * sizeof(float), reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -88,7 +88,7 @@ static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
     stream->table->moving_average_gradient(stream, &average);
     stream->table->transpose(stream, &transpose);
     stream->table->add(stream, a, a, b, count);
-    return kelp__answer_digest(answer, a, count * sizeof(float), reterr);
+    return kelp__compute_kind_answer_digest(answer, a, count * sizeof(float), reterr);
 }
 
 static kelp_status answer_init(struct answer *answer, struct kelp_device *device,
@@ -139,18 +139,18 @@ kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE
     struct answer answer;
     kelp_status status = answer_init(&answer, device, reterr);
     if (status == KELP_OK) {
-        kelp__answer_operand(&answer, answer.a, 1);
-        kelp__answer_operand(&answer, answer.b, 2);
+        kelp__compute_kind_answer_operand(&answer, answer.a, 1);
+        kelp__compute_kind_answer_operand(&answer, answer.b, 2);
         status = matmuls(&answer, reterr);
     }
     if (status == KELP_OK) {
         status = elementwise(&answer, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp__answer_rows(&answer, reterr);
+        status = kelp__compute_kind_answer_rows(&answer, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp__answer_windows(&answer, reterr);
+        status = kelp__compute_kind_answer_windows(&answer, reterr);
     }
     if (status == KELP_OK) {
         *ret_answer = XXH3_64bits_digest(answer.hash);

@@ -2,7 +2,7 @@
  * The part of the known-answer computation that goes through the operators of rows and elements:
  * each forward and backward, its results into the digest.
  */
-#include "kernels/compute_kind_private.h"
+#include "kernels/compute_kind_internal.h"
 
 #define COUNT ((uint64_t)ROWS * COLUMNS)
 #define PARTS 5u /* of a weighted sum; hidden size of a cell is COLUMNS / PARTS */
@@ -10,7 +10,7 @@
 /* The first `count` of c. Each function ends with this. */
 static kelp_status digest_c(struct answer *answer, uint64_t count, struct kelp_error *reterr)
 {
-    return kelp__answer_digest(answer, answer->c, count * sizeof(float), reterr);
+    return kelp__compute_kind_answer_digest(answer, answer->c, count * sizeof(float), reterr);
 }
 
 static kelp_status unaries(struct answer *answer, struct kelp_error *reterr)
@@ -154,8 +154,8 @@ static kelp_status gates(struct answer *answer, struct kelp_error *reterr)
                    {2 * COUNT, weights * hidden},
                    {3 * COUNT, 2 * COUNT}}; /* the cell's gradients lie in filled memory */
     for (size_t i = 0; i < KELP_ARRAY_COUNT(results) && status == KELP_OK; i++) {
-        status = kelp__answer_digest(answer, answer->c + results[i].first,
-                                     results[i].count * sizeof(float), reterr);
+        status = kelp__compute_kind_answer_digest(answer, answer->c + results[i].first,
+                                                  results[i].count * sizeof(float), reterr);
     }
     return status;
 }
@@ -261,20 +261,20 @@ static kelp_status losses(struct answer *answer, struct kelp_error *reterr)
         table->criterion(answer->stream, &criterion);
         status = digest_c(answer, COUNT, reterr);
         if (status == KELP_OK) {
-            status = kelp__answer_digest(answer, answer->sums,
-                                         (size_t)ROWS * KELP_LOSS_SUMS * sizeof(double), reterr);
+            status = kelp__compute_kind_answer_digest(
+                answer, answer->sums, (size_t)ROWS * KELP_LOSS_SUMS * sizeof(double), reterr);
         }
     }
     return status;
 }
 
-kelp_status kelp__answer_rows(struct answer *answer, struct kelp_error *reterr)
+kelp_status kelp__compute_kind_answer_rows(struct answer *answer, struct kelp_error *reterr)
 {
     static kelp_status (*const parts[])(struct answer * answer, struct kelp_error * reterr) = {
         unaries, softmaxes, norms, gates, selections, losses};
     kelp_status status = KELP_OK;
-    kelp__answer_operand(answer, answer->a, 3);
-    kelp__answer_operand(answer, answer->b, 4);
+    kelp__compute_kind_answer_operand(answer, answer->a, 3);
+    kelp__compute_kind_answer_operand(answer, answer->b, 4);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
         status = parts[i](answer, reterr);
     }

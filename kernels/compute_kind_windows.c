@@ -1,7 +1,7 @@
 /*
  * The part of the known-answer computation that goes through convolution and pooling.
  */
-#include "kernels/compute_kind_private.h"
+#include "kernels/compute_kind_internal.h"
 
 #define SAMPLES 2u
 #define GROUPS  2u
@@ -32,7 +32,7 @@ static uint64_t plane(const uint32_t sides[2])
 static kelp_status digest_floats(struct answer *answer, const float *from, uint64_t count,
                                  struct kelp_error *reterr)
 {
-    return kelp__answer_digest(answer, from, count * sizeof(*from), reterr);
+    return kelp__compute_kind_answer_digest(answer, from, count * sizeof(*from), reterr);
 }
 
 static kelp_status run_convolution(struct answer *answer, const struct kelp_conv2d_shape *shape,
@@ -119,7 +119,7 @@ static kelp_status pools(struct answer *answer, struct kelp_error *reterr)
     table->average_pool(answer->stream, &average);
     table->average_pool_gradient(answer->stream, &average);
     kelp_status status =
-        kelp__answer_digest(answer, answer->workspace, out * sizeof(uint32_t), reterr);
+        kelp__compute_kind_answer_digest(answer, answer->workspace, out * sizeof(uint32_t), reterr);
     if (status == KELP_OK) {
         status = digest_floats(answer, answer->c + AT_DWEIGHT, out, reterr);
     }
@@ -127,7 +127,7 @@ static kelp_status pools(struct answer *answer, struct kelp_error *reterr)
 }
 
 /* Few channels and many: devices may have a way of their own for each. */
-kelp_status kelp__answer_windows(struct answer *answer, struct kelp_error *reterr)
+kelp_status kelp__compute_kind_answer_windows(struct answer *answer, struct kelp_error *reterr)
 {
     static const uint32_t channels[] = {GROUPS * 3, GROUPS * 19};
     kelp_status status = KELP_OK;

@@ -52,7 +52,7 @@ void kelp_update_fini(struct kelp_update *update);
  */
 void kelp_update_measure(const struct kelp_update *update, const struct kelp_optimizer_step *step,
                          const struct kelp_optimizer_buffers *buffers,
-                         struct kelp_step_part *ret_part);
+                         struct kelp_decision_share *ret_part);
 
 /*
  * w_{v+1} and the slots of the slice; the buffers begin at its first element. decision: with

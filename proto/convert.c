@@ -39,29 +39,29 @@ bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_contr
     return true;
 }
 
-void kelp_wire_put_measures(const struct kelp_measures *measures, Kelp__V1__Measures *ret_message)
+void kelp_wire_put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *ret_message)
 {
     kelp__v1__measures__init(ret_message);
-    ret_message->present = measures->present;
-    ret_message->n_value = measures->present != 0 ? KELP_MEASURE_COUNT : 0;
-    ret_message->value = (double *)(uintptr_t)measures->of; /* only read */
+    ret_message->present = metrics->present;
+    ret_message->n_value = metrics->present != 0 ? KELP_METRIC_COUNT : 0;
+    ret_message->value = (double *)(uintptr_t)metrics->of; /* only read */
 }
 
-bool kelp_wire_take_measures(const Kelp__V1__Measures *message, struct kelp_measures *ret_measures)
+bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics)
 {
-    struct kelp_measures measures = {.present = 0};
+    struct kelp_metrics metrics = {.present = 0};
 
     if (message) {
-        if (message->present >> KELP_MEASURE_COUNT != 0 ||
-            (message->present != 0 && message->n_value != KELP_MEASURE_COUNT)) {
+        if (message->present >> KELP_METRIC_COUNT != 0 ||
+            (message->present != 0 && message->n_value != KELP_METRIC_COUNT)) {
             return false;
         }
-        measures.present = message->present;
-        for (size_t i = 0; measures.present != 0 && i < KELP_MEASURE_COUNT; i++) {
-            measures.of[i] = message->value[i];
+        metrics.present = message->present;
+        for (size_t i = 0; metrics.present != 0 && i < KELP_METRIC_COUNT; i++) {
+            metrics.of[i] = message->value[i];
         }
     }
-    *ret_measures = measures;
+    *ret_metrics = metrics;
     return true;
 }
 
@@ -72,8 +72,8 @@ void kelp_wire_put_best(const struct kelp_best *best, struct kelp_wire_best *ret
     kelp__v1__best__init(message);
     message->step = best->step;
     message->epoch = best->epoch;
-    kelp_wire_put_measures(&best->val, &ret_message->val);
-    kelp_wire_put_measures(&best->test, &ret_message->test);
+    kelp_wire_put_metrics(&best->val, &ret_message->val);
+    kelp_wire_put_metrics(&best->test, &ret_message->test);
     message->val = &ret_message->val;
     message->test = &ret_message->test;
 }
@@ -82,8 +82,8 @@ bool kelp_wire_take_best(const Kelp__V1__Best *message, struct kelp_best *ret_be
 {
     struct kelp_best best = {.known = true, .step = message->step, .epoch = message->epoch};
 
-    if (!kelp_wire_take_measures(message->val, &best.val) || best.val.present == 0 ||
-        !kelp_wire_take_measures(message->test, &best.test)) {
+    if (!kelp_wire_take_metrics(message->val, &best.val) || best.val.present == 0 ||
+        !kelp_wire_take_metrics(message->test, &best.test)) {
         return false;
     }
     *ret_best = best;
@@ -97,8 +97,8 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     kelp__v1__record__init(message);
     kelp_wire_put_word(&record->word, &ret_message->word);
     message->word = &ret_message->word;
-    kelp_wire_put_measures(&record->measures, &ret_message->measures);
-    message->measures = &ret_message->measures;
+    kelp_wire_put_metrics(&record->metrics, &ret_message->metrics);
+    message->measures = &ret_message->metrics;
     message->best = record->best;
     message->skipped = record->skipped;
     message->epoch_end = record->epoch_end;
@@ -115,7 +115,7 @@ bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *
     size_t digest_length = message->digest ? strlen(message->digest) : 0;
 
     if (!message->word || !kelp_wire_take_word(message->word, &record.word) ||
-        !kelp_wire_take_measures(message->measures, &record.measures)) {
+        !kelp_wire_take_metrics(message->measures, &record.metrics)) {
         return false;
     }
     if (digest_length != 0) {

@@ -13,10 +13,10 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
 /* False: a kind that does not exist, or a learning rate that is not finite. */
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word);
 
-/* Points at the values of *measures. */
-void kelp_wire_put_measures(const struct kelp_measures *measures, Kelp__V1__Measures *ret_message);
-/* NULL: none. False: not as many values as there are measures. */
-bool kelp_wire_take_measures(const Kelp__V1__Measures *message, struct kelp_measures *ret_measures);
+/* Points at the values of *metrics. */
+void kelp_wire_put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *ret_message);
+/* NULL: none. False: not as many values as there are metrics. */
+bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics);
 
 /* Messages with what they point at: valid as long as these and what they were made of are. */
 struct kelp_wire_best {
@@ -24,16 +24,16 @@ struct kelp_wire_best {
     Kelp__V1__Measures val, test;
 };
 void kelp_wire_put_best(const struct kelp_best *best, struct kelp_wire_best *ret_message);
-/* False: nothing of the validation part, or bad measures. */
+/* False: nothing of the validation split, or bad metrics. */
 bool kelp_wire_take_best(const Kelp__V1__Best *message, struct kelp_best *ret_best);
 
 struct kelp_wire_record {
     Kelp__V1__Record message;
     Kelp__V1__ControlWord word;
-    Kelp__V1__Measures measures;
+    Kelp__V1__Measures metrics;
 };
 void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_record *ret_message);
-/* False: no word, a bad word, bad measures, or a digest that is not "" or 32 hexadecimal digits. */
+/* False: no word, a bad word, bad metrics, or a digest that is not "" or 32 hexadecimal digits. */
 bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *ret_record);
 
 #endif

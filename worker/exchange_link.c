@@ -72,9 +72,10 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
     if (!kelp_status_known(answer->status)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "answer with unknown status %d", answer->status);
     }
-    if (answer->n_part > KELP_STEP_PART_VALUES_MAX || (answer->is_part && answer->length > 0)) {
+    if (answer->n_part > KELP_DECISION_SHARE_VALUES_MAX ||
+        (answer->is_part && answer->length > 0)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "part of partition %u has %zu values, at most %d",
-                         answer->partition, answer->n_part, KELP_STEP_PART_VALUES_MAX);
+                         answer->partition, answer->n_part, KELP_DECISION_SHARE_VALUES_MAX);
     }
     if (answer->n_decision > (answer->word ? KELP_STEP_DECISION_MAX : 0)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "decision of %zu values, at most %d",
@@ -445,7 +446,7 @@ static void collect_push(struct kelp_shard_link *link, const struct kelp_pushed 
     item->offset = link->payload_bytes;
     item->length = carries ? partition_bytes(link, partition) : 0;
     if (partition == 0) {
-        item->n_sums = kelp_metric_trim(node->gradient->sums, node->gradient->sum_count);
+        item->n_sums = kelp_metric_sum_trim(node->gradient->sums, node->gradient->sum_count);
         item->sums = node->gradient->sums;
         item->digest = (char *)(uintptr_t)node->digest;
     }
@@ -563,7 +564,7 @@ static kelp_status collect_parts(struct kelp_shard_link *link, struct kelp_sync 
         }
     }
     for (uint32_t p = 1; p < count; p++) {
-        const struct kelp_step_part *part = kelp_sync_part(sync, p);
+        const struct kelp_decision_share *part = kelp_sync_part(sync, p);
         Kelp__V1__StepPart *item = &link->part_items[link->part_count];
         kelp__v1__step_part__init(item);
         item->partition = p;

@@ -98,7 +98,7 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
     }
     gradient->present = false;
     memset(gradient->sums, 0, gradient->sum_count * sizeof(gradient->sums[0]));
-    gradient->sum_count = KELP_METRIC_SCALARS;
+    gradient->sum_count = KELP_METRIC_SUM_SCALARS;
     gradient->next_free = NULL;
     __atomic_store_n(&gradient->references, 1, __ATOMIC_RELAXED);
     return gradient;

@@ -17,8 +17,8 @@ struct kelp_gradient_pool;
 struct kelp_gradient {
     float *values; /* flat_count elements, 64-byte aligned, off from other buffers' pages */
     bool present;
-    double sums[KELP_METRIC_COUNT];
-    uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SCALARS, or all of them */
+    double sums[KELP_METRIC_SUM_COUNT];
+    uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
     struct kelp_gradient_pool *pool;
     struct kelp_gradient *next_free;
     int references; /* atomic */

@@ -57,7 +57,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
                                struct kelp_schedule_range samples, bool further,
                                struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
-    double sums[KELP_METRIC_COUNT]; /* the scalars alone */
+    double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
     struct kelp_sample_batch batch;
     kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, &batch, reterr);
     if (status != KELP_OK) {
@@ -73,7 +73,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
         .position = samples.first,
     };
     status = kelp_model_train_piece(lanes->model, &piece, sums, reterr);
-    for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SCALARS; i++) {
+    for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SUM_SCALARS; i++) {
         gradient->sums[i] += sums[i];
     }
     return status;
@@ -105,7 +105,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
 {
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
     for (uint64_t done = 0; done < samples->count;) {
-        double sums[KELP_METRIC_COUNT];
+        double sums[KELP_METRIC_SUM_COUNT];
         struct kelp_sample_batch batch;
         const struct kelp_schedule_range block = part_of_lane(lanes, lane, samples->first + done);
         kelp_status status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
@@ -116,7 +116,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
         if (status != KELP_OK) {
             return status;
         }
-        gradient->sum_count = KELP_METRIC_COUNT;
+        gradient->sum_count = KELP_METRIC_SUM_COUNT;
         for (uint32_t i = 0; i < gradient->sum_count; i++) {
             gradient->sums[i] += sums[i];
         }
@@ -172,7 +172,7 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
         kelp_prediction_drop(writer);
         return status;
     }
-    gradient->sums[KELP_METRIC_SAMPLES] = (double)samples->count;
+    gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)samples->count;
     return kelp_prediction_end(writer, reterr);
 }
 

@@ -14,7 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/random_id.h"
 #include "common/tensors/digest.h"
-#include "worker/data/limits.h"
+#include "worker/limits.h"
 
 #define MAGIC  "KELPPRED"
 #define LAYOUT 1u

@@ -20,7 +20,7 @@ struct kelp_prefetch {
     pthread_cond_t changed;
     bool stop;
     enum state state;
-    enum kelp_part part;
+    enum kelp_split part;
     uint32_t count;
     uint64_t *indices;
     float *input;

@@ -14,7 +14,7 @@ struct kelp_prefetch;
 
 /* Which samples. indices is borrowed until return. */
 struct kelp_prefetch_batch {
-    enum kelp_part part;
+    enum kelp_split part;
     const uint64_t *indices; /* valid ones of the part */
     uint32_t count;          /* at most count_max */
 };

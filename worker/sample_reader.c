@@ -149,7 +149,7 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
     kelp_schedule_indices(&reader->schedule, range, reader->indices);
     kelp_status status = read_batch(reader, &batch);
     if (status != KELP_OK) {
-        return kelp_fail(reterr, status, "samples [%llu, +%llu) of part %d cannot be read: %s",
+        return kelp_fail(reterr, status, "samples [%llu, +%llu) of split %d cannot be read: %s",
                          (unsigned long long)(reader->word.sample_first + range.first),
                          (unsigned long long)range.count, (int)batch.part,
                          kelp_status_text(status));

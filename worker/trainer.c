@@ -222,7 +222,7 @@ kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_wor
     kelp_lanes_footprint(trainer->lanes, &footprint);
     kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u "
                   "planned_memory_bytes=%llu compute=\"%s\"",
-                  (unsigned long long)trainer->plan->samples[KELP_PART_TRAIN],
+                  (unsigned long long)trainer->plan->samples[KELP_SPLIT_TRAIN],
                   trainer->plan->tensor_count, (unsigned long long)trainer->plan->flat_count,
                   trainer->plan->partition_count, (unsigned long long)footprint.total,
                   trainer->plan->compute_kind);

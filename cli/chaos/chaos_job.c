@@ -121,7 +121,7 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
     if (status != KELP_OK) {
         return status;
     }
-    uint64_t samples = kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN];
+    uint64_t samples = kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN];
     uint64_t batch = job->train.batch_size;
     kelp_dataset_close(dataset);
     *ret_steps = samples / batch + (samples % batch > 0 && !job->train.drop_last);

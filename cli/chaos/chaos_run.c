@@ -259,7 +259,7 @@ static void take_status(struct run *run)
     if (!status) {
         return;
     }
-    kelp_client_status_free(run->status);
+    kelp_job_client_status_free(run->status);
     run->status = status;
     run->target.status = status;
     run->target.status_ms = asked_ms;
@@ -311,16 +311,16 @@ static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault 
 static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
 {
     static const char *const names[] = {"coordinator", "ps/"};
-    char key[KELP_CLIENT_KEY_MAX + 1];
-    struct kelp_client *client = NULL;
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    struct kelp_job_client *client = NULL;
 
-    kelp_status status = kelp_client_open(run->url, run->options->job, &client, reterr);
+    kelp_status status = kelp_job_client_open(run->url, run->options->job, &client, reterr);
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
-        kelp_client_key(client, names[i], key);
+        kelp_job_client_key(client, names[i], key);
         status =
-            kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+            kelp_etcd_delete_prefix(kelp_job_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
     }
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     return status;
 }
 
@@ -492,7 +492,7 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
     kelp_chaos_watch_stop(run->watch);
     kelp_monitor_stop(run->monitor);
     kelp_chaos_target_fini(&run->target);
-    kelp_client_status_free(run->status);
+    kelp_job_client_status_free(run->status);
     free(run);
     return status;
 }

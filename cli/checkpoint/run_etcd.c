@@ -22,9 +22,9 @@ struct kelp_run_etcd {
 };
 
 static void key_of(const struct kelp_run_etcd *etcd, const char *name,
-                   char key[KELP_CLIENT_KEY_MAX + 1])
+                   char key[KELP_JOB_CLIENT_KEY_MAX + 1])
 {
-    (void)snprintf(key, KELP_CLIENT_KEY_MAX + 1, "/kelp/%s/%s", etcd->job, name);
+    (void)snprintf(key, KELP_JOB_CLIENT_KEY_MAX + 1, "/kelp/%s/%s", etcd->job, name);
 }
 
 /* Revision of a key: 0 when it is not there. */
@@ -56,7 +56,7 @@ static kelp_status start_private(struct kelp_run_etcd *etcd, const char *run_pat
 /* In an etcd that others use too, the job may run on other machines. */
 static kelp_status check_alone(struct kelp_run_etcd *etcd, struct kelp_error *reterr)
 {
-    char key[KELP_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
     int64_t revision = 0;
 
     key_of(etcd, "coordinator", key);
@@ -132,8 +132,8 @@ void kelp_run_etcd_close(struct kelp_run_etcd *etcd)
  */
 
 struct change {
-    char manifest_key[KELP_CLIENT_KEY_MAX + 1];
-    char fence_key[KELP_CLIENT_KEY_MAX + 1];
+    char manifest_key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char fence_key[KELP_JOB_CLIENT_KEY_MAX + 1];
     int64_t manifest_revision;
     int64_t fence_revision;
 };

@@ -298,7 +298,7 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
     if (inference->targets && info->no_targets[job->run.part]) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--targets: the part to predict has none; leave it out, or name them "
+                         "--targets: the split to predict has none; leave it out, or name them "
                          "(data.test_target_path)");
     }
     status = kelp_derive_model(job, &info->shape, &model, reterr);
@@ -447,7 +447,7 @@ static uint64_t count_entries(const struct kelp_inference *inference)
 
     return inference->mode == KELP_RUN_PREDICT
                ? kelp_control_predict_blocks(kelp_job_file_job(inference->file), &inference->plan)
-               : (samples[KELP_PART_VAL] > 0) + (uint64_t)(samples[KELP_PART_TEST] > 0);
+               : (samples[KELP_SPLIT_VAL] > 0) + (uint64_t)(samples[KELP_SPLIT_TEST] > 0);
 }
 
 static int work(struct kelp_guard *guard, void *user)

@@ -28,7 +28,7 @@ enum meaning {
 struct writer {
     const struct kelp_prediction_table *table;
     const struct kelp_dataset_info *info;
-    enum kelp_part part;
+    enum kelp_split part;
     FILE *out;
     char temporary[PATH_BYTES];
     uint64_t values; /* of a sample; 0 until the first part was read */
@@ -372,7 +372,7 @@ static kelp_status join_block(struct writer *writer, const struct kelp_control_w
 static kelp_status join(struct writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_prediction_table *table = writer->table;
-    const double sums[KELP_METRIC_COUNT] = {0};
+    const double sums[KELP_METRIC_SUM_COUNT] = {0};
     struct kelp_control_state state;
     struct kelp_control_word word;
     struct kelp_record record;
@@ -440,9 +440,9 @@ static kelp_status close_file(struct writer *writer, kelp_status status, struct 
 kelp_status kelp_prediction_table_write(const struct kelp_prediction_table *table,
                                         struct kelp_error *reterr)
 {
-    static const enum kelp_part parts[] = {[KELP_RUN_PART_TRAIN] = KELP_PART_TRAIN,
-                                           [KELP_RUN_PART_VAL] = KELP_PART_VAL,
-                                           [KELP_RUN_PART_TEST] = KELP_PART_TEST};
+    static const enum kelp_split parts[] = {[KELP_RUN_PART_TRAIN] = KELP_SPLIT_TRAIN,
+                                            [KELP_RUN_PART_VAL] = KELP_SPLIT_VAL,
+                                            [KELP_RUN_PART_TEST] = KELP_SPLIT_TEST};
     struct writer *writer = calloc(1, sizeof(*writer));
 
     if (!writer) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/launch/launcher_parts.h"
+#include "cli/launch/launcher_internal.h"
 #include "cli/run/model_file.h"
 #include "cli/run/status_view.h"
 #include "common/program/options.h"
@@ -15,7 +15,7 @@
 static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     const struct kelp_launch *launch = launcher->launch;
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
     struct kelp_plan plan;
     float *flat = NULL;
     uint64_t step = 0;
@@ -23,13 +23,13 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     char digest[KELP_DIGEST_HEX_BYTES];
 
     kelp_status status =
-        kelp_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
+        kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
     if (status != KELP_OK) {
         return status;
     }
     status = kelp_model_fetch(client, launch->spec_digest, KELP_LAUNCH_PULL_MS, &plan, &flat, &step,
                               reterr);
-    kelp_client_close(client);
+    kelp_job_client_close(client);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "cannot fetch the model");
         return status;

@@ -3,19 +3,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/launch/launcher_parts.h"
+#include "cli/launch/launcher_internal.h"
 #include "cli/launch/train_job.h"
 #include "common/base/json.h"
 #include "common/base/process.h"
 
 /* What stands in etcd must be this job, whoever put it there, or one that this one may go on from;
  * it is replaced then: nothing of the run is up that could have read it. */
-static kelp_status renew_spec(struct kelp_client *client, const char *key,
+static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {
     char *spec = NULL;
 
-    kelp_status status = kelp_client_get(client, "spec", KELP_LAUNCH_ETCD_MS, &spec, reterr);
+    kelp_status status = kelp_job_client_get(client, "spec", KELP_LAUNCH_ETCD_MS, &spec, reterr);
     if (status != KELP_OK || strcmp(spec, launch->spec) == 0) {
         free(spec);
         return status;
@@ -29,25 +29,25 @@ static kelp_status renew_spec(struct kelp_client *client, const char *key,
     }
     free(spec);
     if (status == KELP_OK) {
-        status = kelp_etcd_put(kelp_client_etcd(client), key, launch->spec, 0, KELP_LAUNCH_ETCD_MS,
-                               reterr);
+        status = kelp_etcd_put(kelp_job_client_etcd(client), key, launch->spec, 0,
+                               KELP_LAUNCH_ETCD_MS, reterr);
     }
     return status;
 }
 
-static kelp_status put_spec(struct kelp_client *client, const struct kelp_launch *launch,
+static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_launch *launch,
                             struct kelp_error *reterr)
 {
-    char key[KELP_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
     bool succeeded = false;
     int64_t revision = 0;
 
-    kelp_client_key(client, "spec", key);
+    kelp_job_client_key(client, "spec", key);
     struct kelp_etcd_compare compare = {.key = key, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operation = {.key = key, .value = launch->spec};
     /* Whose value stands there does not matter as long as it is this job's: no nonce. */
     kelp_status status =
-        kelp_etcd_transaction(kelp_client_etcd(client), &compare, 1, &operation, 1, NULL,
+        kelp_etcd_transaction(kelp_job_client_etcd(client), &compare, 1, &operation, 1, NULL,
                               KELP_LAUNCH_ETCD_MS, &succeeded, &revision, reterr);
     if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
         status = renew_spec(client, key, launch, reterr);
@@ -55,12 +55,13 @@ static kelp_status put_spec(struct kelp_client *client, const struct kelp_launch
     return status;
 }
 
-static kelp_status forget(struct kelp_client *client, const char *name, struct kelp_error *reterr)
+static kelp_status forget(struct kelp_job_client *client, const char *name,
+                          struct kelp_error *reterr)
 {
-    char key[KELP_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
 
-    kelp_client_key(client, name, key);
-    return kelp_etcd_delete_prefix(kelp_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+    kelp_job_client_key(client, name, key);
+    return kelp_etcd_delete_prefix(kelp_job_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
 }
 
 static kelp_status print_state(const char *before, const char *state, const char *reason,
@@ -88,14 +89,14 @@ static kelp_status print_state(const char *before, const char *state, const char
 
 /* Change the job's state, and nothing else of what stands beside it: how far the job was, what its
  * restores cost. None there is left so. */
-static kelp_status put_state(struct kelp_client *client, const char *state, const char *reason,
+static kelp_status put_state(struct kelp_job_client *client, const char *state, const char *reason,
                              uint32_t deadline_ms, struct kelp_error *reterr)
 {
-    char key[KELP_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
     char *before = NULL;
     char *text = NULL;
 
-    kelp_status status = kelp_client_get(client, "state", deadline_ms, &before, reterr);
+    kelp_status status = kelp_job_client_get(client, "state", deadline_ms, &before, reterr);
     if (status == KELP_ERR_NOT_FOUND) {
         return KELP_OK;
     }
@@ -103,8 +104,8 @@ static kelp_status put_state(struct kelp_client *client, const char *state, cons
         status = print_state(before, state, reason, &text, reterr);
     }
     if (status == KELP_OK) {
-        kelp_client_key(client, "state", key);
-        status = kelp_etcd_put(kelp_client_etcd(client), key, text, 0, deadline_ms, reterr);
+        kelp_job_client_key(client, "state", key);
+        status = kelp_etcd_put(kelp_job_client_etcd(client), key, text, 0, deadline_ms, reterr);
     }
     free(text);
     free(before);
@@ -113,7 +114,7 @@ static kelp_status put_state(struct kelp_client *client, const char *state, cons
 
 /* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
  * a job that was done may have more epochs now. */
-static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_client *client,
+static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_job_client *client,
                               struct kelp_error *reterr)
 {
     /* All who used an etcd of our own died with the launcher before us. Their leases would have to
@@ -131,30 +132,30 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
 
 kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
 
-    kelp_status status = kelp_client_open(kelp__launch_etcd_url(launcher),
-                                          launcher->launch->job->name, &client, reterr);
+    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
+                                              launcher->launch->job->name, &client, reterr);
     if (status == KELP_OK) {
         status = put_spec(client, launcher->launch, reterr);
         if (status == KELP_OK && launcher->launch->resume) {
             status = forget_end(launcher, client, reterr);
         }
-        kelp_client_close(client);
+        kelp_job_client_close(client);
     }
     return status;
 }
 
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason)
 {
-    struct kelp_client *client = NULL;
+    struct kelp_job_client *client = NULL;
     struct kelp_error error;
 
-    kelp_status status = kelp_client_open(kelp__launch_etcd_url(launcher),
-                                          launcher->launch->job->name, &client, &error);
+    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
+                                              launcher->launch->job->name, &client, &error);
     if (status == KELP_OK) {
         status = put_state(client, "failed", reason, KELP_LAUNCH_FAILURE_MS, &error);
-        kelp_client_close(client);
+        kelp_job_client_close(client);
     }
     if (status != KELP_OK) {
         kelp_display_say(launcher->display, "etcd does not know of the failure: %s", error.text);
@@ -169,7 +170,7 @@ static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume
 {
     struct kelp_etcd *etcd = NULL;
     struct kelp_etcd_range range = {0};
-    char prefix[KELP_CLIENT_KEY_MAX + 1];
+    char prefix[KELP_JOB_CLIENT_KEY_MAX + 1];
 
     kelp_status status = kelp_etcd_open(etcd_url, &etcd, reterr);
     if (status != KELP_OK) {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/launch/launcher_parts.h"
+#include "cli/launch/launcher_internal.h"
 #include "cli/run/status_view.h"
 #include "common/program/options.h"
 
@@ -318,7 +318,7 @@ static kelp_status take_status(struct kelp_launcher *launcher, uint64_t now,
     if (!status) {
         return KELP_OK;
     }
-    kelp_client_status_free(launcher->status);
+    kelp_job_client_status_free(launcher->status);
     launcher->status = status;
     launcher->status_ms = now;
     kelp_ledger_take(&launcher->ledger, status);
@@ -435,7 +435,7 @@ static void stop_all(struct kelp_launcher *launcher)
     }
     kelp_monitor_stop(launcher->monitor);
     kelp_etcd_server_stop(launcher->etcd, KELP_LAUNCH_ETCD_GRACE_MS);
-    kelp_client_status_free(launcher->status);
+    kelp_job_client_status_free(launcher->status);
 }
 
 int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard,

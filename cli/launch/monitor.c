@@ -13,7 +13,7 @@
 #include "cli/checkpoint/checkpoint_request.h"
 
 struct kelp_monitor {
-    struct kelp_client *client; /* the thread's own once it runs */
+    struct kelp_job_client *client; /* the thread's own once it runs */
     pthread_t thread;
     bool thread_runs;
     int news_fd;
@@ -54,7 +54,7 @@ static void publish(struct kelp_monitor *monitor, Kelp__V1__StatusReply *reply, 
         monitor->newest_ms = asked_ms;
     }
     (void)pthread_mutex_unlock(&monitor->lock);
-    kelp_client_status_free(old);
+    kelp_job_client_status_free(old);
     raise_event(monitor->news_fd);
 }
 
@@ -72,8 +72,8 @@ static void press_for_pause(struct kelp_monitor *monitor, const Kelp__V1__Status
         return;
     }
     monitor->press_ms = 0;
-    if (kelp_client_checkpoint(monitor->client, true, KELP_MONITOR_DEADLINE_MS, &serial, NULL) ==
-        KELP_OK) {
+    if (kelp_job_client_checkpoint(monitor->client, true, KELP_MONITOR_DEADLINE_MS, &serial,
+                                   NULL) == KELP_OK) {
         kelp_request_made(&monitor->request, serial);
     }
 }
@@ -95,7 +95,7 @@ static void *monitor_thread(void *user)
         uint64_t asked_ms = now_ms();
         /* Who does not answer is a matter of the status's age: nobody needs the error. */
         kelp_status status =
-            kelp_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);
+            kelp_job_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);
         if (status == KELP_OK && atomic_load(&monitor->pause)) {
             press_for_pause(monitor, reply);
         }
@@ -125,7 +125,7 @@ kelp_status kelp_monitor_start(const char *etcd_urls, const char *job,
         status = kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
     }
     if (status == KELP_OK) {
-        status = kelp_client_open(etcd_urls, job, &monitor->client, reterr);
+        status = kelp_job_client_open(etcd_urls, job, &monitor->client, reterr);
     }
     if (status == KELP_OK) {
         int error = pthread_create(&monitor->thread, NULL, monitor_thread, monitor);
@@ -151,8 +151,8 @@ void kelp_monitor_stop(struct kelp_monitor *monitor)
         raise_event(monitor->stop_fd);
         (void)pthread_join(monitor->thread, NULL);
     }
-    kelp_client_close(monitor->client);
-    kelp_client_status_free(monitor->newest);
+    kelp_job_client_close(monitor->client);
+    kelp_job_client_status_free(monitor->newest);
     if (monitor->news_fd >= 0) {
         (void)close(monitor->news_fd);
     }

@@ -26,7 +26,7 @@ int kelp_monitor_fd(const struct kelp_monitor *monitor);
 
 /*
  * The newest answer since the last call, or NULL when there is none; *ret_asked_ms
- * (CLOCK_MONOTONIC) is when it was asked for. Owned by the caller (kelp_client_status_free()).
+ * (CLOCK_MONOTONIC) is when it was asked for. Owned by the caller (kelp_job_client_status_free()).
  */
 Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor, uint64_t *ret_asked_ms);
 

@@ -156,13 +156,13 @@ size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_pa
     static const char *const parts[] = {"train", "val", "test"};
     size_t count = 0;
 
-    _Static_assert(KELP_MEASURE_COUNT + 1 <= KELP_CHART_PANELS_MAX, "each measure has a panel");
-    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
+    _Static_assert(KELP_METRIC_COUNT + 1 <= KELP_CHART_PANELS_MAX, "each measure has a panel");
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
         struct kelp_chart_panel *panel = &panels[count];
-        begin_panel(panel, kelp_measure_name(i));
+        begin_panel(panel, kelp_metric_name(i));
         for (unsigned part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
             char name[32];
-            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_measure_name(i));
+            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_metric_name(i));
             add_line(curves, name, part, panel);
         }
         count += panel->line_count > 0;

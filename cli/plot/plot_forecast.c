@@ -23,7 +23,7 @@ struct work {
     float *weights;
     float *input, *target, *output;
     struct kelp_target_scale *scales;
-    enum kelp_part part;
+    enum kelp_split part;
     uint64_t rows;    /* of the target */
     uint64_t history; /* rows of the past that are shown */
     uint32_t columns, column;
@@ -106,9 +106,9 @@ static kelp_status prepare(struct work *work, struct kelp_error *reterr)
         return status;
     }
     const struct kelp_dataset_info *info = kelp_dataset_info(work->dataset);
-    work->part = info->samples[KELP_PART_TEST] > 0  ? KELP_PART_TEST
-                 : info->samples[KELP_PART_VAL] > 0 ? KELP_PART_VAL
-                                                    : KELP_PART_TRAIN;
+    work->part = info->samples[KELP_SPLIT_TEST] > 0  ? KELP_SPLIT_TEST
+                 : info->samples[KELP_SPLIT_VAL] > 0 ? KELP_SPLIT_VAL
+                                                     : KELP_SPLIT_TRAIN;
     status = kelp_model_create(&work->job, &info->shape, 1, &work->model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(&work->job, work->dataset, work->model, &work->plan, reterr);
@@ -201,7 +201,7 @@ static void fill_panel(const struct work *work, uint64_t index, double *const ar
     if (when[0]) {
         (void)snprintf(place, sizeof(place), "from %.40s", when);
     } else {
-        (void)snprintf(place, sizeof(place), "sample %" PRIu64 " of the %s part", index,
+        (void)snprintf(place, sizeof(place), "sample %" PRIu64 " of the %s split", index,
                        parts[work->part]);
     }
     (void)snprintf(panel->title, sizeof(panel->title), "%.24s%s%.24s, %s",

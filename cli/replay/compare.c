@@ -29,7 +29,7 @@ static kelp_status open_run(struct kelp_compare_run *run, struct kelp_error *ret
     kelp_status status = kelp_run_job_read(run->path, &run->file, reterr);
 
     if (status == KELP_OK) {
-        status = kelp_trail_read(run->path, &run->trail, reterr);
+        status = kelp_digest_log_read(run->path, &run->log, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_checkpoints_list(run->path, &run->checkpoints, reterr);
@@ -59,7 +59,7 @@ kelp_status kelp_compare_records(const char *path_a, const char *path_b,
     if (status != KELP_OK) {
         return status;
     }
-    kelp_trail_compare(&runs[0].trail, &runs[1].trail, &compare->trails);
+    kelp_digest_log_compare(&runs[0].log, &runs[1].log, &compare->trails);
     if (compare->trails.common == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s and %s have no step on record that both have; checkpoint.digest_steps "
@@ -76,7 +76,7 @@ void kelp_compare_fini(struct kelp_compare *compare)
         struct kelp_compare_run *run = &compare->runs[i];
         kelp_replay_destroy(run->replay);
         kelp_checkpoints_fini(&run->checkpoints);
-        kelp_trail_fini(&run->trail);
+        kelp_digest_log_fini(&run->log);
         kelp_job_file_destroy(run->file);
     }
     kelp_job_differences_fini(&compare->keys);
@@ -211,7 +211,7 @@ static kelp_status align(struct kelp_compare *compare, uint64_t bound, struct ke
 static kelp_status align_alike(struct kelp_compare *compare, struct kelp_error *reterr,
                                void (*warn)(const char *text))
 {
-    const struct kelp_trail_comparison *trails = &compare->trails;
+    const struct kelp_digest_log_comparison *trails = &compare->trails;
     uint64_t last = trails->a->step;
     uint64_t bounds[2] = {last > 0 ? last - 1 : 0, trails->any_equal ? trails->equal_step : 0};
 
@@ -247,7 +247,7 @@ static kelp_status search(struct kelp_compare *compare, uint64_t last, struct ke
 /* Does each job give what its run has on record? */
 static kelp_status judge(struct kelp_compare *compare, struct kelp_error *reterr)
 {
-    const struct kelp_trail_line *lines[2] = {compare->trails.a, compare->trails.b};
+    const struct kelp_digest_log_line *lines[2] = {compare->trails.a, compare->trails.b};
 
     kelp_status status = both_to(compare, lines[0]->step, reterr);
     for (int i = 0; status == KELP_OK && i < 2; i++) {

@@ -18,7 +18,7 @@
 struct kelp_compare_run {
     const char *path; /* borrowed */
     struct kelp_job_file *file;
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
     struct kelp_checkpoints checkpoints;
     struct kelp_replay *replay;          /* NULL: not computed again */
     char from[KELP_FOLDER_NAME_MAX + 1]; /* checkpoint that the replay began at; "": version 0 */
@@ -39,7 +39,7 @@ enum kelp_compare_outcome {
 struct kelp_compare {
     struct kelp_compare_run runs[2];
     struct kelp_job_differences keys;
-    struct kelp_trail_comparison trails;
+    struct kelp_digest_log_comparison trails;
     enum kelp_compare_outcome outcome;
     char text[512];
     uint64_t step; /* FOUND: so many training steps are complete in the first states that differ */

@@ -11,8 +11,8 @@
 
 #define TRAIL_NAME "digests.jsonl"
 
-static kelp_status parse_line(const char *text, size_t text_bytes, struct kelp_trail_line *line,
-                              struct kelp_error *reterr)
+static kelp_status parse_line(const char *text, size_t text_bytes,
+                              struct kelp_digest_log_line *line, struct kelp_error *reterr)
 {
     cJSON *json = NULL;
 
@@ -33,71 +33,71 @@ static kelp_status parse_line(const char *text, size_t text_bytes, struct kelp_t
     return status;
 }
 
-static kelp_status add_line(struct kelp_trail *trail, size_t *capacity,
-                            const struct kelp_trail_line *line, struct kelp_error *reterr)
+static kelp_status add_line(struct kelp_digest_log *log, size_t *capacity,
+                            const struct kelp_digest_log_line *line, struct kelp_error *reterr)
 {
-    if (trail->count == *capacity) {
+    if (log->count == *capacity) {
         size_t wanted = *capacity == 0 ? 256 : 2 * *capacity;
-        struct kelp_trail_line *lines = realloc(trail->lines, wanted * sizeof(*lines));
+        struct kelp_digest_log_line *lines = realloc(log->lines, wanted * sizeof(*lines));
         if (!lines) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
         }
-        trail->lines = lines;
+        log->lines = lines;
         *capacity = wanted;
     }
-    trail->lines[trail->count++] = *line;
+    log->lines[log->count++] = *line;
     return KELP_OK;
 }
 
 static int by_version(const void *a, const void *b)
 {
-    uint64_t left = ((const struct kelp_trail_line *)a)->version;
-    uint64_t right = ((const struct kelp_trail_line *)b)->version;
+    uint64_t left = ((const struct kelp_digest_log_line *)a)->version;
+    uint64_t right = ((const struct kelp_digest_log_line *)b)->version;
 
     return left < right ? -1 : left > right;
 }
 
 /* Two leaders may have written one version each: once is enough, if they agree. */
-static kelp_status sort_and_unite(struct kelp_trail *trail, struct kelp_error *reterr)
+static kelp_status sort_and_unite(struct kelp_digest_log *log, struct kelp_error *reterr)
 {
     size_t kept = 0;
 
-    if (trail->count == 0) {
+    if (log->count == 0) {
         return KELP_OK;
     }
-    qsort(trail->lines, trail->count, sizeof(*trail->lines), by_version);
-    for (size_t i = 1; i < trail->count; i++) {
-        const struct kelp_trail_line *line = &trail->lines[i];
-        if (line->version != trail->lines[kept].version) {
-            trail->lines[++kept] = *line;
-        } else if (strcmp(line->digest, trail->lines[kept].digest) != 0 ||
-                   line->step != trail->lines[kept].step) {
+    qsort(log->lines, log->count, sizeof(*log->lines), by_version);
+    for (size_t i = 1; i < log->count; i++) {
+        const struct kelp_digest_log_line *line = &log->lines[i];
+        if (line->version != log->lines[kept].version) {
+            log->lines[++kept] = *line;
+        } else if (strcmp(line->digest, log->lines[kept].digest) != 0 ||
+                   line->step != log->lines[kept].step) {
             return kelp_fail(reterr, KELP_ERR_CORRUPT,
                              "version %" PRIu64 " is there twice: step %" PRIu64
                              " with digest %s, step %" PRIu64 " with digest %s",
-                             line->version, trail->lines[kept].step, trail->lines[kept].digest,
+                             line->version, log->lines[kept].step, log->lines[kept].digest,
                              line->step, line->digest);
         }
     }
-    trail->count = kept + 1;
-    for (size_t i = 1; i < trail->count; i++) {
-        if (trail->lines[i].step < trail->lines[i - 1].step) {
+    log->count = kept + 1;
+    for (size_t i = 1; i < log->count; i++) {
+        if (log->lines[i].step < log->lines[i - 1].step) {
             return kelp_fail(reterr, KELP_ERR_CORRUPT,
                              "version %" PRIu64 " has a smaller step than version %" PRIu64,
-                             trail->lines[i].version, trail->lines[i - 1].version);
+                             log->lines[i].version, log->lines[i - 1].version);
         }
     }
     return KELP_OK;
 }
 
-static kelp_status read_lines(FILE *in, struct kelp_trail *trail, struct kelp_error *reterr)
+static kelp_status read_lines(FILE *in, struct kelp_digest_log *log, struct kelp_error *reterr)
 {
     char text[1024];
     size_t capacity = 0;
     uint64_t number = 0;
 
     while (fgets(text, sizeof(text), in)) {
-        struct kelp_trail_line line;
+        struct kelp_digest_log_line line;
         size_t length = strlen(text);
         number++;
         if (length == 0 || text[length - 1] != '\n') {
@@ -112,7 +112,7 @@ static kelp_status read_lines(FILE *in, struct kelp_trail *trail, struct kelp_er
             kelp_error_prefix(reterr, "line %" PRIu64, number);
             return KELP_ERR_CORRUPT;
         }
-        status = add_line(trail, &capacity, &line, reterr);
+        status = add_line(log, &capacity, &line, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -120,11 +120,11 @@ static kelp_status read_lines(FILE *in, struct kelp_trail *trail, struct kelp_er
     return ferror(in) ? kelp_fail(reterr, KELP_ERR_IO, "%s", strerror(errno)) : KELP_OK;
 }
 
-kelp_status kelp_trail_read(const char *run_path, struct kelp_trail *ret_trail,
-                            struct kelp_error *reterr)
+kelp_status kelp_digest_log_read(const char *run_path, struct kelp_digest_log *ret_log,
+                                 struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
-    struct kelp_trail trail = {.count = 0};
+    struct kelp_digest_log log = {.count = 0};
 
     kelp_status status = kelp_run_dir_path(run_path, TRAIL_NAME, path, sizeof(path), reterr);
     if (status != KELP_OK) {
@@ -135,59 +135,60 @@ kelp_status kelp_trail_read(const char *run_path, struct kelp_trail *ret_trail,
         return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO,
                          "cannot open '%s': %s", path, strerror(errno));
     }
-    status = read_lines(in, &trail, reterr);
+    status = read_lines(in, &log, reterr);
     (void)fclose(in);
     if (status == KELP_OK) {
-        status = sort_and_unite(&trail, reterr);
+        status = sort_and_unite(&log, reterr);
     }
     if (status != KELP_OK) {
-        kelp_trail_fini(&trail);
+        kelp_digest_log_fini(&log);
         kelp_error_prefix(reterr, "%s", path);
         return status;
     }
-    *ret_trail = trail;
+    *ret_log = log;
     return KELP_OK;
 }
 
-void kelp_trail_fini(struct kelp_trail *trail)
+void kelp_digest_log_fini(struct kelp_digest_log *log)
 {
-    free(trail->lines);
-    memset(trail, 0, sizeof(*trail));
+    free(log->lines);
+    memset(log, 0, sizeof(*log));
 }
 
-const struct kelp_trail_line *kelp_trail_find(const struct kelp_trail *trail, uint64_t step,
-                                              uint64_t version)
+const struct kelp_digest_log_line *kelp_digest_log_find(const struct kelp_digest_log *log,
+                                                        uint64_t step, uint64_t version)
 {
     size_t low = 0;
-    size_t high = trail->count;
+    size_t high = log->count;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (trail->lines[middle].step < step) {
+        if (log->lines[middle].step < step) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    if (low == trail->count || trail->lines[low].step != step) {
+    if (low == log->count || log->lines[low].step != step) {
         return NULL;
     }
-    for (size_t i = low; i < trail->count && trail->lines[i].step == step; i++) {
-        if (trail->lines[i].version == version) {
-            return &trail->lines[i];
+    for (size_t i = low; i < log->count && log->lines[i].step == step; i++) {
+        if (log->lines[i].version == version) {
+            return &log->lines[i];
         }
     }
-    return &trail->lines[low];
+    return &log->lines[low];
 }
 
-void kelp_trail_compare(const struct kelp_trail *a, const struct kelp_trail *b,
-                        struct kelp_trail_comparison *ret_comparison)
+void kelp_digest_log_compare(const struct kelp_digest_log *a, const struct kelp_digest_log *b,
+                             struct kelp_digest_log_comparison *ret_comparison)
 {
-    struct kelp_trail_comparison comparison = {.common = 0};
+    struct kelp_digest_log_comparison comparison = {.common = 0};
 
     for (size_t i = 0; i < a->count; i++) {
-        const struct kelp_trail_line *line = &a->lines[i];
-        const struct kelp_trail_line *other = kelp_trail_find(b, line->step, line->version);
+        const struct kelp_digest_log_line *line = &a->lines[i];
+        const struct kelp_digest_log_line *other =
+            kelp_digest_log_find(b, line->step, line->version);
         if (!other) {
             continue;
         }

@@ -13,7 +13,7 @@ struct work {
     struct kelp_job_file *file;
     bool has_plan;
     struct kelp_plan plan; /* of the checkpoint at the end, or at the beginning */
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
     struct kelp_replay *replay;
     uint64_t end_version;
     uint64_t first_step;
@@ -80,7 +80,7 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
 
     kelp_status status = read_job(work, reterr);
     if (status == KELP_OK) {
-        status = kelp_trail_read(what->run_path, &work->trail, reterr);
+        status = kelp_digest_log_read(what->run_path, &work->log, reterr);
     }
     if (status == KELP_ERR_NOT_FOUND && what->to) {
         status = KELP_OK; /* the state at the end is what counts */
@@ -95,13 +95,13 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
         status = kelp_checkpoint_load(what->from, kelp_replay_state(work->replay), reterr);
     }
     if (status == KELP_OK) {
-        const struct kelp_trail *trail = &work->trail;
+        const struct kelp_digest_log *log = &work->log;
         work->failed_steps = failed_steps(what);
         work->first_step = kelp_replay_state(work->replay)->control.step;
         /* The digest of a version is told by the entry that begins at it. */
-        work->end_version = what->to           ? what->to->manifest.version
-                            : trail->count > 0 ? trail->lines[trail->count - 1].version + 1
-                                               : 0;
+        work->end_version = what->to         ? what->to->manifest.version
+                            : log->count > 0 ? log->lines[log->count - 1].version + 1
+                                             : 0;
     }
     return status;
 }
@@ -109,8 +109,8 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
 /* One record against the run's; false when they differ. */
 static bool record_equal(struct work *work, const struct kelp_record *record)
 {
-    const struct kelp_trail_line *line =
-        kelp_trail_find(&work->trail, record->word.step, record->word.version);
+    const struct kelp_digest_log_line *line =
+        kelp_digest_log_find(&work->log, record->word.step, record->word.version);
 
     if (record->digest[0] == '\0' || !line || line->version != record->word.version) {
         return true;
@@ -229,7 +229,7 @@ kelp_status kelp_recompute(const struct kelp_recompute *what, struct kelp_recomp
         ret_result->steps = ret_result->step - work.first_step;
     }
     kelp_replay_destroy(work.replay);
-    kelp_trail_fini(&work.trail);
+    kelp_digest_log_fini(&work.log);
     if (work.has_plan) {
         kelp_plan_fini(&work.plan);
     }

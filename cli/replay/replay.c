@@ -188,7 +188,7 @@ static void decide(struct kelp_replay *replay, const struct kelp_optimizer_step 
     kelp_decision_begin(replay->decision);
     for (uint32_t p = 0; p < replay->plan->partition_count; p++) {
         struct kelp_optimizer_buffers buffers = slice_buffers(replay, gradient, p);
-        struct kelp_step_part part;
+        struct kelp_decision_share part;
         kelp_update_measure(&replay->updates[p], step, &buffers, &part);
         kelp_status status = kelp_decision_add(replay->decision, p, &part);
         assert(status == KELP_OK); /* it is our own */

@@ -11,18 +11,18 @@
 #define STATUS_PATH     "/kelp.v1.Coordinator/Status"
 #define CHECKPOINT_PATH "/kelp.v1.Coordinator/Checkpoint"
 
-struct kelp_client {
+struct kelp_job_client {
     char *job;
     struct kelp_etcd *etcd;
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_channel *channel; /* to `address`; NULL: not known, ask etcd */
-    char address[KELP_CLIENT_ADDRESS_MAX + 1];
+    char address[KELP_JOB_CLIENT_ADDRESS_MAX + 1];
 };
 
-kelp_status kelp_client_open(const char *etcd_urls, const char *job,
-                             struct kelp_client **ret_client, struct kelp_error *reterr)
+kelp_status kelp_job_client_open(const char *etcd_urls, const char *job,
+                                 struct kelp_job_client **ret_client, struct kelp_error *reterr)
 {
-    struct kelp_client *client = calloc(1, sizeof(*client));
+    struct kelp_job_client *client = calloc(1, sizeof(*client));
 
     if (!client) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
@@ -37,14 +37,14 @@ kelp_status kelp_client_open(const char *etcd_urls, const char *job,
         status = kelp_etcd_open(etcd_urls, &client->etcd, reterr);
     }
     if (status != KELP_OK) {
-        kelp_client_close(client);
+        kelp_job_client_close(client);
         return status;
     }
     *ret_client = client;
     return KELP_OK;
 }
 
-static void forget_coordinator(struct kelp_client *client)
+static void forget_coordinator(struct kelp_job_client *client)
 {
     if (client->channel) {
         kelp_rpc_channel_close(client->channel);
@@ -52,7 +52,7 @@ static void forget_coordinator(struct kelp_client *client)
     }
 }
 
-void kelp_client_close(struct kelp_client *client)
+void kelp_job_client_close(struct kelp_job_client *client)
 {
     if (!client) {
         return;
@@ -68,34 +68,34 @@ void kelp_client_close(struct kelp_client *client)
     free(client);
 }
 
-struct kelp_etcd *kelp_client_etcd(struct kelp_client *client)
+struct kelp_etcd *kelp_job_client_etcd(struct kelp_job_client *client)
 {
     return client->etcd;
 }
 
-struct kelp_rpc_loop *kelp_client_loop(struct kelp_client *client)
+struct kelp_rpc_loop *kelp_job_client_loop(struct kelp_job_client *client)
 {
     return client->loop;
 }
 
-const char *kelp_client_job(const struct kelp_client *client)
+const char *kelp_job_client_job(const struct kelp_job_client *client)
 {
     return client->job;
 }
 
-void kelp_client_key(const struct kelp_client *client, const char *name,
-                     char ret_key[KELP_CLIENT_KEY_MAX + 1])
+void kelp_job_client_key(const struct kelp_job_client *client, const char *name,
+                         char ret_key[KELP_JOB_CLIENT_KEY_MAX + 1])
 {
-    (void)snprintf(ret_key, KELP_CLIENT_KEY_MAX + 1, "/kelp/%s/%s", client->job, name);
+    (void)snprintf(ret_key, KELP_JOB_CLIENT_KEY_MAX + 1, "/kelp/%s/%s", client->job, name);
 }
 
-kelp_status kelp_client_get(struct kelp_client *client, const char *name, uint32_t deadline_ms,
-                            char **ret_value, struct kelp_error *reterr)
+kelp_status kelp_job_client_get(struct kelp_job_client *client, const char *name,
+                                uint32_t deadline_ms, char **ret_value, struct kelp_error *reterr)
 {
-    char key[KELP_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
     struct kelp_etcd_range range = {0};
 
-    kelp_client_key(client, name, key);
+    kelp_job_client_key(client, name, key);
     kelp_status status = kelp_etcd_get(client->etcd, key, deadline_ms, &range, reterr);
     if (status != KELP_OK) {
         return status;
@@ -131,13 +131,13 @@ static kelp_status parse_address(const char *value, char *address, size_t addres
 }
 
 /* Make client->channel lead to whoever etcd names now. */
-static kelp_status find_coordinator(struct kelp_client *client, uint32_t deadline_ms,
+static kelp_status find_coordinator(struct kelp_job_client *client, uint32_t deadline_ms,
                                     struct kelp_error *reterr)
 {
     char *value = NULL;
-    char address[KELP_CLIENT_ADDRESS_MAX + 1];
+    char address[KELP_JOB_CLIENT_ADDRESS_MAX + 1];
 
-    kelp_status status = kelp_client_get(client, "coordinator", deadline_ms, &value, reterr);
+    kelp_status status = kelp_job_client_get(client, "coordinator", deadline_ms, &value, reterr);
     if (status == KELP_ERR_NOT_FOUND) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "no coordinator leads job '%s'", client->job);
     }
@@ -155,12 +155,12 @@ static kelp_status find_coordinator(struct kelp_client *client, uint32_t deadlin
     }
     forget_coordinator(client);
     memcpy(client->address, address, sizeof(address));
-    return kelp_rpc_channel_open(client->loop, address, KELP_CLIENT_ANSWER_MAX, &client->channel,
-                                 reterr);
+    return kelp_rpc_channel_open(client->loop, address, KELP_JOB_CLIENT_ANSWER_MAX,
+                                 &client->channel, reterr);
 }
 
 /* One call of the coordinator that etcd names. */
-static kelp_status ask(struct kelp_client *client, const char *path,
+static kelp_status ask(struct kelp_job_client *client, const char *path,
                        const ProtobufCMessage *request, uint32_t deadline_ms,
                        struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
@@ -176,14 +176,14 @@ static kelp_status ask(struct kelp_client *client, const char *path,
     return status;
 }
 
-static kelp_status decode(struct kelp_client *client, struct kelp_rpc_message *answer,
+static kelp_status decode(struct kelp_job_client *client, struct kelp_rpc_message *answer,
                           Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
 
     kelp_status status = kelp_wire_decode(answer, &kelp__v1__status_reply__descriptor,
-                                          KELP_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
+                                          KELP_JOB_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -192,15 +192,15 @@ static kelp_status decode(struct kelp_client *client, struct kelp_rpc_message *a
         status = kelp_fail(reterr, KELP_ERR_MISMATCH,
                            "the coordinator at %s leads job '%.60s', not '%s'", client->address,
                            reply->job, client->job);
-        kelp_client_status_free(reply);
+        kelp_job_client_status_free(reply);
         return status;
     }
     *ret_reply = reply;
     return KELP_OK;
 }
 
-kelp_status kelp_client_status(struct kelp_client *client, uint32_t deadline_ms,
-                               Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
+kelp_status kelp_job_client_status(struct kelp_job_client *client, uint32_t deadline_ms,
+                                   Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {
     Kelp__V1__StatusRequest request = KELP__V1__STATUS_REQUEST__INIT;
     struct kelp_rpc_message *answer = NULL;
@@ -223,7 +223,7 @@ static kelp_status decode_serial(struct kelp_rpc_message *answer, uint64_t *ret_
     struct kelp_wire_payload payload;
 
     kelp_status status = kelp_wire_decode(answer, &kelp__v1__checkpoint_reply__descriptor,
-                                          KELP_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
+                                          KELP_JOB_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -239,8 +239,9 @@ static kelp_status decode_serial(struct kelp_rpc_message *answer, uint64_t *ret_
     return status;
 }
 
-kelp_status kelp_client_checkpoint(struct kelp_client *client, bool pause, uint32_t deadline_ms,
-                                   uint64_t *ret_serial, struct kelp_error *reterr)
+kelp_status kelp_job_client_checkpoint(struct kelp_job_client *client, bool pause,
+                                       uint32_t deadline_ms, uint64_t *ret_serial,
+                                       struct kelp_error *reterr)
 {
     Kelp__V1__CheckpointRequest request = KELP__V1__CHECKPOINT_REQUEST__INIT;
     struct kelp_rpc_message *answer = NULL;
@@ -257,7 +258,7 @@ kelp_status kelp_client_checkpoint(struct kelp_client *client, bool pause, uint3
     return status;
 }
 
-void kelp_client_status_free(Kelp__V1__StatusReply *reply)
+void kelp_job_client_status_free(Kelp__V1__StatusReply *reply)
 {
     if (reply) {
         kelp__v1__status_reply__free_unpacked(reply, NULL);

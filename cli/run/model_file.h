@@ -34,15 +34,15 @@ struct kelp_model_pull {
  * KELP_ERR_OLD_MAP_EPOCH (the map is an old one: ask for the status again), KELP_ERR_FORMAT,
  * KELP_ERR_INVALID.
  */
-kelp_status kelp_model_pull_weights(struct kelp_client *client, const struct kelp_model_pull *pull,
-                                    float *flat, uint64_t *ret_step,
-                                    struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
+                                    const struct kelp_model_pull *pull, float *flat,
+                                    uint64_t *ret_step, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* As kelp_model_pull_weights() with plan, map and generation asked for here. *ret_plan is owned
  * (kelp_plan_fini()), *ret_flat too (free()). */
-kelp_status kelp_model_fetch(struct kelp_client *client, uint64_t spec_digest, uint32_t deadline_ms,
-                             struct kelp_plan *ret_plan, float **ret_flat, uint64_t *ret_step,
-                             struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_digest,
+                             uint32_t deadline_ms, struct kelp_plan *ret_plan, float **ret_flat,
+                             uint64_t *ret_step, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Write the weights with metadata format, job, step, digest; path is replaced as a whole. */
 kelp_status kelp_model_write(const char *path, const struct kelp_plan *plan, const float *flat,

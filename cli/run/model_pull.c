@@ -325,13 +325,13 @@ static void close_shards(struct pull *pull)
     }
 }
 
-kelp_status kelp_model_pull_weights(struct kelp_client *client,
+kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
                                     const struct kelp_model_pull *request, float *flat,
                                     uint64_t *ret_step, struct kelp_error *reterr)
 {
     struct pull pull = {.request = request,
-                        .loop = kelp_client_loop(client),
-                        .job = kelp_client_job(client),
+                        .loop = kelp_job_client_loop(client),
+                        .job = kelp_job_client_job(client),
                         .flat = flat,
                         .status = KELP_OK};
 
@@ -366,12 +366,12 @@ free_tables:
     return status;
 }
 
-static kelp_status get_plan(struct kelp_client *client, uint32_t deadline_ms,
+static kelp_status get_plan(struct kelp_job_client *client, uint32_t deadline_ms,
                             struct kelp_plan *ret_plan, struct kelp_error *reterr)
 {
     char *text = NULL;
 
-    kelp_status status = kelp_client_get(client, "plan", deadline_ms, &text, reterr);
+    kelp_status status = kelp_job_client_get(client, "plan", deadline_ms, &text, reterr);
     if (status == KELP_OK) {
         status = kelp_plan_parse(text, strlen(text), ret_plan, reterr);
         free(text);
@@ -379,26 +379,26 @@ static kelp_status get_plan(struct kelp_client *client, uint32_t deadline_ms,
     return status;
 }
 
-static kelp_status fetch_flat(struct kelp_client *client, struct kelp_model_pull *pull, float *flat,
-                              uint64_t *ret_step, struct kelp_error *reterr)
+static kelp_status fetch_flat(struct kelp_job_client *client, struct kelp_model_pull *pull,
+                              float *flat, uint64_t *ret_step, struct kelp_error *reterr)
 {
     Kelp__V1__StatusReply *reply = NULL;
     uint32_t question_ms = pull->deadline_ms < 2000 ? pull->deadline_ms : 2000;
 
-    kelp_status status = kelp_client_status(client, question_ms, &reply, reterr);
+    kelp_status status = kelp_job_client_status(client, question_ms, &reply, reterr);
     if (status != KELP_OK) {
         return status;
     }
     pull->map = reply->map;
     status = kelp_model_pull_weights(client, pull, flat, ret_step, reterr);
-    kelp_client_status_free(reply);
+    kelp_job_client_status_free(reply);
     pull->map = NULL;
     return status;
 }
 
-kelp_status kelp_model_fetch(struct kelp_client *client, uint64_t spec_digest, uint32_t deadline_ms,
-                             struct kelp_plan *ret_plan, float **ret_flat, uint64_t *ret_step,
-                             struct kelp_error *reterr)
+kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_digest,
+                             uint32_t deadline_ms, struct kelp_plan *ret_plan, float **ret_flat,
+                             uint64_t *ret_step, struct kelp_error *reterr)
 {
     struct kelp_plan plan;
     uint64_t end_ms = now_ms() + deadline_ms;

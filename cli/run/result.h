@@ -31,7 +31,7 @@ struct kelp_result {
     uint32_t epoch; /* completed epochs */
     struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
     uint32_t metric_count;
-    /* The best evaluation of the validation part (train.monitor), when there was one. */
+    /* The best evaluation of the validation split (train.monitor), when there was one. */
     bool best_known;
     uint64_t best_step;
     uint32_t best_epoch; /* 1-based, as people count; an epoch that is not complete counts */

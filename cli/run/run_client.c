@@ -105,7 +105,7 @@ kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_r
     return status;
 }
 
-kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_client,
+kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **ret_client,
                                  struct kelp_error *reterr)
 {
     struct kelp_run_cluster cluster;
@@ -114,7 +114,7 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_
     if (status != KELP_OK) {
         return status;
     }
-    return kelp_client_open(cluster.etcd, cluster.job, ret_client, reterr);
+    return kelp_job_client_open(cluster.etcd, cluster.job, ret_client, reterr);
 }
 
 kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],

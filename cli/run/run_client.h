@@ -35,8 +35,8 @@ kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
 kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_result,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* A client of a run that goes on; owned (kelp_client_close()). */
-kelp_status kelp_run_client_open(const char *run_path, struct kelp_client **ret_client,
+/* A client of a run that goes on; owned (kelp_job_client_close()). */
+kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **ret_client,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /*

@@ -17,13 +17,13 @@ static bool evaluated(const Kelp__V1__Record *record)
 /* Of the newest training step; false: there is none. */
 static bool newest_loss(const Kelp__V1__StatusReply *status, double *ret_loss)
 {
-    struct kelp_measures measures;
+    struct kelp_metrics metrics;
 
     if (!evaluated(status->latest_train) ||
-        !kelp_wire_take_measures(status->latest_train->measures, &measures)) {
+        !kelp_wire_take_metrics(status->latest_train->measures, &metrics)) {
         return false;
     }
-    *ret_loss = measures.of[KELP_MEASURE_LOSS];
+    *ret_loss = metrics.of[KELP_METRIC_LOSS];
     return true;
 }
 
@@ -69,16 +69,16 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
 static void add_evaluation(const Kelp__V1__Record *record, const char *part,
                            struct kelp_result *result)
 {
-    struct kelp_measures measures;
+    struct kelp_metrics metrics;
     char name[32];
 
-    if (!evaluated(record) || !kelp_wire_take_measures(record->measures, &measures)) {
+    if (!evaluated(record) || !kelp_wire_take_metrics(record->measures, &metrics)) {
         return;
     }
-    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
-        if (kelp_measures_have(&measures, i)) {
-            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
-            kelp_result_add(result, name, measures.of[i]);
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+        if (kelp_metrics_have(&metrics, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_metric_name(i));
+            kelp_result_add(result, name, metrics.of[i]);
         }
     }
 }
@@ -86,16 +86,16 @@ static void add_evaluation(const Kelp__V1__Record *record, const char *part,
 static void add_best_part(const Kelp__V1__Measures *message, const char *part,
                           struct kelp_result *result)
 {
-    struct kelp_measures measures;
+    struct kelp_metrics metrics;
     char name[32];
 
-    if (!kelp_wire_take_measures(message, &measures)) {
+    if (!kelp_wire_take_metrics(message, &metrics)) {
         return;
     }
-    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
-        if (kelp_measures_have(&measures, i)) {
-            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_measure_name(i));
-            kelp_result_add_best(result, name, measures.of[i]);
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+        if (kelp_metrics_have(&metrics, i)) {
+            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_metric_name(i));
+            kelp_result_add_best(result, name, metrics.of[i]);
         }
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Small, strict helpers over cJSON, and for printing JSON by hand. What comes from outside is
+ * Small, strict spares over cJSON, and for printing JSON by hand. What comes from outside is
  * checked here: a missing member, another type, a number out of range is KELP_ERR_FORMAT and the
  * text names the member.
  *

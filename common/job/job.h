@@ -31,7 +31,7 @@
  */
 enum kelp_run_mode {
     KELP_RUN_TRAIN,
-    KELP_RUN_EVALUATE, /* measure the validation and test part once */
+    KELP_RUN_EVALUATE, /* measure the validation and test split once */
     KELP_RUN_PREDICT,  /* write the model's output for run.part to <run>/predict */
 };
 enum kelp_run_part { KELP_RUN_PART_TRAIN, KELP_RUN_PART_VAL, KELP_RUN_PART_TEST };
@@ -102,7 +102,7 @@ enum kelp_loss_kind {
     KELP_LOSS_BCE_WITH_LOGITS,
     KELP_LOSS_QUANTILE,
 };
-/* What early stopping, the plateau schedule and "best so far" look at: of the validation part. */
+/* What early stopping, the plateau schedule and "best so far" look at: of the validation split. */
 enum kelp_monitored {
     KELP_MONITOR_LOSS,
     KELP_MONITOR_MSE,
@@ -157,14 +157,14 @@ struct kelp_job {
         enum { KELP_FEATURES_S, KELP_FEATURES_M } features; /* target alone, or all columns */
         uint32_t seq_len;
         uint32_t pred_len;
-        uint64_t split[3]; /* csv, synthetic, panel: rows of the train, validation and test part */
+        uint64_t split[3]; /* csv, synthetic, panel: rows of the train, validation and test split */
         double fractions[KELP_JOB_LIST_MAX]; /* table, npy, binary: shares of the three parts */
         uint32_t fraction_count;
         uint32_t
-            test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test part; 0: off */
+            test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test split; 0: off */
         char val_path[KELP_JOB_PATH_MAX + 1]; /* table, npy, binary: a part of its own file */
         char test_path[KELP_JOB_PATH_MAX + 1];
-        uint64_t limit; /* of the training part: only its first samples; 0: all */
+        uint64_t limit; /* of the training split: only its first samples; 0: all */
         char columns[KELP_JOB_TEXTS_MAX + 1]; /* table: number inputs; panel: other observed ones */
         char categories[KELP_JOB_TEXTS_MAX + 1]; /* table, panel: category inputs */
         char known[KELP_JOB_TEXTS_MAX + 1];      /* panel: inputs known ahead */
@@ -235,7 +235,7 @@ struct kelp_job {
         uint32_t plateau_patience;
         double plateau_factor;
         double plateau_threshold;
-        bool evaluate;            /* validation and test parts */
+        bool evaluate;            /* validation and test splits */
         uint32_t evaluate_epochs; /* after every so many epochs; 0: not by epochs */
         uint32_t evaluate_steps;  /* after every so many training steps; 0: not by steps */
         enum kelp_monitored monitor;

@@ -13,7 +13,7 @@ static kelp_status check_series(const struct kelp_job_file *file, struct kelp_er
 
     if (split[0] < window) {
         return kelp__job_refuse(file, "data.split", reterr,
-                                "the training part has %" PRIu64
+                                "the training split has %" PRIu64
                                 " rows, but one window takes %" PRIu64
                                 " (data.seq_len + data.pred_len)",
                                 split[0], window);
@@ -21,7 +21,7 @@ static kelp_status check_series(const struct kelp_job_file *file, struct kelp_er
     for (int part = 1; part < 3; part++) {
         if (split[part] > 0 && split[part] < job->data.pred_len) {
             return kelp__job_refuse(file, "data.split", reterr,
-                                    "the %s part has %" PRIu64
+                                    "the %s split has %" PRIu64
                                     " rows; it needs 0, or at least %" PRIu32 " (data.pred_len)",
                                     part == 1 ? "validation" : "test", split[part],
                                     job->data.pred_len);
@@ -29,7 +29,7 @@ static kelp_status check_series(const struct kelp_job_file *file, struct kelp_er
     }
     if (job->data.kind == KELP_DATA_SYNTHETIC && rows > job->data.rows) {
         return kelp__job_refuse(file, "data.split", reterr,
-                                "the parts have %" PRIu64 " rows, over data.rows (%" PRIu64 ")",
+                                "the splits have %" PRIu64 " rows, over data.rows (%" PRIu64 ")",
                                 rows, job->data.rows);
     }
     if (job->data.kind != KELP_DATA_PANEL && job->train.drop_last &&

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "common/job/job_options.h"
-#include "common/training/metrics.h"
 
 static bool class_loss(const struct kelp_job *job)
 {

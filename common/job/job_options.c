@@ -126,7 +126,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      FIELD(run.mode),
      .choices = run_modes,
      .default_text = "train",
-     .help = "`evaluate`: measure the validation and test part with the weights of model.init; "
+     .help = "`evaluate`: measure the validation and test split with the weights of model.init; "
              "`predict`: write the model's output for run.part into the run's folder"},
     {.name = "run.part",
      .type = KELP_JOB_CHOICE,
@@ -288,8 +288,8 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = UINT64_C(1) << 40,
      .default_text = "[8640, 2880, 2880]",
      WITH_DATA(DATA_SERIES),
-     .help = "rows of the training, validation and test part, from the top of the file; the last "
-             "two may be 0. A part's windows may begin in the part before it"},
+     .help = "rows of the training, validation and test split, from the top of the file; the last "
+             "two may be 0. A split's windows may begin in the split before it"},
     {.name = "data.rows",
      .type = KELP_JOB_U64,
      FIELD(data.rows),
@@ -329,7 +329,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "[]",
      WITH_DATA(DATA_TABLE),
      .help = "columns that are categories. Words and whole numbers are numbered in the order of "
-             "their first row in the training part; what comes in other parts alone is the number "
+             "their first row in the training split; what comes in other splits alone is the number "
              "behind them where data.vocab has room for it, else 0"},
     {.name = "data.known",
      .type = KELP_JOB_TEXTS,
@@ -390,7 +390,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      WITH_DATA(DATA_COLUMNS),
      .help =
          "an empty field (NA, NaN and null too) is an error, drops its row, or counts as zero or "
-         "as the mean of the column in the training part; rows that data.filter leaves out are "
+         "as the mean of the column in the training split; rows that data.filter leaves out are "
          "not asked"},
     {.name = "data.normalize",
      .type = KELP_JOB_CHOICE,
@@ -398,8 +398,9 @@ const struct kelp_job_key kelp__job_keys[] = {
      .choices = normalize_kinds,
      .default_text = "none",
      WITH_DATA(DATA_ROWS | DATA_PANEL),
-     .help = "number inputs are scaled by what the training part has: mean and standard deviation, "
-             "or smallest and largest"},
+     .help =
+         "number inputs are scaled by what the training split has: mean and standard deviation, "
+         "or smallest and largest"},
     {.name = "data.normalize_target",
      .type = KELP_JOB_CHOICE,
      FIELD(data.normalize_target),
@@ -474,7 +475,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .number_max = 1,
      .default_text = "[]",
      WITH_DATA(DATA_ROWS),
-     .help = "shares of the rows that are the training, validation and test part, in this order "
+     .help = "shares of the rows that are the training, validation and test split, in this order "
              "from the top; `[]`: all are training rows"},
     {.name = "data.test_every",
      .type = KELP_JOB_U32,
@@ -482,20 +483,20 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = 1 << 30,
      .default_text = "0",
      WITH_DATA(DATA_ROWS),
-     .help = "of every so many rows the last one is the test part; 0: none"},
+     .help = "of every so many rows the last one is the test split; 0: none"},
     {.name = "data.val_path",
      .type = KELP_JOB_TEXT,
      FIELD(data.val_path),
      .default_text = "",
      WITH_DATA(DATA_ROWS),
-     .help = "a file of its own for the validation part, in place of that of data.fractions"},
+     .help = "a file of its own for the validation split, in place of that of data.fractions"},
     {.name = "data.test_path",
      .type = KELP_JOB_TEXT,
      FIELD(data.test_path),
      .default_text = "",
      WITH_DATA(DATA_ROWS),
-     .help = "a file of its own for the test part, in place of that of data.fractions or "
-             "data.test_every; the training part stays what it was"},
+     .help = "a file of its own for the test split, in place of that of data.fractions or "
+             "data.test_every; the training split stays what it was"},
     {.name = "data.limit",
      .type = KELP_JOB_U64,
      FIELD(data.limit),
@@ -518,7 +519,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .max = 1000000,
      .change = KELP_JOB_GROWS,
      .default_text = "10",
-     .help = "passes over the training part"},
+     .help = "passes over the training split"},
     {.name = "train.batch_size",
      .type = KELP_JOB_U32,
      FIELD(train.batch_size),
@@ -794,7 +795,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .type = KELP_JOB_BOOL,
      FIELD(train.evaluate),
      .default_text = "true",
-     .help = "measure the validation and test part"},
+     .help = "measure the validation and test split"},
     {.name = "train.evaluate_epochs",
      .type = KELP_JOB_U32,
      FIELD(train.evaluate_epochs),

@@ -197,7 +197,7 @@ static kelp_status read_split(const struct kelp_job_key *key, const char *text,
     if (status == KELP_OK && count != 3) {
         status =
             kelp_fail(reterr, KELP_ERR_INVALID,
-                      "%zu entries, not 3: rows of the training, validation and test part", count);
+                      "%zu entries, not 3: rows of the training, validation and test split", count);
     }
     if (status == KELP_OK) {
         memcpy((char *)job + key->offset, values, sizeof(values));

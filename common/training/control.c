@@ -33,11 +33,11 @@ static void settle_evaluation(struct kelp_control_state *state, const struct kel
                               const struct kelp_plan *plan)
 {
     if (state->kind == KELP_STEP_EVALUATE_VAL &&
-        !kelp_control_evaluates(job, plan, KELP_PART_VAL)) {
+        !kelp_control_evaluates(job, plan, KELP_SPLIT_VAL)) {
         state->kind = KELP_STEP_EVALUATE_TEST;
     }
     if (state->kind == KELP_STEP_EVALUATE_TEST &&
-        !kelp_control_evaluates(job, plan, KELP_PART_TEST)) {
+        !kelp_control_evaluates(job, plan, KELP_SPLIT_TEST)) {
         kelp__control_next_step(state, job, plan);
     }
 }
@@ -59,11 +59,11 @@ static void after_training(struct kelp_control_state *state, const struct kelp_j
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
 {
-    enum kelp_measure monitored = kelp_monitored_measure(job->train.monitor);
+    enum kelp_metric monitored = kelp_metric_of_monitored(job->train.monitor);
 
     memset(state, 0, sizeof(*state));
-    state->patience_best = kelp_measure_worst(monitored);
-    state->plateau_best = kelp_measure_worst(monitored);
+    state->patience_best = kelp_metric_worst(monitored);
+    state->plateau_best = kelp_metric_worst(monitored);
     state->plateau_lr = job->train.lr;
     if (job->run.mode == KELP_RUN_PREDICT) {
         state->kind =
@@ -91,7 +91,7 @@ static bool digest_due(const struct kelp_control_state *state, const struct kelp
     case KELP_STEP_EVALUATE_VAL:
         return true;
     case KELP_STEP_EVALUATE_TEST:
-        return !kelp_control_evaluates(job, plan, KELP_PART_VAL);
+        return !kelp_control_evaluates(job, plan, KELP_SPLIT_VAL);
     case KELP_STEP_FINISH:
         return true;
     case KELP_STEP_PREDICT:
@@ -143,14 +143,14 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     switch (state->kind) {
     case KELP_STEP_TRAIN:
         set_block(&word, state->step_in_epoch * job->train.batch_size,
-                  plan->samples[KELP_PART_TRAIN], job);
+                  plan->samples[KELP_SPLIT_TRAIN], job);
         word.lr = kelp_control_lr(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_VAL:
-        word.sample_count = plan->samples[KELP_PART_VAL];
+        word.sample_count = plan->samples[KELP_SPLIT_VAL];
         break;
     case KELP_STEP_EVALUATE_TEST:
-        word.sample_count = plan->samples[KELP_PART_TEST];
+        word.sample_count = plan->samples[KELP_SPLIT_TEST];
         break;
     case KELP_STEP_PREDICT:
         set_block(&word, state->version * job->train.batch_size, plan->samples[job->run.part], job);
@@ -174,12 +174,12 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
                         const struct kelp_plan *plan, const double *sums,
                         struct kelp_record *record)
 {
-    kelp_measures_set(&record->measures, KELP_MEASURE_LOSS,
-                      mean(sums[KELP_METRIC_LOSS], sums[KELP_METRIC_SAMPLES]));
+    kelp_metrics_set(&record->metrics, KELP_METRIC_LOSS,
+                     mean(sums[KELP_METRIC_SUM_LOSS], sums[KELP_METRIC_SUM_SAMPLES]));
     state->skipped = record->skipped;
     if (!record->skipped) {
-        state->epoch_loss += sums[KELP_METRIC_LOSS];
-        state->epoch_samples += sums[KELP_METRIC_SAMPLES];
+        state->epoch_loss += sums[KELP_METRIC_SUM_LOSS];
+        state->epoch_samples += sums[KELP_METRIC_SUM_SAMPLES];
     }
     state->step++;
     state->step_in_epoch++;
@@ -194,12 +194,12 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
 /* Early stopping. Only a turn counts: an evaluation that is there because training ends stops
  * nothing. */
 static void wait_for_better(struct kelp_control_state *state, const struct kelp_job *job,
-                            enum kelp_measure measure, double value)
+                            enum kelp_metric metric, double value)
 {
     if (job->train.patience == 0) {
         return;
     }
-    if (kelp_measure_better(measure, value, state->patience_best, job->train.min_delta)) {
+    if (kelp_metric_better(metric, value, state->patience_best, job->train.min_delta)) {
         state->patience_best = value;
         state->patience_count = 0;
         return;
@@ -210,14 +210,14 @@ static void wait_for_better(struct kelp_control_state *state, const struct kelp_
 
 /* PyTorch's ReduceLROnPlateau with a relative threshold. */
 static void follow_plateau(struct kelp_control_state *state, const struct kelp_job *job,
-                           enum kelp_measure measure, double value)
+                           enum kelp_metric metric, double value)
 {
     if (job->train.schedule != KELP_SCHEDULE_PLATEAU) {
         return;
     }
     double delta =
         isinf(state->plateau_best) ? 0 : job->train.plateau_threshold * fabs(state->plateau_best);
-    if (kelp_measure_better(measure, value, state->plateau_best, delta)) {
+    if (kelp_metric_better(metric, value, state->plateau_best, delta)) {
         state->plateau_best = value;
         state->plateau_count = 0;
         return;
@@ -236,20 +236,20 @@ static void follow_plateau(struct kelp_control_state *state, const struct kelp_j
 static void apply_validation(struct kelp_control_state *state, const struct kelp_job *job,
                              const struct kelp_plan *plan, struct kelp_record *record)
 {
-    enum kelp_measure measure = kelp_monitored_measure(job->train.monitor);
+    enum kelp_metric metric = kelp_metric_of_monitored(job->train.monitor);
     double value =
-        kelp_measures_have(&record->measures, measure) ? record->measures.of[measure] : (double)NAN;
+        kelp_metrics_have(&record->metrics, metric) ? record->metrics.of[metric] : (double)NAN;
 
     if (kelp_control_evaluation_due(job, plan, state->step)) {
-        wait_for_better(state, job, measure, value);
-        follow_plateau(state, job, measure, value);
+        wait_for_better(state, job, metric, value);
+        follow_plateau(state, job, metric, value);
     }
     record->best = state->best.known
-                       ? kelp_measure_better(measure, value, state->best.val.of[measure], 0)
+                       ? kelp_metric_better(metric, value, state->best.val.of[metric], 0)
                        : !isnan(value);
     if (record->best) {
         state->best = (struct kelp_best){
-            .known = true, .step = state->step, .epoch = state->epoch, .val = record->measures};
+            .known = true, .step = state->step, .epoch = state->epoch, .val = record->metrics};
     }
 }
 
@@ -270,16 +270,16 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
         apply_train(state, job, plan, sums, &record);
         break;
     case KELP_STEP_EVALUATE_VAL:
-        kelp_measures_of(sums, job->train.loss, &record.measures);
+        kelp_metrics_of_sums(sums, job->train.loss, &record.metrics);
         apply_validation(state, job, plan, &record);
         state->kind = KELP_STEP_EVALUATE_TEST;
         settle_evaluation(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_TEST:
-        kelp_measures_of(sums, job->train.loss, &record.measures);
+        kelp_metrics_of_sums(sums, job->train.loss, &record.metrics);
         record.best = state->best.known && state->best.step == state->step;
         if (record.best) {
-            state->best.test = record.measures;
+            state->best.test = record.metrics;
         }
         kelp__control_next_step(state, job, plan);
         break;
@@ -298,14 +298,14 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
 }
 
 void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
-                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                         const char *digest, struct kelp_record *ret_record)
 {
     complete(state, job, plan, sums, digest, false, ret_record);
 }
 
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
-                       const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                       const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                        const char *digest, struct kelp_record *ret_record)
 {
     assert(state->kind == KELP_STEP_TRAIN);

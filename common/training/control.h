@@ -4,8 +4,8 @@
  * pulls; nobody else decides what a step is.
  *
  * run.mode train: the training steps of each epoch in order. After the steps that
- * kelp_control_evaluates_after() names comes one evaluation of the validation part and one of the
- * test part where these have samples. Training ends with the last epoch, at train.max_steps, or
+ * kelp_control_evaluates_after() names comes one evaluation of the validation split and one of the
+ * test split where these have samples. Training ends with the last epoch, at train.max_steps, or
  * after an evaluation when train.patience has run out.
  * run.mode evaluate: one evaluation of each part. run.mode predict: blocks of train.batch_size
  * samples of run.part, in order.
@@ -50,13 +50,13 @@ struct kelp_control_word {
                         FINISH */
 };
 
-/* The evaluation with the best train.monitor of the validation part so far. */
+/* The evaluation with the best train.monitor of the validation split so far. */
 struct kelp_best {
     bool known;
     uint64_t step;  /* completed training steps */
     uint32_t epoch; /* 0-based, as the evaluation's word has it */
-    struct kelp_measures val;
-    struct kelp_measures test; /* of the same weights; nothing present until it was measured */
+    struct kelp_metrics val;
+    struct kelp_metrics test; /* of the same weights; nothing present until it was measured */
 };
 
 struct kelp_control_state {
@@ -65,7 +65,7 @@ struct kelp_control_state {
     uint32_t epoch;
     uint64_t step_in_epoch;   /* completed steps of this epoch */
     enum kelp_step_kind kind; /* of the entry `version` */
-    double epoch_loss;        /* sums of KELP_METRIC_LOSS and _SAMPLES over the epoch so far */
+    double epoch_loss;        /* sums of KELP_METRIC_SUM_LOSS and _SAMPLES over the epoch so far */
     double epoch_samples;
     bool skipped; /* the newest training step was left out */
     bool stopped; /* train.patience has run out: training is over */
@@ -82,7 +82,7 @@ struct kelp_control_state {
 /* What completing an entry tells the outside, for metrics.jsonl and digests.jsonl. */
 struct kelp_record {
     struct kelp_control_word word; /* of the completed entry */
-    struct kelp_measures measures; /* TRAIN: the loss alone, over this step's samples */
+    struct kelp_metrics metrics;   /* TRAIN: the loss alone, over this step's samples */
     bool best;                     /* VAL: the best so far; TEST: of the same weights as that one */
     bool skipped;                  /* TRAIN: left out; its loss is not part of the epoch's */
     bool epoch_end;    /* the epoch's last training step, or the job's: epoch_loss is set */
@@ -103,13 +103,13 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
  * ("" if none). state becomes c_{v+1}. Must not be called on DONE.
  */
 void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
-                        const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                        const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                         const char *digest, struct kelp_record *ret_record);
 
 /* The same for a training step that is left out: it counts as a step, and nothing else. Its sums
  * are for the record alone, since they may not be finite. */
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
-                       const struct kelp_plan *plan, const double sums[KELP_METRIC_COUNT],
+                       const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                        const char *digest, struct kelp_record *ret_record);
 
 /*
@@ -147,7 +147,7 @@ uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
 
 /* Has this part samples, and are they measured? */
 bool kelp_control_evaluates(const struct kelp_job *job, const struct kelp_plan *plan,
-                            enum kelp_part part);
+                            enum kelp_split part);
 
 /* Training steps of one epoch and of the whole job, if nothing stops it early. */
 uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);

@@ -17,13 +17,13 @@
 #include "common/training/control.h"
 
 #define LAYOUT       2
-#define BEST_BYTES   (4 + 4 + 8 + 4 + 4 + 2 * KELP_MEASURE_COUNT * 8)
+#define BEST_BYTES   (4 + 4 + 8 + 4 + 4 + 2 * KELP_METRIC_COUNT * 8)
 #define USED         (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8)
 #define FLAG_SKIPPED 1u
 #define FLAG_STOPPED 2u
 
 _Static_assert(USED <= KELP_CONTROL_BYTES, "the state fits");
-_Static_assert(KELP_MEASURE_COUNT == 9, "another number of measures is another layout");
+_Static_assert(KELP_METRIC_COUNT == 9, "another number of measures is another layout");
 
 /* ---- writing -----------------------------------------------------------------------------------
  */
@@ -55,10 +55,10 @@ static void put_best(unsigned char **at, const struct kelp_best *best)
     put_u64(at, best->step, 8);
     put_u32(at, best->val.present);
     put_u32(at, best->test.present);
-    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
         put_double(at, best->val.of[i]);
     }
-    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
+    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
         put_double(at, best->test.of[i]);
     }
 }
@@ -114,10 +114,10 @@ static double get_double(const unsigned char **at)
     return value;
 }
 
-static void get_measures(const unsigned char **at, struct kelp_measures *measures)
+static void get_metrics(const unsigned char **at, struct kelp_metrics *metrics)
 {
-    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
-        measures->of[i] = get_double(at);
+    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
+        metrics->of[i] = get_double(at);
     }
 }
 
@@ -129,18 +129,18 @@ static void get_best(const unsigned char **at, uint32_t *ret_known, struct kelp_
     best->step = get_u64(at, 8);
     best->val.present = get_u32(at);
     best->test.present = get_u32(at);
-    get_measures(at, &best->val);
-    get_measures(at, &best->test);
+    get_metrics(at, &best->val);
+    get_metrics(at, &best->test);
 }
 
 /* What is not there is zero, and of what is there nothing is left over. */
-static bool measures_possible(const struct kelp_measures *measures)
+static bool metrics_possible(const struct kelp_metrics *metrics)
 {
-    bool possible = measures->present >> KELP_MEASURE_COUNT == 0;
+    bool possible = metrics->present >> KELP_METRIC_COUNT == 0;
 
-    for (unsigned i = 0; i < KELP_MEASURE_COUNT; i++) {
-        possible = possible && (kelp_measures_have(measures, i) ||
-                                (measures->of[i] == 0.0 && !signbit(measures->of[i])));
+    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
+        possible = possible && (kelp_metrics_have(metrics, i) ||
+                                (metrics->of[i] == 0.0 && !signbit(metrics->of[i])));
     }
     return possible;
 }
@@ -150,12 +150,11 @@ static bool best_possible(uint32_t known, const struct kelp_best *best,
 {
     if (known == 0) {
         return best->epoch == 0 && best->step == 0 && best->val.present == 0 &&
-               best->test.present == 0 && measures_possible(&best->val) &&
-               measures_possible(&best->test);
+               best->test.present == 0 && metrics_possible(&best->val) &&
+               metrics_possible(&best->test);
     }
     return known == 1 && best->epoch <= state->epoch && best->step <= state->step &&
-           best->val.present != 0 && measures_possible(&best->val) &&
-           measures_possible(&best->test);
+           best->val.present != 0 && metrics_possible(&best->val) && metrics_possible(&best->test);
 }
 
 static kelp_status decode(const unsigned char *bytes, struct kelp_control_state *state,
@@ -229,8 +228,8 @@ static bool at_an_end(const struct kelp_control_state *state, const struct kelp_
 static uint64_t version_of(const struct kelp_control_state *state, const struct kelp_job *job,
                            const struct kelp_plan *plan)
 {
-    bool val = kelp_control_evaluates(job, plan, KELP_PART_VAL);
-    bool test = kelp_control_evaluates(job, plan, KELP_PART_TEST);
+    bool val = kelp_control_evaluates(job, plan, KELP_SPLIT_VAL);
+    bool test = kelp_control_evaluates(job, plan, KELP_SPLIT_TEST);
     uint64_t behind = kelp_control_version_after(job, plan, state->step);
     bool due = kelp_control_evaluation_due(job, plan, state->step);
     bool end = at_an_end(state, job, plan);

@@ -5,22 +5,22 @@
 #include "common/training/control.h"
 
 bool kelp_control_evaluates(const struct kelp_job *job, const struct kelp_plan *plan,
-                            enum kelp_part part)
+                            enum kelp_split part)
 {
-    bool measures = job->train.evaluate || job->run.mode == KELP_RUN_EVALUATE;
-    return measures && plan->samples[part] > 0;
+    bool metrics = job->train.evaluate || job->run.mode == KELP_RUN_EVALUATE;
+    return metrics && plan->samples[part] > 0;
 }
 
 static uint64_t parts_evaluated(const struct kelp_job *job, const struct kelp_plan *plan)
 {
-    return (uint64_t)kelp_control_evaluates(job, plan, KELP_PART_VAL) +
-           kelp_control_evaluates(job, plan, KELP_PART_TEST);
+    return (uint64_t)kelp_control_evaluates(job, plan, KELP_SPLIT_VAL) +
+           kelp_control_evaluates(job, plan, KELP_SPLIT_TEST);
 }
 
 uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     assert(job->train.batch_size > 0);
-    uint64_t samples = plan->samples[KELP_PART_TRAIN];
+    uint64_t samples = plan->samples[KELP_SPLIT_TRAIN];
     uint64_t steps = samples / job->train.batch_size;
 
     return steps + (!job->train.drop_last && samples % job->train.batch_size != 0 ? 1 : 0);
@@ -127,23 +127,23 @@ kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_pla
                    ? KELP_OK
                    : kelp_fail(reterr, KELP_ERR_INVALID,
                                "run.mode: evaluate needs samples, but the validation and the test "
-                               "part have none");
+                               "split have none");
     case KELP_RUN_PREDICT:
         return plan->samples[job->run.part] > 0
                    ? KELP_OK
                    : kelp_fail(reterr, KELP_ERR_INVALID,
-                               "run.part: predict needs samples, but the %s part has none",
+                               "run.part: predict needs samples, but the %s split has none",
                                parts[job->run.part]);
     }
-    if (plan->samples[KELP_PART_TRAIN] == 0 || kelp_control_steps_per_epoch(job, plan) == 0) {
+    if (plan->samples[KELP_SPLIT_TRAIN] == 0 || kelp_control_steps_per_epoch(job, plan) == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "train.batch_size: %" PRIu32
-                         " samples in a step, but the training part has %" PRIu64,
-                         job->train.batch_size, plan->samples[KELP_PART_TRAIN]);
+                         " samples in a step, but the training split has %" PRIu64,
+                         job->train.batch_size, plan->samples[KELP_SPLIT_TRAIN]);
     }
-    if (monitors && plan->samples[KELP_PART_VAL] == 0) {
+    if (monitors && plan->samples[KELP_SPLIT_VAL] == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: goes by the validation part, which has no samples",
+                         "%s: goes by the validation split, which has no samples",
                          job->train.patience > 0                        ? "train.patience"
                          : job->train.schedule == KELP_SCHEDULE_PLATEAU ? "train.schedule plateau"
                                                                         : "checkpoint.keep_best");

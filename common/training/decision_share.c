@@ -155,8 +155,9 @@ static uint32_t count_lamb(const struct kelp_plan *plan, struct kelp_slice_range
     return count;
 }
 
-kelp_status kelp_step_part_count(const struct kelp_job *job, const struct kelp_plan *plan,
-                                 uint32_t partition, uint32_t *ret_count, struct kelp_error *reterr)
+kelp_status kelp_decision_share_count(const struct kelp_job *job, const struct kelp_plan *plan,
+                                      uint32_t partition, uint32_t *ret_count,
+                                      struct kelp_error *reterr)
 {
     struct kelp_slice_range range = kelp_plan_partition(plan, partition);
     uint32_t count = 1;
@@ -167,11 +168,11 @@ kelp_status kelp_step_part_count(const struct kelp_job *job, const struct kelp_p
         count += count_nodes(range.first / KELP_LEAF_ELEMENTS,
                              (range.first + range.count) / KELP_LEAF_ELEMENTS);
     }
-    if (count > KELP_STEP_PART_VALUES_MAX) {
+    if (count > KELP_DECISION_SHARE_VALUES_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
                          "partition %" PRIu32 " of %" PRIu64 " elements has %" PRIu32
                          " values to tell of a step, over %d",
-                         partition, range.count, count, KELP_STEP_PART_VALUES_MAX);
+                         partition, range.count, count, KELP_DECISION_SHARE_VALUES_MAX);
     }
     *ret_count = count;
     return KELP_OK;
@@ -193,7 +194,7 @@ double kelp_lamb_ratio(double weights, double update)
 }
 
 static double decide_clip(const struct kelp_job *job, const struct kelp_plan *plan,
-                          const struct kelp_step_part *const *parts)
+                          const struct kelp_decision_share *const *parts)
 {
     struct kelp_tree_sum sum;
 
@@ -201,7 +202,7 @@ static double decide_clip(const struct kelp_job *job, const struct kelp_plan *pl
     for (uint32_t p = 0; p < plan->partition_count; p++) {
         struct kelp_slice_range range = kelp_plan_partition(plan, p);
         (void)add_nodes(&sum, (range.first + range.count) / KELP_LEAF_ELEMENTS,
-                        &parts[p]->values[KELP_STEP_PART_FINITE + 1]);
+                        &parts[p]->values[KELP_DECISION_SHARE_FINITE + 1]);
     }
     return kelp_clip_factor(job->train.clip_norm, kelp_tree_sum_total(&sum));
 }
@@ -211,7 +212,7 @@ static double decide_clip(const struct kelp_job *job, const struct kelp_plan *pl
 static uint32_t values_before(const struct kelp_plan *plan, struct kelp_slice_range range,
                               uint32_t tensor)
 {
-    uint32_t at = KELP_STEP_PART_FINITE + 1;
+    uint32_t at = KELP_DECISION_SHARE_FINITE + 1;
 
     for (uint32_t i = tensor; i > 0; i--) {
         if (kelp_tensor_in(plan, i - 1, range).count == 0) {
@@ -226,7 +227,7 @@ static uint32_t values_before(const struct kelp_plan *plan, struct kelp_slice_ra
 }
 
 static double decide_tensor(const struct kelp_plan *plan, uint32_t tensor,
-                            const struct kelp_step_part *const *parts)
+                            const struct kelp_decision_share *const *parts)
 {
     uint64_t slice = kelp_plan_partition(plan, 0).count;
     uint32_t first = (uint32_t)(plan->tensors[tensor].offset / slice);
@@ -248,12 +249,12 @@ static double decide_tensor(const struct kelp_plan *plan, uint32_t tensor,
 }
 
 bool kelp_step_decide(const struct kelp_job *job, const struct kelp_plan *plan,
-                      const struct kelp_step_part *const *parts, double *ret_values)
+                      const struct kelp_decision_share *const *parts, double *ret_values)
 {
     uint32_t count = 0;
 
     for (uint32_t p = 0; p < plan->partition_count; p++) {
-        if (parts[p]->values[KELP_STEP_PART_FINITE] == 0.0) {
+        if (parts[p]->values[KELP_DECISION_SHARE_FINITE] == 0.0) {
             return true;
         }
     }

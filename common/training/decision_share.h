@@ -23,13 +23,14 @@
 #define KELP_LEAF_ELEMENTS 16 /* slices and tensors begin at a multiple of it */
 
 /* What one partition knows of a step: numbers that follow from its gradient and weights alone.
- * The first is KELP_STEP_PART_FINITE; then, in the order of the flat vector, the nodes of its sums:
- * of a tensor first those of the weights. */
-#define KELP_STEP_PART_FINITE     0   /* 1: its gradient is finite, 0: it is not */
-#define KELP_STEP_PART_VALUES_MAX 160 /* 2^26 leaves of two shared tensors: 2 (52 + 26) + 1 */
-struct kelp_step_part {
+ * The first is KELP_DECISION_SHARE_FINITE; then, in the order of the flat vector, the nodes of its
+ * sums: of a tensor first those of the weights. */
+#define KELP_DECISION_SHARE_FINITE     0   /* 1: its gradient is finite, 0: it is not */
+#define KELP_DECISION_SHARE_VALUES_MAX 160 /* 2^26 leaves of two shared tensors: 2 (52 + 26) + 1   \
+                                            */
+struct kelp_decision_share {
     uint32_t count;
-    double values[KELP_STEP_PART_VALUES_MAX];
+    double values[KELP_DECISION_SHARE_VALUES_MAX];
 };
 
 /* What was decided besides leaving the step out: the factor of the gradient, or the ratio of each
@@ -44,17 +45,17 @@ struct kelp_step_decision {
 bool kelp_control_decides(const struct kelp_job *job);
 /* Values of a step's decision. */
 uint32_t kelp_step_decision_count(const struct kelp_job *job, const struct kelp_plan *plan);
-/* Values of a partition's part. Errors: KELP_ERR_LIMIT (over KELP_STEP_PART_VALUES_MAX). */
-kelp_status kelp_step_part_count(const struct kelp_job *job, const struct kelp_plan *plan,
-                                 uint32_t partition, uint32_t *ret_count,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* Values of a partition's part. Errors: KELP_ERR_LIMIT (over KELP_DECISION_SHARE_VALUES_MAX). */
+kelp_status kelp_decision_share_count(const struct kelp_job *job, const struct kelp_plan *plan,
+                                      uint32_t partition, uint32_t *ret_count,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * All parts of a step, by partition, each as long as kelp_step_part_count() says: whether the step
- * is to be left out; or the decision, into ret_values[kelp_step_decision_count()].
+ * All parts of a step, by partition, each as long as kelp_decision_share_count() says: whether the
+ * step is to be left out; or the decision, into ret_values[kelp_step_decision_count()].
  */
 bool kelp_step_decide(const struct kelp_job *job, const struct kelp_plan *plan,
-                      const struct kelp_step_part *const *parts, double *ret_values);
+                      const struct kelp_decision_share *const *parts, double *ret_values);
 
 /* min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it, from the sum of
  * squares. */

@@ -1,5 +1,5 @@
 /*
- * Sums over samples, which travel along the reduction tree, and the measures that follow from them:
+ * Sums over samples, which travel along the reduction tree, and the metrics that follow from them:
  * what people call metrics. Pure.
  */
 #ifndef KELP_COMMON_TRAINING_METRICS_H
@@ -14,83 +14,82 @@
  * forecast is what enum kelp_loss_sum (kernels/operators.h) compares with the target. On the wire
  * zeros at the end are left out, so that training steps, which have no histogram, carry a handful.
  */
-#define KELP_METRIC_BINS 512
-enum kelp_metric {
-    KELP_METRIC_LOSS,             /* sum over samples of the sample's loss */
-    KELP_METRIC_SAMPLES,          /* samples */
-    KELP_METRIC_SQUARED,          /* sum over elements of the squared error */
-    KELP_METRIC_ABSOLUTE,         /* of the absolute error */
-    KELP_METRIC_ELEMENTS,         /* elements of the target; a class is one */
-    KELP_METRIC_RELATIVE,         /* of |error / target| */
-    KELP_METRIC_RELATIVE_SQUARED, /* of its square */
-    KELP_METRIC_TARGET,           /* of the target */
-    KELP_METRIC_TARGET_SQUARED,   /* of its square */
-    KELP_METRIC_CORRECT,          /* elements whose class is right */
-    KELP_METRIC_SCALARS = 16,     /* up to here it is zero */
+#define KELP_METRIC_SUM_BINS 512
+enum kelp_metric_sum {
+    KELP_METRIC_SUM_LOSS,             /* sum over samples of the sample's loss */
+    KELP_METRIC_SUM_SAMPLES,          /* samples */
+    KELP_METRIC_SUM_SQUARED,          /* sum over elements of the squared error */
+    KELP_METRIC_SUM_ABSOLUTE,         /* of the absolute error */
+    KELP_METRIC_SUM_ELEMENTS,         /* elements of the target; a class is one */
+    KELP_METRIC_SUM_RELATIVE,         /* of |error / target| */
+    KELP_METRIC_SUM_RELATIVE_SQUARED, /* of its square */
+    KELP_METRIC_SUM_TARGET,           /* of the target */
+    KELP_METRIC_SUM_TARGET_SQUARED,   /* of its square */
+    KELP_METRIC_SUM_CORRECT,          /* elements whose class is right */
+    KELP_METRIC_SUM_SCALARS = 16,     /* up to here it is zero */
     /* Evaluations of one score for each sample (one element, or two classes): samples by score, in
      * equal bins over [0, 1], of those whose target is below 0.5 (class 0) and of the others. */
-    KELP_METRIC_NEGATIVE = KELP_METRIC_SCALARS,
-    KELP_METRIC_POSITIVE = KELP_METRIC_NEGATIVE + KELP_METRIC_BINS,
-    KELP_METRIC_COUNT = KELP_METRIC_POSITIVE + KELP_METRIC_BINS
+    KELP_METRIC_SUM_NEGATIVE = KELP_METRIC_SUM_SCALARS,
+    KELP_METRIC_SUM_POSITIVE = KELP_METRIC_SUM_NEGATIVE + KELP_METRIC_SUM_BINS,
+    KELP_METRIC_SUM_COUNT = KELP_METRIC_SUM_POSITIVE + KELP_METRIC_SUM_BINS
 };
 
 /* The bin of a score: 0 also for what lies below (NaN too), the last one for what lies above. */
-static inline uint32_t kelp_metric_bin(double score)
+static inline uint32_t kelp_metric_sum_bin(double score)
 {
-    double at = score * KELP_METRIC_BINS;
-    return !(at > 0) ? 0 : at >= KELP_METRIC_BINS ? KELP_METRIC_BINS - 1 : (uint32_t)at;
+    double at = score * KELP_METRIC_SUM_BINS;
+    return !(at > 0) ? 0 : at >= KELP_METRIC_SUM_BINS ? KELP_METRIC_SUM_BINS - 1 : (uint32_t)at;
 }
 
 /* How many of the first `count` sums are left without the zeros at the end (+0, not -0, so that
  * sums come to the same bits however they travelled). */
-uint32_t kelp_metric_trim(const double *sums, uint32_t count);
+uint32_t kelp_metric_sum_trim(const double *sums, uint32_t count);
 
 /* What is printed: "val/mse". The order is that of Record.values on the wire. */
-enum kelp_measure {
-    KELP_MEASURE_LOSS, /* mean over samples of the job's loss */
-    KELP_MEASURE_MSE,  /* this and the following over all elements, each weighing the same */
-    KELP_MEASURE_MAE,
-    KELP_MEASURE_RMSE,
-    KELP_MEASURE_MAPE, /* as a fraction: 0.1 is 10 % */
-    KELP_MEASURE_MSPE,
-    KELP_MEASURE_RSE, /* root of the squared error over the target's squared deviations */
-    KELP_MEASURE_ACCURACY,
-    KELP_MEASURE_AUC, /* from the histogram: equal scores, those of one bin, count half */
-    KELP_MEASURE_COUNT
+enum kelp_metric {
+    KELP_METRIC_LOSS, /* mean over samples of the job's loss */
+    KELP_METRIC_MSE,  /* this and the following over all elements, each weighing the same */
+    KELP_METRIC_MAE,
+    KELP_METRIC_RMSE,
+    KELP_METRIC_MAPE, /* as a fraction: 0.1 is 10 % */
+    KELP_METRIC_MSPE,
+    KELP_METRIC_RSE, /* root of the squared error over the target's squared deviations */
+    KELP_METRIC_ACCURACY,
+    KELP_METRIC_AUC, /* from the histogram: equal scores, those of one bin, count half */
+    KELP_METRIC_COUNT
 };
-struct kelp_measures {
+struct kelp_metrics {
     uint32_t present; /* a bit for each that there is */
-    double of[KELP_MEASURE_COUNT];
+    double of[KELP_METRIC_COUNT];
 };
 
 /*
- * The measures of an evaluation. Of a class loss: loss, accuracy, with two classes AUC. Of others
+ * The metrics of an evaluation. Of a class loss: loss, accuracy, with two classes AUC. Of others
  * loss, mse, mae, rmse; unless all targets are zero rse; where the targets are all 0 or 1 accuracy
  * and, with one score for each sample of which both kinds are there, AUC; else mape and mspe if no
  * target is zero. A NaN that training produced is a value like any other.
  */
-void kelp_measures_of(const double sums[KELP_METRIC_COUNT], enum kelp_loss_kind loss,
-                      struct kelp_measures *ret_measures);
+void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_loss_kind loss,
+                          struct kelp_metrics *ret_metrics);
 
 /* "mse". */
-const char *kelp_measure_name(enum kelp_measure measure);
+const char *kelp_metric_name(enum kelp_metric metric);
 
-static inline bool kelp_measures_have(const struct kelp_measures *measures,
-                                      enum kelp_measure measure)
+static inline bool kelp_metrics_have(const struct kelp_metrics *metrics, enum kelp_metric metric)
 {
-    return (measures->present >> measure & 1) != 0;
+    return (metrics->present >> metric & 1) != 0;
 }
-void kelp_measures_set(struct kelp_measures *measures, enum kelp_measure measure, double value);
+void kelp_metrics_set(struct kelp_metrics *metrics, enum kelp_metric metric, double value);
 
 /* What train.monitor and checkpoint.metric name. */
-enum kelp_measure kelp_monitored_measure(enum kelp_monitored monitored);
-enum kelp_measure kelp_checkpoint_measure(enum kelp_checkpoint_metric metric);
+enum kelp_metric kelp_metric_of_monitored(enum kelp_monitored monitored);
+enum kelp_metric kelp_metric_of_checkpoint(enum kelp_checkpoint_metric metric);
 /* Those that a checkpoint may go by; NaN where there is none. */
-void kelp_measures_for_checkpoint(const struct kelp_measures *measures,
-                                  double ret_metric[KELP_CHECKPOINT_METRICS]);
+void kelp_metrics_for_checkpoint(const struct kelp_metrics *metrics,
+                                 double ret_metric[KELP_CHECKPOINT_METRICS]);
 /* Of two values of it, is the first one better, by more than delta? NaN never is. */
-bool kelp_measure_better(enum kelp_measure measure, double value, double than, double delta);
+bool kelp_metric_better(enum kelp_metric metric, double value, double than, double delta);
 /* Worse than any. */
-double kelp_measure_worst(enum kelp_measure measure);
+double kelp_metric_worst(enum kelp_metric metric);
 
 #endif

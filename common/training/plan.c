@@ -15,7 +15,7 @@ static const char *const init_names[] = {
     [KELP_INIT_NORMAL] = "normal",
     [KELP_INIT_FILE] = "file",
 };
-static const char *const part_names[KELP_PART_COUNT] = {"train", "validation", "test"};
+static const char *const part_names[KELP_SPLIT_COUNT] = {"train", "validation", "test"};
 
 /* ---- text --------------------------------------------------------------------------------------
  */
@@ -201,9 +201,9 @@ static kelp_status parse_samples(const cJSON *json, struct kelp_plan *plan,
                                  struct kelp_error *reterr)
 {
     const cJSON *samples;
-    kelp_status status = kelp_json_array(json, "samples", KELP_PART_COUNT, &samples, reterr);
+    kelp_status status = kelp_json_array(json, "samples", KELP_SPLIT_COUNT, &samples, reterr);
 
-    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
         status = kelp_json_element_u64(cJSON_GetArrayItem(samples, part), KELP_JSON_INTEGER_MAX,
                                        &plan->samples[part], reterr);
         if (status != KELP_OK) {
@@ -354,9 +354,9 @@ static bool compute_difference(const struct kelp_plan *ours, const struct kelp_p
 bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs, bool mixed,
                           char *text, size_t text_bytes)
 {
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         if (ours->samples[part] != theirs->samples[part]) {
-            (void)snprintf(text, text_bytes, "the %s part has %" PRIu64 " samples, not %" PRIu64,
+            (void)snprintf(text, text_bytes, "the %s split has %" PRIu64 " samples, not %" PRIu64,
                            part_names[part], ours->samples[part], theirs->samples[part]);
             return true;
         }

@@ -20,7 +20,7 @@
 #define KELP_PARTITIONS_MAX    1024
 #define KELP_PLAN_ELEMENTS_MAX (UINT64_C(1) << 40) /* of the flat vector: 4 TiB */
 
-enum kelp_part { KELP_PART_TRAIN, KELP_PART_VAL, KELP_PART_TEST, KELP_PART_COUNT };
+enum kelp_split { KELP_SPLIT_TRAIN, KELP_SPLIT_VAL, KELP_SPLIT_TEST, KELP_SPLIT_COUNT };
 
 enum kelp_init_kind {
     KELP_INIT_CONSTANT, /* a */
@@ -47,9 +47,9 @@ struct kelp_tensor {
 };
 
 struct kelp_plan {
-    uint64_t samples[KELP_PART_COUNT]; /* windows or rows of each part */
-    uint64_t data_fingerprint;         /* XXH3-64 over what the data set reads */
-    uint64_t model_digest;             /* XXH3-64 of model.plugin's library; 0 without one */
+    uint64_t samples[KELP_SPLIT_COUNT]; /* windows or rows of each part */
+    uint64_t data_fingerprint;          /* XXH3-64 over what the data set reads */
+    uint64_t model_digest;              /* XXH3-64 of model.plugin's library; 0 without one */
     char compute_kind[128];  /* instruction set and libraries; checked unless cluster.mixed */
     uint64_t compute_answer; /* known-answer digest of the kernels */
     uint32_t tensor_count;

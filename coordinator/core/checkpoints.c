@@ -44,8 +44,8 @@ bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints)
     return checkpoints->undecided;
 }
 
-void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions, const char *format,
-                       ...)
+void kelp__checkpointer_say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions,
+                                    const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -58,14 +58,14 @@ void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions,
 /* ---- giving up --------------------------------------------------------------------------------
  */
 
-void kelp__end(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+void kelp__checkpointer_end(struct kelp_checkpointer *checkpoints, uint32_t *actions)
 {
     checkpoints->ended = true;
     *actions |= KELP_CHECKPOINTER_DO_END;
 }
 
 /* The order is over; nothing will ever be committed in its folder. */
-void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+void kelp__checkpointer_close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
 {
     memcpy(checkpoints->discarded, checkpoints->order.folder, sizeof(checkpoints->discarded));
     *actions |= KELP_CHECKPOINTER_DO_DISCARD;
@@ -79,12 +79,13 @@ void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
 }
 
 /* What failed is said by the caller, in trouble. */
-void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reason, uint64_t now_ms,
-                   uint32_t *actions)
+void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
+                                enum kelp__checkpointer_reason reason, uint64_t now_ms,
+                                uint32_t *actions)
 {
     assert(checkpoints->state != KELP_CHECKPOINTER_IDLE);
     checkpoints->given_up = checkpoints->order.serial;
-    kelp__close_order(checkpoints, actions);
+    kelp__checkpointer_close_order(checkpoints, actions);
     *actions |= KELP_CHECKPOINTER_DO_ORDER;
     if (reason != KELP__LATE) {
         checkpoints->failed++;
@@ -104,7 +105,7 @@ void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reas
         }
     }
     if (checkpoints->for_end && ++checkpoints->end_tries == KELP_COORDINATOR_END_TRIES) {
-        kelp__end(checkpoints, actions);
+        kelp__checkpointer_end(checkpoints, actions);
     }
 }
 
@@ -125,8 +126,8 @@ static void name_folder(struct kelp_checkpointer *checkpoints)
     assert((size_t)length < sizeof(order->folder));
 }
 
-static void place_order(struct kelp_checkpointer *checkpoints, const struct kelp__due *due,
-                        uint32_t *actions)
+static void place_order(struct kelp_checkpointer *checkpoints,
+                        const struct kelp__checkpointer_due *due, uint32_t *actions)
 {
     checkpoints->order.serial = ++checkpoints->serial;
     checkpoints->order.generation = checkpoints->map.generation;
@@ -149,8 +150,8 @@ static void place_order(struct kelp_checkpointer *checkpoints, const struct kelp
 }
 
 /* Requests up to serial have what they asked for: the checkpoint of this step. */
-void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64_t step,
-                  uint32_t *actions)
+void kelp__checkpointer_answer(struct kelp_checkpointer *checkpoints, uint64_t serial,
+                               uint64_t step, uint32_t *actions)
 {
     checkpoints->answered = serial;
     if (checkpoints->pause_serial != 0 && checkpoints->pause_serial <= serial) {
@@ -163,7 +164,7 @@ void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64
 
 static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
 {
-    struct kelp__due due;
+    struct kelp__checkpointer_due due;
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
     /* The step too: a job with more epochs numbers its versions as one that ended before did. */
     bool here = newest != NULL && checkpoints->word_known &&
@@ -175,13 +176,14 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, ui
     }
     if (checkpoints->finished && !checkpoints->ended && checkpoints->word.kind == KELP_STEP_DONE &&
         (here || !checkpoints->options.at_end)) {
-        kelp__end(checkpoints, actions);
+        kelp__checkpointer_end(checkpoints, actions);
     }
-    if (now_ms < checkpoints->not_before_ms || !kelp__due_now(checkpoints, now_ms, &due)) {
+    if (now_ms < checkpoints->not_before_ms ||
+        !kelp__checkpointer_due_now(checkpoints, now_ms, &due)) {
         return;
     }
     if (due.for_request && here) {
-        kelp__answer(checkpoints, checkpoints->requested, newest->step, actions);
+        kelp__checkpointer_answer(checkpoints, checkpoints->requested, newest->step, actions);
     } else if (!here || due.step > checkpoints->word.step) {
         place_order(checkpoints, &due, actions);
     }
@@ -230,11 +232,11 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
         return KELP_OK;
     }
     if (checkpoints->state != KELP_CHECKPOINTER_IDLE) {
-        kelp__say_trouble(checkpoints, actions,
-                          "checkpoint of step %" PRIu64 " was abandoned: generation %" PRIu64
-                          " was opened",
-                          checkpoints->order.step, map->generation);
-        kelp__abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+        kelp__checkpointer_say_trouble(checkpoints, actions,
+                                       "checkpoint of step %" PRIu64
+                                       " was abandoned: generation %" PRIu64 " was opened",
+                                       checkpoints->order.step, map->generation);
+        kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
     }
     kelp_status status = copy_map(checkpoints, map, reterr);
     if (status != KELP_OK) {
@@ -340,7 +342,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
     struct kelp_committed *damaged = NULL;
     switch (event->kind) {
     case KELP_CHECKPOINTER_LISTED:
-        return kelp__take_list(checkpoints, event, actions, reterr);
+        return kelp__checkpointer_take_list(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_GENERATION:
         return on_generation(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_RUNNING:
@@ -349,10 +351,10 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
     case KELP_CHECKPOINTER_STOPPED:
         checkpoints->running = false;
         if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
-            kelp__say_trouble(checkpoints, actions,
-                              "checkpoint of step %" PRIu64 " was abandoned: %s",
-                              checkpoints->order.step, event->text);
-            kelp__abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+            kelp__checkpointer_say_trouble(checkpoints, actions,
+                                           "checkpoint of step %" PRIu64 " was abandoned: %s",
+                                           checkpoints->order.step, event->text);
+            kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
         }
         break;
     case KELP_CHECKPOINTER_PROGRESS:
@@ -366,15 +368,15 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         on_request(checkpoints, event->pause);
         break;
     case KELP_CHECKPOINTER_REPORT:
-        kelp__take_report(checkpoints, event->report, event->now_ms, actions);
+        kelp__checkpointer_take_report(checkpoints, event->report, event->now_ms, actions);
         break;
     case KELP_CHECKPOINTER_SENT:
         on_sent(checkpoints, actions);
         break;
     case KELP_CHECKPOINTER_COMMITTED:
-        return kelp__take_committed(checkpoints, event, actions, reterr);
+        return kelp__checkpointer_take_committed(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_REMOVED:
-        kelp__take_removed(checkpoints, event);
+        kelp__checkpointer_take_removed(checkpoints, event);
         break;
     case KELP_CHECKPOINTER_DAMAGED:
         damaged = kelp_committed_list_find(&checkpoints->list, event->version);
@@ -396,7 +398,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
 /* ---- time -------------------------------------------------------------------------------------
  */
 
-void kelp__reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+void kelp__checkpointer_reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     if (!checkpoints->reached) {
         checkpoints->reached = true;
@@ -421,12 +423,12 @@ static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms
         const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
         uint64_t limit_ms = shard->heard ? KELP_COORDINATOR_WRITE_MS : KELP_COORDINATOR_ANSWER_MS;
         if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms) {
-            kelp__say_trouble(checkpoints, actions,
-                              "checkpoint of step %" PRIu64 ": %s %s within %" PRIu64 " s",
-                              checkpoints->order.step, checkpoints->map.shards[i].id,
-                              shard->heard ? "did not finish writing" : "did not take the order",
-                              limit_ms / 1000);
-            kelp__abandon(checkpoints, KELP__FAILED, now_ms, actions);
+            kelp__checkpointer_say_trouble(
+                checkpoints, actions, "checkpoint of step %" PRIu64 ": %s %s within %" PRIu64 " s",
+                checkpoints->order.step, checkpoints->map.shards[i].id,
+                shard->heard ? "did not finish writing" : "did not take the order",
+                limit_ms / 1000);
+            kelp__checkpointer_abandon(checkpoints, KELP__FAILED, now_ms, actions);
             return;
         }
     }
@@ -435,21 +437,22 @@ static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms
 static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                             uint32_t *actions)
 {
-    struct kelp__due due;
+    struct kelp__checkpointer_due due;
     if (checkpoints->word_known && checkpoints->word.step >= checkpoints->order.step) {
-        kelp__reach(checkpoints, now_ms);
+        kelp__checkpointer_reach(checkpoints, now_ms);
     }
     if (all_durable(checkpoints)) {
-        kelp__conclude(checkpoints, now_ms, actions);
+        kelp__checkpointer_conclude(checkpoints, now_ms, actions);
     } else if (checkpoints->reached) {
         check_waiting(checkpoints, now_ms, actions);
-    } else if (checkpoints->order.step > kelp__last_step(checkpoints)) {
+    } else if (checkpoints->order.step > kelp__checkpointer_last_step(checkpoints)) {
         /* Training has ended early, before it. */
-        kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
-    } else if (checkpoints->for_request && kelp__stands_still(checkpoints, now_ms) &&
-               kelp__due_now(checkpoints, now_ms, &due) && due.step < checkpoints->order.step) {
+        kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
+    } else if (checkpoints->for_request && kelp__checkpointer_stands_still(checkpoints, now_ms) &&
+               kelp__checkpointer_due_now(checkpoints, now_ms, &due) &&
+               due.step < checkpoints->order.step) {
         /* Training has come to a standstill before it: ordered again where it stands. */
-        kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
+        kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
     }
 }
 
@@ -466,7 +469,7 @@ static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
     if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
         try_order(checkpoints, now_ms, actions);
     }
-    kelp__try_remove(checkpoints, now_ms, actions);
+    kelp__checkpointer_try_remove(checkpoints, now_ms, actions);
 }
 
 kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,

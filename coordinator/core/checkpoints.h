@@ -36,7 +36,7 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
     KELP_CHECKPOINTER_STOPPED,    /* text: why it runs no more (a shard is lost, the job failed) */
     KELP_CHECKPOINTER_PROGRESS,   /* word: partition 0's current one */
-    KELP_CHECKPOINTER_EVALUATED,  /* step, metric: of the validation part */
+    KELP_CHECKPOINTER_EVALUATED,  /* step, metric: of the validation split */
     KELP_CHECKPOINTER_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
     KELP_CHECKPOINTER_REPORT,     /* report: of a shard */
     KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT is on its way from now on */
@@ -89,7 +89,7 @@ struct kelp_checkpointer_report {
 struct kelp_checkpointer_schedule {
     uint64_t steps_per_epoch;
     uint64_t total_steps;
-    /* The validation part is evaluated after every so many training steps; 0: not by these. */
+    /* The validation split is evaluated after every so many training steps; 0: not by these. */
     uint64_t evaluate_steps[2];
 };
 
@@ -271,7 +271,7 @@ kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
  */
 bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
 
-/* Of the validation part at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
+/* Of the validation split at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
  * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
 

@@ -58,9 +58,10 @@ static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
     }
     const char *wrong = take_parts(checkpoints, index, report);
     if (wrong != NULL) {
-        kelp__say_trouble(checkpoints, actions, "checkpoint of step %" PRIu64 ": %s: %s",
-                          checkpoints->order.step, report->shard, wrong);
-        kelp__abandon(checkpoints, KELP__FAILED, now_ms, actions);
+        kelp__checkpointer_say_trouble(checkpoints, actions,
+                                       "checkpoint of step %" PRIu64 ": %s: %s",
+                                       checkpoints->order.step, report->shard, wrong);
+        kelp__checkpointer_abandon(checkpoints, KELP__FAILED, now_ms, actions);
         return;
     }
     shard->durable = true;
@@ -72,18 +73,18 @@ static void on_past(struct kelp_checkpointer *checkpoints,
                     uint32_t *actions)
 {
     if (report->current_step > checkpoints->past_step &&
-        report->current_step <= kelp__last_step(checkpoints)) {
+        report->current_step <= kelp__checkpointer_last_step(checkpoints)) {
         checkpoints->past_step = report->current_step;
     }
     if (checkpoints->margin < KELP_COORDINATOR_MARGIN_MAX) {
         checkpoints->margin *= 2;
     }
-    kelp__abandon(checkpoints, KELP__LATE, now_ms, actions);
+    kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
 }
 
-void kelp__take_report(struct kelp_checkpointer *checkpoints,
-                       const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                       uint32_t *actions)
+void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
+                                    const struct kelp_checkpointer_report *report, uint64_t now_ms,
+                                    uint32_t *actions)
 {
     int32_t index = kelp_map_find(&checkpoints->map, report->shard);
     if (checkpoints->state != KELP_CHECKPOINTER_ORDERED || index < 0 ||
@@ -97,13 +98,14 @@ void kelp__take_report(struct kelp_checkpointer *checkpoints,
     case KELP_CHECKPOINTER_ANSWER_TAKING:
         break;
     case KELP_CHECKPOINTER_ANSWER_DURABLE:
-        kelp__reach(checkpoints, now_ms);
+        kelp__checkpointer_reach(checkpoints, now_ms);
         on_durable(checkpoints, (uint32_t)index, report, now_ms, actions);
         break;
     case KELP_CHECKPOINTER_ANSWER_FAILED:
-        kelp__say_trouble(checkpoints, actions, "checkpoint of step %" PRIu64 ": %s: %.300s",
-                          checkpoints->order.step, report->shard, report->error);
-        kelp__abandon(checkpoints, KELP__FAILED, now_ms, actions);
+        kelp__checkpointer_say_trouble(checkpoints, actions,
+                                       "checkpoint of step %" PRIu64 ": %s: %.300s",
+                                       checkpoints->order.step, report->shard, report->error);
+        kelp__checkpointer_abandon(checkpoints, KELP__FAILED, now_ms, actions);
         break;
     case KELP_CHECKPOINTER_ANSWER_PAST:
         on_past(checkpoints, report, now_ms, actions);
@@ -150,7 +152,8 @@ static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_
 }
 
 /* Everything is durable: make it count. */
-void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                 uint32_t *actions)
 {
     const struct kelp_committed *found =
         kelp_committed_list_find(&checkpoints->list, checkpoints->saved.version);
@@ -162,26 +165,27 @@ void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
         return;
     }
     if (found->step != checkpoints->saved.step) {
-        kelp__say_trouble(
+        kelp__checkpointer_say_trouble(
             checkpoints, actions,
             "checkpoint of step %" PRIu64 ": its version, %" PRIu64
             ", is that of the final checkpoint of fewer epochs; a later step's is made",
             checkpoints->saved.step, found->version);
         /* One step more and it has passed; at a standstill there is nothing to wait for. */
-        kelp__abandon(checkpoints,
-                      kelp__stands_still(checkpoints, now_ms) ? KELP__FAILED : KELP__LATE, now_ms,
-                      actions);
+        kelp__checkpointer_abandon(
+            checkpoints,
+            kelp__checkpointer_stands_still(checkpoints, now_ms) ? KELP__FAILED : KELP__LATE,
+            now_ms, actions);
         return;
     }
     /* Nothing was completed since that one: it is this one. */
     uint64_t step = checkpoints->order.step;
-    kelp__close_order(checkpoints, actions);
+    kelp__checkpointer_close_order(checkpoints, actions);
     checkpoints->last_ms = now_ms;
     if (checkpoints->for_request) {
-        kelp__answer(checkpoints, checkpoints->for_serial, step, actions);
+        kelp__checkpointer_answer(checkpoints, checkpoints->for_serial, step, actions);
     }
     if (checkpoints->for_end) {
-        kelp__end(checkpoints, actions);
+        kelp__checkpointer_end(checkpoints, actions);
     }
 }
 
@@ -213,12 +217,12 @@ static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_commit
     }
     checkpoint->manifest = NULL;
     if (other != NULL) {
-        kelp__say_trouble(checkpoints, actions,
-                          "checkpoints of version %" PRIu64
-                          " differ: state digest %s in generation %" PRIu64
-                          ", %s in generation %" PRIu64 ": the same steps gave other bits",
-                          checkpoint->version, other->state_digest, other->generation,
-                          checkpoint->state_digest, checkpoint->generation);
+        kelp__checkpointer_say_trouble(
+            checkpoints, actions,
+            "checkpoints of version %" PRIu64 " differ: state digest %s in generation %" PRIu64
+            ", %s in generation %" PRIu64 ": the same steps gave other bits",
+            checkpoint->version, other->state_digest, other->generation, checkpoint->state_digest,
+            checkpoint->generation);
         *actions |= KELP_CHECKPOINTER_DO_FAIL;
     }
     return KELP_OK;
@@ -244,7 +248,7 @@ static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
     checkpoints->last_ms = now_ms;
     *actions |= KELP_CHECKPOINTER_DO_RESTORE;
     if (checkpoints->for_request) {
-        kelp__answer(checkpoints, checkpoints->for_serial, checkpoint->step, actions);
+        kelp__checkpointer_answer(checkpoints, checkpoints->for_serial, checkpoint->step, actions);
     }
     return KELP_OK; /* the end is noticed by its version */
 }
@@ -255,9 +259,9 @@ bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint6
            serial == checkpoints->order.serial;
 }
 
-kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
-                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
-                                 struct kelp_error *reterr)
+kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoints,
+                                              const struct kelp_checkpointer_event *event,
+                                              uint32_t *actions, struct kelp_error *reterr)
 {
     if (!kelp_checkpointer_awaits(checkpoints, event->serial)) {
         return KELP_OK; /* of a generation before: decided by the new one */
@@ -270,10 +274,10 @@ kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
         checkpoints->commit_ms = event->now_ms + KELP_COORDINATOR_RETRY_MS;
         break;
     case KELP_CHECKPOINTER_REFUSED:
-        kelp__say_trouble(checkpoints, actions,
-                          "checkpoint of step %" PRIu64 " was not committed: %s",
-                          checkpoints->order.step, event->text);
-        kelp__abandon(checkpoints, KELP__FAILED, event->now_ms, actions);
+        kelp__checkpointer_say_trouble(checkpoints, actions,
+                                       "checkpoint of step %" PRIu64 " was not committed: %s",
+                                       checkpoints->order.step, event->text);
+        kelp__checkpointer_abandon(checkpoints, KELP__FAILED, event->now_ms, actions);
         break;
     case KELP_CHECKPOINTER_UNKNOWN:
         checkpoints->unknown = true;
@@ -290,7 +294,8 @@ kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
 /* ---- the list ---------------------------------------------------------------------------------
  */
 
-void kelp__try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                   uint32_t *actions)
 {
     if (!checkpoints->running || !checkpoints->listed || checkpoints->removing_now ||
         now_ms < checkpoints->remove_ms) {
@@ -305,8 +310,8 @@ void kelp__try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms, ui
     }
 }
 
-void kelp__take_removed(struct kelp_checkpointer *checkpoints,
-                        const struct kelp_checkpointer_event *event)
+void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
+                                     const struct kelp_checkpointer_event *event)
 {
     checkpoints->removing_now = false;
     if (event->result == KELP_CHECKPOINTER_OK) {
@@ -326,9 +331,9 @@ static bool in_list(const struct kelp_checkpointer_event *event, uint64_t versio
     return false;
 }
 
-kelp_status kelp__take_list(struct kelp_checkpointer *checkpoints,
-                            const struct kelp_checkpointer_event *event, uint32_t *actions,
-                            struct kelp_error *reterr)
+kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
+                                         const struct kelp_checkpointer_event *event,
+                                         uint32_t *actions, struct kelp_error *reterr)
 {
     struct kelp_committed_list *list = &checkpoints->list;
     for (uint32_t i = list->count; i-- > 0;) {

@@ -36,19 +36,19 @@ struct kelp_checkpointer_schedule kelp_checkpointer_schedule_of(const struct kel
         .steps_per_epoch = steps_per_epoch,
         .total_steps = kelp_control_total_steps(job, plan),
     };
-    if (kelp_control_evaluates(job, plan, KELP_PART_VAL)) {
+    if (kelp_control_evaluates(job, plan, KELP_SPLIT_VAL)) {
         schedule.evaluate_steps[0] = job->train.evaluate_steps;
         schedule.evaluate_steps[1] = job->train.evaluate_epochs * steps_per_epoch;
     }
     return schedule;
 }
 
-bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+bool kelp__checkpointer_stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     return now_ms > checkpoints->step_ms + KELP_COORDINATOR_STILL_MS;
 }
 
-uint64_t kelp__last_step(const struct kelp_checkpointer *checkpoints)
+uint64_t kelp__checkpointer_last_step(const struct kelp_checkpointer *checkpoints)
 {
     bool over = checkpoints->word_known && (checkpoints->word.kind == KELP_STEP_FINISH ||
                                             checkpoints->word.kind == KELP_STEP_DONE);
@@ -73,13 +73,13 @@ static uint64_t margin(const struct kelp_checkpointer *checkpoints)
 static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint64_t step = here(checkpoints);
-    if (!kelp__stands_still(checkpoints, now_ms)) {
+    if (!kelp__checkpointer_stands_still(checkpoints, now_ms)) {
         step += margin(checkpoints);
     }
     if (step == 0) {
         step = 1; /* version 0 follows from the job alone */
     }
-    uint64_t last = kelp__last_step(checkpoints);
+    uint64_t last = kelp__checkpointer_last_step(checkpoints);
     return step < last ? step : last;
 }
 
@@ -88,7 +88,7 @@ static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t no
 static uint64_t multiple(const struct kelp_checkpointer *checkpoints, uint64_t every)
 {
     uint64_t least = here(checkpoints) + margin(checkpoints);
-    uint64_t total = kelp__last_step(checkpoints);
+    uint64_t total = kelp__checkpointer_last_step(checkpoints);
     if (every == 0) {
         return UINT64_MAX;
     }
@@ -115,8 +115,8 @@ static bool near(const struct kelp_checkpointer *checkpoints, uint64_t step)
            step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
 }
 
-bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
-                   struct kelp__due *ret_due)
+bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                struct kelp__checkpointer_due *ret_due)
 {
     const struct kelp_checkpointer_options *options = &checkpoints->options;
     bool done = checkpoints->word.kind == KELP_STEP_DONE;
@@ -129,7 +129,7 @@ bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
         return false; /* the end is not on record yet; then its checkpoint answers everybody */
     }
     if (done && options->at_end && !checkpoints->ended) {
-        *ret_due = (struct kelp__due){
+        *ret_due = (struct kelp__checkpointer_due){
             .step = checkpoints->word.step, .for_request = asked, .for_end = true};
         return true;
     }
@@ -138,7 +138,7 @@ bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
     if (asked || timed) {
         step = planned ? step : soonest(checkpoints, now_ms);
     }
-    *ret_due = (struct kelp__due){.step = step, .for_request = asked};
+    *ret_due = (struct kelp__checkpointer_due){.step = step, .for_request = asked};
     if (step == 0 && checkpoints->word.version == 0) {
         return false; /* a job without training steps: version 0 means that nothing is restored */
     }

@@ -7,54 +7,59 @@
 
 #include "coordinator/core/checkpoints.h"
 
-struct kelp__due {
+struct kelp__checkpointer_due {
     uint64_t step;
     bool for_request;
     bool for_end;
 };
 /* Is a checkpoint due now, and at which step? */
-bool kelp__due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
-                   struct kelp__due *ret_due);
+bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                struct kelp__checkpointer_due *ret_due);
 
 /* No step was completed for a while. */
-bool kelp__stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms);
+bool kelp__checkpointer_stands_still(const struct kelp_checkpointer *checkpoints, uint64_t now_ms);
 
 /* The last training step that there will be, as far as it is known. */
-uint64_t kelp__last_step(const struct kelp_checkpointer *checkpoints);
+uint64_t kelp__checkpointer_last_step(const struct kelp_checkpointer *checkpoints);
 
-enum kelp__reason {
+enum kelp__checkpointer_reason {
     KELP__LATE,        /* a partition was past it: at once again, further ahead */
     KELP__INTERRUPTED, /* the generation ended: again in the next one */
     KELP__FAILED       /* somebody could not: later again, and who asked is told */
 };
 /* Give up the order under way. Why is said by the caller, in trouble. */
-void kelp__abandon(struct kelp_checkpointer *checkpoints, enum kelp__reason reason, uint64_t now_ms,
-                   uint32_t *actions);
+void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
+                                enum kelp__checkpointer_reason reason, uint64_t now_ms,
+                                uint32_t *actions);
 /* The order is over; nothing will ever be committed in its folder. */
-void kelp__close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions);
-void kelp__say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions, const char *format,
-                       ...) KELP_PRINTF(3, 4);
+void kelp__checkpointer_close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions);
+void kelp__checkpointer_say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions,
+                                    const char *format, ...) KELP_PRINTF(3, 4);
 /* Requests up to serial have what they asked for: the checkpoint of this step. */
-void kelp__answer(struct kelp_checkpointer *checkpoints, uint64_t serial, uint64_t step,
-                  uint32_t *actions);
+void kelp__checkpointer_answer(struct kelp_checkpointer *checkpoints, uint64_t serial,
+                               uint64_t step, uint32_t *actions);
 /* There is a checkpoint of the final state, or there will be none. */
-void kelp__end(struct kelp_checkpointer *checkpoints, uint32_t *actions);
+void kelp__checkpointer_end(struct kelp_checkpointer *checkpoints, uint32_t *actions);
 /* Training has come to the order's step. */
-void kelp__reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms);
+void kelp__checkpointer_reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms);
 
-void kelp__take_report(struct kelp_checkpointer *checkpoints,
-                       const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                       uint32_t *actions);
+void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
+                                    const struct kelp_checkpointer_report *report, uint64_t now_ms,
+                                    uint32_t *actions);
 /* Everything is durable: commit it, or find that it is committed. */
-void kelp__conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions);
-kelp_status kelp__take_committed(struct kelp_checkpointer *checkpoints,
-                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp__take_list(struct kelp_checkpointer *checkpoints,
-                            const struct kelp_checkpointer_event *event, uint32_t *actions,
-                            struct kelp_error *reterr) KELP_MUST_USE;
-void kelp__try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions);
-void kelp__take_removed(struct kelp_checkpointer *checkpoints,
-                        const struct kelp_checkpointer_event *event);
+void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                 uint32_t *actions);
+kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoints,
+                                              const struct kelp_checkpointer_event *event,
+                                              uint32_t *actions,
+                                              struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
+                                         const struct kelp_checkpointer_event *event,
+                                         uint32_t *actions,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                                   uint32_t *actions);
+void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
+                                     const struct kelp_checkpointer_event *event);
 
 #endif

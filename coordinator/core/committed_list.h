@@ -21,7 +21,7 @@ struct kelp_committed {
     uint64_t generation; /* that made it */
     uint64_t unix_ms;
     uint64_t spec_digest; /* of the job that made it */
-    bool has_metric;      /* its step was evaluated on the validation part */
+    bool has_metric;      /* its step was evaluated on the validation split */
     double metric[KELP_CHECKPOINT_METRICS];
     char state_digest[KELP_DIGEST_HEX_BYTES];
     char folder[KELP_FOLDER_NAME_MAX + 1];
@@ -88,7 +88,7 @@ struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_li
 bool kelp_committed_gone(const struct kelp_committed *entry, const struct kelp_committed *now,
                          uint32_t now_count);
 
-/* The validation part was evaluated at this step. */
+/* The validation split was evaluated at this step. */
 void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t step,
                                    const double metric[KELP_CHECKPOINT_METRICS]);
 

@@ -46,15 +46,15 @@ static kelp_status make_room(struct kelp_progress *progress)
 
 static void note(struct kelp_progress *progress, const struct kelp_record *record)
 {
-    enum kelp_part part = KELP_PART_COUNT;
+    enum kelp_split part = KELP_SPLIT_COUNT;
     if (record->word.kind == KELP_STEP_TRAIN) {
-        part = KELP_PART_TRAIN;
+        part = KELP_SPLIT_TRAIN;
     } else if (record->word.kind == KELP_STEP_EVALUATE_VAL) {
-        part = KELP_PART_VAL;
+        part = KELP_SPLIT_VAL;
     } else if (record->word.kind == KELP_STEP_EVALUATE_TEST) {
-        part = KELP_PART_TEST;
+        part = KELP_SPLIT_TEST;
     }
-    if (part != KELP_PART_COUNT) {
+    if (part != KELP_SPLIT_COUNT) {
         progress->known[part] = true;
         progress->latest[part] = *record;
     }
@@ -69,11 +69,11 @@ static void note(struct kelp_progress *progress, const struct kelp_record *recor
 }
 
 void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
-                        enum kelp_part part)
+                        enum kelp_split part)
 {
     progress->known[part] = true;
     progress->latest[part] = *record;
-    if (part == KELP_PART_TRAIN) {
+    if (part == KELP_SPLIT_TRAIN) {
         progress->epoch_known = true;
         progress->epoch_loss = record->epoch_loss;
     }

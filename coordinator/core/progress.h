@@ -10,9 +10,9 @@
 struct kelp_progress {
     bool word_known;
     struct kelp_control_word word; /* partition 0's current one */
-    bool known[KELP_PART_COUNT];
-    struct kelp_record latest[KELP_PART_COUNT]; /* train, validation, test */
-    struct kelp_best best;                      /* as partition 0's shard said last, when known */
+    bool known[KELP_SPLIT_COUNT];
+    struct kelp_record latest[KELP_SPLIT_COUNT]; /* train, validation, test */
+    struct kelp_best best;                       /* as partition 0's shard said last, when known */
     bool epoch_known;
     double epoch_loss; /* of the last complete epoch */
     char digest[33];   /* newest reported */
@@ -41,7 +41,7 @@ kelp_status kelp_progress_record(struct kelp_progress *progress,
 
 /* The newest one of a part, known from the files alone. */
 void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
-                        enum kelp_part part);
+                        enum kelp_split part);
 
 /* The next one for the file, or NULL; borrowed until kelp_progress_pop() or the next record. */
 const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress);

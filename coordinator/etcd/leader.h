@@ -2,7 +2,7 @@
  * The coordinator's side of etcd: the spec, the election, what a leader reads and writes, and the
  * shards that register.
  *
- * Everything is reported by callbacks inside the loop. Blocking calls run on the helper's thread;
+ * Everything is reported by callbacks inside the loop. Blocking calls run on the tasks's thread;
  * events of the etcd client's thread are posted to the loop.
  *
  * Every write compares the create revision of our election key, so that a leader that lost it can
@@ -70,7 +70,7 @@ struct kelp_leader_events {
 
 struct kelp_leader_options {
     struct kelp_rpc_loop *loop;
-    struct kelp_helper *helper;
+    struct kelp_task_thread *tasks;
     const char *endpoints; /* of etcd */
     const char *job;
     const char *id;
@@ -84,7 +84,7 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
                              const struct kelp_leader_events *events, void *user,
                              struct kelp_leader **ret_leader,
                              struct kelp_error *reterr) KELP_MUST_USE;
-/* No callback runs after it. The helper has been stopped, so that no task is left. */
+/* No callback runs after it. The tasks has been stopped, so that no task is left. */
 void kelp_leader_close(struct kelp_leader *leader);
 /* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
 void kelp_leader_destroy(struct kelp_leader *leader);

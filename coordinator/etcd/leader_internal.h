@@ -22,7 +22,7 @@ struct kelp_leader {
     uint64_t term;         /* results of an older one are dropped */
     int64_t revision;      /* of our election key; 0: we hold none */
     int64_t last_revision; /* of the one that we held last */
-    /* Of map and fence as read or written last; 0: there was none. The helper's thread alone. */
+    /* Of map and fence as read or written last; 0: there was none. The tasks's thread alone. */
     int64_t map_revision;
     uint64_t map_generation; /* of that map */
     int64_t state_revision;
@@ -46,7 +46,7 @@ struct kelp_leader {
     char checkpoint_prefix[KELP__KEY_MAX];
 };
 
-enum kelp__task_kind {
+enum kelp__leader_task_kind {
     KELP__TASK_READ,
     KELP__TASK_READ_MAP,
     KELP__TASK_PLAN,
@@ -61,7 +61,7 @@ enum kelp__task_kind {
 struct kelp__leader_task {
     struct kelp_task task;
     struct kelp_leader *leader;
-    enum kelp__task_kind kind;
+    enum kelp__leader_task_kind kind;
     uint64_t term;
     int64_t revision;        /* of the election key, to be compared */
     char *text;              /* to write; owned */

@@ -172,7 +172,7 @@ static void run_task(struct kelp_task *base)
     }
 }
 
-static kelp_status submit(struct kelp_leader *leader, enum kelp__task_kind kind, char *text);
+static kelp_status submit(struct kelp_leader *leader, enum kelp__leader_task_kind kind, char *text);
 
 static void try_state(struct kelp_leader *leader)
 {
@@ -282,7 +282,7 @@ static void task_done(struct kelp_task *base)
 }
 
 /* text is transferred, even on an error; NULL with an error is out of memory. */
-static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__task_kind kind,
+static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__leader_task_kind kind,
                                       char *text)
 {
     struct kelp__leader_task *task = calloc(1, sizeof(*task));
@@ -304,7 +304,7 @@ static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__tas
 /* The task is transferred, even on an error. */
 static kelp_status hand_in(struct kelp__leader_task *task)
 {
-    kelp_status status = kelp_helper_submit(task->leader->options.helper, &task->task);
+    kelp_status status = kelp_task_thread_submit(task->leader->options.tasks, &task->task);
     if (status != KELP_OK) {
         free(task->text);
         free(task->gone);
@@ -313,7 +313,7 @@ static kelp_status hand_in(struct kelp__leader_task *task)
     return status;
 }
 
-static kelp_status submit(struct kelp_leader *leader, enum kelp__task_kind kind, char *text)
+static kelp_status submit(struct kelp_leader *leader, enum kelp__leader_task_kind kind, char *text)
 {
     struct kelp__leader_task *task = make(leader, kind, text);
     return task == NULL ? KELP_ERR_NO_MEMORY : hand_in(task);

@@ -12,7 +12,7 @@ struct task_list {
     size_t count;
 };
 
-struct kelp_helper {
+struct kelp_task_thread {
     struct kelp_rpc_loop *loop;
     pthread_t thread;
     bool joined;            /* the loop's thread alone */
@@ -53,11 +53,11 @@ static struct kelp_task *list_pop(struct task_list *list)
 /* In the loop: report what ended. */
 static void collect(void *user)
 {
-    struct kelp_helper *helper = user;
+    struct kelp_task_thread *tasks = user;
     for (;;) {
-        (void)pthread_mutex_lock(&helper->lock);
-        struct kelp_task *task = list_pop(&helper->ended);
-        (void)pthread_mutex_unlock(&helper->lock);
+        (void)pthread_mutex_lock(&tasks->lock);
+        struct kelp_task *task = list_pop(&tasks->ended);
+        (void)pthread_mutex_unlock(&tasks->lock);
         if (task == NULL) {
             return;
         }
@@ -65,96 +65,96 @@ static void collect(void *user)
     }
 }
 
-static void *helper_main(void *user)
+static void *task_thread_main(void *user)
 {
-    struct kelp_helper *helper = user;
-    (void)pthread_mutex_lock(&helper->lock);
+    struct kelp_task_thread *tasks = user;
+    (void)pthread_mutex_lock(&tasks->lock);
     for (;;) {
-        while (helper->todo.first == NULL && !helper->stopping) {
-            (void)pthread_cond_wait(&helper->wakeup, &helper->lock);
+        while (tasks->todo.first == NULL && !tasks->stopping) {
+            (void)pthread_cond_wait(&tasks->wakeup, &tasks->lock);
         }
-        if (helper->stopping) {
+        if (tasks->stopping) {
             break;
         }
-        struct kelp_task *task = list_pop(&helper->todo);
-        (void)pthread_mutex_unlock(&helper->lock);
+        struct kelp_task *task = list_pop(&tasks->todo);
+        (void)pthread_mutex_unlock(&tasks->lock);
         task->run(task);
-        (void)pthread_mutex_lock(&helper->lock);
-        list_push(&helper->ended, task);
-        (void)pthread_mutex_unlock(&helper->lock);
-        /* Out of memory: the next report, or kelp_helper_stop(), collects this one too. */
-        kelp_status status = kelp_rpc_loop_post(helper->loop, collect, helper);
+        (void)pthread_mutex_lock(&tasks->lock);
+        list_push(&tasks->ended, task);
+        (void)pthread_mutex_unlock(&tasks->lock);
+        /* Out of memory: the next report, or kelp_task_thread_stop(), collects this one too. */
+        kelp_status status = kelp_rpc_loop_post(tasks->loop, collect, tasks);
         (void)status;
-        (void)pthread_mutex_lock(&helper->lock);
+        (void)pthread_mutex_lock(&tasks->lock);
     }
-    (void)pthread_mutex_unlock(&helper->lock);
+    (void)pthread_mutex_unlock(&tasks->lock);
     return NULL;
 }
 
-kelp_status kelp_helper_start(struct kelp_rpc_loop *loop, struct kelp_helper **ret_helper,
-                              struct kelp_error *reterr)
+kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_thread **ret_tasks,
+                                   struct kelp_error *reterr)
 {
-    struct kelp_helper *helper = calloc(1, sizeof(*helper));
-    if (helper == NULL) {
+    struct kelp_task_thread *tasks = calloc(1, sizeof(*tasks));
+    if (tasks == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the helper thread");
     }
-    helper->loop = loop;
-    list_init(&helper->todo);
-    list_init(&helper->ended);
-    (void)pthread_mutex_init(&helper->lock, NULL);
-    (void)pthread_cond_init(&helper->wakeup, NULL);
-    if (pthread_create(&helper->thread, NULL, helper_main, helper) != 0) {
-        helper->joined = true;
-        kelp_helper_destroy(helper);
+    tasks->loop = loop;
+    list_init(&tasks->todo);
+    list_init(&tasks->ended);
+    (void)pthread_mutex_init(&tasks->lock, NULL);
+    (void)pthread_cond_init(&tasks->wakeup, NULL);
+    if (pthread_create(&tasks->thread, NULL, task_thread_main, tasks) != 0) {
+        tasks->joined = true;
+        kelp_task_thread_destroy(tasks);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot start the helper thread");
     }
-    *ret_helper = helper;
+    *ret_tasks = tasks;
     return KELP_OK;
 }
 
-kelp_status kelp_helper_submit(struct kelp_helper *helper, struct kelp_task *task)
+kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks, struct kelp_task *task)
 {
     kelp_status status = KELP_OK;
     task->cancelled = false;
-    (void)pthread_mutex_lock(&helper->lock);
-    if (helper->stopping) {
+    (void)pthread_mutex_lock(&tasks->lock);
+    if (tasks->stopping) {
         status = KELP_ERR_CLOSED;
-    } else if (helper->todo.count >= KELP_COORDINATOR_TASKS_MAX) {
+    } else if (tasks->todo.count >= KELP_COORDINATOR_TASKS_MAX) {
         status = KELP_ERR_LIMIT;
     } else {
-        list_push(&helper->todo, task);
-        (void)pthread_cond_signal(&helper->wakeup);
+        list_push(&tasks->todo, task);
+        (void)pthread_cond_signal(&tasks->wakeup);
     }
-    (void)pthread_mutex_unlock(&helper->lock);
+    (void)pthread_mutex_unlock(&tasks->lock);
     return status;
 }
 
-void kelp_helper_stop(struct kelp_helper *helper)
+void kelp_task_thread_stop(struct kelp_task_thread *tasks)
 {
-    if (helper->joined) {
+    if (tasks->joined) {
         return;
     }
-    (void)pthread_mutex_lock(&helper->lock);
-    helper->stopping = true;
-    (void)pthread_cond_signal(&helper->wakeup);
-    (void)pthread_mutex_unlock(&helper->lock);
-    (void)pthread_join(helper->thread, NULL);
-    helper->joined = true;
-    for (struct kelp_task *task = list_pop(&helper->todo); task != NULL;
-         task = list_pop(&helper->todo)) {
+    (void)pthread_mutex_lock(&tasks->lock);
+    tasks->stopping = true;
+    (void)pthread_cond_signal(&tasks->wakeup);
+    (void)pthread_mutex_unlock(&tasks->lock);
+    (void)pthread_join(tasks->thread, NULL);
+    tasks->joined = true;
+    for (struct kelp_task *task = list_pop(&tasks->todo); task != NULL;
+         task = list_pop(&tasks->todo)) {
         task->cancelled = true;
-        list_push(&helper->ended, task);
+        list_push(&tasks->ended, task);
     }
-    collect(helper);
+    collect(tasks);
 }
 
-void kelp_helper_destroy(struct kelp_helper *helper)
+void kelp_task_thread_destroy(struct kelp_task_thread *tasks)
 {
-    if (helper == NULL) {
+    if (tasks == NULL) {
         return;
     }
-    assert(helper->joined);
-    (void)pthread_mutex_destroy(&helper->lock);
-    (void)pthread_cond_destroy(&helper->wakeup);
-    free(helper);
+    assert(tasks->joined);
+    (void)pthread_mutex_destroy(&tasks->lock);
+    (void)pthread_cond_destroy(&tasks->wakeup);
+    free(tasks);
 }

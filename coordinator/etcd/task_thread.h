@@ -10,24 +10,25 @@
 
 /* Embedded in the caller's own struct. */
 struct kelp_task {
-    void (*run)(struct kelp_task *task);  /* on the helper's thread */
+    void (*run)(struct kelp_task *task);  /* on the task thread */
     void (*done)(struct kelp_task *task); /* in the loop, exactly once; frees the task */
     bool cancelled;                       /* run() was not called: we are stopping */
     struct kelp_task *next;
 };
 
-struct kelp_helper;
+struct kelp_task_thread;
 
-/* loop is borrowed until kelp_helper_destroy(). */
-kelp_status kelp_helper_start(struct kelp_rpc_loop *loop, struct kelp_helper **ret_helper,
-                              struct kelp_error *reterr) KELP_MUST_USE;
+/* loop is borrowed until kelp_task_thread_destroy(). */
+kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_thread **ret_tasks,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 /* The task is transferred on success alone. Errors: KELP_ERR_LIMIT (KELP_COORDINATOR_TASKS_MAX
  * wait), KELP_ERR_CLOSED (stopped). Threads: the loop's. */
-kelp_status kelp_helper_submit(struct kelp_helper *helper, struct kelp_task *task) KELP_MUST_USE;
+kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks,
+                                    struct kelp_task *task) KELP_MUST_USE;
 /* Wait for the running task, cancel the others, call every done() that is left. The loop's thread.
  * Twice is harmless. */
-void kelp_helper_stop(struct kelp_helper *helper);
+void kelp_task_thread_stop(struct kelp_task_thread *tasks);
 /* After the loop was destroyed, since a report may be under way in it. NULL does nothing. */
-void kelp_helper_destroy(struct kelp_helper *helper);
+void kelp_task_thread_destroy(struct kelp_task_thread *tasks);
 
 #endif

@@ -28,11 +28,12 @@ static kelp_status check(const struct kelp_conv2d_shape *shape, struct kelp_erro
                          window->kernel[1], shape->channels_out, window->output[0],
                          window->output[1], shape->groups);
     }
-    const uint64_t input = window->channels * kelp__plane(window->input);
-    const uint64_t output = shape->channels_out * kelp__plane(window->output);
-    if (kelp__plane(window->kernel) > INT_MAX || kelp__plane(window->input) > INT_MAX ||
-        kelp__plane(window->output) > INT_MAX || input > INT_MAX || output > INT_MAX ||
-        window->channels / shape->groups * kelp__plane(window->kernel) > INT_MAX) {
+    const uint64_t input = window->channels * kelp__conv2d_plane(window->input);
+    const uint64_t output = shape->channels_out * kelp__conv2d_plane(window->output);
+    if (kelp__conv2d_plane(window->kernel) > INT_MAX ||
+        kelp__conv2d_plane(window->input) > INT_MAX ||
+        kelp__conv2d_plane(window->output) > INT_MAX || input > INT_MAX || output > INT_MAX ||
+        window->channels / shape->groups * kelp__conv2d_plane(window->kernel) > INT_MAX) {
         return kelp_fail(reterr, KELP_ERR_DEVICE,
                          "a convolution of %ux%ux%u by %ux%u to %u channels is too large",
                          window->channels, window->input[0], window->input[1], window->kernel[0],
@@ -89,7 +90,7 @@ kelp_status kelp__conv2d_gradient(const struct kelp_conv2d_context *context)
     const struct kelp_conv2d_run *run = context->run;
     if (run->dbias != NULL) {
         const struct kelp_channels sizes = {run->samples, run->conv->shape.channels_out,
-                                            kelp__plane(run->conv->shape.window.output)};
+                                            kelp__conv2d_plane(run->conv->shape.window.output)};
         context->loops->channel_bias_gradient(run->dbias, run->dy, &sizes, run->write_bias);
     }
     return run->conv->by_taps ? kelp__conv2d_taps_gradient(context)

@@ -56,7 +56,7 @@ uint64_t kelp__conv2d_taps_workspace(const struct kelp_conv2d *conv);
 kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context);
 kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context);
 
-static inline uint64_t kelp__plane(const uint32_t sides[2])
+static inline uint64_t kelp__conv2d_plane(const uint32_t sides[2])
 {
     return (uint64_t)sides[0] * sides[1];
 }

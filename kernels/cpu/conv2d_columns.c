@@ -19,11 +19,11 @@ static struct sizes sizes_of(const struct kelp_conv2d_shape *shape)
 {
     const struct kelp_window *window = &shape->window;
     const uint64_t channels_in = window->channels / shape->groups;
-    const uint64_t depth = channels_in * kelp__plane(window->kernel);
+    const uint64_t depth = channels_in * kelp__conv2d_plane(window->kernel);
     struct sizes sizes = {.channels_out = shape->channels_out / shape->groups,
                           .depth = (uint32_t)depth,
-                          .output = (uint32_t)kelp__plane(window->output),
-                          .x = channels_in * kelp__plane(window->input)};
+                          .output = (uint32_t)kelp__conv2d_plane(window->output),
+                          .x = channels_in * kelp__conv2d_plane(window->input)};
     sizes.y = (uint64_t)sizes.channels_out * sizes.output;
     sizes.weight = sizes.channels_out * depth;
     sizes.columns = depth * sizes.output;
@@ -32,7 +32,7 @@ static struct sizes sizes_of(const struct kelp_conv2d_shape *shape)
 
 static bool needs_columns(const struct kelp_window *window)
 {
-    return kelp__plane(window->kernel) != 1 || kelp__plane(window->stride) != 1 ||
+    return kelp__conv2d_plane(window->kernel) != 1 || kelp__conv2d_plane(window->stride) != 1 ||
            window->padding[0] != 0 || window->padding[1] != 0;
 }
 

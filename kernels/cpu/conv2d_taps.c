@@ -85,7 +85,7 @@ static void add_position(struct kelp_conv2d *conv, uint32_t position)
 kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error *reterr)
 {
     const struct kelp_window *window = &conv->shape.window;
-    const uint32_t kernel = (uint32_t)kelp__plane(window->kernel);
+    const uint32_t kernel = (uint32_t)kelp__conv2d_plane(window->kernel);
     uint64_t products = 0;
     uint32_t first = 0; /* the position that meets most outputs begins */
     for (uint32_t k = 0; k < kernel; k++) {
@@ -105,10 +105,10 @@ kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error
             add_position(conv, k);
         }
     }
-    conv->covers_output = outputs_met(window, first) == kelp__plane(window->output);
-    conv->covers_input = outputs_met(window, first) == kelp__plane(window->input);
-    const uint64_t elements = window->channels * kelp__plane(window->input) +
-                              conv->shape.channels_out * kelp__plane(window->output);
+    conv->covers_output = outputs_met(window, first) == kelp__conv2d_plane(window->output);
+    conv->covers_input = outputs_met(window, first) == kelp__conv2d_plane(window->input);
+    const uint64_t elements = window->channels * kelp__conv2d_plane(window->input) +
+                              conv->shape.channels_out * kelp__conv2d_plane(window->output);
     const uint64_t fitting = CHUNK_ELEMENTS / elements;
     conv->chunk = fitting > CHUNK_MIN ? (uint32_t)fitting : CHUNK_MIN;
     if (conv->chunk > conv->shape.samples_max) {
@@ -127,8 +127,8 @@ struct buffers {
 static struct buffers buffers_of(const struct kelp_conv2d *conv, float *workspace)
 {
     const struct kelp_conv2d_shape *shape = &conv->shape;
-    struct buffers buffers = {.x = shape->window.channels * kelp__plane(shape->window.input),
-                              .y = shape->channels_out * kelp__plane(shape->window.output),
+    struct buffers buffers = {.x = shape->window.channels * kelp__conv2d_plane(shape->window.input),
+                              .y = shape->channels_out * kelp__conv2d_plane(shape->window.output),
                               .weight = (uint64_t)shape->channels_out *
                                         (shape->window.channels / shape->groups)};
     buffers.turned_x = workspace;
@@ -147,7 +147,7 @@ uint64_t kelp__conv2d_taps_workspace(const struct kelp_conv2d *conv)
 static struct kelp_taps taps_of(const struct kelp_conv2d *conv, uint64_t rows)
 {
     return (struct kelp_taps){.rows = rows,
-                              .kernel = (uint32_t)kelp__plane(conv->shape.window.kernel),
+                              .kernel = (uint32_t)kelp__conv2d_plane(conv->shape.window.kernel),
                               .used = conv->used,
                               .positions = conv->kernel_positions};
 }
@@ -331,7 +331,7 @@ kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context)
     for (uint32_t first = 0; first < run->samples; first += run->conv->chunk) {
         const struct chunk chunk = chunk_at(run, first);
         turn_in(context->loops, run->x + first * buffers.x, buffers.turned_x, chunk.samples,
-                shape->window.channels, (uint32_t)kelp__plane(shape->window.input));
+                shape->window.channels, (uint32_t)kelp__conv2d_plane(shape->window.input));
         const kelp_status status = multiply(context, &buffers, chunk, PRODUCT_Y);
         if (status != KELP_OK) {
             return status;
@@ -341,7 +341,8 @@ kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context)
                                        .bias = run->bias,
                                        .samples = chunk.samples,
                                        .channels = shape->channels_out,
-                                       .positions = (uint32_t)kelp__plane(shape->window.output)};
+                                       .positions =
+                                           (uint32_t)kelp__conv2d_plane(shape->window.output)};
         turn_out(context->loops, &back);
     }
     return KELP_OK;
@@ -352,10 +353,10 @@ static kelp_status gradient_chunk(const struct kelp_conv2d_context *context,
 {
     const struct kelp_conv2d_run *run = context->run;
     const struct kelp_conv2d_shape *shape = &run->conv->shape;
-    const uint32_t input = (uint32_t)kelp__plane(shape->window.input);
+    const uint32_t input = (uint32_t)kelp__conv2d_plane(shape->window.input);
     kelp_status status = KELP_OK;
     turn_in(context->loops, run->dy + chunk.first * buffers->y, buffers->turned_y, chunk.samples,
-            shape->channels_out, (uint32_t)kelp__plane(shape->window.output));
+            shape->channels_out, (uint32_t)kelp__conv2d_plane(shape->window.output));
     if (run->dweight != NULL) {
         turn_in(context->loops, run->x + chunk.first * buffers->x, buffers->turned_x, chunk.samples,
                 shape->window.channels, input);

@@ -14,14 +14,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE uint32_t kelp__float_bits(float x)
+INLINE uint32_t kelp__math_float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
-INLINE float kelp__bits_float(uint32_t bits)
+INLINE float kelp__math_bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof(x));
@@ -30,10 +30,10 @@ INLINE float kelp__bits_float(uint32_t bits)
 
 /* e^x = 2^n e^r, |r| <= ln 2 / 2: the two factors of 2^n, so that neither leaves the range, and
  * e^r - 1. */
-struct kelp__exp_parts {
+struct kelp__math_exp_parts {
     float power_a, power_b, rest;
 };
-INLINE struct kelp__exp_parts kelp__exp_parts(float x)
+INLINE struct kelp__math_exp_parts kelp__math_exp_parts(float x)
 {
     /* Past these e^x is 0 or infinite anyhow. */
     const float low = x < -104.0f ? -104.0f : x;
@@ -45,38 +45,38 @@ INLINE struct kelp__exp_parts kelp__exp_parts(float x)
     const float r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
     const float q =
         0.5f + r * (0.16666577f + r * (0.041666555f + r * (0.0083631776f + r * 0.0013926182f)));
-    const uint32_t whole = kelp__float_bits(shifted) - 0x4b400000u;
+    const uint32_t whole = kelp__math_float_bits(shifted) - 0x4b400000u;
     const uint32_t half = (uint32_t)((int32_t)whole >> 1);
-    return (struct kelp__exp_parts){
-        .power_a = kelp__bits_float((half + 127u) << 23),
-        .power_b = kelp__bits_float((whole - half + 127u) << 23),
+    return (struct kelp__math_exp_parts){
+        .power_a = kelp__math_bits_float((half + 127u) << 23),
+        .power_b = kelp__math_bits_float((whole - half + 127u) << 23),
         .rest = r + r * r * q,
     };
 }
 
 /* e^x, within 1.5. */
-INLINE float kelp__exp(float x)
+INLINE float kelp__math_exp(float x)
 {
-    const struct kelp__exp_parts parts = kelp__exp_parts(x);
+    const struct kelp__math_exp_parts parts = kelp__math_exp_parts(x);
     return (1.0f + parts.rest) * parts.power_a * parts.power_b;
 }
 
 /* e^x - 1 for x <= 0, within 2. */
-INLINE float kelp__expm1(float x)
+INLINE float kelp__math_expm1(float x)
 {
-    const struct kelp__exp_parts parts = kelp__exp_parts(x);
+    const struct kelp__math_exp_parts parts = kelp__math_exp_parts(x);
     const float power = parts.power_a * parts.power_b;
     return power * parts.rest + (power - 1.0f);
 }
 
 /* 1 / (1 + e^-x), within 3. */
-INLINE float kelp__sigmoid(float x)
+INLINE float kelp__math_sigmoid(float x)
 {
-    return 1.0f / (1.0f + kelp__exp(-x));
+    return 1.0f / (1.0f + kelp__math_exp(-x));
 }
 
 /* Within 2. */
-INLINE float kelp__tanh(float x)
+INLINE float kelp__math_tanh(float x)
 {
     const float u = x * x;
     const float p =
@@ -84,13 +84,13 @@ INLINE float kelp__tanh(float x)
                 (-0.33333329f +
                  u * (0.1333277f + u * (-0.05385091f + u * (0.020997179f - u * 0.0060967142f))));
     const float magnitude = x < 0.0f ? -x : x;
-    const float large = 1.0f - 2.0f / (kelp__exp(2.0f * magnitude) + 1.0f);
+    const float large = 1.0f - 2.0f / (kelp__math_exp(2.0f * magnitude) + 1.0f);
     const float signed_large = x < 0.0f ? -large : large;
     return magnitude < 0.625f ? p : signed_large;
 }
 
 /* Within 3. Above 1 it is 1 - e^-g(|x|) with g = -log(erfc). */
-INLINE float kelp__erf(float x)
+INLINE float kelp__math_erf(float x)
 {
     const float u = x * x;
     const float p =
@@ -109,13 +109,13 @@ INLINE float kelp__erf(float x)
                                           v * (0.0047595963f +
                                                v * (-0.00059680563f +
                                                     v * (4.6058042e-05f - v * 1.6371514e-06f)))))));
-    const float large = 1.0f - kelp__exp(-g);
+    const float large = 1.0f - kelp__math_exp(-g);
     const float signed_large = x < 0.0f ? -large : large;
     return magnitude < 1.0f ? p : signed_large;
 }
 
 /* The natural logarithm, within 2; -infinity for 0, NaN below. */
-INLINE double kelp__log(double x)
+INLINE double kelp__math_log(double x)
 {
     const double infinity = __builtin_inf();
     const double scaled = x < 0x1p-1000 ? x * 0x1p64 : x; /* normal, too, where x is not */

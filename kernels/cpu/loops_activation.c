@@ -10,7 +10,7 @@
 
 INLINE float gelu_cdf(float x)
 {
-    return 0.5f * (1.0f + kelp__erf(x * 0x1.6a09e6p-1f)); /* 1 / sqrt(2) */
+    return 0.5f * (1.0f + kelp__math_erf(x * 0x1.6a09e6p-1f)); /* 1 / sqrt(2) */
 }
 
 INLINE float function(const enum kelp_unary_kind kind, float x)
@@ -21,13 +21,13 @@ INLINE float function(const enum kelp_unary_kind kind, float x)
     case KELP_UNARY_GELU:
         return x * gelu_cdf(x);
     case KELP_UNARY_ELU: {
-        const float negative = kelp__expm1(x > 0.0f ? 0.0f : x);
+        const float negative = kelp__math_expm1(x > 0.0f ? 0.0f : x);
         return x > 0.0f ? x : negative;
     }
     case KELP_UNARY_SIGMOID:
-        return kelp__sigmoid(x);
+        return kelp__math_sigmoid(x);
     case KELP_UNARY_TANH:
-        return kelp__tanh(x);
+        return kelp__math_tanh(x);
     }
     return x;
 }
@@ -69,7 +69,7 @@ INLINE float slope_times(const enum kelp_unary_kind kind, float v, float dy)
     case KELP_UNARY_RELU:
         return v > 0.0f ? dy : 0.0f;
     case KELP_UNARY_GELU: {
-        const float density = 0x1.988454p-2f * kelp__exp(-0.5f * v * v); /* 1 / sqrt(2 pi) */
+        const float density = 0x1.988454p-2f * kelp__math_exp(-0.5f * v * v); /* 1 / sqrt(2 pi) */
         return dy * (gelu_cdf(v) + v * density);
     }
     case KELP_UNARY_ELU: {
@@ -148,7 +148,7 @@ static void softmax_block(const struct kelp_softmax *softmax, uint64_t first, ui
         const float *x = softmax->x + r * columns;
         float *y = softmax->y + r * columns;
         const uint32_t seen = visible(softmax, r);
-        const float largest = kelp__row_max(x, seen);
+        const float largest = kelp__sums_row_max(x, seen);
         for (uint32_t c = 0; c < seen; c++) {
             y[c] = x[c] - largest;
         }
@@ -158,12 +158,12 @@ static void softmax_block(const struct kelp_softmax *softmax, uint64_t first, ui
     }
     float *block = softmax->y + first * columns;
     for (uint64_t i = 0; i < rows * columns; i++) {
-        block[i] = kelp__exp(block[i]);
+        block[i] = kelp__math_exp(block[i]);
     }
     for (uint64_t r = first; r < first + rows; r++) {
         float *y = softmax->y + r * columns;
         const uint32_t seen = visible(softmax, r);
-        const float sum = kelp__row_sum(y, seen);
+        const float sum = kelp__sums_row_sum(y, seen);
         for (uint32_t c = 0; c < seen; c++) {
             y[c] = y[c] / sum;
         }
@@ -180,19 +180,19 @@ static void log_softmax_block(const struct kelp_softmax *softmax, uint64_t first
     for (uint64_t r = first; r < first + rows; r++) {
         const float *x = softmax->x + r * columns;
         float *y = softmax->y + r * columns;
-        const float largest = kelp__row_max(x, columns);
+        const float largest = kelp__sums_row_max(x, columns);
         for (uint32_t c = 0; c < columns; c++) {
             y[c] = x[c] - largest;
         }
     }
     const float *block = softmax->y + first * columns;
     for (uint64_t i = 0; i < rows * columns; i++) {
-        exponentials[i] = kelp__exp(block[i]);
+        exponentials[i] = kelp__math_exp(block[i]);
     }
     for (uint64_t r = 0; r < rows; r++) {
         float *y = softmax->y + (first + r) * columns;
-        const float sum = kelp__row_sum(exponentials + r * columns, columns);
-        const float logarithm = (float)kelp__log((double)sum);
+        const float sum = kelp__sums_row_sum(exponentials + r * columns, columns);
+        const float logarithm = (float)kelp__math_log((double)sum);
         for (uint32_t c = 0; c < columns; c++) {
             y[c] = y[c] - logarithm;
         }
@@ -205,16 +205,16 @@ static void log_softmax_long(const struct kelp_softmax *softmax, uint64_t r)
     const uint32_t columns = softmax->columns;
     const float *x = softmax->x + r * columns;
     float *y = softmax->y + r * columns, exponentials[BLOCK_FLOATS];
-    const float largest = kelp__row_max(x, columns);
+    const float largest = kelp__sums_row_max(x, columns);
     double sum = 0.0;
     for (uint32_t begin = 0; begin < columns; begin += BLOCK_FLOATS) {
         const uint32_t left = columns - begin, count = left < BLOCK_FLOATS ? left : BLOCK_FLOATS;
         for (uint32_t c = 0; c < count; c++) {
-            exponentials[c] = kelp__exp(x[begin + c] - largest);
+            exponentials[c] = kelp__math_exp(x[begin + c] - largest);
         }
-        sum = sum + (double)kelp__row_sum(exponentials, count);
+        sum = sum + (double)kelp__sums_row_sum(exponentials, count);
     }
-    const float logarithm = (float)kelp__log(sum);
+    const float logarithm = (float)kelp__math_log(sum);
     for (uint32_t c = 0; c < columns; c++) {
         y[c] = x[c] - largest - logarithm;
     }
@@ -244,7 +244,7 @@ INLINE void softmax_gradient_loop(const struct kelp_softmax *softmax, const bool
     for (uint64_t r = 0; r < softmax->rows; r++) {
         const float *y = softmax->y + r * columns, *dy = softmax->dy + r * columns;
         float *dx = softmax->dx + r * columns;
-        const float dot = kelp__row_dot(y, dy, columns);
+        const float dot = kelp__sums_row_dot(y, dy, columns);
         for (uint32_t c = 0; c < columns; c++) {
             const float value = y[c] * (dy[c] - dot);
             dx[c] = accumulate ? dx[c] + value : value;
@@ -258,9 +258,9 @@ INLINE void log_softmax_gradient_loop(const struct kelp_softmax *softmax, const 
     for (uint64_t r = 0; r < softmax->rows; r++) {
         const float *y = softmax->y + r * columns, *dy = softmax->dy + r * columns;
         float *dx = softmax->dx + r * columns;
-        const float sum = kelp__row_sum(dy, columns);
+        const float sum = kelp__sums_row_sum(dy, columns);
         for (uint32_t c = 0; c < columns; c++) {
-            const float value = dy[c] - kelp__exp(y[c]) * sum;
+            const float value = dy[c] - kelp__math_exp(y[c]) * sum;
             dx[c] = accumulate ? dx[c] + value : value;
         }
     }
@@ -288,7 +288,7 @@ static void glu(const struct kelp_glu *glu)
         const float *restrict gate = value + width;
         float *restrict y = glu->y + r * width;
         for (uint32_t c = 0; c < width; c++) {
-            y[c] = value[c] * kelp__sigmoid(gate[c]);
+            y[c] = value[c] * kelp__math_sigmoid(gate[c]);
         }
     }
 }
@@ -303,7 +303,7 @@ INLINE void glu_gradient_loop(const struct kelp_glu *glu, const bool accumulate)
         float *restrict dvalue = glu->dx + r * 2 * width;
         float *restrict dgate = dvalue + width;
         for (uint32_t c = 0; c < width; c++) {
-            const float s = kelp__sigmoid(gate[c]);
+            const float s = kelp__math_sigmoid(gate[c]);
             const float first = dy[c] * s;
             const float second = dy[c] * value[c] * (s * (1.0f - s));
             dvalue[c] = accumulate ? dvalue[c] + first : first;
@@ -324,7 +324,7 @@ static void glu_gradient(const struct kelp_glu *glu)
 INLINE void sigmoid_row(float *x, uint64_t count)
 {
     for (uint64_t j = 0; j < count; j++) {
-        x[j] = kelp__sigmoid(x[j]);
+        x[j] = kelp__math_sigmoid(x[j]);
     }
 }
 
@@ -337,14 +337,14 @@ static void lstm_cell(const struct kelp_lstm_cell *cell)
         float *restrict c = cell->c + b * hidden, *restrict h = cell->h + b * cell->h_ld;
         sigmoid_row(gates, 2 * hidden);
         for (uint64_t j = 0; j < hidden; j++) {
-            update[j] = kelp__tanh(update[j]);
+            update[j] = kelp__math_tanh(update[j]);
         }
         sigmoid_row(gates + 3 * hidden, hidden);
         for (uint64_t j = 0; j < hidden; j++) {
             c[j] = gates[hidden + j] * before[j] + gates[j] * update[j];
         }
         for (uint64_t j = 0; j < hidden; j++) {
-            h[j] = gates[3 * hidden + j] * kelp__tanh(c[j]);
+            h[j] = gates[3 * hidden + j] * kelp__math_tanh(c[j]);
         }
     }
 }
@@ -362,7 +362,7 @@ INLINE void lstm_cell_gradient_piece(const struct kelp_lstm_cell *cell, uint64_t
     float *restrict dgates = cell->dgates + b * 4 * hidden + first;
     float t[CELL_PIECE], total[CELL_PIECE];
     for (uint64_t j = 0; j < count; j++) {
-        t[j] = kelp__tanh(c[j]);
+        t[j] = kelp__math_tanh(c[j]);
     }
     for (uint64_t j = 0; j < count; j++) {
         const float out = gates[3 * hidden + j];

@@ -24,7 +24,7 @@ INLINE double absolute(double x)
 /* The logarithm that bce takes: PyTorch bounds it, so that a certain mistake costs 100. */
 INLINE double bounded_log(double x)
 {
-    const double value = kelp__log(x);
+    const double value = kelp__math_log(x);
     return value < -100.0 ? -100.0 : value;
 }
 
@@ -45,8 +45,8 @@ INLINE double element_loss(const struct kelp_criterion *criterion, const enum ke
     case KELP_LOSS_BCE_WITH_LOGITS: {
         const double x = (double)output, t = (double)target;
         const double positive = x <= 0.0 ? 0.0 : x;
-        const float e = kelp__exp(output < 0.0f ? output : -output);
-        return positive - x * t + kelp__log(1.0 + (double)e);
+        const float e = kelp__math_exp(output < 0.0f ? output : -output);
+        return positive - x * t + kelp__math_log(1.0 + (double)e);
     }
     case KELP_LOSS_MAE:
         return magnitude;
@@ -170,7 +170,7 @@ INLINE const float *piece_forecast(const struct kelp_criterion *criterion, const
 {
     if (criterion->kind == KELP_LOSS_BCE_WITH_LOGITS) {
         for (uint32_t i = 0; i < count; i++) {
-            room[i] = kelp__sigmoid(output[first + i]);
+            room[i] = kelp__math_sigmoid(output[first + i]);
         }
         return room;
     }
@@ -217,16 +217,16 @@ static double finish_loss(const struct kelp_criterion *criterion, const struct s
     double loss;
     switch (criterion->kind) {
     case KELP_LOSS_MSE:
-        loss = kelp__add_up_double(sums->squared);
+        loss = kelp__sums_add_up_double(sums->squared);
         break;
     case KELP_LOSS_MAE:
-        loss = kelp__add_up_double(sums->absolute);
+        loss = kelp__sums_add_up_double(sums->absolute);
         break;
     case KELP_LOSS_QUANTILE:
         loss = quantile_loss(criterion, output, target);
         break;
     default:
-        loss = kelp__add_up_double(sums->loss);
+        loss = kelp__sums_add_up_double(sums->loss);
         break;
     }
     return criterion->target_elements == 0 ? 0.0 : loss / (double)criterion->elements;
@@ -234,13 +234,13 @@ static double finish_loss(const struct kelp_criterion *criterion, const struct s
 
 static void set_metrics(const struct sample_sums *sums, double *ret)
 {
-    ret[KELP_LOSS_SUM_SQUARED] = kelp__add_up_double(sums->squared);
-    ret[KELP_LOSS_SUM_ABSOLUTE] = kelp__add_up_double(sums->absolute);
-    ret[KELP_LOSS_SUM_RELATIVE] = kelp__add_up_double(sums->relative);
-    ret[KELP_LOSS_SUM_RELATIVE_SQUARED] = kelp__add_up_double(sums->relative_squared);
-    ret[KELP_LOSS_SUM_TARGET] = kelp__add_up_double(sums->target);
-    ret[KELP_LOSS_SUM_TARGET_SQUARED] = kelp__add_up_double(sums->target_squared);
-    ret[KELP_LOSS_SUM_CORRECT] = kelp__add_up_double(sums->correct);
+    ret[KELP_LOSS_SUM_SQUARED] = kelp__sums_add_up_double(sums->squared);
+    ret[KELP_LOSS_SUM_ABSOLUTE] = kelp__sums_add_up_double(sums->absolute);
+    ret[KELP_LOSS_SUM_RELATIVE] = kelp__sums_add_up_double(sums->relative);
+    ret[KELP_LOSS_SUM_RELATIVE_SQUARED] = kelp__sums_add_up_double(sums->relative_squared);
+    ret[KELP_LOSS_SUM_TARGET] = kelp__sums_add_up_double(sums->target);
+    ret[KELP_LOSS_SUM_TARGET_SQUARED] = kelp__sums_add_up_double(sums->target_squared);
+    ret[KELP_LOSS_SUM_CORRECT] = kelp__sums_add_up_double(sums->correct);
     ret[KELP_LOSS_SUM_SCORE] = (double)sums->first;
 }
 
@@ -321,7 +321,7 @@ INLINE float element_slope(const enum kelp_loss_kind kind, float beta, float out
         return d / (variance < 1e-12f ? 1e-12f : variance);
     }
     case KELP_LOSS_BCE_WITH_LOGITS:
-        return kelp__sigmoid(output) - target;
+        return kelp__math_sigmoid(output) - target;
     default:
         return 2.0f * d;
     }
@@ -417,8 +417,8 @@ static void class_score(const struct kelp_criterion *criterion, const float *out
     ret[KELP_LOSS_SUM_CORRECT] = index_of_largest(output, criterion->elements) == class ? 1.0 : 0.0;
     if (criterion->elements == 2) {
         const bool logits = criterion->kind == KELP_LOSS_CROSS_ENTROPY;
-        ret[KELP_LOSS_SUM_SCORE] =
-            (double)(logits ? kelp__sigmoid(output[1] - output[0]) : kelp__exp(output[1]));
+        ret[KELP_LOSS_SUM_SCORE] = (double)(logits ? kelp__math_sigmoid(output[1] - output[0])
+                                                   : kelp__math_exp(output[1]));
     }
 }
 
@@ -428,12 +428,12 @@ static double cross_entropy(const struct kelp_criterion *criterion, const float 
 {
     const uint64_t count = criterion->elements;
     const double smoothing = criterion->label_smoothing;
-    const float largest = kelp__row_max(output, count);
+    const float largest = kelp__sums_row_max(output, count);
     for (uint64_t c = 0; c < count; c++) {
-        exponentials[c] = kelp__exp(output[c] - largest);
+        exponentials[c] = kelp__math_exp(output[c] - largest);
     }
-    *ret_sum = kelp__row_sum(exponentials, count);
-    const double logarithm = kelp__log((double)*ret_sum);
+    *ret_sum = kelp__sums_row_sum(exponentials, count);
+    const double logarithm = kelp__math_log((double)*ret_sum);
     double loss = logarithm - (double)(output[class] - largest);
     if (smoothing != 0.0) {
         double all = 0.0;

@@ -20,11 +20,11 @@ static void layer_norm(const struct kelp_layer_norm *norm)
     for (uint64_t r = 0; r < norm->rows && width != 0; r++) {
         const float *x = norm->x + r * width;
         float *restrict y = norm->y + r * width;
-        const float mean = kelp__row_sum(x, width) / (float)width;
+        const float mean = kelp__sums_row_sum(x, width) / (float)width;
         for (uint32_t c = 0; c < width; c++) {
             y[c] = x[c] - mean;
         }
-        const float variance = kelp__row_dot(y, y, width) / (float)width;
+        const float variance = kelp__sums_row_dot(y, y, width) / (float)width;
         const float rstd = 1.0f / sqrtf(variance + norm->eps);
         for (uint32_t c = 0; c < width; c++) {
             y[c] = y[c] * rstd * weight[c] + bias[c];
@@ -52,7 +52,7 @@ INLINE void layer_norm_dx(const struct kelp_layer_norm *norm, const bool accumul
             sums = sums + g8;
             dots = dots + g8 * ((values - mean) * rstd);
         }
-        float sum = kelp__add_up(&sums), dot = kelp__add_up(&dots);
+        float sum = kelp__sums_add_up(&sums), dot = kelp__sums_add_up(&dots);
         for (uint32_t c = whole; c < width; c++) {
             const float g = dy[c] * weight[c];
             sum = sum + g;
@@ -201,7 +201,7 @@ INLINE void sum_planes(const struct kelp_batch_norm *norm, const enum batch_sum 
             for (uint64_t i = 0; i < whole; i += LANES) {
                 sum_vector(kind, x + i, dy + i, mean, &first, &second);
             }
-            float sum = kelp__add_up(&first), other = kelp__add_up(&second);
+            float sum = kelp__sums_add_up(&first), other = kelp__sums_add_up(&second);
             for (uint64_t i = whole; i < count; i++) {
                 sum_element(kind, x[i], dy[i], mean, &sum, &other);
             }

@@ -208,7 +208,7 @@ static void reduce_rows(const struct kelp_reduce *reduce)
 {
     for (uint64_t o = 0; o < reduce->outer; o++) {
         const float value =
-            reduce->scale * kelp__row_sum(reduce->x + o * reduce->middle, reduce->middle);
+            reduce->scale * kelp__sums_row_sum(reduce->x + o * reduce->middle, reduce->middle);
         reduce->y[o] = reduce->write == KELP_ACCUMULATE ? reduce->y[o] + value : value;
     }
 }
@@ -271,7 +271,8 @@ static void weighted_sum_gradient(const struct kelp_weighted_sum *sum)
 {
     const uint32_t count = sum->count, width = sum->width;
     for (uint64_t i = 0; sum->dweights != NULL && i < (uint64_t)sum->rows * count; i++) {
-        const float dot = kelp__row_dot(sum->dy + i / count * width, sum->x + i * width, width);
+        const float dot =
+            kelp__sums_row_dot(sum->dy + i / count * width, sum->x + i * width, width);
         sum->dweights[i] = sum->write_weights == KELP_ACCUMULATE ? sum->dweights[i] + dot : dot;
     }
     if (sum->dx != NULL && sum->write_x == KELP_ACCUMULATE) {

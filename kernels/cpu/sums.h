@@ -16,19 +16,19 @@
  * loads of any alignment go through memcpy(). */
 typedef float eight __attribute__((vector_size(32)));
 
-INLINE float kelp__add_up(const eight *sums)
+INLINE float kelp__sums_add_up(const eight *sums)
 {
     const eight s = *sums;
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-INLINE double kelp__add_up_double(const double sums[LANES])
+INLINE double kelp__sums_add_up_double(const double sums[LANES])
 {
     return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
            ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-INLINE float kelp__row_sum(const float *x, uint64_t count)
+INLINE float kelp__sums_row_sum(const float *x, uint64_t count)
 {
     const uint64_t whole = count - count % LANES;
     eight sums = {0}, values;
@@ -36,14 +36,14 @@ INLINE float kelp__row_sum(const float *x, uint64_t count)
         memcpy(&values, x + i, sizeof(values));
         sums = sums + values;
     }
-    float sum = kelp__add_up(&sums);
+    float sum = kelp__sums_add_up(&sums);
     for (uint64_t i = whole; i < count; i++) {
         sum = sum + x[i];
     }
     return sum;
 }
 
-INLINE float kelp__row_dot(const float *a, const float *b, uint64_t count)
+INLINE float kelp__sums_row_dot(const float *a, const float *b, uint64_t count)
 {
     const uint64_t whole = count - count % LANES;
     eight sums = {0}, first, second;
@@ -52,7 +52,7 @@ INLINE float kelp__row_dot(const float *a, const float *b, uint64_t count)
         memcpy(&second, b + i, sizeof(second));
         sums = sums + first * second;
     }
-    float sum = kelp__add_up(&sums);
+    float sum = kelp__sums_add_up(&sums);
     for (uint64_t i = whole; i < count; i++) {
         sum = sum + a[i] * b[i];
     }
@@ -60,7 +60,7 @@ INLINE float kelp__row_dot(const float *a, const float *b, uint64_t count)
 }
 
 /* The largest; what NaN gives is not defined, since it comes out of the exponentials anyhow. */
-INLINE float kelp__row_max(const float *x, uint64_t count)
+INLINE float kelp__sums_row_max(const float *x, uint64_t count)
 {
     float largest[LANES];
     const float lowest = -__builtin_inff();

@@ -7,15 +7,15 @@
 struct known {
     bool known;
     uint32_t count; /* values that the part must have */
-    struct kelp_step_part part;
+    struct kelp_decision_share part;
 };
 
 struct kelp_decision {
     const struct kelp_job *job;
     const struct kelp_plan *plan;
     uint32_t missing;
-    const struct kelp_step_part **parts; /* owned; into of[] */
-    struct known of[];                   /* by partition */
+    const struct kelp_decision_share **parts; /* owned; into of[] */
+    struct known of[];                        /* by partition */
 };
 
 static kelp_status prepare(struct kelp_decision *decision, struct kelp_error *reterr)
@@ -29,8 +29,8 @@ static kelp_status prepare(struct kelp_decision *decision, struct kelp_error *re
     }
     for (uint32_t i = 0; status == KELP_OK && i < count; i++) {
         decision->parts[i] = &decision->of[i].part;
-        status =
-            kelp_step_part_count(decision->job, decision->plan, i, &decision->of[i].count, reterr);
+        status = kelp_decision_share_count(decision->job, decision->plan, i, &decision->of[i].count,
+                                           reterr);
     }
     kelp_decision_begin(decision);
     return status;
@@ -74,15 +74,15 @@ void kelp_decision_begin(struct kelp_decision *decision)
     }
 }
 
-static bool well_formed(const struct known *of, const struct kelp_step_part *part)
+static bool well_formed(const struct known *of, const struct kelp_decision_share *part)
 {
-    const double finite = part->count > 0 ? part->values[KELP_STEP_PART_FINITE] : -1.0;
+    const double finite = part->count > 0 ? part->values[KELP_DECISION_SHARE_FINITE] : -1.0;
 
     return part->count == of->count && (finite == 0.0 || finite == 1.0);
 }
 
 kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition,
-                              const struct kelp_step_part *part)
+                              const struct kelp_decision_share *part)
 {
     if (partition >= decision->plan->partition_count ||
         !well_formed(&decision->of[partition], part)) {

@@ -24,7 +24,7 @@ void kelp_decision_destroy(struct kelp_decision *decision);
 void kelp_decision_begin(struct kelp_decision *decision);
 /* Errors: KELP_ERR_INVALID (no such partition, not a part, or another one than before). */
 kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition,
-                              const struct kelp_step_part *part) KELP_MUST_USE;
+                              const struct kelp_decision_share *part) KELP_MUST_USE;
 /* True when all parts are there; *ret_skip: the step is to be left out. Otherwise ret_values has
  * the kelp_step_decision_count() values. */
 bool kelp_decision_made(const struct kelp_decision *decision, bool *ret_skip, double *ret_values);

@@ -12,7 +12,7 @@
 #define KELP_PS_WEIGHT_SLOTS_MAX 8
 
 /* Bytes of everything but the payload in one message: 1024 partitions, a push and a pull of each at
- * about 200 bytes, or a part of up to KELP_STEP_PART_VALUES_MAX numbers, with room. */
+ * about 200 bytes, or a part of up to KELP_DECISION_SHARE_VALUES_MAX numbers, with room. */
 #define KELP_PS_FIELDS_BYTES_MAX (2u << 20)
 
 /* Bytes of a command's fields on the control stream: spec, plan (1 MiB at most each) and the map.

@@ -180,7 +180,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         if (start->control) {
             partition->control = *start->control;
         } else {
@@ -250,7 +250,7 @@ kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
 kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
                                        const struct kelp_control_word *word)
 {
-    assert(!kelp__holds_control(partition));
+    assert(!kelp__partition_holds_control(partition));
     assert(word->step == partition->step);
     if (!partition->has_word) {
         if (word->version < partition->version) {
@@ -284,8 +284,8 @@ static void add_snapshot(const struct kelp_partition *partition, struct kelp_act
     action->snapshot.serial = partition->snapshot.serial;
     action->snapshot.step = partition->step;
     action->snapshot.version = partition->version;
-    action->snapshot.has_control = kelp__holds_control(partition);
-    if (kelp__holds_control(partition)) {
+    action->snapshot.has_control = kelp__partition_holds_control(partition);
+    if (kelp__partition_holds_control(partition)) {
         action->snapshot.control = partition->control;
         action->snapshot.word = partition->word;
     }
@@ -334,7 +334,7 @@ static void begin_step(struct kelp_partition *partition)
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         derive_word(partition);
     } else {
         partition->version = partition->word.version + 1;
@@ -356,7 +356,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         partition->step++;
         partition->has_older = true;
     }
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
         if (skipped) {
             kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
@@ -403,7 +403,7 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
     }
     assert(partition->has_word);
     if (partition->word.kind != KELP_STEP_TRAIN) {
-        assert(kelp__holds_control(partition));
+        assert(kelp__partition_holds_control(partition));
         assert(root == KELP_HANDLE_NONE);
         complete_entry(partition, sums, false, actions);
         return;
@@ -452,7 +452,8 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition, struct ke
 }
 
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
-                                    const struct kelp_step_part *part, struct kelp_actions *actions)
+                                    const struct kelp_decision_share *part,
+                                    struct kelp_actions *actions)
 {
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
@@ -485,7 +486,7 @@ void kelp__partition_hear_decision(struct kelp_partition *partition,
                                    const struct kelp_step_decision *heard,
                                    struct kelp_actions *actions)
 {
-    if (kelp__holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
+    if (kelp__partition_holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
         word->step != partition->step + 1 || word->version <= partition->word.version) {
         return;
     }
@@ -558,7 +559,7 @@ void kelp_partition_view(const struct kelp_partition *partition,
 
 const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition)
 {
-    bool known = kelp__holds_control(partition) && partition->phase != KELP_PARTITION_ABSENT &&
-                 partition->control.best.known;
+    bool known = kelp__partition_holds_control(partition) &&
+                 partition->phase != KELP_PARTITION_ABSENT && partition->control.best.known;
     return known ? &partition->control.best : NULL;
 }

@@ -56,7 +56,7 @@ struct kelp_push {
     uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
                            KELP_HANDLE_NONE: no samples, or not a training step */
     const double *sums; /* partition 0 alone, NULL elsewhere */
-    uint32_t sum_count; /* at most KELP_METRIC_COUNT; the sums from here on are zero */
+    uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
     const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
 };
 
@@ -88,7 +88,7 @@ struct kelp_part_push {
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* of the step that it is about */
     uint32_t partition;                   /* whose part it is */
-    struct kelp_step_part part;
+    struct kelp_decision_share part;
 };
 
 /* Where a generation starts from. */
@@ -275,7 +275,7 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
 /* The MEASURE of `token` gave `part`; NULL: the gradient is not finite, in a job that does not
  * leave such steps out. */
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
-                                    const struct kelp_step_part *part,
+                                    const struct kelp_decision_share *part,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
 /* Partition 0: take another partition's part of the current step. Refused with the errors of a
@@ -291,13 +291,13 @@ void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us);
 
 /*
  * Offer what is missing of an entry that is late (ps/core/cover.h) to requesters whose pull waits
- * for what follows it, and to the helpers, who have said that they would compute without waiting
+ * for what follows it, and to the spares, who have said that they would compute without waiting
  * for anything. Partitions other than 0 leave entries other than training steps to partition 0.
  *
  * *ret_next_us: when to ask again; UINT64_MAX: not before another event.
  */
 kelp_status kelp_partition_tick(struct kelp_partition *partition,
-                                const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                const struct kelp_cover_candidate *spares, size_t spare_count,
                                 struct kelp_actions *actions, uint64_t *ret_next_us) KELP_MUST_USE;
 
 /* ---- for status pages and tests ----------------------------------------------------------------

@@ -48,7 +48,7 @@ struct kelp_partition {
     uint32_t decision_count; /* values of each decision in this job */
     bool has_part;
     uint64_t part_step; /* that `part` is about: the current one, or the one before */
-    struct kelp_step_part part;
+    struct kelp_decision_share part;
 
     struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
 
@@ -94,7 +94,7 @@ void kelp__partition_answer_waiting(struct kelp_partition *partition, struct kel
 void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status status,
                                  struct kelp_actions *actions);
 
-static inline bool kelp__holds_control(const struct kelp_partition *partition)
+static inline bool kelp__partition_holds_control(const struct kelp_partition *partition)
 {
     return partition->index == 0;
 }

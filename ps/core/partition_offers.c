@@ -35,7 +35,7 @@ static kelp_status candidates_reserve(struct kelp_partition *partition, size_t c
 
 /* Everybody who could compute more, into partition->candidates. */
 static size_t collect_candidates(struct kelp_partition *partition,
-                                 const struct kelp_cover_candidate *helpers, size_t helper_count)
+                                 const struct kelp_cover_candidate *spares, size_t spare_count)
 {
     size_t count = 0;
 
@@ -46,8 +46,8 @@ static size_t collect_candidates(struct kelp_partition *partition,
                 .requester = partition->waiting[i].requester, .rank = partition->waiting[i].rank};
         }
     }
-    for (size_t i = 0; i < helper_count; i++) {
-        partition->candidates[count++] = helpers[i];
+    for (size_t i = 0; i < spare_count; i++) {
+        partition->candidates[count++] = spares[i];
     }
     return count;
 }
@@ -60,12 +60,12 @@ static bool may_offer(const struct kelp_partition *partition)
         !partition->has_word || partition->word.kind == KELP_STEP_DONE) {
         return false;
     }
-    return kelp__holds_control(partition) || partition->word.kind == KELP_STEP_TRAIN;
+    return kelp__partition_holds_control(partition) || partition->word.kind == KELP_STEP_TRAIN;
 }
 
 /*
  * While a decision is late, all who wait carry parts and words already; or would, if they were not
- * all gone. A helper does it as well once it takes part, and a lane is the way to ask for that.
+ * all gone. A spare does it as well once it takes part, and a lane is the way to ask for that.
  */
 static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *ret_missing)
 {
@@ -78,21 +78,21 @@ static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *re
 }
 
 static kelp_status offer_missing(struct kelp_partition *partition,
-                                 const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                 const struct kelp_cover_candidate *spares, size_t spare_count,
                                  struct kelp_actions *actions, uint64_t *ret_next_us)
 {
     uint8_t missing[KELP_JOB_LANES_MAX];
     struct kelp_cover_offer offers[KELP_JOB_LANES_MAX];
 
     if (kelp__actions_reserve(actions, partition->lanes) != KELP_OK ||
-        candidates_reserve(partition, partition->waiting_count + helper_count) != KELP_OK) {
+        candidates_reserve(partition, partition->waiting_count + spare_count) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     struct kelp_cover_need need = {.word = &partition->word,
                                    .now_us = partition->now_us,
                                    .missing = missing,
                                    .candidates = partition->candidates,
-                                   .count = collect_candidates(partition, helpers, helper_count)};
+                                   .count = collect_candidates(partition, spares, spare_count)};
     *ret_next_us = UINT64_MAX;
     if (need.count == 0 || find_missing(partition, missing) == 0) {
         return KELP_OK;
@@ -110,14 +110,14 @@ static kelp_status offer_missing(struct kelp_partition *partition,
 }
 
 kelp_status kelp_partition_tick(struct kelp_partition *partition,
-                                const struct kelp_cover_candidate *helpers, size_t helper_count,
+                                const struct kelp_cover_candidate *spares, size_t spare_count,
                                 struct kelp_actions *actions, uint64_t *ret_next_us)
 {
     *ret_next_us = UINT64_MAX;
     if (!may_offer(partition)) {
         return KELP_OK;
     }
-    if (helper_count > 0) { /* whoever has said so is ready, though nobody may have begun */
+    if (spare_count > 0) { /* whoever has said so is ready, though nobody may have begun */
         kelp_cover_begin(partition->cover, partition->now_us);
     }
     uint64_t late_us = kelp_cover_late_us(partition->cover, partition->word.kind);
@@ -125,5 +125,5 @@ kelp_status kelp_partition_tick(struct kelp_partition *partition,
         *ret_next_us = late_us;
         return KELP_OK;
     }
-    return offer_missing(partition, helpers, helper_count, actions, ret_next_us);
+    return offer_missing(partition, spares, spare_count, actions, ret_next_us);
 }

@@ -30,7 +30,7 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
     assert(label == KELP_WEIGHTS_CURRENT || partition->has_older);
     answer->step = label == KELP_WEIGHTS_CURRENT ? partition->step : partition->step - 1;
     answer->send = pull->holds && pull->held_step == answer->step ? KELP_WEIGHTS_NONE : label;
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         answer->has_word = true;
         answer->word = label == KELP_WEIGHTS_CURRENT ? partition->word : partition->older_word;
         assert(answer->word.step == answer->step);
@@ -51,7 +51,7 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
     case KELP_PULL_CURRENT:
         return true;
     case KELP_PULL_VERSION:
-        assert(kelp__holds_control(partition));
+        assert(kelp__partition_holds_control(partition));
         return pull->target <= partition->version;
     case KELP_PULL_STEP:
         if (pull->target >= partition->step) {
@@ -111,14 +111,14 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     }
     if ((unsigned)pull->mode > KELP_PULL_PART ||
         (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
-        (pull->mode == KELP_PULL_VERSION && !kelp__holds_control(partition)) ||
+        (pull->mode == KELP_PULL_VERSION && !kelp__partition_holds_control(partition)) ||
         (pull->decision.count > 0 && pull->decision.count != partition->decision_count)) {
         return KELP_ERR_INVALID;
     }
     if (!pull->word) {
         return KELP_OK;
     }
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         bool same = pull->word->version != partition->version ||
                     kelp_control_word_equal(pull->word, &partition->word);
         return same ? KELP_OK : KELP_ERR_CONTROL_WORD;

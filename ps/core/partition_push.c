@@ -30,7 +30,7 @@ static enum verdict judge_entry(struct kelp_partition *partition, const struct k
 {
     const struct kelp_control_word *word = push->word;
 
-    if (kelp__holds_control(partition)) {
+    if (kelp__partition_holds_control(partition)) {
         if (word->version < partition->version) {
             return DROP;
         }
@@ -85,10 +85,11 @@ static enum verdict judge_content(const struct kelp_partition *partition,
                       has_gradient ? "a gradient of no samples" : "samples without a gradient",
                       ret_status, ret_why);
     }
-    if (kelp__holds_control(partition) && has_samples && push->sum_count <= KELP_METRIC_SAMPLES) {
+    if (kelp__partition_holds_control(partition) && has_samples &&
+        push->sum_count <= KELP_METRIC_SUM_SAMPLES) {
         return refuse(KELP_ERR_INVALID, "no sums", ret_status, ret_why);
     }
-    if (kelp__holds_control(partition) && word->digest_due && push->lane_first == 0 &&
+    if (kelp__partition_holds_control(partition) && word->digest_due && push->lane_first == 0 &&
         (!push->digest || !digest_well_formed(push->digest))) {
         return refuse(KELP_ERR_INVALID, "no digest where one is due", ret_status, ret_why);
     }
@@ -134,7 +135,8 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     switch (verdict) {
     case TAKE:
-        if (kelp__holds_control(partition) && partition->word.digest_due && push->lane_first == 0) {
+        if (kelp__partition_holds_control(partition) && partition->word.digest_due &&
+            push->lane_first == 0) {
             memcpy(partition->digest, push->digest, sizeof(partition->digest));
         }
         kelp_cover_begin(partition->cover, partition->now_us);

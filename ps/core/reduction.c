@@ -26,7 +26,7 @@ struct node {
 /* Of a node. Those from `count` on are zero and not looked at: most entries have a few. */
 struct sums {
     uint32_t count;
-    double values[KELP_METRIC_COUNT];
+    double values[KELP_METRIC_SUM_COUNT];
 };
 
 struct kelp_reduction {
@@ -190,7 +190,7 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, u
 {
     assert(kelp_reduction_aligned(reduction, lane_first, lane_count));
     assert(sums || sum_count == 0);
-    assert(sum_count <= KELP_METRIC_COUNT);
+    assert(sum_count <= KELP_METRIC_SUM_COUNT);
     uint32_t index = reduction->lanes / lane_count + lane_first / lane_count;
 
     if (covered(reduction, index)) {

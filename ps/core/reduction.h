@@ -36,7 +36,8 @@ void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uin
                            struct kelp_actions *actions);
 
 /* True when all lanes are in one node; the handle stays the tree's until kelp_reduction_clear().
- * *ret_sums: KELP_METRIC_COUNT of them, borrowed until the next addition; NULL when none are kept.
+ * *ret_sums: KELP_METRIC_SUM_COUNT of them, borrowed until the next addition; NULL when none are
+ * kept.
  */
 bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_handle,
                          const double **ret_sums);

@@ -62,14 +62,14 @@ static void send_report(struct kelp__leader *leader, bool with_hello)
         kelp_wire_put_record(&service->latest_train, &latest);
         report.latest_train = &latest.message;
     }
-    report.snapshot = kelp__snapshots_report(service);
+    report.snapshot = kelp__service_snapshots_report(service);
     if (kelp_wire_encode(&report.base, &message, &error) == KELP_OK &&
         kelp_rpc_stream_send(leader->stream, message) == KELP_OK) {
         leader->cursor = end;
     } /* otherwise the stream is ending, and the next leader asks for what is missing */
 }
 
-void kelp__control_report(struct kelp_service *service)
+void kelp__service_control_report(struct kelp_service *service)
 {
     for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
         if (leader->greeted) {
@@ -109,7 +109,7 @@ static void mark_dirty(struct kelp_service *service)
     }
 }
 
-void kelp__control_fail(struct kelp_service *service, kelp_status status, const char *text)
+void kelp__service_control_fail(struct kelp_service *service, kelp_status status, const char *text)
 {
     if (service->status == KELP_OK) { /* the first one is the cause */
         service->status = status;
@@ -119,7 +119,8 @@ void kelp__control_fail(struct kelp_service *service, kelp_status status, const 
     mark_dirty(service);
 }
 
-void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user)
+void kelp__service_control_failed(uint32_t partition, kelp_status status, const char *text,
+                                  void *user)
 {
     struct kelp_service *service = user;
 
@@ -129,7 +130,7 @@ void kelp__control_failed(uint32_t partition, kelp_status status, const char *te
         /* Reports speak of the generation that is being loaded; this one is about to end. */
         kelp_log_warn("failure of a generation that ends error=\"%s\"", text);
     } else {
-        kelp__control_fail(service, status, text);
+        kelp__service_control_fail(service, status, text);
     }
     (void)pthread_mutex_unlock(&service->control_lock);
 }
@@ -151,8 +152,8 @@ static void keep_record(struct kelp_service *service, const struct kelp_record *
                 ? NULL
                 : realloc(service->records, capacity * sizeof(*service->records));
         if (!records) {
-            kelp__control_fail(service, KELP_ERR_LIMIT,
-                               "too many records: make checkpoint.digest_steps larger");
+            kelp__service_control_fail(service, KELP_ERR_LIMIT,
+                                       "too many records: make checkpoint.digest_steps larger");
             return;
         }
         service->records = records;
@@ -161,8 +162,9 @@ static void keep_record(struct kelp_service *service, const struct kelp_record *
     service->records[service->record_count++] = *record;
 }
 
-void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
-                          const struct kelp_best *best, void *user)
+void kelp__service_control_record(const struct kelp_record *record,
+                                  const struct kelp_control_word *word,
+                                  const struct kelp_best *best, void *user)
 {
     struct kelp_service *service = user;
 
@@ -185,7 +187,8 @@ void kelp__control_record(const struct kelp_record *record, const struct kelp_co
 /* ---- generations -------------------------------------------------------------------------------
  */
 
-void kelp__control_generation(struct kelp_service *service, const struct kelp_shard_view *view)
+void kelp__service_control_generation(struct kelp_service *service,
+                                      const struct kelp_shard_view *view)
 {
     service->record_count = 0;
     service->has_word = view->has_word;
@@ -198,7 +201,8 @@ void kelp__control_generation(struct kelp_service *service, const struct kelp_sh
         leader->cursor = 0;
     }
     atomic_store(&service->generation, view->generation);
-    kelp__snapshots_generation(service, view->generation, view->partitions, view->partition_count);
+    kelp__service_snapshots_generation(service, view->generation, view->partitions,
+                                       view->partition_count);
     kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", view->generation,
                   view->partition_count);
 }
@@ -211,7 +215,7 @@ static kelp_status greet(struct kelp__leader *leader, const Kelp__V1__ShardComma
                          struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
-    kelp_status status = kelp__check_hello(service, command->hello, reterr);
+    kelp_status status = kelp__service_check_hello(service, command->hello, reterr);
 
     if (status != KELP_OK) {
         return status;
@@ -235,10 +239,10 @@ static kelp_status take_command(struct kelp__leader *leader, const Kelp__V1__Sha
     kelp_status status = first ? greet(leader, command, reterr) : KELP_OK;
 
     if (status == KELP_OK && command->plan[0] != '\0') {
-        status = kelp__load_plan(service, command->plan, reterr);
+        status = kelp__service_load_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
-        status = kelp__load_map(service, command->map, command->manifest, reterr);
+        status = kelp__service_load_map(service, command->map, command->manifest, reterr);
     }
     if (status == KELP_OK) {
         leader->heartbeat = command->heartbeat;
@@ -263,7 +267,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         status = take_command(leader, command, &error);
         (void)pthread_mutex_unlock(&service->control_lock);
         if (status == KELP_OK && command->snapshot) {
-            kelp__snapshots_order(service, command->snapshot);
+            kelp__service_snapshots_order(service, command->snapshot);
         }
         protobuf_c_message_free_unpacked(fields, NULL);
     }
@@ -309,8 +313,8 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
 static const struct kelp_rpc_stream_events control_events = {.message = on_message,
                                                              .closed = on_closed};
 
-const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,
-                                                          void *server_user, void **ret_user)
+const struct kelp_rpc_stream_events *
+kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user)
 {
     struct kelp_service *service = server_user;
     struct kelp__leader *leader = calloc(1, sizeof(*leader));
@@ -340,7 +344,7 @@ const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
-void kelp__control_free(struct kelp_service *service)
+void kelp__service_control_free(struct kelp_service *service)
 {
     assert(!service->leaders);
     kelp_rpc_timer_stop(service->timer);

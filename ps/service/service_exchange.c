@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "ps/service/service_exchange_internal.h"
 
-bool kelp__resize(void **items, size_t count, size_t size)
+bool kelp__service_resize(void **items, size_t count, size_t size)
 {
     void *moved = realloc(*items, count * size);
 
@@ -31,7 +31,7 @@ static bool grow(void **items, size_t *capacity, size_t count, size_t size)
         return true;
     }
     size_t larger = *capacity ? *capacity * 2 : 16;
-    if (!kelp__resize(items, larger, size)) {
+    if (!kelp__service_resize(items, larger, size)) {
         return false;
     }
     *capacity = larger;
@@ -41,13 +41,13 @@ static bool grow(void **items, size_t *capacity, size_t count, size_t size)
 /* ---- peers -------------------------------------------------------------------------------------
  */
 
-void kelp__peer_unref(struct kelp__peer *peer)
+void kelp__service_peer_unref(struct kelp__service_peer *peer)
 {
     if (atomic_fetch_sub(&peer->refs, 1) != 1) {
         return;
     }
     for (size_t i = 0; i < peer->outgoing_count; i++) {
-        kelp__outgoing_discard(&peer->outgoing[i]);
+        kelp__service_outgoing_discard(&peer->outgoing[i]);
     }
     free(peer->outgoing);
     free(peer->refused);
@@ -57,7 +57,7 @@ void kelp__peer_unref(struct kelp__peer *peer)
 }
 
 /* The peer is locked. */
-static void list_peer(struct kelp__turn *turn, struct kelp__peer *peer)
+static void list_peer(struct kelp__service_turn *turn, struct kelp__service_peer *peer)
 {
     if (!peer->listed) {
         peer->listed = true;
@@ -68,7 +68,8 @@ static void list_peer(struct kelp__turn *turn, struct kelp__peer *peer)
 }
 
 /* The peer is locked. */
-void kelp__peer_break_off(struct kelp__peer *peer, kelp_status status, const char *text)
+void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status status,
+                                  const char *text)
 {
     if (peer->stream) {
         kelp_rpc_stream_close(peer->stream, status, text);
@@ -102,7 +103,8 @@ static bool keep_answer(struct outgoing *outgoing, const struct kelp_shard_answe
 
 static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *user)
 {
-    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)answer->core.requester;
+    struct kelp__service_peer *peer =
+        (struct kelp__service_peer *)(uintptr_t)answer->core.requester;
     struct outgoing outgoing = {.partition = answer->partition,
                                 .map_epoch = answer->map_epoch,
                                 .core = answer->core,
@@ -117,18 +119,18 @@ static void on_answer(const struct kelp_shard_answer *answer, void *turn, void *
         peer->outgoing[peer->outgoing_count++] = outgoing;
         list_peer(turn, peer);
     } else {
-        kelp__peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for an answer");
+        kelp__service_peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for an answer");
     }
     (void)pthread_mutex_unlock(&peer->lock);
     if (!room) {
-        kelp__outgoing_discard(&outgoing);
+        kelp__service_outgoing_discard(&outgoing);
     }
 }
 
 static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, void *turn,
                        void *user)
 {
-    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)refusal->requester;
+    struct kelp__service_peer *peer = (struct kelp__service_peer *)(uintptr_t)refusal->requester;
 
     (void)user;
     kelp_log_debug("push refused worker=%s partition=%u version=%" PRIu64 " status=%s why=\"%s\"",
@@ -141,7 +143,7 @@ static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, v
             (struct refused){.partition = partition, .core = *refusal};
         list_peer(turn, peer);
     } else {
-        kelp__peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for a refusal");
+        kelp__service_peer_break_off(peer, KELP_ERR_NO_MEMORY, "no memory for a refusal");
     }
     (void)pthread_mutex_unlock(&peer->lock);
 }
@@ -149,7 +151,7 @@ static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, v
 static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                      void *turn, void *user)
 {
-    struct kelp__peer *peer = (struct kelp__peer *)(uintptr_t)offer->requester;
+    struct kelp__service_peer *peer = (struct kelp__service_peer *)(uintptr_t)offer->requester;
 
     (void)user;
     kelp_log_debug("lanes offered worker=%s partition=%u version=%" PRIu64 " lanes=%u+%u", peer->id,
@@ -164,14 +166,15 @@ static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_o
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
-const struct kelp_shard_events kelp__shard_events = {.answer = on_answer,
-                                                     .refused = on_refused,
-                                                     .offer = on_offer,
-                                                     .record = kelp__control_record,
-                                                     .snapshot_taken = kelp__snapshot_taken,
-                                                     .snapshot_past = kelp__snapshot_past,
-                                                     .snapshot_failed = kelp__snapshot_failed,
-                                                     .failed = kelp__control_failed};
+const struct kelp_shard_events kelp__service_shard_events = {
+    .answer = on_answer,
+    .refused = on_refused,
+    .offer = on_offer,
+    .record = kelp__service_control_record,
+    .snapshot_taken = kelp__service_snapshot_taken,
+    .snapshot_past = kelp__service_snapshot_past,
+    .snapshot_failed = kelp__service_snapshot_failed,
+    .failed = kelp__service_control_failed};
 
 /* ---- turns -------------------------------------------------------------------------------------
  */
@@ -184,10 +187,10 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-struct kelp__turn *kelp__turn_take(struct kelp_service *service)
+struct kelp__service_turn *kelp__service_turn_take(struct kelp_service *service)
 {
     (void)pthread_mutex_lock(&service->turns_lock);
-    struct kelp__turn *turn = service->turns;
+    struct kelp__service_turn *turn = service->turns;
     if (turn) {
         service->turns = turn->next;
     }
@@ -205,15 +208,15 @@ struct kelp__turn *kelp__turn_take(struct kelp_service *service)
     return turn;
 }
 
-struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn)
+struct kelp_shard_turn *kelp__service_turn_shard(struct kelp__service_turn *turn)
 {
     return &turn->shard;
 }
 
-void kelp__turns_free(struct kelp_service *service)
+void kelp__service_turns_free(struct kelp_service *service)
 {
     while (service->turns) {
-        struct kelp__turn *turn = service->turns;
+        struct kelp__service_turn *turn = service->turns;
         service->turns = turn->next;
         kelp_shard_turn_fini(&turn->shard);
         free(turn->answers);
@@ -231,7 +234,7 @@ void kelp__turns_free(struct kelp_service *service)
 /* ---- requests ----------------------------------------------------------------------------------
  */
 
-static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
+static kelp_status take_push(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__PushItem *item,
                              const struct kelp_wire_payload *payload, struct kelp_error *reterr)
@@ -250,9 +253,9 @@ static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
             "push to partition %u names bytes %" PRIu64 " to %" PRIu64 " of a payload of %zu",
             item->partition, item->offset, item->offset + item->length, payload->length);
     }
-    if (item->n_sums > KELP_METRIC_COUNT) {
+    if (item->n_sums > KELP_METRIC_SUM_COUNT) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, over %d",
-                         item->partition, item->n_sums, KELP_METRIC_COUNT);
+                         item->partition, item->n_sums, KELP_METRIC_SUM_COUNT);
     }
     struct kelp_shard_push push = {.partition = item->partition,
                                    .push = {.requester = (uint64_t)(uintptr_t)peer,
@@ -270,7 +273,7 @@ static kelp_status take_push(struct kelp__peer *peer, struct kelp__turn *turn,
     return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
 }
 
-static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
+static kelp_status take_part(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
                              struct kelp_error *reterr)
@@ -278,9 +281,9 @@ static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
     if (!word) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "a part of a decision without a control word");
     }
-    if (item->n_values > KELP_STEP_PART_VALUES_MAX) {
+    if (item->n_values > KELP_DECISION_SHARE_VALUES_MAX) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's part has %zu values, at most %d",
-                         item->partition, item->n_values, KELP_STEP_PART_VALUES_MAX);
+                         item->partition, item->n_values, KELP_DECISION_SHARE_VALUES_MAX);
     }
     struct kelp_part_push push = {.requester = (uint64_t)(uintptr_t)peer,
                                   .generation = request->generation,
@@ -294,7 +297,7 @@ static kelp_status take_part(struct kelp__peer *peer, struct kelp__turn *turn,
     return kelp_shard_part(peer->service->shard, &push, &turn->shard, reterr);
 }
 
-static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
+static kelp_status take_pull(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
                              struct kelp_error *reterr)
@@ -319,10 +322,10 @@ static kelp_status take_pull(struct kelp__peer *peer, struct kelp__turn *turn,
     return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
 }
 
-static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
+static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                          const Kelp__V1__ExchangeRequest *request, struct kelp_error *reterr)
 {
-    kelp_status status = kelp__check_hello(peer->service, request->hello, reterr);
+    kelp_status status = kelp__service_check_hello(peer->service, request->hello, reterr);
 
     if (status != KELP_OK) {
         return status;
@@ -340,18 +343,19 @@ static kelp_status greet(struct kelp__peer *peer, struct kelp__turn *turn,
     return KELP_OK;
 }
 
-static kelp_status take_helps(struct kelp__peer *peer, bool helps, struct kelp_error *reterr)
+static kelp_status take_spare(struct kelp__service_peer *peer, bool helps,
+                              struct kelp_error *reterr)
 {
-    struct kelp_cover_candidate helper = {.requester = (uint64_t)(uintptr_t)peer,
-                                          .rank = peer->rank};
+    struct kelp_cover_candidate spare = {.requester = (uint64_t)(uintptr_t)peer,
+                                         .rank = peer->rank};
 
     peer->helps = helps;
-    return kelp_shard_help(peer->service->shard, &helper, helps) == KELP_OK
+    return kelp_shard_spare(peer->service->shard, &spare, helps) == KELP_OK
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a helper");
 }
 
-static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn,
+static kelp_status take_request(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                                 const Kelp__V1__ExchangeRequest *request,
                                 const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
@@ -379,7 +383,7 @@ static kelp_status take_request(struct kelp__peer *peer, struct kelp__turn *turn
         status = take_pull(peer, turn, request, known, request->pull[i], reterr);
     }
     if (status == KELP_OK && (request->helps != 0) != peer->helps) {
-        status = take_helps(peer, request->helps != 0, reterr);
+        status = take_spare(peer, request->helps != 0, reterr);
     }
     return status;
 }
@@ -425,14 +429,14 @@ static bool is_soon(uint32_t period_ms)
 static void on_tick(void *user)
 {
     struct kelp_service *service = user;
-    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
     uint64_t began_us = now_us();
     uint64_t next_us = began_us;
 
     atomic_store(&service->ticking, false); /* a message that is missed below sets it again */
     if (turn) {
         kelp_shard_tick(service->shard, &turn->shard, &next_us);
-        kelp__turn_finish(service, turn);
+        kelp__service_turn_finish(service, turn);
     }
     uint32_t period_ms = period_until(began_us, next_us);
     (void)pthread_mutex_lock(&service->tick_lock);
@@ -456,14 +460,14 @@ static void keep_ticking(struct kelp_service *service)
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 
-void kelp__ticks_stop(struct kelp_service *service)
+void kelp__service_ticks_stop(struct kelp_service *service)
 {
     kelp_rpc_timer_stop(service->tick_timer);
     service->tick_timer = NULL;
 }
 
 /* Say why, and end the stream. */
-static void refuse_stream(struct kelp__peer *peer, kelp_status status, const char *text)
+static void refuse_stream(struct kelp__service_peer *peer, kelp_status status, const char *text)
 {
     Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
     struct kelp_rpc_message *message = NULL;
@@ -479,15 +483,15 @@ static void refuse_stream(struct kelp__peer *peer, kelp_status status, const cha
         kelp_rpc_stream_send(peer->stream, message) != KELP_OK) {
         kelp_log_debug("refusal not sent worker=%s", peer->id); /* the close says it too */
     }
-    kelp__peer_break_off(peer, status, text);
+    kelp__service_peer_break_off(peer, status, text);
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
 {
-    struct kelp__peer *peer = user;
+    struct kelp__service_peer *peer = user;
     struct kelp_service *service = peer->service;
-    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
     struct kelp_error error = {.text = "no memory for a message"};
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload = {0};
@@ -506,7 +510,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (turn) {
-        kelp__turn_finish(service, turn); /* also after an error: others may have been answered */
+        kelp__service_turn_finish(service,
+                                  turn); /* also after an error: others may have been answered */
         keep_ticking(service);
     }
     if (status != KELP_OK) {
@@ -517,7 +522,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
-    struct kelp__peer *peer = user;
+    struct kelp__service_peer *peer = user;
 
     (void)stream;
     kelp_log_debug("worker's stream ended worker=%s status=%s text=\"%s\"", peer->id,
@@ -526,16 +531,16 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     peer->stream = NULL;
     (void)pthread_mutex_unlock(&peer->lock);
     kelp_shard_drop(peer->service->shard, (uint64_t)(uintptr_t)peer);
-    kelp__peer_unref(peer);
+    kelp__service_peer_unref(peer);
 }
 
 static const struct kelp_rpc_stream_events exchange_events = {.message = on_message,
                                                               .closed = on_closed};
 
-const struct kelp_rpc_stream_events *kelp__exchange_accept(struct kelp_rpc_stream *stream,
-                                                           void *server_user, void **ret_user)
+const struct kelp_rpc_stream_events *
+kelp__service_exchange_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user)
 {
-    struct kelp__peer *peer = calloc(1, sizeof(*peer));
+    struct kelp__service_peer *peer = calloc(1, sizeof(*peer));
 
     if (!peer) {
         return NULL;

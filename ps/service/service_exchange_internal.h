@@ -27,7 +27,7 @@ struct offered {
     struct kelp_offer core;
 };
 
-struct kelp__peer {
+struct kelp__service_peer {
     struct kelp_service *service;
     atomic_uint refs; /* the stream's own, and one for each turn that lists it */
     bool greeted;     /* only touched by callbacks of the stream, as are helps and rank */
@@ -48,14 +48,14 @@ struct kelp__peer {
     struct offered *offered;
     size_t offered_count;
     size_t offered_capacity;
-    struct kelp__peer *next; /* in the turn's list */
+    struct kelp__service_peer *next; /* in the turn's list */
 };
 
 /* Scratch for one message to be built. */
-struct kelp__turn {
+struct kelp__service_turn {
     struct kelp_shard_turn shard;
     struct kelp_service *service;
-    struct kelp__peer *touched;
+    struct kelp__service_peer *touched;
     Kelp__V1__PullAnswer *answers;
     Kelp__V1__PullAnswer **answer_pointers;
     Kelp__V1__ControlWord *words;
@@ -67,15 +67,16 @@ struct kelp__turn {
     Kelp__V1__Offer **offer_pointers;
     Kelp__V1__ControlWord *offer_words;
     size_t offer_capacity;
-    struct kelp__turn *next; /* in the free list */
+    struct kelp__service_turn *next; /* in the free list */
 };
 
 /* *items becomes room for `count` of them; false: out of memory, and it is as it was. */
-bool kelp__resize(void **items, size_t count, size_t size);
+bool kelp__service_resize(void **items, size_t count, size_t size);
 /* service_reply.c: give back what the answer holds. */
-void kelp__outgoing_discard(struct outgoing *outgoing);
-void kelp__peer_unref(struct kelp__peer *peer);
+void kelp__service_outgoing_discard(struct outgoing *outgoing);
+void kelp__service_peer_unref(struct kelp__service_peer *peer);
 /* End its stream, saying why. The peer is locked. */
-void kelp__peer_break_off(struct kelp__peer *peer, kelp_status status, const char *text);
+void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status status,
+                                  const char *text);
 
 #endif

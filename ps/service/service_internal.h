@@ -13,11 +13,11 @@
 
 #define KELP__PROTOCOL 1
 
-struct kelp__peer;   /* one Exchange stream */
-struct kelp__leader; /* one Control stream */
-struct kelp__load;   /* a generation that is being prepared */
-struct kelp__turn;   /* scratch memory of one message */
-struct kelp__snapshots;
+struct kelp__service_peer; /* one Exchange stream */
+struct kelp__leader;       /* one Control stream */
+struct kelp__service_load; /* a generation that is being prepared */
+struct kelp__service_turn; /* scratch memory of one message */
+struct kelp__service_snapshots;
 
 struct kelp_service {
     struct kelp_service_options options;
@@ -25,8 +25,8 @@ struct kelp_service {
     struct kelp_shard *shard;
     Kelp__V1__Hello hello; /* ours */
 
-    pthread_mutex_t turns_lock; /* guards turns; a leaf */
-    struct kelp__turn *turns;   /* free ones */
+    pthread_mutex_t turns_lock;       /* guards turns; a leaf */
+    struct kelp__service_turn *turns; /* free ones */
 
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;
@@ -43,16 +43,16 @@ struct kelp_service {
      * locks a partition is called under it.
      */
     pthread_mutex_t control_lock;
-    struct kelp__snapshots *snapshots;
+    struct kelp__service_snapshots *snapshots;
     struct kelp__leader *leaders;
     uint32_t leader_count;
     struct kelp_plan *plan; /* once known, for good */
     char *plan_text;
-    struct kelp__load *loading;  /* at most one at a time */
-    struct kelp__load *wanted;   /* the newest map that came meanwhile */
-    pthread_cond_t load_changed; /* a load that waits is to look: another map, the end */
-    char waiting[256];           /* what it waits for; "": for nothing */
-    kelp_status status;          /* loading or training failed: what the coordinator is told */
+    struct kelp__service_load *loading; /* at most one at a time */
+    struct kelp__service_load *wanted;  /* the newest map that came meanwhile */
+    pthread_cond_t load_changed;        /* a load that waits is to look: another map, the end */
+    char waiting[256];                  /* what it waits for; "": for nothing */
+    kelp_status status; /* loading or training failed: what the coordinator is told */
     char error[512];
     struct kelp_record *records; /* of this generation, that are for the files */
     size_t record_count;
@@ -67,62 +67,68 @@ struct kelp_service {
 };
 
 /* service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
-kelp_status kelp__check_hello(const struct kelp_service *service, const Kelp__V1__Hello *hello,
-                              struct kelp_error *reterr);
+kelp_status kelp__service_check_hello(const struct kelp_service *service,
+                                      const Kelp__V1__Hello *hello, struct kelp_error *reterr);
 
 /* service_exchange.c */
-extern const struct kelp_shard_events kelp__shard_events;
-const struct kelp_rpc_stream_events *kelp__exchange_accept(struct kelp_rpc_stream *stream,
-                                                           void *server_user, void **ret_user);
-struct kelp__turn *kelp__turn_take(struct kelp_service *service); /* NULL: out of memory */
-struct kelp_shard_turn *kelp__turn_shard(struct kelp__turn *turn);
+extern const struct kelp_shard_events kelp__service_shard_events;
+const struct kelp_rpc_stream_events *
+kelp__service_exchange_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
+struct kelp__service_turn *
+kelp__service_turn_take(struct kelp_service *service); /* NULL: out of memory */
+struct kelp_shard_turn *kelp__service_turn_shard(struct kelp__service_turn *turn);
 /* Send what the turn's events produced: one message for each stream, in pieces when large; then the
  * turn is free again. */
-void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn);
-void kelp__turns_free(struct kelp_service *service);
-void kelp__ticks_stop(struct kelp_service *service);
+void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn);
+void kelp__service_turns_free(struct kelp_service *service);
+void kelp__service_ticks_stop(struct kelp_service *service);
 
 /* service_control.c */
-const struct kelp_rpc_stream_events *kelp__control_accept(struct kelp_rpc_stream *stream,
-                                                          void *server_user, void **ret_user);
-void kelp__control_record(const struct kelp_record *record, const struct kelp_control_word *word,
-                          const struct kelp_best *best, void *user);
-void kelp__control_failed(uint32_t partition, kelp_status status, const char *text, void *user);
+const struct kelp_rpc_stream_events *
+kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
+void kelp__service_control_record(const struct kelp_record *record,
+                                  const struct kelp_control_word *word,
+                                  const struct kelp_best *best, void *user);
+void kelp__service_control_failed(uint32_t partition, kelp_status status, const char *text,
+                                  void *user);
 /* With control_lock held: tell all leaders at once; it cannot go on; a generation is served. */
-void kelp__control_report(struct kelp_service *service);
-void kelp__control_fail(struct kelp_service *service, kelp_status status, const char *text);
-void kelp__control_generation(struct kelp_service *service, const struct kelp_shard_view *view);
+void kelp__service_control_report(struct kelp_service *service);
+void kelp__service_control_fail(struct kelp_service *service, kelp_status status, const char *text);
+void kelp__service_control_generation(struct kelp_service *service,
+                                      const struct kelp_shard_view *view);
 /* Free what belongs to the control side. */
-void kelp__control_free(struct kelp_service *service);
+void kelp__service_control_free(struct kelp_service *service);
 
 /* service_load.c; control_lock is held for plan and map */
-void kelp__load_init(struct kelp_service *service);
-kelp_status kelp__load_plan(struct kelp_service *service, const char *text,
-                            struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__service_load_init(struct kelp_service *service);
+kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* manifest: of the checkpoint that the map restores, or "". A known or older generation is ignored.
  */
-kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                           const char *manifest, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
+                                   const char *manifest, struct kelp_error *reterr) KELP_MUST_USE;
 /* Wait for a generation that is being prepared; none is any more. */
-void kelp__load_stop(struct kelp_service *service);
+void kelp__service_load_stop(struct kelp_service *service);
 
 /* service_snapshot.c */
-kelp_status kelp__snapshots_open(struct kelp_service *service,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__service_snapshots_open(struct kelp_service *service,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
 /* No event of a snapshot comes any more. */
-void kelp__snapshots_stop(struct kelp_service *service);
-void kelp__snapshots_close(struct kelp_service *service);
+void kelp__service_snapshots_stop(struct kelp_service *service);
+void kelp__service_snapshots_close(struct kelp_service *service);
 /* control_lock is not held. */
-void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__SnapshotOrder *order);
+void kelp__service_snapshots_order(struct kelp_service *service,
+                                   const Kelp__V1__SnapshotOrder *order);
 /* control_lock is held: a newer generation is about to be loaded; it is served. */
-void kelp__snapshots_cancel(struct kelp_service *service);
-void kelp__snapshots_generation(struct kelp_service *service, uint64_t generation,
-                                const uint32_t *partitions, uint32_t count);
+void kelp__service_snapshots_cancel(struct kelp_service *service);
+void kelp__service_snapshots_generation(struct kelp_service *service, uint64_t generation,
+                                        const uint32_t *partitions, uint32_t count);
 /* control_lock is held. NULL: none was ordered. Borrowed until the lock is released. */
-Kelp__V1__SnapshotReport *kelp__snapshots_report(struct kelp_service *service);
-bool kelp__snapshot_taken(uint64_t ticket, uint32_t partition, const struct kelp_control_word *word,
-                          void *user);
-void kelp__snapshot_past(uint64_t ticket, uint64_t step, void *user);
-void kelp__snapshot_failed(uint64_t ticket, kelp_status status, const char *text, void *user);
+Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *service);
+bool kelp__service_snapshot_taken(uint64_t ticket, uint32_t partition,
+                                  const struct kelp_control_word *word, void *user);
+void kelp__service_snapshot_past(uint64_t ticket, uint64_t step, void *user);
+void kelp__service_snapshot_failed(uint64_t ticket, kelp_status status, const char *text,
+                                   void *user);
 
 #endif

@@ -17,7 +17,7 @@
 #include "ps/service/service_internal.h"
 
 /* What a map means for this shard, and what became of it. */
-struct kelp__load {
+struct kelp__service_load {
     struct kelp_service *service;
     const struct kelp_plan *plan;
     pthread_t thread;
@@ -38,7 +38,7 @@ struct kelp__load {
 
 static void loaded(void *user);
 
-static void free_load(struct kelp__load *load)
+static void free_load(struct kelp__service_load *load)
 {
     if (load) {
         kelp_manifest_fini(&load->manifest);
@@ -64,7 +64,7 @@ static int64_t now_ms(void)
 }
 
 /* The lock is held. */
-static void say_what_is_missing(struct kelp__load *load, const char *text)
+static void say_what_is_missing(struct kelp__service_load *load, const char *text)
 {
     struct kelp_service *service = load->service;
 
@@ -75,14 +75,14 @@ static void say_what_is_missing(struct kelp__load *load, const char *text)
         (void)snprintf(service->waiting, sizeof(service->waiting), "%s", text); /* may be cut */
         kelp_log_warn("waiting for storage generation=%" PRIu64 " missing=\"%s\"", load->generation,
                       text);
-        kelp__control_report(service);
+        kelp__service_control_report(service);
     }
 }
 
 /* On the load's thread: until it is time to look again. */
 static bool wait_for_storage(const char *text, void *user)
 {
-    struct kelp__load *load = user;
+    struct kelp__service_load *load = user;
     struct kelp_service *service = load->service;
     uint32_t limit_ms = service->options.job->failure.storage_wait_ms;
     struct timespec until;
@@ -105,7 +105,7 @@ static bool wait_for_storage(const char *text, void *user)
 
 static void *prepare(void *user)
 {
-    struct kelp__load *load = user;
+    struct kelp__service_load *load = user;
     struct kelp_shard_restore restore = {.manifest = &load->manifest,
                                          .run = load->service->options.run,
                                          .wait = wait_for_storage,
@@ -122,13 +122,13 @@ static void *prepare(void *user)
 }
 
 /* The lock is held; nothing is being prepared. The load is used up. */
-static void start_load(struct kelp_service *service, struct kelp__load *load)
+static void start_load(struct kelp_service *service, struct kelp__service_load *load)
 {
     assert(!service->loading);
     service->loading = load;
     if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
         service->loading = NULL;
-        kelp__control_fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
+        kelp__service_control_fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
         free_load(load);
     }
 }
@@ -136,9 +136,9 @@ static void start_load(struct kelp_service *service, struct kelp__load *load)
 /* In the loop: the generation is there, or cannot be loaded. */
 static void loaded(void *user)
 {
-    struct kelp__load *load = user;
+    struct kelp__service_load *load = user;
     struct kelp_service *service = load->service;
-    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
     struct kelp_shard_view *view = malloc(sizeof(*view));
 
     (void)pthread_join(load->thread, NULL);
@@ -147,26 +147,26 @@ static void loaded(void *user)
         load->status = kelp_fail(&load->error, KELP_ERR_NO_MEMORY, "no memory for a generation");
     }
     if (load->status == KELP_OK) {
-        kelp_shard_install(service->shard, load->hosting, kelp__turn_shard(turn));
+        kelp_shard_install(service->shard, load->hosting, kelp__service_turn_shard(turn));
         kelp_shard_view(service->shard, view);
     }
     (void)pthread_mutex_lock(&service->control_lock);
     service->waiting[0] = '\0';
     if (load->status == KELP_OK) {
-        kelp__control_generation(service, view);
+        kelp__service_control_generation(service, view);
     } else if (!load->cancelled) {
-        kelp__control_fail(service, load->status, load->error.text);
+        kelp__service_control_fail(service, load->status, load->error.text);
     }
-    kelp__control_report(service);
+    kelp__service_control_report(service);
     service->loading = NULL;
-    struct kelp__load *wanted = service->wanted;
+    struct kelp__service_load *wanted = service->wanted;
     service->wanted = NULL;
     if (wanted) {
         start_load(service, wanted);
     }
     (void)pthread_mutex_unlock(&service->control_lock);
     if (turn) {
-        kelp__turn_finish(service, turn);
+        kelp__service_turn_finish(service, turn);
     }
     free(view);
     free_load(load);
@@ -231,9 +231,9 @@ static bool names_another_of_us(const struct kelp_service *service, const Kelp__
     return false;
 }
 
-static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
+static struct kelp__service_load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
 {
-    struct kelp__load *load =
+    struct kelp__service_load *load =
         calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_shard_place));
 
     if (!load) {
@@ -257,8 +257,8 @@ static struct kelp__load *make_load(struct kelp_service *service, const Kelp__V1
  * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
  * removed.
  */
-static kelp_status take_manifest(struct kelp__load *load, uint64_t version, const char *text,
-                                 struct kelp_error *reterr)
+static kelp_status take_manifest(struct kelp__service_load *load, uint64_t version,
+                                 const char *text, struct kelp_error *reterr)
 {
     if (version == 0 || load->count == 0) {
         return KELP_OK;
@@ -287,8 +287,8 @@ static uint64_t newest_generation(const struct kelp_service *service)
     return service->loading ? service->loading->generation : atomic_load(&service->generation);
 }
 
-kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                           const char *manifest, struct kelp_error *reterr)
+kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
+                                   const char *manifest, struct kelp_error *reterr)
 {
     if (!service->plan) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
@@ -305,7 +305,7 @@ kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *ma
     if (kelp_fence_generation(newest_generation(service), map->generation) != KELP_ERR_BUSY) {
         return KELP_OK; /* known already, or of a leader that was deposed */
     }
-    struct kelp__load *load = make_load(service, map);
+    struct kelp__service_load *load = make_load(service, map);
     if (!load) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
@@ -314,7 +314,7 @@ kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *ma
         free_load(load);
         return status;
     }
-    kelp__snapshots_cancel(service);
+    kelp__service_snapshots_cancel(service);
     /* From here on the status is that of the new generation: what became of the one before must not
      * be taken for it. */
     service->status = KELP_OK;
@@ -330,8 +330,8 @@ kelp_status kelp__load_map(struct kelp_service *service, const Kelp__V1__Map *ma
     return KELP_OK;
 }
 
-kelp_status kelp__load_plan(struct kelp_service *service, const char *text,
-                            struct kelp_error *reterr)
+kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
+                                    struct kelp_error *reterr)
 {
     if (service->plan) {
         return strcmp(text, service->plan_text) == 0
@@ -360,7 +360,7 @@ kelp_status kelp__load_plan(struct kelp_service *service, const char *text,
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-void kelp__load_init(struct kelp_service *service)
+void kelp__service_load_init(struct kelp_service *service)
 {
     pthread_condattr_t attributes;
 
@@ -370,7 +370,7 @@ void kelp__load_init(struct kelp_service *service)
     (void)pthread_condattr_destroy(&attributes);
 }
 
-void kelp__load_stop(struct kelp_service *service)
+void kelp__service_load_stop(struct kelp_service *service)
 {
     for (;;) {
         (void)pthread_mutex_lock(&service->control_lock);

@@ -6,7 +6,7 @@
 
 #include "ps/service/service_exchange_internal.h"
 
-void kelp__outgoing_discard(struct outgoing *outgoing)
+void kelp__service_outgoing_discard(struct outgoing *outgoing)
 {
     free(outgoing->values);
     outgoing->values = NULL;
@@ -25,33 +25,34 @@ static size_t larger_capacity(size_t capacity, size_t needed)
 }
 
 /* Room in the turn's scratch for what the peer has to be told. */
-static bool scratch_room(struct kelp__turn *turn, const struct kelp__peer *peer)
+static bool scratch_room(struct kelp__service_turn *turn, const struct kelp__service_peer *peer)
 {
     if (peer->outgoing_count > turn->answer_capacity) {
         size_t capacity = larger_capacity(turn->answer_capacity, peer->outgoing_count);
-        if (!kelp__resize((void **)&turn->answers, capacity, sizeof(*turn->answers)) ||
-            !kelp__resize((void **)&turn->answer_pointers, capacity,
-                          sizeof(*turn->answer_pointers)) ||
-            !kelp__resize((void **)&turn->words, capacity, sizeof(*turn->words))) {
+        if (!kelp__service_resize((void **)&turn->answers, capacity, sizeof(*turn->answers)) ||
+            !kelp__service_resize((void **)&turn->answer_pointers, capacity,
+                                  sizeof(*turn->answer_pointers)) ||
+            !kelp__service_resize((void **)&turn->words, capacity, sizeof(*turn->words))) {
             return false;
         }
         turn->answer_capacity = capacity;
     }
     if (peer->refused_count > turn->refusal_capacity) {
         size_t capacity = larger_capacity(turn->refusal_capacity, peer->refused_count);
-        if (!kelp__resize((void **)&turn->refusals, capacity, sizeof(*turn->refusals)) ||
-            !kelp__resize((void **)&turn->refusal_pointers, capacity,
-                          sizeof(*turn->refusal_pointers))) {
+        if (!kelp__service_resize((void **)&turn->refusals, capacity, sizeof(*turn->refusals)) ||
+            !kelp__service_resize((void **)&turn->refusal_pointers, capacity,
+                                  sizeof(*turn->refusal_pointers))) {
             return false;
         }
         turn->refusal_capacity = capacity;
     }
     if (peer->offered_count > turn->offer_capacity) {
         size_t capacity = larger_capacity(turn->offer_capacity, peer->offered_count);
-        if (!kelp__resize((void **)&turn->offers, capacity, sizeof(*turn->offers)) ||
-            !kelp__resize((void **)&turn->offer_pointers, capacity,
-                          sizeof(*turn->offer_pointers)) ||
-            !kelp__resize((void **)&turn->offer_words, capacity, sizeof(*turn->offer_words))) {
+        if (!kelp__service_resize((void **)&turn->offers, capacity, sizeof(*turn->offers)) ||
+            !kelp__service_resize((void **)&turn->offer_pointers, capacity,
+                                  sizeof(*turn->offer_pointers)) ||
+            !kelp__service_resize((void **)&turn->offer_words, capacity,
+                                  sizeof(*turn->offer_words))) {
             return false;
         }
         turn->offer_capacity = capacity;
@@ -68,7 +69,7 @@ static int compare_outgoing(const void *a, const void *b)
 }
 
 /* By partition, so that slices which follow one another in memory leave in one piece. */
-static void sort_outgoing(struct kelp__peer *peer)
+static void sort_outgoing(struct kelp__service_peer *peer)
 {
     for (size_t i = 1; i < peer->outgoing_count; i++) {
         if (peer->outgoing[i - 1].partition > peer->outgoing[i].partition) {
@@ -78,8 +79,8 @@ static void sort_outgoing(struct kelp__peer *peer)
     }
 }
 
-static void put_answer(struct kelp__turn *turn, size_t index, const struct outgoing *outgoing,
-                       size_t offset)
+static void put_answer(struct kelp__service_turn *turn, size_t index,
+                       const struct outgoing *outgoing, size_t offset)
 {
     Kelp__V1__PullAnswer *answer = &turn->answers[index];
 
@@ -108,7 +109,7 @@ static void put_answer(struct kelp__turn *turn, size_t index, const struct outgo
     turn->answer_pointers[index] = answer;
 }
 
-static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
+static void put_refusals(struct kelp__service_turn *turn, const struct kelp__service_peer *peer,
                          Kelp__V1__ExchangeReply *reply)
 {
     for (size_t i = 0; i < peer->refused_count; i++) {
@@ -124,7 +125,7 @@ static void put_refusals(struct kelp__turn *turn, const struct kelp__peer *peer,
     reply->refused = turn->refusal_pointers;
 }
 
-static void put_offers(struct kelp__turn *turn, const struct kelp__peer *peer,
+static void put_offers(struct kelp__service_turn *turn, const struct kelp__service_peer *peer,
                        Kelp__V1__ExchangeReply *reply)
 {
     for (size_t i = 0; i < peer->offered_count; i++) {
@@ -186,12 +187,12 @@ static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing
 
     for (size_t i = 0; i < count; i++) {
         if (status != KELP_OK || outgoing[i].bytes == 0) {
-            kelp__outgoing_discard(&outgoing[i]);
+            kelp__service_outgoing_discard(&outgoing[i]);
             continue;
         }
         if (outgoing[i].copy) {
             status = kelp_rpc_message_copy(message, outgoing[i].copy, outgoing[i].bytes);
-            kelp__outgoing_discard(&outgoing[i]);
+            kelp__service_outgoing_discard(&outgoing[i]);
             continue;
         }
         struct kelp_weights_loan loan = outgoing[i].loan;
@@ -206,7 +207,7 @@ static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing
 }
 
 /* Answers from `first` on that fit into one message: at least one, up to piece_bytes of payload. */
-static size_t piece_end(const struct kelp__peer *peer, size_t first, size_t piece_bytes,
+static size_t piece_end(const struct kelp__service_peer *peer, size_t first, size_t piece_bytes,
                         size_t *ret_bytes)
 {
     size_t bytes = 0;
@@ -221,8 +222,8 @@ static size_t piece_end(const struct kelp__peer *peer, size_t first, size_t piec
 }
 
 /* The peer is locked and has a stream. */
-static kelp_status send_piece(struct kelp__turn *turn, struct kelp__peer *peer, size_t *first,
-                              struct kelp_error *reterr)
+static kelp_status send_piece(struct kelp__service_turn *turn, struct kelp__service_peer *peer,
+                              size_t *first, struct kelp_error *reterr)
 {
     struct kelp_service *service = peer->service;
     Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
@@ -263,7 +264,7 @@ static kelp_status send_piece(struct kelp__turn *turn, struct kelp__peer *peer, 
                                          kelp_status_text(status));
 }
 
-static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
+static void send_replies(struct kelp__service_turn *turn, struct kelp__service_peer *peer)
 {
     struct kelp_error error = {.text = "no memory for an answer"};
     kelp_status status = KELP_OK;
@@ -282,11 +283,11 @@ static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
         }
         peer->owes_greeting = false;
         if (status != KELP_OK) {
-            kelp__peer_break_off(peer, status, error.text);
+            kelp__service_peer_break_off(peer, status, error.text);
         }
     }
     for (size_t i = 0; i < peer->outgoing_count; i++) { /* values, and what was not sent */
-        kelp__outgoing_discard(&peer->outgoing[i]);
+        kelp__service_outgoing_discard(&peer->outgoing[i]);
     }
     peer->outgoing_count = 0;
     peer->refused_count = 0;
@@ -294,13 +295,13 @@ static void send_replies(struct kelp__turn *turn, struct kelp__peer *peer)
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
-void kelp__turn_finish(struct kelp_service *service, struct kelp__turn *turn)
+void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn)
 {
     while (turn->touched) {
-        struct kelp__peer *peer = turn->touched;
+        struct kelp__service_peer *peer = turn->touched;
         turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
         send_replies(turn, peer);
-        kelp__peer_unref(peer);
+        kelp__service_peer_unref(peer);
     }
     (void)pthread_mutex_lock(&service->turns_lock);
     turn->next = service->turns;

@@ -23,7 +23,7 @@ _Static_assert((int)KELP_SNAPSHOT_NONE == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_NON
                    (int)KELP_SNAPSHOT_PAST == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_PAST,
                "states on the wire");
 
-struct kelp__snapshots {
+struct kelp__service_snapshots {
     /* Held while an order goes to the partitions, so that they hear orders in the order in which
      * they were taken. Taken before control_lock and before any partition's lock. */
     pthread_mutex_t orders_lock;
@@ -41,7 +41,7 @@ struct kelp__snapshots {
 /* ---- what follows ------------------------------------------------------------------------------
  */
 
-static void log_state(const struct kelp__snapshots *snapshots)
+static void log_state(const struct kelp__service_snapshots *snapshots)
 {
     struct kelp_snapshot_view view;
 
@@ -71,7 +71,7 @@ static void log_state(const struct kelp__snapshots *snapshots)
 static void carry_out(struct kelp_service *service, const struct kelp_snapshot_actions *actions,
                       struct kelp_snapshot_order *ret_order)
 {
-    struct kelp__snapshots *snapshots = service->snapshots;
+    struct kelp__service_snapshots *snapshots = service->snapshots;
 
     for (uint32_t i = 0; i < actions->count; i++) {
         const struct kelp_snapshot_action *action = &actions->items[i];
@@ -91,7 +91,7 @@ static void carry_out(struct kelp_service *service, const struct kelp_snapshot_a
             break;
         case KELP_SNAPSHOT_DO_REPORT:
             log_state(snapshots);
-            kelp__control_report(service);
+            kelp__service_control_report(service);
             break;
         }
     }
@@ -103,7 +103,7 @@ static void carry_out(struct kelp_service *service, const struct kelp_snapshot_a
 static kelp_status make_path(const struct kelp_service *service, const char *folder,
                              char path[PATH_MAX], struct kelp_error *reterr)
 {
-    const struct kelp__snapshots *snapshots = service->snapshots;
+    const struct kelp__service_snapshots *snapshots = service->snapshots;
 
     if (!kelp_folder_name_valid(folder)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "'%.100s' is no name of a checkpoint's folder",
@@ -136,7 +136,7 @@ static struct kelp_snapshot_order take_order(struct kelp_service *service,
                                              const struct kelp_snapshot_order *order,
                                              const char *folder)
 {
-    struct kelp__snapshots *snapshots = service->snapshots;
+    struct kelp__service_snapshots *snapshots = service->snapshots;
     struct kelp_snapshot_actions actions = {.count = 0};
     struct kelp_snapshot_order hand_out = {.serial = 0};
     struct kelp_snapshot_id id = {.generation = order->generation, .step = order->step};
@@ -165,7 +165,8 @@ static struct kelp_snapshot_order take_order(struct kelp_service *service,
     return hand_out;
 }
 
-void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__SnapshotOrder *order)
+void kelp__service_snapshots_order(struct kelp_service *service,
+                                   const Kelp__V1__SnapshotOrder *order)
 {
     struct kelp_snapshot_order wanted = {
         .serial = order->serial, .generation = order->generation, .step = order->step};
@@ -174,7 +175,7 @@ void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__Snapsho
         give_up(service, order);
         return;
     }
-    struct kelp__turn *turn = kelp__turn_take(service);
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
     if (!turn) {
         kelp_log_warn("snapshot order not taken: out of memory"); /* the leader sees no report */
         return;
@@ -184,13 +185,13 @@ void kelp__snapshots_order(struct kelp_service *service, const Kelp__V1__Snapsho
     struct kelp_snapshot_order hand_out = take_order(service, &wanted, order->folder);
     (void)pthread_mutex_unlock(&service->control_lock);
     if (hand_out.serial != 0) {
-        kelp_shard_snapshot(service->shard, &hand_out, kelp__turn_shard(turn));
+        kelp_shard_snapshot(service->shard, &hand_out, kelp__service_turn_shard(turn));
     }
     (void)pthread_mutex_unlock(&service->snapshots->orders_lock);
-    kelp__turn_finish(service, turn);
+    kelp__service_turn_finish(service, turn);
 }
 
-void kelp__snapshots_cancel(struct kelp_service *service)
+void kelp__service_snapshots_cancel(struct kelp_service *service)
 {
     struct kelp_snapshot_actions actions = {.count = 0};
 
@@ -199,8 +200,8 @@ void kelp__snapshots_cancel(struct kelp_service *service)
     carry_out(service, &actions, NULL);
 }
 
-void kelp__snapshots_generation(struct kelp_service *service, uint64_t generation,
-                                const uint32_t *partitions, uint32_t count)
+void kelp__service_snapshots_generation(struct kelp_service *service, uint64_t generation,
+                                        const uint32_t *partitions, uint32_t count)
 {
     struct kelp_snapshot_actions actions = {.count = 0};
 
@@ -211,8 +212,8 @@ void kelp__snapshots_generation(struct kelp_service *service, uint64_t generatio
 /* ---- events ------------------------------------------------------------------------------------
  */
 
-bool kelp__snapshot_taken(uint64_t ticket, uint32_t partition, const struct kelp_control_word *word,
-                          void *user)
+bool kelp__service_snapshot_taken(uint64_t ticket, uint32_t partition,
+                                  const struct kelp_control_word *word, void *user)
 {
     struct kelp_service *service = user;
     struct kelp_snapshot_actions actions = {.count = 0};
@@ -224,7 +225,7 @@ bool kelp__snapshot_taken(uint64_t ticket, uint32_t partition, const struct kelp
     return wanted;
 }
 
-void kelp__snapshot_past(uint64_t ticket, uint64_t step, void *user)
+void kelp__service_snapshot_past(uint64_t ticket, uint64_t step, void *user)
 {
     struct kelp_service *service = user;
     struct kelp_snapshot_actions actions = {.count = 0};
@@ -235,7 +236,8 @@ void kelp__snapshot_past(uint64_t ticket, uint64_t step, void *user)
     (void)pthread_mutex_unlock(&service->control_lock);
 }
 
-void kelp__snapshot_failed(uint64_t ticket, kelp_status status, const char *text, void *user)
+void kelp__service_snapshot_failed(uint64_t ticket, kelp_status status, const char *text,
+                                   void *user)
 {
     struct kelp_service *service = user;
     struct kelp_snapshot_actions actions = {.count = 0};
@@ -271,14 +273,14 @@ static bool on_synced(uint64_t ticket, void *user)
 }
 
 static const struct kelp_snapshot_thread_events thread_events = {
-    .written = on_written, .synced = on_synced, .failed = kelp__snapshot_failed};
+    .written = on_written, .synced = on_synced, .failed = kelp__service_snapshot_failed};
 
 /* ---- reports -----------------------------------------------------------------------------------
  */
 
-Kelp__V1__SnapshotReport *kelp__snapshots_report(struct kelp_service *service)
+Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *service)
 {
-    struct kelp__snapshots *snapshots = service->snapshots;
+    struct kelp__service_snapshots *snapshots = service->snapshots;
     Kelp__V1__SnapshotReport *report = &snapshots->report;
     struct kelp_snapshot_view view;
 
@@ -317,7 +319,8 @@ Kelp__V1__SnapshotReport *kelp__snapshots_report(struct kelp_service *service)
  */
 
 static kelp_status name_folders(const struct kelp_service_options *options,
-                                struct kelp__snapshots *snapshots, struct kelp_error *reterr)
+                                struct kelp__service_snapshots *snapshots,
+                                struct kelp_error *reterr)
 {
     int length = snprintf(snapshots->storage, sizeof(snapshots->storage), "%s.%016" PRIx64,
                           options->id, options->incarnation);
@@ -340,9 +343,9 @@ static kelp_status name_folders(const struct kelp_service_options *options,
     return KELP_OK;
 }
 
-kelp_status kelp__snapshots_open(struct kelp_service *service, struct kelp_error *reterr)
+kelp_status kelp__service_snapshots_open(struct kelp_service *service, struct kelp_error *reterr)
 {
-    struct kelp__snapshots *snapshots = calloc(1, sizeof(*snapshots));
+    struct kelp__service_snapshots *snapshots = calloc(1, sizeof(*snapshots));
 
     if (!snapshots) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for snapshots");
@@ -364,7 +367,7 @@ kelp_status kelp__snapshots_open(struct kelp_service *service, struct kelp_error
     return status;
 }
 
-void kelp__snapshots_stop(struct kelp_service *service)
+void kelp__service_snapshots_stop(struct kelp_service *service)
 {
     if (service->snapshots) {
         kelp_snapshot_thread_stop(service->snapshots->thread);
@@ -372,7 +375,7 @@ void kelp__snapshots_stop(struct kelp_service *service)
     }
 }
 
-void kelp__snapshots_close(struct kelp_service *service)
+void kelp__service_snapshots_close(struct kelp_service *service)
 {
     if (service->snapshots) {
         kelp_snapshot_destroy(service->snapshots->core);

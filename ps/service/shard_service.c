@@ -49,13 +49,13 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
 }
 
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/kelp.v1.ParameterServer/Exchange", .accept = kelp__exchange_accept},
-    {.path = "/kelp.v1.ParameterServer/Control", .accept = kelp__control_accept},
+    {.path = "/kelp.v1.ParameterServer/Exchange", .accept = kelp__service_exchange_accept},
+    {.path = "/kelp.v1.ParameterServer/Control", .accept = kelp__service_control_accept},
     {.path = "/kelp.v1.ParameterServer/Status", .unary = answer_status},
 };
 
-kelp_status kelp__check_hello(const struct kelp_service *service, const Kelp__V1__Hello *hello,
-                              struct kelp_error *reterr)
+kelp_status kelp__service_check_hello(const struct kelp_service *service,
+                                      const Kelp__V1__Hello *hello, struct kelp_error *reterr)
 {
     const char *ours = service->options.id;
 
@@ -99,16 +99,17 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
-    kelp__load_init(service);
+    kelp__service_load_init(service);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
     service->hello.spec_digest = options->spec_digest;
     service->hello.id = (char *)(uintptr_t)options->id;
     service->hello.incarnation = options->incarnation;
     service->hello.protocol = KELP__PROTOCOL;
-    status = kelp_shard_create(options->job, &kelp__shard_events, service, &service->shard, reterr);
+    status = kelp_shard_create(options->job, &kelp__service_shard_events, service, &service->shard,
+                               reterr);
     if (status == KELP_OK) {
-        status = kelp__snapshots_open(service, reterr);
+        status = kelp__service_snapshots_open(service, reterr);
     }
     if (status == KELP_OK) {
         struct kelp_rpc_server_options server = {.address = options->listen,
@@ -137,17 +138,17 @@ void kelp_service_close(struct kelp_service *service)
     if (!service) {
         return;
     }
-    kelp__load_stop(service);
+    kelp__service_load_stop(service);
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }
-    kelp__load_stop(service);      /* a map may have come with the last messages */
-    kelp__snapshots_stop(service); /* its events may still come from the last messages */
-    kelp__ticks_stop(service);
+    kelp__service_load_stop(service);      /* a map may have come with the last messages */
+    kelp__service_snapshots_stop(service); /* its events may still come from the last messages */
+    kelp__service_ticks_stop(service);
     kelp_shard_destroy(service->shard);
-    kelp__snapshots_close(service);
-    kelp__control_free(service);
-    kelp__turns_free(service);
+    kelp__service_snapshots_close(service);
+    kelp__service_control_free(service);
+    kelp__service_turns_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);
     (void)pthread_cond_destroy(&service->load_changed);

@@ -79,7 +79,7 @@ static struct kelp_capture_buffer take(struct kelp_capture_pool *pool, size_t by
     pool->out++;
     (void)pthread_mutex_unlock(&pool->lock);
     if (!found) {
-        buffer.values = kelp__staggered_alloc(bytes, index, &buffer.base);
+        buffer.values = kelp__weights_alloc_staggered(bytes, index, &buffer.base);
     }
     if (!buffer.values) {
         (void)pthread_mutex_lock(&pool->lock);
@@ -134,7 +134,7 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
         (void)pthread_mutex_unlock(&pool->lock);
         struct kelp_capture_buffer buffer = {.bytes = bytes};
         if (!enough) {
-            buffer.values = kelp__staggered_alloc(bytes, index, &buffer.base);
+            buffer.values = kelp__weights_alloc_staggered(bytes, index, &buffer.base);
         }
         if (!buffer.values) {
             return;

@@ -97,8 +97,8 @@ static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
     gradient = calloc(1, sizeof(*gradient));
     if (gradient && buffered) {
         gradient->buffer =
-            kelp__staggered_alloc((size_t)gradients->count_max * sizeof(float),
-                                  STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
+            kelp__weights_alloc_staggered((size_t)gradients->count_max * sizeof(float),
+                                          STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
     }
     if (!gradient || (buffered && !gradient->buffer)) {
         free(gradient);

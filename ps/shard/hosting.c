@@ -95,8 +95,8 @@ static kelp_status prepare_memory(struct kelp_hosting *hosting, struct kelp_erro
     }
     uint32_t slot_count = kelp_optimizer_slot_count(hosting->job);
     for (uint32_t i = 0; status == KELP_OK && i < slot_count; i++) {
-        hosting->slots[i] = kelp__staggered_alloc((size_t)total * sizeof(float), STAGGER_SLOTS + i,
-                                                  &hosting->slot_bases[i]);
+        hosting->slots[i] = kelp__weights_alloc_staggered(
+            (size_t)total * sizeof(float), STAGGER_SLOTS + i, &hosting->slot_bases[i]);
         if (!hosting->slots[i]) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                              "no memory for optimizer state of %" PRIu64 " elements", total);

@@ -18,10 +18,10 @@ struct kelp_shard {
     pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
     struct kelp_hosting *hosting;
     struct kelp_capture_pool *pool; /* of snapshots */
-    pthread_mutex_t helpers_lock;   /* guards helpers; taken outside partitions' locks */
-    struct kelp_cover_candidate *helpers;
-    size_t helper_count;
-    size_t helper_capacity;
+    pthread_mutex_t spares_lock;    /* guards spares; taken outside partitions' locks */
+    struct kelp_cover_candidate *spares;
+    size_t spare_count;
+    size_t spare_capacity;
 };
 
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
@@ -46,7 +46,7 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
         return status;
     }
     (void)pthread_rwlock_init(&shard->lock, NULL);
-    (void)pthread_mutex_init(&shard->helpers_lock, NULL);
+    (void)pthread_mutex_init(&shard->spares_lock, NULL);
     *ret_shard = shard;
     return KELP_OK;
 }
@@ -159,7 +159,7 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
     const struct hosted *hosted = scene->hosted;
     const bool skips = scene->hosting->job->failure.on_nan == KELP_NAN_SKIP;
     const uint64_t step_number = action->apply.word.step;
-    struct kelp_step_part part = {.count = 1, .values = {[KELP_STEP_PART_FINITE] = 1.0}};
+    struct kelp_decision_share part = {.count = 1, .values = {[KELP_DECISION_SHARE_FINITE] = 1.0}};
 
     if (hosted->range.count > 0) {
         struct kelp_optimizer_step step;
@@ -169,7 +169,7 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
         }
         kelp_update_measure(&hosted->update, &step, &buffers, &part);
     }
-    const bool finite = part.values[KELP_STEP_PART_FINITE] != 0.0;
+    const bool finite = part.values[KELP_DECISION_SHARE_FINITE] != 0.0;
     if (!finite && skips) {
         kelp_log_warn(
             "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
@@ -345,8 +345,8 @@ void kelp_shard_destroy(struct kelp_shard *shard)
     kelp_hosting_destroy(shard->hosting);
     kelp_capture_pool_destroy(shard->pool);
     (void)pthread_rwlock_destroy(&shard->lock);
-    (void)pthread_mutex_destroy(&shard->helpers_lock);
-    free(shard->helpers);
+    (void)pthread_mutex_destroy(&shard->spares_lock);
+    free(shard->spares);
     kelp_shard_turn_fini(&turn);
     free(shard);
 }
@@ -497,45 +497,45 @@ kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_pus
  */
 
 /* Helpers are locked. */
-static void remove_helper(struct kelp_shard *shard, uint64_t requester)
+static void remove_spare(struct kelp_shard *shard, uint64_t requester)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < shard->helper_count; i++) {
-        if (shard->helpers[i].requester != requester) {
-            shard->helpers[kept++] = shard->helpers[i];
+    for (size_t i = 0; i < shard->spare_count; i++) {
+        if (shard->spares[i].requester != requester) {
+            shard->spares[kept++] = shard->spares[i];
         }
     }
-    shard->helper_count = kept;
+    shard->spare_count = kept;
 }
 
-static kelp_status add_helper(struct kelp_shard *shard, const struct kelp_cover_candidate *helper)
+static kelp_status add_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare)
 {
-    if (shard->helper_count == shard->helper_capacity) {
-        size_t capacity = shard->helper_capacity ? 2 * shard->helper_capacity : 8;
-        struct kelp_cover_candidate *helpers =
-            realloc(shard->helpers, capacity * sizeof(*shard->helpers));
-        if (!helpers) {
+    if (shard->spare_count == shard->spare_capacity) {
+        size_t capacity = shard->spare_capacity ? 2 * shard->spare_capacity : 8;
+        struct kelp_cover_candidate *spares =
+            realloc(shard->spares, capacity * sizeof(*shard->spares));
+        if (!spares) {
             return KELP_ERR_NO_MEMORY;
         }
-        shard->helpers = helpers;
-        shard->helper_capacity = capacity;
+        shard->spares = spares;
+        shard->spare_capacity = capacity;
     }
-    shard->helpers[shard->helper_count++] = *helper;
+    shard->spares[shard->spare_count++] = *spare;
     return KELP_OK;
 }
 
-kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
-                            bool helps)
+kelp_status kelp_shard_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare,
+                             bool helps)
 {
     kelp_status status = KELP_OK;
 
-    (void)pthread_mutex_lock(&shard->helpers_lock);
-    remove_helper(shard, helper->requester);
+    (void)pthread_mutex_lock(&shard->spares_lock);
+    remove_spare(shard, spare->requester);
     if (helps) {
-        status = add_helper(shard, helper);
+        status = add_spare(shard, spare);
     }
-    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_mutex_unlock(&shard->spares_lock);
     return status;
 }
 
@@ -547,8 +547,8 @@ static void tick_hosted(const struct scene *scene, uint64_t *next_us)
 
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, scene->turn->now_us);
-    if (kelp_partition_tick(hosted->core, shard->helpers, shard->helper_count,
-                            &scene->turn->actions, &again_us) == KELP_OK) {
+    if (kelp_partition_tick(hosted->core, shard->spares, shard->spare_count, &scene->turn->actions,
+                            &again_us) == KELP_OK) {
         run_actions(scene);
     } else {
         again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
@@ -561,23 +561,23 @@ void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uin
 {
     *ret_next_us = UINT64_MAX;
     (void)pthread_rwlock_rdlock(&shard->lock);
-    /* Held to the end, so that no offer goes to a helper that has been dropped. */
-    (void)pthread_mutex_lock(&shard->helpers_lock);
+    /* Held to the end, so that no offer goes to a spare that has been dropped. */
+    (void)pthread_mutex_lock(&shard->spares_lock);
     struct kelp_hosting *hosting = shard->hosting;
     for (uint32_t i = 0; hosting && i < hosting->count; i++) {
         struct scene scene = {
             .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
         tick_hosted(&scene, ret_next_us);
     }
-    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_mutex_unlock(&shard->spares_lock);
     (void)pthread_rwlock_unlock(&shard->lock);
 }
 
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
 {
-    (void)pthread_mutex_lock(&shard->helpers_lock);
-    remove_helper(shard, requester);
-    (void)pthread_mutex_unlock(&shard->helpers_lock);
+    (void)pthread_mutex_lock(&shard->spares_lock);
+    remove_spare(shard, requester);
+    (void)pthread_mutex_unlock(&shard->spares_lock);
     (void)pthread_rwlock_rdlock(&shard->lock);
     struct kelp_hosting *hosting = shard->hosting;
     for (uint32_t i = 0; hosting && i < hosting->count; i++) {

@@ -143,8 +143,8 @@ void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
  * The requester takes offers although it waits for nothing, or does so no longer. Holds over
  * generations. Errors: KELP_ERR_NO_MEMORY.
  */
-kelp_status kelp_shard_help(struct kelp_shard *shard, const struct kelp_cover_candidate *helper,
-                            bool helps) KELP_MUST_USE;
+kelp_status kelp_shard_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare,
+                             bool helps) KELP_MUST_USE;
 /* Offer what is missing of late entries, at turn->now_us. *ret_next_us: when to do it again;
  * UINT64_MAX: not before somebody sent a message. */
 void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us);

@@ -35,7 +35,7 @@ struct kelp_weights {
     } blocks[SLOTS]; /* allocated when first needed */
 };
 
-float *kelp__staggered_alloc(size_t bytes, uint32_t index, void **ret_base)
+float *kelp__weights_alloc_staggered(size_t bytes, uint32_t index, void **ret_base)
 {
     size_t stagger = (size_t)index * STAGGER_BYTES % PAGE_BYTES;
     size_t total;
@@ -57,8 +57,8 @@ float *kelp__staggered_alloc(size_t bytes, uint32_t index, void **ret_base)
 static bool block_ready(struct kelp_weights *weights, uint32_t slot)
 {
     if (!weights->blocks[slot].values) {
-        weights->blocks[slot].values = kelp__staggered_alloc((size_t)weights->total * sizeof(float),
-                                                             slot, &weights->blocks[slot].base);
+        weights->blocks[slot].values = kelp__weights_alloc_staggered(
+            (size_t)weights->total * sizeof(float), slot, &weights->blocks[slot].base);
     }
     return weights->blocks[slot].values != NULL;
 }
@@ -131,7 +131,7 @@ void kelp_weights_reserve(struct kelp_weights *weights, uint32_t count)
         (void)pthread_mutex_lock(&weights->lock);
         bool there = weights->blocks[slot].values != NULL;
         (void)pthread_mutex_unlock(&weights->lock);
-        float *values = there ? NULL : kelp__staggered_alloc(bytes, slot, &base);
+        float *values = there ? NULL : kelp__weights_alloc_staggered(bytes, slot, &base);
         if (!values) {
             continue;
         }

@@ -65,6 +65,6 @@ void kelp_weights_return(const struct kelp_weights_loan *loan);
 /* 64-byte aligned memory of `bytes`, zeroed; starts `index` times five cache lines into a page, so
  * that arrays which one loop walks together do not collide in the cache (a factor of 2 to 3 when
  * they are equally aligned). *ret_base is what free() takes. NULL: out of memory. */
-float *kelp__staggered_alloc(size_t bytes, uint32_t index, void **ret_base);
+float *kelp__weights_alloc_staggered(size_t bytes, uint32_t index, void **ret_base);
 
 #endif

@@ -211,9 +211,9 @@ static const char *check_all(const struct kelp_dataset *dataset)
     uint64_t targets = kelp_sample_target_count(&info->shape);
     float *values = calloc((size_t)(inputs + targets), sizeof(*values));
     const char *problem = NULL;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         for (uint64_t i = 0; i < info->samples[part] && problem == NULL; i++) {
-            if (kelp_dataset_read(dataset, (enum kelp_part)part, &i, 1, values, values + inputs) !=
+            if (kelp_dataset_read(dataset, (enum kelp_split)part, &i, 1, values, values + inputs) !=
                 KELP_OK) {
                 problem = "a sample that cannot be read";
             }
@@ -292,8 +292,8 @@ START_TEST(damaged_panels)
     table_job.data.missing = KELP_MISSING_ZERO;
     table_job.data.seq_len = 1;
     table_job.data.pred_len = 1;
-    table_job.data.split[KELP_PART_TRAIN] = 2;
-    table_job.data.split[KELP_PART_VAL] = 1;
+    table_job.data.split[KELP_SPLIT_TRAIN] = 2;
+    table_job.data.split[KELP_SPLIT_VAL] = 1;
     table_job.data.normalize_target = KELP_NORMALIZE_STANDARD;
     SET(table_job.data.group, "g");
     SET(table_job.data.time, "t");

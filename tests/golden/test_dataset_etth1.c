@@ -23,9 +23,9 @@ static void etth1_job(struct kelp_job *job)
     job->data.features = KELP_FEATURES_S;
     job->data.seq_len = 96;
     job->data.pred_len = 96;
-    job->data.split[KELP_PART_TRAIN] = 8640;
-    job->data.split[KELP_PART_VAL] = 2880;
-    job->data.split[KELP_PART_TEST] = 2880;
+    job->data.split[KELP_SPLIT_TRAIN] = 8640;
+    job->data.split[KELP_SPLIT_VAL] = 2880;
+    job->data.split[KELP_SPLIT_TEST] = 2880;
 }
 
 static struct kelp_dataset *open_or_fail(const struct kelp_job *job)
@@ -44,18 +44,18 @@ START_TEST(window_counts)
     etth1_job(&job);
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 8449);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 2785);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 2785);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 8449);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 2785);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2785);
     ck_assert_uint_eq(info->shape.inputs[0].dims[1], 1);
     kelp_dataset_close(dataset);
     job.data.seq_len = 336;
     job.data.features = KELP_FEATURES_M;
     dataset = open_or_fail(&job);
     info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 8209);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 2785);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 2785);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 8209);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 2785);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2785);
     ck_assert_uint_eq(info->shape.inputs[0].dims[1], 7);
     kelp_dataset_close(dataset);
 }
@@ -67,7 +67,7 @@ static float value_at(const struct kelp_dataset *dataset, uint64_t row)
 {
     float input = 0.0f;
     float target = 0.0f;
-    enum kelp_part part = row < 8640 ? KELP_PART_TRAIN : KELP_PART_VAL;
+    enum kelp_split part = row < 8640 ? KELP_SPLIT_TRAIN : KELP_SPLIT_VAL;
     const uint64_t index[] = {row == 0 ? 0 : row < 8640 ? row - 1 : row - 8640};
     ck_assert_int_eq(kelp_dataset_read(dataset, part, index, 1, &input, &target), KELP_OK);
     return row == 0 ? input : target;
@@ -88,7 +88,7 @@ static void compare_rows(const struct kelp_dataset *dataset, uint64_t row,
     }
 }
 
-/* First, last, and the rows around the border of the training part. */
+/* First, last, and the rows around the border of the training split. */
 START_TEST(scaled_values)
 {
     struct kelp_error error = {0};
@@ -99,8 +99,8 @@ START_TEST(scaled_values)
     etth1_job(&job);
     job.data.seq_len = 1;
     job.data.pred_len = 1;
-    job.data.split[KELP_PART_VAL] = 17420 - 8640;
-    job.data.split[KELP_PART_TEST] = 0;
+    job.data.split[KELP_SPLIT_VAL] = 17420 - 8640;
+    job.data.split[KELP_SPLIT_TEST] = 0;
     struct kelp_dataset *dataset = open_or_fail(&job);
     compare_rows(dataset, 0, reference, "first_rows");
     compare_rows(dataset, 8630, reference, "rows_8630_8650");

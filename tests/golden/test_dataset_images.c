@@ -27,7 +27,7 @@ static double mean_of(const struct kelp_dataset *dataset, uint64_t count)
     double sum = 0.0;
     for (uint64_t i = 0; i < count; i++) {
         float pixels[PIXELS], label;
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &i, 1, pixels, &label),
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1, pixels, &label),
                          KELP_OK);
         for (uint32_t p = 0; p < PIXELS; p++) {
             sum += (double)pixels[p];
@@ -51,13 +51,13 @@ START_TEST(published_images)
     ck_assert(kelp_test_data_file(set->folder, job.data.path));
     ck_assert_msg(kelp_dataset_open(&job, &dataset, &error) == KELP_OK, "%s", error.text);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 60000);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 10000);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 60000);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 10000);
     ck_assert_uint_eq(kelp_sample_input_count(&info->shape), PIXELS);
     ck_assert_double_eq_tol(mean_of(dataset, 60000), set->normalized_mean, 1e-6);
     for (uint64_t i = 0; i < KELP_ARRAY_COUNT(set->labels); i++) {
         float pixels[PIXELS], label;
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &i, 1, pixels, &label),
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1, pixels, &label),
                          KELP_OK);
         ck_assert_float_eq(label, set->labels[i]);
     }

@@ -81,7 +81,7 @@ static double check_value(const cJSON *checks, const char *name)
     return value;
 }
 
-static double label_mean(const struct kelp_dataset *dataset, enum kelp_part part, double sums[6])
+static double label_mean(const struct kelp_dataset *dataset, enum kelp_split part, double sums[6])
 {
     uint64_t count = kelp_dataset_info(dataset)->samples[part];
     double labels = 0.0;
@@ -106,14 +106,14 @@ START_TEST(trips)
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
     cJSON *checks = read_checks();
-    ck_assert_double_eq((double)info->samples[KELP_PART_TRAIN],
+    ck_assert_double_eq((double)info->samples[KELP_SPLIT_TRAIN],
                         check_value(checks, "taxi_train_rows"));
-    ck_assert_double_eq((double)info->samples[KELP_PART_TEST],
+    ck_assert_double_eq((double)info->samples[KELP_SPLIT_TEST],
                         check_value(checks, "taxi_test_rows_index_mod10_eq9"));
     double sums[6];
-    ck_assert_double_eq_tol(label_mean(dataset, KELP_PART_TEST, sums),
+    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TEST, sums),
                             check_value(checks, "taxi_label_mean_test"), 1e-12);
-    ck_assert_double_eq_tol(label_mean(dataset, KELP_PART_TRAIN, sums),
+    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TRAIN, sums),
                             check_value(checks, "taxi_label_mean_train"), 1e-12);
     const cJSON *expected = cJSON_GetObjectItemCaseSensitive(checks, "taxi_feature_sum_train");
     for (int c = 0; c < 6; c++) {
@@ -126,7 +126,7 @@ START_TEST(trips)
             cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(checks, "taxi_first3"), (int)i);
         float input[6];
         float target = 0.0f;
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &i, 1, input, &target),
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1, input, &target),
                          KELP_OK);
         for (int c = 0; c < 6; c++) {
             ck_assert_double_eq((double)input[c], cJSON_GetArrayItem(row, c)->valuedouble);
@@ -156,12 +156,12 @@ static void hourly_job(struct kelp_job *job)
     job->data.normalize_target = KELP_NORMALIZE_STANDARD;
     job->data.seq_len = 168;
     job->data.pred_len = 168;
-    job->data.split[KELP_PART_TRAIN] = 3456;
-    job->data.split[KELP_PART_VAL] = 168;
+    job->data.split[KELP_SPLIT_TRAIN] = 3456;
+    job->data.split[KELP_SPLIT_VAL] = 168;
 }
 
 /* Mean absolute error in rides of a forecast that is the observed value `back` rows earlier, or the
- * last one before the forecast (back 0), over all windows of the validation part. */
+ * last one before the forecast (back 0), over all windows of the validation split. */
 static double simple_error(const struct kelp_dataset *dataset, const struct kelp_job *job,
                            uint32_t back)
 {
@@ -170,10 +170,10 @@ static double simple_error(const struct kelp_dataset *dataset, const struct kelp
     float *input = calloc(record, sizeof(*input));
     float *target = calloc(job->data.pred_len, sizeof(*target));
     double sum = 0.0;
-    for (uint64_t i = 0; i < info->samples[KELP_PART_VAL]; i++) {
+    for (uint64_t i = 0; i < info->samples[KELP_SPLIT_VAL]; i++) {
         struct kelp_target_scale scale;
-        kelp_dataset_target_scales(dataset, KELP_PART_VAL, i, &scale);
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_VAL, &i, 1, input, target), KELP_OK);
+        kelp_dataset_target_scales(dataset, KELP_SPLIT_VAL, i, &scale);
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_VAL, &i, 1, input, target), KELP_OK);
         const float *observed = input + 1 + job->data.seq_len * 6;
         for (uint32_t t = 0; t < job->data.pred_len; t++) {
             float forecast = observed[back > 0 ? t : job->data.seq_len - 1];
@@ -182,7 +182,7 @@ static double simple_error(const struct kelp_dataset *dataset, const struct kelp
     }
     free(input);
     free(target);
-    return sum / (double)(info->samples[KELP_PART_VAL] * job->data.pred_len);
+    return sum / (double)(info->samples[KELP_SPLIT_VAL] * job->data.pred_len);
 }
 
 /* The last week of each of the 73 zones, one window each: same hour last week 38.8 rides, last
@@ -193,16 +193,16 @@ START_TEST(hourly_rides)
     hourly_job(&job);
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 73);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 73);
     ck_assert_uint_eq(info->shape.inputs[0].vocab[0], 73);
     ck_assert_double_eq_tol(simple_error(dataset, &job, 168), 38.8, 0.05);
     ck_assert_double_eq_tol(simple_error(dataset, &job, 0), 94.5, 0.05);
     char text[KELP_DATASET_LABEL_BYTES];
-    kelp_dataset_time(dataset, KELP_PART_VAL, 72, 0, text);
+    kelp_dataset_time(dataset, KELP_SPLIT_VAL, 72, 0, text);
     ck_assert_str_eq(text, "2017-05-25 00:00:00");
-    kelp_dataset_time(dataset, KELP_PART_VAL, 72, 167, text);
+    kelp_dataset_time(dataset, KELP_SPLIT_VAL, 72, 167, text);
     ck_assert_str_eq(text, "2017-05-31 23:00:00");
-    kelp_dataset_group(dataset, KELP_PART_VAL, 72, text);
+    kelp_dataset_group(dataset, KELP_SPLIT_VAL, 72, text);
     ck_assert_str_eq(text, "72");
     kelp_dataset_close(dataset);
 
@@ -210,8 +210,8 @@ START_TEST(hourly_rides)
     job.data.seq_len = 63;
     dataset = open_or_fail(&job);
     info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 73 * (3456 - 63 - 168 + 1));
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 73);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 73 * (3456 - 63 - 168 + 1));
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 73);
     ck_assert_uint_eq(info->shape.input_count, 4);
     ck_assert_uint_eq(info->shape.inputs[1].dims[1], 6);
     kelp_dataset_close(dataset);

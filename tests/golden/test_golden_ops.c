@@ -107,7 +107,7 @@ static double trainer_gradient(struct trainer *trainer, uint32_t first, uint32_t
                                double batch_total, float *gradient)
 {
     const struct kelp_sample_shape *shape = &trainer->golden.shape;
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     const struct kelp_model_piece piece = {
         .input = trainer->input + first * kelp_sample_input_count(shape),
@@ -120,7 +120,7 @@ static double trainer_gradient(struct trainer *trainer, uint32_t first, uint32_t
         fprintf(stderr, "%s\n", error.text);
         exit(1);
     }
-    return sums[KELP_METRIC_LOSS] / sums[KELP_METRIC_SAMPLES];
+    return sums[KELP_METRIC_SUM_LOSS] / sums[KELP_METRIC_SUM_SAMPLES];
 }
 
 static void trainer_update(struct trainer *trainer, const struct kelp_job *job,

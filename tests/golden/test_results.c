@@ -29,7 +29,7 @@ struct limit {
 #define SETS_MAX 2
 
 /*
- * One kind of run. `best` names a measure of the validation part: the epoch where it is lowest is
+ * One kind of run. `best` names a measure of the validation split: the epoch where it is lowest is
  * looked at, else the last one. The job is a text, or the file of examples/ by that name, else by
  * the setting's. Its data.path is the file `data` of the data folder.
  */
@@ -176,7 +176,7 @@ static int epoch_to_look_at(const struct kelp_run *run, const struct setting *se
     return best;
 }
 
-/* Mean distance of the forecasts of the validation part (Count_q0.5) from what came (Count_target,
+/* Mean distance of the forecasts of the validation split (Count_q0.5) from what came (Count_target,
  * the last column), in rides. */
 static double mean_error(const char *csv_path)
 {

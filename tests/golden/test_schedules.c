@@ -102,7 +102,7 @@ static int check_plateau(const cJSON *table)
     const cJSON *rates = cJSON_GetObjectItemCaseSensitive(table, "lr");
     const cJSON *losses = cJSON_GetObjectItemCaseSensitive(table, "metric");
     const int count = cJSON_GetArraySize(rates);
-    struct kelp_plan plan = {.samples = {[KELP_PART_TRAIN] = 1, [KELP_PART_VAL] = 1}};
+    struct kelp_plan plan = {.samples = {[KELP_SPLIT_TRAIN] = 1, [KELP_SPLIT_VAL] = 1}};
     struct kelp_control_state state;
     struct kelp_record record;
 
@@ -113,10 +113,10 @@ static int check_plateau(const cJSON *table)
     job.train.evaluate_epochs = 1;
     kelp_control_init(&state, &job, &plan);
     for (int epoch = 0; epoch < count; epoch++) {
-        double sums[KELP_METRIC_COUNT] = {0.5, 1};
+        double sums[KELP_METRIC_SUM_COUNT] = {0.5, 1};
         kelp_control_apply(&state, &job, &plan, sums, "", &record);
         check(record.word.lr, cJSON_GetArrayItem(rates, epoch)->valuedouble, table->string, epoch);
-        sums[KELP_METRIC_LOSS] = cJSON_GetArrayItem(losses, epoch)->valuedouble;
+        sums[KELP_METRIC_SUM_LOSS] = cJSON_GetArrayItem(losses, epoch)->valuedouble;
         kelp_control_apply(&state, &job, &plan, sums, "", &record);
     }
     ck_assert_uint_eq(state.epoch, (uint32_t)count);

@@ -471,9 +471,9 @@ END_TEST
 struct entry {
     Kelp__V1__Record record;
     Kelp__V1__ControlWord word;
-    Kelp__V1__Measures measures;
+    Kelp__V1__Measures metrics;
 };
-static double measured[KELP_MEASURE_COUNT] = {0.25};
+static double measured[KELP_METRIC_COUNT] = {0.25};
 
 static void fill(struct entry *entry, uint64_t version, uint32_t kind, char *digest)
 {
@@ -484,11 +484,11 @@ static void fill(struct entry *entry, uint64_t version, uint32_t kind, char *dig
     entry->word.kind = kind;
     entry->word.lr = 0.5;
     entry->record.word = &entry->word;
-    kelp__v1__measures__init(&entry->measures);
-    entry->measures.present = 1;
-    entry->measures.n_value = KELP_MEASURE_COUNT;
-    entry->measures.value = (double *)measured;
-    entry->record.measures = &entry->measures;
+    kelp__v1__measures__init(&entry->metrics);
+    entry->metrics.present = 1;
+    entry->metrics.n_value = KELP_METRIC_COUNT;
+    entry->metrics.value = (double *)measured;
+    entry->record.measures = &entry->metrics;
     entry->record.digest = digest;
     entry->record.epoch_end = kind == KELP_STEP_TRAIN;
     entry->record.epoch_loss = 0.125;

@@ -33,7 +33,7 @@ struct answers {
 static struct etcd_fixture fixture;
 static struct kelp_etcd *etcd;
 static struct kelp_rpc_loop *loop;
-static struct kelp_helper *helper;
+static struct kelp_task_thread *tasks;
 static struct kelp_leader *leader;
 static struct kelp_job_file *job_file;
 static struct answers answers;
@@ -173,9 +173,9 @@ static void setup(void)
     job_file = kelp_job_file_create();
     ck_assert_ptr_nonnull(job_file);
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_helper_start(loop, &helper, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_task_thread_start(loop, &tasks, NULL), KELP_OK);
     struct kelp_leader_options options = {.loop = loop,
-                                          .helper = helper,
+                                          .tasks = tasks,
                                           .endpoints = fixture.url,
                                           .job = "job",
                                           .id = "coordinator-0",
@@ -194,11 +194,11 @@ static void setup(void)
 
 static void teardown(void)
 {
-    kelp_helper_stop(helper);
+    kelp_task_thread_stop(tasks);
     kelp_leader_close(leader);
     kelp_rpc_loop_destroy(loop);
     kelp_leader_destroy(leader);
-    kelp_helper_destroy(helper);
+    kelp_task_thread_destroy(tasks);
     kelp_job_file_destroy(job_file);
     kelp_etcd_close(etcd);
     etcd_fixture_stop(&fixture);

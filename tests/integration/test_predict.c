@@ -18,7 +18,7 @@
 
 #define TIMEOUT_MS 60000
 #define FILE_MAX   (8u << 20)
-#define SAMPLES    389u /* windows of the test part: 400 - 12 + 1 */
+#define SAMPLES    389u /* windows of the test split: 400 - 12 + 1 */
 #define AHEAD      12u
 
 /* Two columns' worth of everything would be the same: one target, several steps ahead. The block of
@@ -331,7 +331,7 @@ static const struct {
     {{"predict", "run", "--weights", "none", "--out", "p.csv"}, "cannot open 'none'"},
     {{"predict", "run", "--weights", "job.yaml", "--out", "p.csv"}, "job.yaml"},
     {{"predict", "run", "--set", "data.split=[700, 300, 0]", "--out", "p.csv"},
-     "run.part: predict needs samples, but the test part has none"},
+     "run.part: predict needs samples, but the test split has none"},
     {{"predict", "run", "--set", "data.seq_len=25", "--out", "p.csv"}, "linear_seasonal.weight"},
     {{"evaluate", "run", "--set", "data.split=[700, 0, 0]"}, "run.mode: evaluate needs"},
     {{"evaluate", "run", "--weights", "a", "--checkpoint", "b"}, "give one of them"},

@@ -79,7 +79,7 @@ static struct kelp_job_file *read_job(const struct kelp_run *run)
 }
 
 /* Every line of digests.jsonl, and no other, is a digest of the replay. */
-static void check_trail(struct kelp_replay *replay, const struct kelp_trail *trail)
+static void check_digest_log(struct kelp_replay *replay, const struct kelp_digest_log *log)
 {
     struct kelp_error error = {.status = KELP_OK};
     size_t at = 0;
@@ -90,35 +90,35 @@ static void check_trail(struct kelp_replay *replay, const struct kelp_trail *tra
         if (record.digest[0] == '\0') {
             continue;
         }
-        ck_assert_uint_lt(at, trail->count);
-        ck_assert_uint_eq(record.word.version, trail->lines[at].version);
-        ck_assert_uint_eq(record.word.step, trail->lines[at].step);
-        ck_assert_str_eq(record.digest, trail->lines[at].digest);
+        ck_assert_uint_lt(at, log->count);
+        ck_assert_uint_eq(record.word.version, log->lines[at].version);
+        ck_assert_uint_eq(record.word.step, log->lines[at].step);
+        ck_assert_str_eq(record.digest, log->lines[at].digest);
         at++;
     }
-    ck_assert_uint_eq(at, trail->count);
+    ck_assert_uint_eq(at, log->count);
 }
 
 START_TEST(replay_gives_the_bits_of_the_cluster)
 {
     struct kelp_error error = {.status = KELP_OK};
     struct kelp_run run;
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
     struct kelp_replay *replay = NULL;
     char digest[KELP_DIGEST_HEX_BYTES];
 
     run_job(&run, jobs[_i].job);
     struct kelp_job_file *file = read_job(&run);
-    ck_assert_msg(kelp_trail_read(run.run_folder, &trail, &error) == KELP_OK, "%s", error.text);
-    ck_assert_uint_gt(trail.count, 10);
+    ck_assert_msg(kelp_digest_log_read(run.run_folder, &log, &error) == KELP_OK, "%s", error.text);
+    ck_assert_uint_gt(log.count, 10);
     ck_assert_msg(kelp_replay_create(kelp_job_file_job(file), &replay, &error) == KELP_OK, "%s",
                   error.text);
-    check_trail(replay, &trail);
+    check_digest_log(replay, &log);
     kelp_replay_digest(replay, digest);
     ck_assert_str_eq(digest, kelp_run_digest(&run));
-    printf("%-32s %zu digests\n", jobs[_i].what, trail.count);
+    printf("%-32s %zu digests\n", jobs[_i].what, log.count);
     kelp_replay_destroy(replay);
-    kelp_trail_fini(&trail);
+    kelp_digest_log_fini(&log);
     kelp_job_file_destroy(file);
     kelp_run_fini(&run);
 }

@@ -58,7 +58,7 @@ struct request {
     Kelp__V1__PushItem *push_pointers[64];
     Kelp__V1__PullItem pulls[64];
     Kelp__V1__PullItem *pull_pointers[64];
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
 };
 
 static void request_init(struct request *request, uint64_t generation, bool with_hello)
@@ -97,9 +97,9 @@ static void request_push(struct request *request, uint32_t lane_first, uint32_t 
             item->length = range.count * sizeof(float);
         }
         if (p == 0) {
-            request->sums[KELP_METRIC_SAMPLES] = lane_count * 2;
-            request->sums[KELP_METRIC_LOSS] = lane_count;
-            item->n_sums = kelp_metric_trim(request->sums, KELP_METRIC_COUNT);
+            request->sums[KELP_METRIC_SUM_SAMPLES] = lane_count * 2;
+            request->sums[KELP_METRIC_SUM_LOSS] = lane_count;
+            item->n_sums = kelp_metric_sum_trim(request->sums, KELP_METRIC_SUM_COUNT);
             item->sums = request->sums;
             item->digest = (char *)(uintptr_t) "00112233445566778899aabbccddeeff";
         }
@@ -644,7 +644,8 @@ START_TEST(defects_end_the_stream)
     struct shard_stream worker;
     struct kelp_control_word word;
     struct request request;
-    static double zeros[KELP_METRIC_COUNT + KELP_STEP_DECISION_MAX + 1]; /* more than any may be */
+    static double
+        zeros[KELP_METRIC_SUM_COUNT + KELP_STEP_DECISION_MAX + 1]; /* more than any may be */
     Kelp__V1__StepPart part = KELP__V1__STEP_PART__INIT, *parts[] = {&part};
     float *weights = new_flat();
 
@@ -678,7 +679,7 @@ START_TEST(defects_end_the_stream)
         request.word.kind = 77;
         break;
     case BAD_SUMS:
-        item->n_sums = KELP_METRIC_COUNT + 1;
+        item->n_sums = KELP_METRIC_SUM_COUNT + 1;
         item->sums = zeros;
         break;
     case BAD_TABLE:
@@ -699,7 +700,7 @@ START_TEST(defects_end_the_stream)
         request.message.n_part = 1;
         request.message.part = parts;
         part.partition = 1;
-        part.n_values = KELP_STEP_PART_VALUES_MAX + 1;
+        part.n_values = KELP_DECISION_SHARE_VALUES_MAX + 1;
         part.values = zeros;
         break;
     case DEFECT_COUNT:

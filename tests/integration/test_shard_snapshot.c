@@ -204,7 +204,7 @@ struct request {
     Kelp__V1__PushItem *push_pointers[64];
     Kelp__V1__PullItem pulls[64];
     Kelp__V1__PullItem *pull_pointers[64];
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
 };
 
 static void request_init(const struct cluster *cluster, struct request *request)
@@ -231,11 +231,11 @@ static void add_push(const struct cluster *cluster, struct request *request, uin
         item->length = range.count * sizeof(float);
     }
     if (partition == 0) {
-        request->sums[KELP_METRIC_SAMPLES] = 8;
-        request->sums[KELP_METRIC_LOSS] = 16.0 / (double)(cluster->word.version + 1);
-        request->sums[KELP_METRIC_SQUARED] = 3;
-        request->sums[KELP_METRIC_ELEMENTS] = (double)(cluster->word.version + 7);
-        item->n_sums = kelp_metric_trim(request->sums, KELP_METRIC_COUNT);
+        request->sums[KELP_METRIC_SUM_SAMPLES] = 8;
+        request->sums[KELP_METRIC_SUM_LOSS] = 16.0 / (double)(cluster->word.version + 1);
+        request->sums[KELP_METRIC_SUM_SQUARED] = 3;
+        request->sums[KELP_METRIC_SUM_ELEMENTS] = (double)(cluster->word.version + 7);
+        item->n_sums = kelp_metric_sum_trim(request->sums, KELP_METRIC_SUM_COUNT);
         item->sums = request->sums;
         item->digest = (char *)(uintptr_t)DIGEST;
     }

@@ -107,8 +107,8 @@ static void expect_same_file(const char *a, const char *b, const char *file)
     free(texts[1]);
 }
 
-/* Training stops once the validation part has got no better twice; the best is told with what the
- * test part had; more epochs change nothing. */
+/* Training stops once the validation split has got no better twice; the best is told with what the
+ * test split had; more epochs change nothing. */
 START_TEST(early_stopping)
 {
     static const char *const keys[] = {"train.patience=2", "train.epochs=60",

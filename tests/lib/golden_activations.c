@@ -75,7 +75,7 @@ static bool compute(struct kelp_stream *stream, const struct kelp_golden_file *f
     ret->values = kelp_golden_allocate(ret->count * model->samples, sizeof(float));
     bool ok = kelp_graph_finish(graph, y, &shape, &loss, &error) == KELP_OK;
     if (ok) {
-        double sums[KELP_METRIC_COUNT];
+        double sums[KELP_METRIC_SUM_COUNT];
         values = bind_parameters(graph, file);
         input = kelp_golden_inputs(file, model);
         target = kelp_golden_allocate(ret->count * model->samples, sizeof(float));

@@ -58,8 +58,8 @@ static void clip_fini(struct clip *clip)
 static double clip_step(struct clip *clip)
 {
     struct kelp_update updates[PARTITIONS];
-    struct kelp_step_part parts[PARTITIONS];
-    const struct kelp_step_part *pointers[PARTITIONS];
+    struct kelp_decision_share parts[PARTITIONS];
+    const struct kelp_decision_share *pointers[PARTITIONS];
     struct kelp_optimizer_step step;
     double factor = 0.0;
 

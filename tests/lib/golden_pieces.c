@@ -310,7 +310,7 @@ static void check_gradients(const struct piece *piece, struct kelp_graph *graph,
 {
     float *input = weighted_inputs(piece);
     float *target = kelp_golden_allocate(piece->samples, sizeof(float));
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     for (uint32_t s = 0; s < piece->samples; s++) {
         target[s] = -1e30f;

@@ -92,7 +92,7 @@ static void pair_fini(struct pair *pair)
 
 /* Sums of a graph that puts out what it is given. */
 static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
-                         const struct pair *pair, double sums[KELP_METRIC_COUNT])
+                         const struct pair *pair, double sums[KELP_METRIC_SUM_COUNT])
 {
     const uint64_t width = pair->count / pair->samples;
     const struct kelp_shape shape = {.rank = 1, .dims = {width}};
@@ -125,27 +125,27 @@ static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *
     return status == KELP_OK;
 }
 
-/* "<prefix>pred", "<prefix>true", and each measure that the file has of them. */
+/* "<prefix>pred", "<prefix>true", and each metric that the file has of them. */
 static void check_forecast(struct kelp_golden_report *report, struct kelp_stream *stream,
                            const char *prefix)
 {
     char output[KELP_GOLDEN_NAME_SIZE], name[KELP_GOLDEN_NAME_SIZE];
     struct pair pair;
-    double sums[KELP_METRIC_COUNT];
-    struct kelp_measures measures = {.present = 0};
+    double sums[KELP_METRIC_SUM_COUNT];
+    struct kelp_metrics metrics = {.present = 0};
     kelp_golden_print(output, "%.120spred", prefix);
     kelp_golden_print(name, "%.120strue", prefix);
     kelp_golden_case_begin(report, output);
     if (!pair_read(&pair, report->file, output, name)) {
         kelp_golden_fail(report, "the forecast and what came are not of one size");
     } else if (sum_forecast(report, stream, &pair, sums)) {
-        kelp_measures_of(sums, KELP_LOSS_MSE, &measures);
+        kelp_metrics_of_sums(sums, KELP_LOSS_MSE, &metrics);
     }
     pair_fini(&pair);
-    for (enum kelp_measure i = 0; i < KELP_MEASURE_COUNT; i++) {
-        if (kelp_measures_have(&measures, i)) {
-            kelp_golden_print(name, "%.120s%s", prefix, kelp_measure_name(i));
-            kelp_golden_check_scalar(report, name, measures.of[i]);
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+        if (kelp_metrics_have(&metrics, i)) {
+            kelp_golden_print(name, "%.120s%s", prefix, kelp_metric_name(i));
+            kelp_golden_check_scalar(report, name, metrics.of[i]);
         }
     }
     kelp_golden_case_end(report, "");

@@ -8,7 +8,7 @@
 
 static void fill_request(struct scripted_worker *worker, uint64_t generation, uint32_t lane)
 {
-    static double sums[KELP_METRIC_COUNT] = {1, 16};
+    static double sums[KELP_METRIC_SUM_COUNT] = {1, 16};
     const struct kelp_plan *plan = &worker->stream.fixture->plan;
     Kelp__V1__ExchangeRequest *request = &worker->request;
 
@@ -22,7 +22,7 @@ static void fill_request(struct scripted_worker *worker, uint64_t generation, ui
         push->lane_count = 1;
         push->length = range.count * sizeof(float);
         if (p == 0) {
-            push->n_sums = kelp_metric_trim(sums, KELP_METRIC_COUNT);
+            push->n_sums = kelp_metric_sum_trim(sums, KELP_METRIC_SUM_COUNT);
             push->sums = sums;
         }
         request->push[p] = push;

@@ -58,9 +58,9 @@ static void make_plan(struct shard_fixture *fixture, uint64_t elements, uint64_t
     struct kelp_plan *plan = &fixture->plan;
     struct kelp_error error = {.text = ""};
 
-    plan->samples[KELP_PART_TRAIN] = samples;
-    plan->samples[KELP_PART_VAL] = 4;
-    plan->samples[KELP_PART_TEST] = 4;
+    plan->samples[KELP_SPLIT_TRAIN] = samples;
+    plan->samples[KELP_SPLIT_VAL] = 4;
+    plan->samples[KELP_SPLIT_TEST] = 4;
     (void)snprintf(plan->compute_kind, sizeof(plan->compute_kind), "test");
     plan->tensor_count = 1;
     plan->tensors = calloc(1, sizeof(*plan->tensors));

@@ -33,7 +33,7 @@ struct shard_fixture {
 /*
  * Start etcd, put the job there, start kelp-ps as shard-0 and wait until it has registered.
  * settings: key, value, ..., NULL, over a job with lanes 4, SGD and lr 0.5; elements: of the one
- * tensor of the plan; samples: of the training part.
+ * tensor of the plan; samples: of the training split.
  */
 void shard_fixture_start(struct shard_fixture *fixture, const char *const *settings,
                          uint64_t elements, uint64_t samples);

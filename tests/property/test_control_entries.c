@@ -24,9 +24,9 @@ static void random_job(uint64_t seed, struct kelp_job *job, struct kelp_plan *pl
     job->train.evaluate_epochs = words[7] % 4;
     job->train.evaluate_steps = words[7] & 16 ? words[7] / 32 % 9 : 0;
     job->train.max_steps = words[7] & 4096 ? words[7] / 8192 % 30 : 0;
-    plan->samples[KELP_PART_TRAIN] = words[4] % 200;
-    plan->samples[KELP_PART_VAL] = words[5] % 3;
-    plan->samples[KELP_PART_TEST] = words[6] % 3;
+    plan->samples[KELP_SPLIT_TRAIN] = words[4] % 200;
+    plan->samples[KELP_SPLIT_VAL] = words[5] % 3;
+    plan->samples[KELP_SPLIT_TEST] = words[6] % 3;
 }
 
 /* What one walk over all entries saw. */
@@ -54,7 +54,7 @@ static void see_train(const struct kelp_control_word *word, const struct kelp_jo
     if (job->train.drop_last) {
         ck_assert_uint_eq(word->sample_count, job->train.batch_size);
     }
-    ck_assert_uint_le(word->sample_first + word->sample_count, plan->samples[KELP_PART_TRAIN]);
+    ck_assert_uint_le(word->sample_first + word->sample_count, plan->samples[KELP_SPLIT_TRAIN]);
     seen->samples += word->sample_count;
     seen->steps++;
 }
@@ -91,7 +91,7 @@ static uint64_t walk(const struct kelp_job *job, const struct kelp_plan *plan, s
     struct kelp_control_state state;
     struct kelp_control_word word;
     struct kelp_record record;
-    double sums[KELP_METRIC_COUNT] = {1, 1, 1, 1, 1};
+    double sums[KELP_METRIC_SUM_COUNT] = {1, 1, 1, 1, 1};
     uint64_t version = 0;
 
     kelp_control_init(&state, job, plan);
@@ -128,8 +128,8 @@ START_TEST(test_entries)
         struct seen seen = {0};
         random_job(seed, &job, &plan);
         uint64_t versions = walk(&job, &plan, &seen);
-        bool val = job.train.evaluate && plan.samples[KELP_PART_VAL] > 0;
-        bool test = job.train.evaluate && plan.samples[KELP_PART_TEST] > 0;
+        bool val = job.train.evaluate && plan.samples[KELP_SPLIT_VAL] > 0;
+        bool test = job.train.evaluate && plan.samples[KELP_SPLIT_TEST] > 0;
         uint64_t steps = kelp_control_steps_per_epoch(&job, &plan);
         uint64_t total = kelp_control_total_steps(&job, &plan);
         uint64_t turns = 0;
@@ -148,12 +148,12 @@ START_TEST(test_entries)
         if (total > 0) {
             uint64_t epochs = (total + steps - 1) / steps;
             uint64_t dropped =
-                job.train.drop_last ? plan.samples[KELP_PART_TRAIN] % job.train.batch_size : 0;
+                job.train.drop_last ? plan.samples[KELP_SPLIT_TRAIN] % job.train.batch_size : 0;
             ck_assert_uint_eq(seen.epoch_ends, epochs);
             ck_assert_uint_ge(seen.digests + 1, epochs);
             if (total == job.train.epochs * steps) {
                 ck_assert_uint_eq(epochs, job.train.epochs);
-                ck_assert_uint_eq(seen.samples, plan.samples[KELP_PART_TRAIN] - dropped);
+                ck_assert_uint_eq(seen.samples, plan.samples[KELP_SPLIT_TRAIN] - dropped);
             }
         }
     }

@@ -189,7 +189,7 @@ static void bind(struct random_graph *random, float *weights, float *gradient)
 static double run(struct random_graph *random, enum kelp_graph_mode mode, const float *input,
                   const float *target)
 {
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     const struct kelp_graph_run graph_run = {.mode = mode,
                                              .input = input,
@@ -198,7 +198,7 @@ static double run(struct random_graph *random, enum kelp_graph_mode mode, const 
                                              .batch_total = 1.0,
                                              .sums = sums};
     ck_assert_int_eq(kelp_graph_run(random->graph, &graph_run, &error), KELP_OK);
-    return sums[KELP_METRIC_LOSS];
+    return sums[KELP_METRIC_SUM_LOSS];
 }
 
 struct graph_loss {
@@ -317,24 +317,24 @@ static void setup_fini(struct setup *setup)
 
 static double train(struct setup *setup, const float *weights, float *gradient)
 {
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     kelp_model_bind(setup->model, &setup->plan, weights, gradient);
     ck_assert_int_eq(kelp_model_train(setup->model, setup->input, setup->target, setup->batch, 1.0,
                                       sums, &error),
                      KELP_OK);
-    return sums[KELP_METRIC_LOSS];
+    return sums[KELP_METRIC_SUM_LOSS];
 }
 
 static double model_loss(void *context)
 {
     struct setup *setup = context;
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     ck_assert_int_eq(
         kelp_model_evaluate(setup->model, setup->input, setup->target, setup->batch, sums, &error),
         KELP_OK);
-    return sums[KELP_METRIC_LOSS];
+    return sums[KELP_METRIC_SUM_LOSS];
 }
 
 /* Gradients of both models are those of their loss, for any shape. */

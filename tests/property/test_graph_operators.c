@@ -487,7 +487,7 @@ static void on_complete(void *user, uint32_t index)
 
 static double train(struct trial *trial, float *gradient)
 {
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     bind(trial, gradient);
     trial->complete_next = UINT32_MAX;
@@ -506,7 +506,7 @@ static double train(struct trial *trial, float *gradient)
     const kelp_status status = kelp_graph_run(trial->b->graph, &run, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     ck_assert_uint_eq(trial->complete_next, 0);
-    return sums[KELP_METRIC_LOSS];
+    return sums[KELP_METRIC_SUM_LOSS];
 }
 
 static double trial_loss(void *context)

@@ -169,11 +169,11 @@ static bool skipped_at(uint64_t step)
 }
 
 /* What a partition tells of a step: as many numbers as its slice has nodes. */
-static void part_at(uint32_t partition, uint64_t step, struct kelp_step_part *ret_part)
+static void part_at(uint32_t partition, uint64_t step, struct kelp_decision_share *ret_part)
 {
-    must(kelp_step_part_count(&world.job, &world.plan, partition, &ret_part->count, NULL) ==
+    must(kelp_decision_share_count(&world.job, &world.plan, partition, &ret_part->count, NULL) ==
          KELP_OK);
-    ret_part->values[KELP_STEP_PART_FINITE] = finite_at(partition, step) ? 1 : 0;
+    ret_part->values[KELP_DECISION_SHARE_FINITE] = finite_at(partition, step) ? 1 : 0;
     for (uint32_t i = 1; i < ret_part->count; i++) {
         ret_part->values[i] = (double)((step * 31 + partition * 7 + i) % 97) / 7.0;
     }
@@ -182,8 +182,8 @@ static void part_at(uint32_t partition, uint64_t step, struct kelp_step_part *re
 /* What they decide about a step that is not left out: `count` values. */
 static uint32_t decided_at(uint64_t step, double *values)
 {
-    struct kelp_step_part parts[PARTITIONS];
-    const struct kelp_step_part *pointers[PARTITIONS];
+    struct kelp_decision_share parts[PARTITIONS];
+    const struct kelp_decision_share *pointers[PARTITIONS];
 
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         part_at(p, step, &parts[p]);
@@ -234,7 +234,7 @@ static void check_answer(uint32_t partition, const struct kelp_answer *answer)
 
     if (answer->is_part) {
         must(answer->status == KELP_OK && answer->step <= now.step);
-        struct kelp_step_part part;
+        struct kelp_decision_share part;
         part_at(partition, answer->step, &part);
         must(answer->value_count == 0 || answer->value_count == part.count);
         must(memcmp(answer->values, part.values, answer->value_count * sizeof(double)) == 0 ||
@@ -268,7 +268,7 @@ static void check_record(const struct kelp_record *record)
     world.skips += record->skipped;
     world.records++;
     if (record->word.sample_count > 0) { /* each lane's bit was added once */
-        must(record->measures.of[KELP_MEASURE_LOSS] ==
+        must(record->metrics.of[KELP_METRIC_LOSS] ==
              lanes_once / (double)record->word.sample_count);
     }
     if (world.history_count == HISTORY_MAX) {
@@ -305,10 +305,10 @@ static void take_offer(uint32_t partition, const struct kelp_offer *offer)
     must(offer->lane_first + offer->lane_count <= world.lanes);
     must(offer->word.step == view(partition).step);
     must(partition == 0 || offer->word.kind == KELP_STEP_TRAIN);
-    bool helper = offer->requester >= REQUESTERS && offer->requester < REQUESTERS + HELPERS;
-    must(helper || (world.expected[partition][offer->requester].waiting &&
-                    world.expected[partition][offer->requester].step == offer->word.step + 1));
-    must(helper || view(partition).phase == KELP_PARTITION_COLLECTING);
+    bool spare = offer->requester >= REQUESTERS && offer->requester < REQUESTERS + HELPERS;
+    must(spare || (world.expected[partition][offer->requester].waiting &&
+                   world.expected[partition][offer->requester].step == offer->word.step + 1));
+    must(spare || view(partition).phase == KELP_PARTITION_COLLECTING);
     world.offers++;
     world.offered = true;
     world.offer_partition = partition;
@@ -380,7 +380,7 @@ static void finish_work(size_t which)
         must(kelp_partition_applied(partition, work.action.apply.token, true, &world.actions) ==
              KELP_OK);
     } else if (work.action.kind == KELP_ACTION_MEASURE) {
-        struct kelp_step_part part;
+        struct kelp_decision_share part;
         part_at(work.partition, work.action.apply.word.step, &part);
         must(kelp_partition_measured(partition, work.action.apply.token, &part, &world.actions) ==
              KELP_OK);
@@ -405,7 +405,7 @@ static void push(uint32_t partition, const struct kelp_control_word *word, uint3
                  uint32_t count)
 {
     char text[TEXT_MAX] = "";
-    double sums[KELP_METRIC_COUNT] = {0};
+    double sums[KELP_METRIC_SUM_COUNT] = {0};
     struct kelp_push push = {.generation = GENERATION,
                              .map_epoch = MAP_EPOCH,
                              .word = word,
@@ -421,10 +421,10 @@ static void push(uint32_t partition, const struct kelp_control_word *word, uint3
         push.handle = new_handle(text);
     }
     for (uint32_t lane = first; lane < first + count; lane++) {
-        sums[KELP_METRIC_LOSS] += (double)(UINT64_C(1) << lane);
+        sums[KELP_METRIC_SUM_LOSS] += (double)(UINT64_C(1) << lane);
     }
-    sums[KELP_METRIC_SAMPLES] = (double)samples_of(word, first, first + count);
-    push.sum_count = partition == 0 ? kelp_metric_trim(sums, KELP_METRIC_COUNT) : 0;
+    sums[KELP_METRIC_SUM_SAMPLES] = (double)samples_of(word, first, first + count);
+    push.sum_count = partition == 0 ? kelp_metric_sum_trim(sums, KELP_METRIC_SUM_COUNT) : 0;
     must(kelp_partition_push(world.partitions[partition], &push, &world.actions) == KELP_OK);
     take_actions(partition);
 }
@@ -518,16 +518,16 @@ static void random_part(void)
 /* Time goes on, and what is late is offered. What is offered while nodes come in is missing. */
 static void random_tick(void)
 {
-    static const struct kelp_cover_candidate helpers[HELPERS] = {{.requester = REQUESTERS},
-                                                                 {.requester = REQUESTERS + 1}};
+    static const struct kelp_cover_candidate spares[HELPERS] = {{.requester = REQUESTERS},
+                                                                {.requester = REQUESTERS + 1}};
     uint32_t partition = (uint32_t)pick(PARTITIONS);
     uint64_t next_us;
 
     world.now_us += pick(40000);
     world.offered = false;
     kelp_partition_clock(world.partitions[partition], world.now_us);
-    must(kelp_partition_tick(world.partitions[partition], helpers, pick(HELPERS + 1),
-                             &world.actions, &next_us) == KELP_OK);
+    must(kelp_partition_tick(world.partitions[partition], spares, pick(HELPERS + 1), &world.actions,
+                             &next_us) == KELP_OK);
     take_actions(partition);
     must(next_us >= world.now_us);
     if (world.offered && view(partition).phase == KELP_PARTITION_COLLECTING && pick(2) == 0) {
@@ -577,11 +577,11 @@ static void open_world(uint64_t seed)
     world.job.checkpoint.digest_steps = (uint32_t)pick(3);
     world.job.failure.on_nan = pick(2) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;
     world.job.train.clip_norm = pick(2) == 0 ? 2.5 : 0;
-    world.plan.samples[KELP_PART_TRAIN] = 1 + pick(5 * world.job.train.batch_size);
+    world.plan.samples[KELP_SPLIT_TRAIN] = 1 + pick(5 * world.job.train.batch_size);
     world.plan.partition_count = PARTITIONS;
     world.plan.flat_count = 16 * (1 + pick(40)); /* the last partitions may have nothing */
-    world.plan.samples[KELP_PART_VAL] = pick(3);
-    world.plan.samples[KELP_PART_TEST] = pick(3);
+    world.plan.samples[KELP_SPLIT_VAL] = pick(3);
+    world.plan.samples[KELP_SPLIT_TEST] = pick(3);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         struct kelp_partition_config config = {.index = p, .job = &world.job, .plan = &world.plan};
         struct kelp_partition_start start = {.generation = GENERATION, .map_epoch = MAP_EPOCH};

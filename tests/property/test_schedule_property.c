@@ -39,9 +39,9 @@ static void random_job(struct kelp_job *job, struct kelp_plan *plan)
     job->train.evaluate_epochs = 1;
     job->train.lr = 0.1;
     job->cluster.lanes = 1u << pick(5, 8);
-    plan->samples[KELP_PART_TRAIN] = 1 + pick(6, 3000);
-    plan->samples[KELP_PART_VAL] = pick(7, 500);
-    plan->samples[KELP_PART_TEST] = pick(8, 500);
+    plan->samples[KELP_SPLIT_TRAIN] = 1 + pick(6, 3000);
+    plan->samples[KELP_SPLIT_VAL] = pick(7, 500);
+    plan->samples[KELP_SPLIT_TEST] = pick(8, 500);
 }
 
 /* Count each sample of the entry once per lane that takes it. */
@@ -87,13 +87,13 @@ static void check_each_sample_once_per_epoch(void)
     struct kelp_job job;
     struct kelp_plan plan;
     random_job(&job, &plan);
-    uint64_t n = plan.samples[KELP_PART_TRAIN];
+    uint64_t n = plan.samples[KELP_SPLIT_TRAIN];
     uint64_t whole = job.train.drop_last ? n / job.train.batch_size * job.train.batch_size : n;
     uint32_t *counts = calloc(3500, sizeof(*counts));
     CHECK(counts != NULL);
     struct kelp_control_state state;
     kelp_control_init(&state, &job, &plan);
-    const double sums[KELP_METRIC_COUNT] = {0};
+    const double sums[KELP_METRIC_SUM_COUNT] = {0};
     uint32_t epochs = 0;
     uint64_t steps = 0;
     for (;;) {
@@ -116,8 +116,8 @@ static void check_each_sample_once_per_epoch(void)
                 epochs++;
             }
         } else if (word.kind != KELP_STEP_FINISH) {
-            enum kelp_part part =
-                word.kind == KELP_STEP_EVALUATE_VAL ? KELP_PART_VAL : KELP_PART_TEST;
+            enum kelp_split part =
+                word.kind == KELP_STEP_EVALUATE_VAL ? KELP_SPLIT_VAL : KELP_SPLIT_TEST;
             check_counts(counts, plan.samples[part], plan.samples[part]);
         }
         struct kelp_record record;
@@ -135,9 +135,9 @@ static void check_borders_of_huge_entries(void)
     struct kelp_plan plan;
     random_job(&job, &plan);
     job.cluster.lanes = KELP_JOB_LANES_MAX;
-    const uint64_t samples[KELP_PART_COUNT] = {0, KELP_PERMUTATION_MAX - pick(9, 1u << 20), 0};
+    const uint64_t samples[KELP_SPLIT_COUNT] = {0, KELP_PERMUTATION_MAX - pick(9, 1u << 20), 0};
     const struct kelp_control_word word = {.kind = KELP_STEP_EVALUATE_VAL,
-                                           .sample_count = samples[KELP_PART_VAL]};
+                                           .sample_count = samples[KELP_SPLIT_VAL]};
     struct kelp_schedule schedule;
     CHECK(kelp_schedule_init(&schedule, &job, samples, &word, NULL) == KELP_OK);
     uint32_t lane = (uint32_t)pick(10, KELP_JOB_LANES_MAX);

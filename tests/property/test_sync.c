@@ -298,7 +298,7 @@ static void send_pulls(struct world *world, unsigned w)
         struct message parts = {
             .kind = PARTS, .worker = w, .life = worker->life, .version = worker->word.version};
         for (uint32_t p = 1; p < PARTITIONS; p++) {
-            const struct kelp_step_part *part = kelp_sync_part(worker->sync, p);
+            const struct kelp_decision_share *part = kelp_sync_part(worker->sync, p);
             ck_assert_uint_eq(part->count, 1);
             ck_assert(part->values[0] == (finite_at(p, worker->word.step) ? 1 : 0));
         }

@@ -43,7 +43,7 @@ static void tell_evaluated(struct sim_coordinator *coordinator, const struct kel
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .step = record->word.step};
-    kelp_measures_for_checkpoint(&record->measures, event.metric);
+    kelp_metrics_for_checkpoint(&record->metrics, event.metric);
     sim_checkpoints_apply(coordinator, event);
 }
 

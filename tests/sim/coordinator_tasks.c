@@ -27,12 +27,12 @@ static void task_fini(struct sim_task *task)
 
 void sim_leader_forget_tasks(struct sim_coordinator *coordinator)
 {
-    struct sim_helper *helpers[2] = {&coordinator->helper, &coordinator->disk};
+    struct sim_helper *spares[2] = {&coordinator->helper, &coordinator->disk};
     for (int h = 0; h < 2; h++) {
-        for (size_t i = 0; i < helpers[h]->count; i++) {
-            task_fini(&helpers[h]->tasks[i]);
+        for (size_t i = 0; i < spares[h]->count; i++) {
+            task_fini(&spares[h]->tasks[i]);
         }
-        free(helpers[h]->tasks);
+        free(spares[h]->tasks);
     }
 }
 

@@ -63,8 +63,8 @@ struct work {
     struct sim_hosting *hosting; /* a reference */
     struct sim_hosted *hosted;
     struct kelp_action action;
-    uint64_t handle;            /* MERGE: the sum */
-    struct kelp_step_part part; /* MEASURE */
+    uint64_t handle;                 /* MERGE: the sum */
+    struct kelp_decision_share part; /* MEASURE */
 };
 
 static void unref(struct sim_hosting *hosting);
@@ -130,7 +130,7 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
 
 static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
                   const struct kelp_action *action, uint64_t handle,
-                  const struct kelp_step_part *part)
+                  const struct kelp_decision_share *part)
 {
     struct sim *sim = hosting->shard->sim;
     struct work *work = sim_alloc(sizeof(*work));
@@ -177,7 +177,7 @@ static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
     struct sim *sim = hosting->shard->sim;
     const float *gradient =
         hosted->range.count > 0 ? gradient_of(hosting, action->apply.root)->values : NULL;
-    struct kelp_step_part part;
+    struct kelp_decision_share part;
     sim_model_measure(sim, hosted->range, gradient, &part);
     if (sim->profile.deferred) {
         defer(hosting, hosted, action, 0, &part);
@@ -455,7 +455,8 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
         .lane_first = node->lane_first,
         .lane_count = node->lane_count,
         .sums = push->partition == 0 ? node->sums : NULL,
-        .sum_count = push->partition == 0 ? kelp_metric_trim(node->sums, KELP_METRIC_SCALARS) : 0,
+        .sum_count =
+            push->partition == 0 ? kelp_metric_sum_trim(node->sums, KELP_METRIC_SUM_SCALARS) : 0,
         .digest = node->digest};
     if (node->present && hosted->range.count > 0) {
         core.handle = new_gradient(
@@ -529,7 +530,7 @@ void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us)
         struct sim_hosted *hosted = &hosting->hosted[i];
         uint64_t next_us;
         tell_time(hosting, hosted);
-        no_memory(kelp_partition_tick(hosted->core, shard->helpers, shard->helper_count,
+        no_memory(kelp_partition_tick(hosted->core, shard->spares, shard->spare_count,
                                       &hosting->actions, &next_us));
         run_actions(hosting, hosted);
         *ret_next_us = next_us < *ret_next_us ? next_us : *ret_next_us;

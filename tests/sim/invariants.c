@@ -180,8 +180,8 @@ static void check_record(struct sim *sim, const char *id, const struct kelp_reco
         sim_fail(sim, "records", "%s completes version %llu as another entry", id,
                  (unsigned long long)record->word.version);
     }
-    if (memcmp(record->measures.of, wanted->measures.of, sizeof(record->measures.of)) != 0 ||
-        record->measures.present != wanted->measures.present || record->best != wanted->best ||
+    if (memcmp(record->metrics.of, wanted->metrics.of, sizeof(record->metrics.of)) != 0 ||
+        record->metrics.present != wanted->metrics.present || record->best != wanted->best ||
         record->epoch_end != wanted->epoch_end || record->skipped != wanted->skipped ||
         memcmp(&record->epoch_loss, &wanted->epoch_loss, sizeof(double)) != 0) {
         sim_fail(sim, "records", "%s: sums of version %llu are not the quiet run's", id,

@@ -92,7 +92,7 @@ struct sim_pull {
 struct sim_part_push {
     uint32_t partition;
     uint64_t map_epoch;
-    struct kelp_step_part part;
+    struct kelp_decision_share part;
 };
 
 /* Numbers that come with an answer or a word: a part, or a decision. */

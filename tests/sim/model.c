@@ -81,11 +81,11 @@ static void add_sample(const struct sim *sim, const struct kelp_control_word *wo
     if (node->present && sim_model_is_bad(sim, word->step)) {
         node->values[sim_mix(word->step) % count] = word->step % 2 == 0 ? NAN : INFINITY;
     }
-    node->sums[KELP_METRIC_LOSS] += loss / (double)count;
-    node->sums[KELP_METRIC_SAMPLES] += 1;
-    node->sums[KELP_METRIC_SQUARED] += loss;
-    node->sums[KELP_METRIC_ABSOLUTE] += loss / 2;
-    node->sums[KELP_METRIC_ELEMENTS] += (double)count;
+    node->sums[KELP_METRIC_SUM_LOSS] += loss / (double)count;
+    node->sums[KELP_METRIC_SUM_SAMPLES] += 1;
+    node->sums[KELP_METRIC_SUM_SQUARED] += loss;
+    node->sums[KELP_METRIC_SUM_ABSOLUTE] += loss / 2;
+    node->sums[KELP_METRIC_SUM_ELEMENTS] += (double)count;
 }
 
 static void add_lane(const struct sim *sim, const struct kelp_control_word *word, const float *flat,
@@ -118,7 +118,7 @@ static void add_node(struct sim_node *left, const struct sim_node *right, uint64
         }
     }
     left->present = left->present || right->present;
-    for (int i = 0; i < KELP_METRIC_SCALARS; i++) {
+    for (int i = 0; i < KELP_METRIC_SUM_SCALARS; i++) {
         left->sums[i] += right->sums[i];
     }
 }
@@ -171,12 +171,12 @@ static void sum_squares(struct kelp_slice_range range, const float *gradient,
 }
 
 void sim_model_measure(const struct sim *sim, struct kelp_slice_range range, const float *gradient,
-                       struct kelp_step_part *ret_part)
+                       struct kelp_decision_share *ret_part)
 {
     struct kelp_tree_sum sum;
     bool finite = range.count == 0 || sim_model_finite(gradient, range.count);
     ret_part->count = 1;
-    ret_part->values[KELP_STEP_PART_FINITE] = finite ? 1 : 0;
+    ret_part->values[KELP_DECISION_SHARE_FINITE] = finite ? 1 : 0;
     if (sim->job.train.clip_norm > 0) {
         sum_squares(range, gradient, &sum);
         for (uint32_t i = 0; i < sum.count; i++) {
@@ -228,7 +228,7 @@ static void run_entry(const struct sim *sim, struct sim_reference *reference,
                         reference->weights[word.step], reference->weights[word.step + 1],
                         reference->momentum[word.step + 1]);
     }
-    double sums[KELP_METRIC_COUNT] = {0};
+    double sums[KELP_METRIC_SUM_COUNT] = {0};
     memcpy(sums, root->sums, sizeof(root->sums));
     (skip ? kelp_control_skip : kelp_control_apply)(
         control, &sim->job, &sim->plan, sums, root->digest, &reference->records[word.version]);

@@ -20,7 +20,7 @@ struct sim_node {
     uint32_t lane_count;
     bool present; /* some lane has samples, and it is a training step */
     bool sent;
-    double sums[KELP_METRIC_SCALARS];
+    double sums[KELP_METRIC_SUM_SCALARS];
     char digest[33]; /* of w_v, when due; or empty */
     float values[SIM_FLAT_MAX];
 };
@@ -40,7 +40,7 @@ bool sim_model_finite(const float *values, size_t count);
 
 /* What the slice tells of a step in jobs that decide about each. */
 void sim_model_measure(const struct sim *sim, struct kelp_slice_range range, const float *gradient,
-                       struct kelp_step_part *ret_part);
+                       struct kelp_decision_share *ret_part);
 /* weights_next and momentum of one slice from its gradient (NULL: no elements) times `scale`. */
 void sim_model_apply(const struct kelp_control_word *word, double scale, const float *gradient,
                      size_t count, const float *weights, float *weights_next, float *momentum);

@@ -39,10 +39,10 @@ static void draw_plan(struct sim *sim)
     *plan = (struct kelp_plan){.partition_count = partitions};
     /* Up to two blocks for each, so that the last partitions are sometimes empty. */
     plan->flat_count = SIM_BLOCK * sim_between(sim, 1, partitions + partitions / 2);
-    plan->samples[KELP_PART_TRAIN] =
+    plan->samples[KELP_SPLIT_TRAIN] =
         steps * sim->job.train.batch_size + sim_draw(sim, sim->job.train.batch_size);
-    plan->samples[KELP_PART_VAL] = sim_draw(sim, 12);
-    plan->samples[KELP_PART_TEST] = sim_draw(sim, 12);
+    plan->samples[KELP_SPLIT_VAL] = sim_draw(sim, 12);
+    plan->samples[KELP_SPLIT_TEST] = sim_draw(sim, 12);
 }
 
 /* When parts are measured, and what may end training before its last epoch. */
@@ -52,7 +52,7 @@ static void draw_turns(struct sim *sim)
     uint64_t steps = kelp_control_steps_per_epoch(job, &sim->plan);
     if (job->seed % 8 == 7) {
         job->run.mode = job->seed % 16 == 7 ? KELP_RUN_EVALUATE : KELP_RUN_PREDICT;
-        job->run.part = (enum kelp_run_part)(job->seed / 16 % KELP_PART_COUNT);
+        job->run.part = (enum kelp_run_part)(job->seed / 16 % KELP_SPLIT_COUNT);
     }
     job->train.evaluate_epochs = (uint32_t)sim_draw(sim, 3);
     job->train.evaluate_steps = sim_draw(sim, 3) == 0 ? (uint32_t)sim_between(sim, 1, 9) : 0;

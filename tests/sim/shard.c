@@ -182,22 +182,22 @@ static void keep_ticking(struct sim_shard *shard)
     }
 }
 
-static void take_helps(struct sim_shard *shard, uint64_t stream, const struct sim_request *request)
+static void take_spare(struct sim_shard *shard, uint64_t stream, const struct sim_request *request)
 {
     size_t at = 0;
-    while (at < shard->helper_count && shard->helpers[at].requester != stream) {
+    while (at < shard->spare_count && shard->spares[at].requester != stream) {
         at++;
     }
-    bool there = at < shard->helper_count;
+    bool there = at < shard->spare_count;
     if (request && request->helps && !there) {
-        shard->helpers = sim_grow(shard->helpers, shard->helper_count, &shard->helper_capacity,
-                                  sizeof(*shard->helpers));
-        shard->helpers[shard->helper_count++] =
+        shard->spares = sim_grow(shard->spares, shard->spare_count, &shard->spare_capacity,
+                                 sizeof(*shard->spares));
+        shard->spares[shard->spare_count++] =
             (struct kelp_cover_candidate){.requester = stream, .rank = request->rank};
     } else if ((!request || !request->helps) && there) {
-        shard->helper_count--;
-        memmove(&shard->helpers[at], &shard->helpers[at + 1],
-                (shard->helper_count - at) * sizeof(*shard->helpers));
+        shard->spare_count--;
+        memmove(&shard->spares[at], &shard->spares[at + 1],
+                (shard->spare_count - at) * sizeof(*shard->spares));
     }
 }
 
@@ -219,7 +219,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     const struct sim_request *request = (const struct sim_request *)message;
     (void)sim;
     if (!stray) {
-        take_helps(shard, stream, request);
+        take_spare(shard, stream, request);
         keep_ticking(shard);
     }
     for (size_t i = 0; i < request->push_count; i++) {
@@ -239,7 +239,7 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
     struct sim_shard *shard = sim_shard_of(process);
     (void)sim;
     (void)broken;
-    take_helps(shard, stream, NULL);
+    take_spare(shard, stream, NULL);
     if (shard->hosting) {
         sim_hosting_drop(shard->hosting, stream);
     }
@@ -405,7 +405,7 @@ void sim_shard_forget(struct sim_process *process)
     sim_manifest_unref(shard->loading_manifest);
     sim_manifest_unref(shard->wanted_manifest);
     free(shard->outboxes);
-    free(shard->helpers);
+    free(shard->spares);
     free(shard->records);
     free(shard);
     process->state = NULL;

@@ -113,9 +113,9 @@ struct sim_shard {
     size_t outbox_count;
     size_t outbox_capacity;
 
-    struct kelp_cover_candidate *helpers;
-    size_t helper_count;
-    size_t helper_capacity;
+    struct kelp_cover_candidate *spares;
+    size_t spare_count;
+    size_t spare_capacity;
     uint64_t tick_at; /* when the next look at what is late is due; 0: none is */
 
     uint64_t lease; /* 0: not registered */

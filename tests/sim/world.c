@@ -35,8 +35,8 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_CHECKPOINT_ABANDONED] = "checkpoints abandoned",
     [SIM_COUNT_CHECKPOINT_REMOVED] = "checkpoints removed",
     [SIM_COUNT_CHECKPOINT_DAMAGED] = "checkpoints found damaged",
-    [SIM_COUNT_OFFER] = "lanes offered to helpers",
-    [SIM_COUNT_COVERED] = "lanes computed by helpers",
+    [SIM_COUNT_OFFER] = "lanes offered to spares",
+    [SIM_COUNT_COVERED] = "lanes computed by spares",
     [SIM_COUNT_EVENT] = "events",
 };
 

@@ -20,9 +20,9 @@ static void setup(void)
     job.train.schedule = KELP_SCHEDULE_TYPE1;
     job.train.evaluate = true;
     job.train.evaluate_epochs = 1;
-    plan.samples[KELP_PART_TRAIN] = 10;
-    plan.samples[KELP_PART_VAL] = 5;
-    plan.samples[KELP_PART_TEST] = 7;
+    plan.samples[KELP_SPLIT_TRAIN] = 10;
+    plan.samples[KELP_SPLIT_VAL] = 5;
+    plan.samples[KELP_SPLIT_TEST] = 7;
 }
 
 /* Complete the current entry with sums of one loss unit a sample; returns its record. */
@@ -30,14 +30,14 @@ static struct kelp_record complete(double loss_sum, double squared)
 {
     struct kelp_control_word word;
     struct kelp_record record;
-    double sums[KELP_METRIC_COUNT] = {0};
+    double sums[KELP_METRIC_SUM_COUNT] = {0};
 
     kelp_control_word(&state, &job, &plan, &word);
-    sums[KELP_METRIC_LOSS] = loss_sum;
-    sums[KELP_METRIC_SAMPLES] = (double)word.sample_count;
-    sums[KELP_METRIC_SQUARED] = squared;
-    sums[KELP_METRIC_ABSOLUTE] = 2 * squared;
-    sums[KELP_METRIC_ELEMENTS] = 10;
+    sums[KELP_METRIC_SUM_LOSS] = loss_sum;
+    sums[KELP_METRIC_SUM_SAMPLES] = (double)word.sample_count;
+    sums[KELP_METRIC_SUM_SQUARED] = squared;
+    sums[KELP_METRIC_SUM_ABSOLUTE] = 2 * squared;
+    sums[KELP_METRIC_SUM_ELEMENTS] = 10;
     kelp_control_apply(&state, &job, &plan, sums, word.digest_due ? "abc" : "", &record);
     return record;
 }
@@ -97,10 +97,10 @@ START_TEST(test_without_evaluation)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 F1:0* D1:0 ");
     job.train.evaluate = true;
-    plan.samples[KELP_PART_VAL] = 0;
+    plan.samples[KELP_SPLIT_VAL] = 0;
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4 T0:2 S0:7* T1:4 T1:4 T1:2 S1:7* F1:0* D1:0 ");
-    plan.samples[KELP_PART_TEST] = 0;
+    plan.samples[KELP_SPLIT_TEST] = 0;
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 F1:0* D1:0 ");
 }
@@ -112,7 +112,7 @@ START_TEST(test_without_steps)
     char text[512];
 
     job.train.drop_last = true;
-    plan.samples[KELP_PART_TRAIN] = 3;
+    plan.samples[KELP_SPLIT_TRAIN] = 3;
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "V0:5* S0:7 F0:0* D0:0 ");
 }
@@ -171,7 +171,7 @@ START_TEST(test_max_steps)
 }
 END_TEST
 
-/* run.mode evaluate measures once; predict goes through its part in blocks. */
+/* run.mode evaluate metrics once; predict goes through its part in blocks. */
 START_TEST(test_modes)
 {
     char text[512];
@@ -193,7 +193,7 @@ START_TEST(test_modes)
 }
 END_TEST
 
-/* Go on to the next evaluation of the validation part and complete it with this squared error. */
+/* Go on to the next evaluation of the validation split and complete it with this squared error. */
 static struct kelp_record evaluate(double squared)
 {
     for (;;) {
@@ -226,7 +226,7 @@ START_TEST(test_patience)
 }
 END_TEST
 
-/* The best evaluation so far, with what the test part had; NaN is never the best. */
+/* The best evaluation so far, with what the test split had; NaN is never the best. */
 START_TEST(test_best)
 {
     job.train.epochs = 100;
@@ -238,13 +238,13 @@ START_TEST(test_best)
     ck_assert(evaluate(20).best);
     ck_assert_uint_eq(state.best.test.present, 0);
     ck_assert(complete(1, 5).best);
-    ck_assert_double_eq(state.best.test.of[KELP_MEASURE_MSE], 0.5);
+    ck_assert_double_eq(state.best.test.of[KELP_METRIC_MSE], 0.5);
     ck_assert(!evaluate(20).best);
     ck_assert(!complete(1, 1).best);
     ck_assert(!evaluate(NAN).best);
     ck_assert_uint_eq(state.best.epoch, 1);
     ck_assert_uint_eq(state.best.step, 6);
-    ck_assert_double_eq(state.best.val.of[KELP_MEASURE_MSE], 2);
+    ck_assert_double_eq(state.best.val.of[KELP_METRIC_MSE], 2);
     ck_assert(evaluate(19).best);
     ck_assert_uint_eq(state.best.epoch, 4);
 }
@@ -255,22 +255,22 @@ START_TEST(test_records)
 {
     kelp_control_init(&state, &job, &plan);
     struct kelp_record record = complete(4, 0);
-    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 1);
-    ck_assert_uint_eq(record.measures.present, 1);
+    ck_assert_double_eq(record.metrics.of[KELP_METRIC_LOSS], 1);
+    ck_assert_uint_eq(record.metrics.present, 1);
     ck_assert(!record.epoch_end);
     ck_assert_str_eq(record.digest, "");
     (void)complete(4, 0);
     record = complete(12, 0);
     ck_assert(record.epoch_end);
-    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 6);
+    ck_assert_double_eq(record.metrics.of[KELP_METRIC_LOSS], 6);
     ck_assert_double_eq(record.epoch_loss, 2);
     ck_assert_uint_eq(kelp_control_word_epochs(&record.word), 0);
     record = complete(5, 30);
     ck_assert_int_eq((int)record.word.kind, KELP_STEP_EVALUATE_VAL);
     ck_assert_uint_eq(kelp_control_word_epochs(&record.word), 1);
-    ck_assert_double_eq(record.measures.of[KELP_MEASURE_LOSS], 1);
-    ck_assert_double_eq(record.measures.of[KELP_MEASURE_MSE], 3);
-    ck_assert_double_eq(record.measures.of[KELP_MEASURE_MAE], 6);
+    ck_assert_double_eq(record.metrics.of[KELP_METRIC_LOSS], 1);
+    ck_assert_double_eq(record.metrics.of[KELP_METRIC_MSE], 3);
+    ck_assert_double_eq(record.metrics.of[KELP_METRIC_MAE], 6);
     ck_assert_str_eq(record.digest, "abc");
     (void)complete(7, 1);
     (void)complete(8, 0);

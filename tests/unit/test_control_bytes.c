@@ -22,9 +22,9 @@ static void setup(void)
     job.train.lr = 0.005;
     job.train.evaluate = true;
     job.train.evaluate_epochs = 1;
-    plan.samples[KELP_PART_TRAIN] = 10;
-    plan.samples[KELP_PART_VAL] = 5;
-    plan.samples[KELP_PART_TEST] = 7;
+    plan.samples[KELP_SPLIT_TRAIN] = 10;
+    plan.samples[KELP_SPLIT_VAL] = 5;
+    plan.samples[KELP_SPLIT_TEST] = 7;
 }
 
 /* Sums that differ from entry to entry, so that a lost field shows. */
@@ -37,7 +37,7 @@ static void walk(void)
     kelp_control_init(&state, &job, &plan);
     for (;;) {
         double v = (double)(1 + state.version * 7 % 5) + 1 / (double)(state.version + 1);
-        double sums[KELP_METRIC_COUNT] = {1.5 / v, 4, 30 / v, 20 / v, 10};
+        double sums[KELP_METRIC_SUM_COUNT] = {1.5 / v, 4, 30 / v, 20 / v, 10};
         ck_assert_uint_lt(state_count, STATES_MAX);
         states[state_count++] = state;
         if (state.kind == KELP_STEP_DONE) {
@@ -54,9 +54,9 @@ static void shape(int which)
 {
     job.train.evaluate = which != 1;
     job.train.drop_last = which == 2;
-    plan.samples[KELP_PART_VAL] = which == 3 ? 0 : 5;
-    plan.samples[KELP_PART_TEST] = which == 4 ? 0 : 7;
-    plan.samples[KELP_PART_TRAIN] = which == 5 ? 3 : 10;
+    plan.samples[KELP_SPLIT_VAL] = which == 3 ? 0 : 5;
+    plan.samples[KELP_SPLIT_TEST] = which == 4 ? 0 : 7;
+    plan.samples[KELP_SPLIT_TRAIN] = which == 5 ? 3 : 10;
     job.train.drop_last = job.train.drop_last || which == 5; /* no steps at all */
     job.train.evaluate_epochs = which == 6 ? 2 : which == 7 ? 0 : 1;
     job.train.evaluate_steps = which == 7 || which == 8 ? 4 : 0;
@@ -141,8 +141,8 @@ START_TEST(layout)
         0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0,
         0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3,    0,    0, 0};
 
-    kelp_measures_set(&state.best.val, KELP_MEASURE_LOSS, 1.0);
-    kelp_measures_set(&state.best.val, KELP_MEASURE_MSE, -2.0);
+    kelp_metrics_set(&state.best.val, KELP_METRIC_LOSS, 1.0);
+    kelp_metrics_set(&state.best.val, KELP_METRIC_MSE, -2.0);
     kelp_control_pack(&state, bytes);
     ck_assert_mem_eq(bytes, begin, sizeof(begin));
     ck_assert_uint_eq(bytes[80 + 7], 0x3f); /* val loss */
@@ -204,7 +204,7 @@ START_TEST(other_schedules)
     job.train.batch_size = 5;
     ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_MISMATCH);
     job.train.batch_size = 4;
-    plan.samples[KELP_PART_VAL] = 0;
+    plan.samples[KELP_SPLIT_VAL] = 0;
     ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_MISMATCH);
     job.train.evaluate = false;
     ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_MISMATCH);

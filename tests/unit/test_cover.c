@@ -227,7 +227,7 @@ START_TEST(expired_offers_go_to_another)
 }
 END_TEST
 
-START_TEST(gone_helpers_lose_their_offers)
+START_TEST(gone_spares_lose_their_offers)
 {
     kelp_cover_begin(cover, 0);
     candidate(1, 1);
@@ -279,7 +279,7 @@ int main(void)
     tcase_add_test(tcase, spread_over_candidates);
     tcase_add_test(tcase, same_choice_in_any_order);
     tcase_add_test(tcase, expired_offers_go_to_another);
-    tcase_add_test(tcase, gone_helpers_lose_their_offers);
+    tcase_add_test(tcase, gone_spares_lose_their_offers);
     tcase_add_test(tcase, nobody_to_ask);
     tcase_add_test(tcase, next_entry_starts_afresh);
     suite_add_tcase(suite, tcase);

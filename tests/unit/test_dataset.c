@@ -45,9 +45,9 @@ static void small_job(struct kelp_job *job)
     job->data.features = KELP_FEATURES_S;
     job->data.seq_len = 2;
     job->data.pred_len = 1;
-    job->data.split[KELP_PART_TRAIN] = 6;
-    job->data.split[KELP_PART_VAL] = 3;
-    job->data.split[KELP_PART_TEST] = 3;
+    job->data.split[KELP_SPLIT_TRAIN] = 6;
+    job->data.split[KELP_SPLIT_VAL] = 3;
+    job->data.split[KELP_SPLIT_TEST] = 3;
 }
 
 static const char small_text[] = "date,A,OT\n"
@@ -78,16 +78,17 @@ START_TEST(windows_of_a_small_file)
     write_text(small_text, strlen(small_text));
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 4);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 3);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 3);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 4);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 3);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 3);
     ck_assert_uint_eq(kelp_sample_input_count(&info->shape), 2);
     ck_assert_uint_eq(kelp_sample_target_count(&info->shape), 1);
 
     float input[6];
     float target[3];
     const uint64_t train[] = {3, 0};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, train, 2, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, train, 2, input, target),
+                     KELP_OK);
     const double train_expected[] = {1, 3, 1, 3};
     for (int i = 0; i < 4; i++) {
         ck_assert_float_eq(input[i], scaled_ot(train_expected[i]));
@@ -96,26 +97,26 @@ START_TEST(windows_of_a_small_file)
     ck_assert_float_eq(target[1], scaled_ot(5));
 
     const uint64_t first[] = {0};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_VAL, first, 1, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_VAL, first, 1, input, target), KELP_OK);
     ck_assert_float_eq(input[0], scaled_ot(3));
     ck_assert_float_eq(input[1], scaled_ot(5));
     ck_assert_float_eq(target[0], scaled_ot(7));
     const uint64_t last[] = {2};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TEST, last, 1, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, last, 1, input, target), KELP_OK);
     ck_assert_float_eq(input[1], scaled_ot(6));
     ck_assert_float_eq(target[0], scaled_ot(8));
     struct kelp_target_scale scale;
-    kelp_dataset_target_scales(dataset, KELP_PART_TEST, 2, &scale);
+    kelp_dataset_target_scales(dataset, KELP_SPLIT_TEST, 2, &scale);
     ck_assert_double_eq_tol((double)target[0] * scale.factor + scale.shift, 8.0, 1e-6);
     ck_assert_str_eq(kelp_dataset_target_name(dataset, 0), "OT");
     char time[KELP_DATASET_LABEL_BYTES];
-    kelp_dataset_time(dataset, KELP_PART_TEST, 2, 0, time);
+    kelp_dataset_time(dataset, KELP_SPLIT_TEST, 2, 0, time);
     ck_assert_str_eq(time, ""); /* "d0" is no date */
 
     /* An index past the end is refused, and nothing is written. */
     const uint64_t past[] = {0, 3};
     input[0] = 42.0f;
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TEST, past, 2, input, target),
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, past, 2, input, target),
                      KELP_ERR_INVALID);
     ck_assert_float_eq(input[0], 42.0f);
     kelp_dataset_close(dataset);
@@ -133,7 +134,8 @@ START_TEST(all_columns)
     float input[4];
     float target[2];
     const uint64_t first[] = {0};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, first, 1, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, first, 1, input, target),
+                     KELP_OK);
     ck_assert_float_eq(input[0], -1.0f); /* A: mean 15, deviation 5 */
     ck_assert_float_eq(input[1], scaled_ot(1));
     ck_assert_float_eq(input[2], 1.0f);
@@ -195,8 +197,8 @@ START_TEST(fingerprint_tells_data_apart)
     kelp_dataset_close(dataset);
 
     write_text(small_text, strlen(small_text));
-    job.data.split[KELP_PART_VAL] = 4;
-    job.data.split[KELP_PART_TEST] = 2;
+    job.data.split[KELP_SPLIT_VAL] = 4;
+    job.data.split[KELP_SPLIT_TEST] = 2;
     dataset = open_or_fail(&job);
     ck_assert_uint_ne(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
@@ -298,15 +300,15 @@ START_TEST(mistake_outside_the_file)
     small_job(&job);
     write_text(small_text, strlen(small_text));
     job.data.seq_len = 6;
-    check_error(&job, KELP_ERR_INVALID, "data.split|training part has 6 rows|at least 7");
+    check_error(&job, KELP_ERR_INVALID, "data.split|training split has 6 rows|at least 7");
     job.data.seq_len = 2;
     job.data.pred_len = 4;
-    check_error(&job, KELP_ERR_INVALID, "data.split|validation part has 3 rows|at least 4");
-    job.data.split[KELP_PART_VAL] = 0;
-    job.data.split[KELP_PART_TEST] = 0;
+    check_error(&job, KELP_ERR_INVALID, "data.split|validation split has 3 rows|at least 4");
+    job.data.split[KELP_SPLIT_VAL] = 0;
+    job.data.split[KELP_SPLIT_TEST] = 0;
     struct kelp_dataset *dataset = open_or_fail(&job);
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_VAL], 0);
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 0);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_VAL], 0);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 0);
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -379,9 +381,9 @@ START_TEST(synthetic_series)
     job.data.seq_len = 96;
     job.data.pred_len = 24;
     job.data.rows = 2000;
-    job.data.split[KELP_PART_TRAIN] = 1200;
-    job.data.split[KELP_PART_VAL] = 400;
-    job.data.split[KELP_PART_TEST] = 400;
+    job.data.split[KELP_SPLIT_TRAIN] = 1200;
+    job.data.split[KELP_SPLIT_VAL] = 400;
+    job.data.split[KELP_SPLIT_TEST] = 400;
     struct kelp_dataset *dataset = open_or_fail(&job);
     uint64_t fingerprint = kelp_dataset_info(dataset)->fingerprint;
     kelp_dataset_close(dataset);
@@ -394,14 +396,14 @@ START_TEST(synthetic_series)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[0].dims[1], 7);
     char time[KELP_DATASET_LABEL_BYTES];
-    kelp_dataset_time(dataset, KELP_PART_VAL, 0, 23, time);
+    kelp_dataset_time(dataset, KELP_SPLIT_VAL, 0, 23, time);
     ck_assert_str_eq(time, "2016-08-20 23:00:00"); /* row 1223 */
     kelp_dataset_close(dataset);
 
     job.data.kind = KELP_DATA_SYNTHETIC;
     job.seed++;
     dataset = open_or_fail(&job);
-    kelp_dataset_time(dataset, KELP_PART_VAL, 0, 23, time);
+    kelp_dataset_time(dataset, KELP_SPLIT_VAL, 0, 23, time);
     ck_assert_str_eq(time, "2016-08-20 23:00:00");
     ck_assert_uint_ne(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
@@ -482,9 +484,9 @@ START_TEST(tensors)
     (void)snprintf(job.data.target_name, sizeof(job.data.target_name), "y");
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 3);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 0);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 0);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 3);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 0);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 0);
     ck_assert_uint_eq(info->shape.inputs[0].rank, 1);
     ck_assert_uint_eq(info->shape.inputs[0].dims[0], 2);
     ck_assert_uint_eq(info->shape.target.rank, 0);
@@ -492,7 +494,7 @@ START_TEST(tensors)
     float read_target[2];
     const uint64_t indices[] = {2, 0};
     ck_assert_int_eq(
-        kelp_dataset_read(dataset, KELP_PART_TRAIN, indices, 2, read_input, read_target), KELP_OK);
+        kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, indices, 2, read_input, read_target), KELP_OK);
     ck_assert_float_eq(read_input[0], 5);
     ck_assert_float_eq(read_input[1], 6);
     ck_assert_float_eq(read_input[2], 1);
@@ -530,7 +532,7 @@ START_TEST(tensors_of_categories)
     ck_assert_uint_eq(kelp_sample_input_count(shape), 4);
     float input[8], target[2];
     const uint64_t indices[] = {2, 0};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, indices, 2, input, target),
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, indices, 2, input, target),
                      KELP_OK);
     static const float expected[] = {2, 5, 6, 15, 1, 1, 2, 13};
     for (size_t i = 0; i < 8; i++) {

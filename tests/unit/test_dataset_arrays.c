@@ -116,9 +116,9 @@ static void write_idx(void)
 static void check_idx(struct kelp_dataset *dataset)
 {
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 3);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 0);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 2);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 3);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 0);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2);
     ck_assert_uint_eq(info->shape.input_count, 1);
     ck_assert_uint_eq(info->shape.inputs[0].rank, 3);
     ck_assert_uint_eq(info->shape.inputs[0].dims[0], 1);
@@ -128,7 +128,8 @@ static void check_idx(struct kelp_dataset *dataset)
     ck_assert_uint_eq(info->shape.target.vocab[0], 5);
     float input[8], target[2];
     const uint64_t train[] = {2, 0};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, train, 2, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, train, 2, input, target),
+                     KELP_OK);
     const float expected[] = {9, 8, 7, 6, 0, 255, 51, 102};
     for (int i = 0; i < 8; i++) {
         ck_assert_float_eq(input[i], (expected[i] / 255.0f - 0.5f) / 0.25f);
@@ -136,10 +137,10 @@ static void check_idx(struct kelp_dataset *dataset)
     ck_assert_float_eq(target[0], 1.0f);
     ck_assert_float_eq(target[1], 4.0f);
     const uint64_t test[] = {1};
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TEST, test, 1, input, target), KELP_OK);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, test, 1, input, target), KELP_OK);
     ck_assert_float_eq(input[3], (130.0f / 255.0f - 0.5f) / 0.25f);
     ck_assert_float_eq(target[0], 2.0f);
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_VAL, test, 1, input, target),
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_VAL, test, 1, input, target),
                      KELP_ERR_INVALID);
 }
 
@@ -177,7 +178,7 @@ START_TEST(images_and_labels)
 }
 END_TEST
 
-/* data.limit takes the first training images alone; without t10k files there is no test part. */
+/* data.limit takes the first training images alone; without t10k files there is no test split. */
 START_TEST(fewer_images)
 {
     write_idx();
@@ -185,8 +186,8 @@ START_TEST(fewer_images)
     remove_file(TEST_LABELS);
     job.data.limit = 2;
     struct kelp_dataset *dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 0);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 0);
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -300,7 +301,7 @@ static void npy_job(void)
     write_npy("y.npy", NPY("<i8", "4,"), four_classes, sizeof(four_classes));
 }
 
-static void expect_sample(struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void expect_sample(struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                           const float *input, float target)
 {
     float got_input[8], got_target[8];
@@ -318,13 +319,13 @@ START_TEST(numpy_arrays)
     npy_job();
     struct kelp_dataset *dataset = open_or_fail();
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 4);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 4);
     ck_assert_uint_eq(info->shape.inputs[0].rank, 1);
     ck_assert_uint_eq(info->shape.inputs[0].dims[0], 2);
     ck_assert_uint_eq(info->shape.target.rank, 0);
     ck_assert_uint_eq(info->shape.target.vocab_count, 0);
     for (uint64_t i = 0; i < 4; i++) {
-        expect_sample(dataset, KELP_PART_TRAIN, i, four_rows + 2 * i, (float)four_classes[i]);
+        expect_sample(dataset, KELP_SPLIT_TRAIN, i, four_rows + 2 * i, (float)four_classes[i]);
     }
     kelp_dataset_close(dataset);
     job.train.loss = KELP_LOSS_CROSS_ENTROPY;
@@ -368,9 +369,9 @@ START_TEST(numpy_types)
     write_npy("x.npy", as->dictionary, as->data, as->bytes);
     write_npy("y.npy", as->dictionary, as->data, as->bytes);
     struct kelp_dataset *dataset = open_or_fail();
-    expect_sample(dataset, KELP_PART_TRAIN, 0, is_bool ? &one : &three, is_bool ? one : three);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 0, is_bool ? &one : &three, is_bool ? one : three);
     const float *second = is_bool ? &one : strstr(as->dictionary, "i1") != NULL ? &less : &many;
-    expect_sample(dataset, KELP_PART_TRAIN, 1, second, *second);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 1, second, *second);
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -383,15 +384,15 @@ START_TEST(numpy_parts)
     job.data.fractions[0] = 0.5;
     job.data.fractions[1] = job.data.fractions[2] = 0.25;
     struct kelp_dataset *dataset = open_or_fail();
-    expect_sample(dataset, KELP_PART_VAL, 0, four_rows + 4, 1.0f);
-    expect_sample(dataset, KELP_PART_TEST, 0, four_rows + 6, 0.0f);
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
+    expect_sample(dataset, KELP_SPLIT_VAL, 0, four_rows + 4, 1.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, four_rows + 6, 0.0f);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
     kelp_dataset_close(dataset);
     job.data.fraction_count = 0;
     job.data.test_every = 3;
     dataset = open_or_fail();
-    expect_sample(dataset, KELP_PART_TEST, 0, four_rows + 4, 1.0f);
-    expect_sample(dataset, KELP_PART_TRAIN, 2, four_rows + 6, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, four_rows + 4, 1.0f);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 2, four_rows + 6, 0.0f);
     kelp_dataset_close(dataset);
     job.data.test_every = 0;
     set_path(job.data.test_path, "test.npy");
@@ -403,8 +404,8 @@ START_TEST(numpy_parts)
     job.run.mode = KELP_RUN_PREDICT;
     job.run.part = KELP_RUN_PART_TEST;
     dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TEST], 3);
-    expect_sample(dataset, KELP_PART_TEST, 2, four_rows + 6, 0.0f);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 3);
+    expect_sample(dataset, KELP_SPLIT_TEST, 2, four_rows + 6, 0.0f);
     kelp_dataset_close(dataset);
     write_npy("test.npy", NPY("<f4", "2, 3"), four_rows + 2, 24);
     expect_error(KELP_ERR_INVALID, "test.npy: its rows have another shape", NULL);
@@ -426,19 +427,19 @@ START_TEST(normalized)
     const double deviation = sqrt(8.0 / 3.0);
     const float first[] = {(float)(-2.0 * (1.0 / deviation)), 0};
     const float last[] = {(float)(97.0 * (1.0 / deviation)), 1};
-    expect_sample(dataset, KELP_PART_TRAIN, 0, first, 0.0f);
-    expect_sample(dataset, KELP_PART_TEST, 0, last, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 0, first, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, last, 0.0f);
     kelp_dataset_close(dataset);
     job.data.normalize = KELP_NORMALIZE_MINMAX;
     dataset = open_or_fail();
     const float low[] = {0, 0}, high[] = {24.75f, 1};
-    expect_sample(dataset, KELP_PART_TRAIN, 0, low, 0.0f);
-    expect_sample(dataset, KELP_PART_TEST, 0, high, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 0, low, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, high, 0.0f);
     kelp_dataset_close(dataset);
     job.data.limit = 2;
     dataset = open_or_fail();
     const float limited[] = {49.5f, 1};
-    expect_sample(dataset, KELP_PART_TEST, 0, limited, 0.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, limited, 0.0f);
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -536,8 +537,8 @@ START_TEST(binary_rows)
     job.data.test_every = 2;
     struct kelp_dataset *dataset = open_or_fail();
     const float second[] = {4, 5}, third[] = {7, 8};
-    expect_sample(dataset, KELP_PART_TEST, 0, second, 6.0f);
-    expect_sample(dataset, KELP_PART_TRAIN, 1, third, 9.0f);
+    expect_sample(dataset, KELP_SPLIT_TEST, 0, second, 6.0f);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 1, third, 9.0f);
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.rank, 0);
     kelp_dataset_close(dataset);
     job.train.loss = KELP_LOSS_CROSS_ENTROPY;
@@ -552,9 +553,9 @@ START_TEST(binary_rows)
     job.data.target_shape_count = 1;
     job.data.target_shape[0] = 2;
     dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 1);
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 1);
     const float number = (float)0x04030201;
-    expect_sample(dataset, KELP_PART_TRAIN, 0, &number, (float)0x08070605);
+    expect_sample(dataset, KELP_SPLIT_TRAIN, 0, &number, (float)0x08070605);
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -637,7 +638,7 @@ START_TEST(larger_than_memory)
     ck_assert_ptr_nonnull(input);
     for (uint64_t i = 0; i < LARGE_ROWS; i++) {
         uint64_t index = i * 70001 % LARGE_ROWS; /* every row once, far from the one before */
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &index, 1, input, &target),
                          KELP_OK);
         float expected = index % 16 == 0 ? (float)((double)(index % 251) * (1.0 / 250.0)) : 0.0f;
         ck_assert_float_eq(input[0], expected);
@@ -647,7 +648,7 @@ START_TEST(larger_than_memory)
     ck_assert_msg(grown < 48 * 1024, "the data set takes %ld KiB", grown);
     ck_assert_int_eq(truncate(job.data.path, (off_t)LARGE_WIDTH * 1000), 0);
     const uint64_t index = LARGE_ROWS - 1;
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &index, 1, input, &target),
                      KELP_ERR_CORRUPT);
     free(input);
     kelp_dataset_close(dataset);
@@ -677,7 +678,7 @@ static uint64_t open_fingerprint(float *ret_first)
     ck_assert_ptr_nonnull(input);
     struct kelp_dataset *dataset = open_or_fail();
     uint64_t fingerprint = kelp_dataset_info(dataset)->fingerprint;
-    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_PART_TRAIN, &index, 1, input, &target),
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &index, 1, input, &target),
                      KELP_OK);
     *ret_first = input[0];
     kelp_dataset_close(dataset);

@@ -12,22 +12,22 @@ static void reset_job(void)
     memset(&job, 0, sizeof(job));
 }
 
-static struct kelp_split split_or_fail(uint64_t rows, uint64_t val_rows, uint64_t test_rows)
+static struct kelp_splits split_or_fail(uint64_t rows, uint64_t val_rows, uint64_t test_rows)
 {
-    struct kelp_split split = {0};
+    struct kelp_splits split = {0};
     struct kelp_error error = {0};
-    const uint64_t counts[KELP_PART_COUNT] = {rows, val_rows, test_rows};
-    kelp_status status = kelp_split_init(&split, &job, counts, &error);
+    const uint64_t counts[KELP_SPLIT_COUNT] = {rows, val_rows, test_rows};
+    kelp_status status = kelp_splits_init(&split, &job, counts, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     return split;
 }
 
 static void check_refused(uint64_t rows, const char *what)
 {
-    struct kelp_split split = {0};
+    struct kelp_splits split = {0};
     struct kelp_error error = {0};
-    const uint64_t counts[KELP_PART_COUNT] = {rows, 0, 0};
-    ck_assert_int_eq(kelp_split_init(&split, &job, counts, &error), KELP_ERR_INVALID);
+    const uint64_t counts[KELP_SPLIT_COUNT] = {rows, 0, 0};
+    ck_assert_int_eq(kelp_splits_init(&split, &job, counts, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, what) != NULL, "%s", error.text);
 }
 
@@ -40,14 +40,14 @@ static void set_fractions(double train, double val, double test)
 }
 
 /* Whatever the split, every row is in at most one part, parts rise, and nothing is out of range. */
-static void check_disjoint(const struct kelp_split *split, uint64_t all_rows, uint64_t used)
+static void check_disjoint(const struct kelp_splits *split, uint64_t all_rows, uint64_t used)
 {
     unsigned char *seen = calloc(all_rows, 1);
     uint64_t count = 0;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         uint64_t before = 0;
         for (uint64_t i = 0; i < split->parts[part].count; i++) {
-            uint64_t row = kelp_split_row(split, (enum kelp_part)part, i);
+            uint64_t row = kelp_splits_row(split, (enum kelp_split)part, i);
             ck_assert_uint_lt(row, all_rows);
             ck_assert(i == 0 || row > before);
             ck_assert_uint_eq(seen[row]++, 0);
@@ -61,9 +61,9 @@ static void check_disjoint(const struct kelp_split *split, uint64_t all_rows, ui
 
 START_TEST(everything_trains_by_default)
 {
-    struct kelp_split split = split_or_fail(7, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 7);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 6), 6);
+    struct kelp_splits split = split_or_fail(7, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 7);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 6), 6);
     check_disjoint(&split, 7, 7);
 }
 END_TEST
@@ -73,35 +73,35 @@ START_TEST(shares)
 {
     set_fractions(0.8, 0.1, 0.1);
     for (uint64_t rows = 10; rows < 400; rows++) {
-        struct kelp_split split = split_or_fail(rows, 0, 0);
+        struct kelp_splits split = split_or_fail(rows, 0, 0);
         check_disjoint(&split, rows, rows);
         if (rows % 10 == 0) {
-            ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, rows / 10 * 8);
-            ck_assert_uint_eq(split.parts[KELP_PART_VAL].count, rows / 10);
+            ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, rows / 10 * 8);
+            ck_assert_uint_eq(split.parts[KELP_SPLIT_VAL].count, rows / 10);
         }
     }
     set_fractions(0.5, 0.0, 0.25);
-    struct kelp_split split = split_or_fail(100, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_PART_VAL].count, 0);
-    ck_assert_uint_eq(split.parts[KELP_PART_TEST].count, 25);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 0), 50);
+    struct kelp_splits split = split_or_fail(100, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_VAL].count, 0);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TEST].count, 25);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 0), 50);
 }
 END_TEST
 
-/* Rows 9, 19, ... are the test part, and the others stay in order; shares divide those. */
+/* Rows 9, 19, ... are the test split, and the others stay in order; shares divide those. */
 START_TEST(every_nth_row)
 {
     job.data.test_every = 10;
-    struct kelp_split split = split_or_fail(50265, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 45239);
-    ck_assert_uint_eq(split.parts[KELP_PART_TEST].count, 5026);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 1), 19);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 8), 8);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TRAIN, 9), 10);
+    struct kelp_splits split = split_or_fail(50265, 0, 0);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 45239);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TEST].count, 5026);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 1), 19);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 8), 8);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 9), 10);
     check_disjoint(&split, 50265, 50265);
     set_fractions(0.5, 0.5, 0.0);
     split = split_or_fail(21, 0, 0);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 11);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 11);
     check_disjoint(&split, 21, 21);
     job.data.test_every = 2;
     split = split_or_fail(21, 0, 0);
@@ -114,27 +114,27 @@ START_TEST(files_of_their_own)
 {
     job.data.val_path[0] = 'v';
     job.data.test_path[0] = 't';
-    struct kelp_split split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 2), 16);
+    struct kelp_splits split = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 2), 16);
     check_disjoint(&split, 17, 17);
     job.data.test_path[0] = '\0';
     job.data.test_every = 5;
     split = split_or_fail(10, 4, 0);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 1), 9);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 1), 9);
     check_disjoint(&split, 14, 14);
-    /* A file takes the place of such a part; the training part stays what it was. */
+    /* A file takes the place of such a part; the training split stays what it was. */
     job.data.test_path[0] = 't';
     split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 8);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_TEST, 2), 16);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 8);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 2), 16);
     check_disjoint(&split, 17, 15);
     job.data.test_every = 0;
     set_fractions(0.5, 0.2, 0.3);
     split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(split.parts[KELP_PART_TRAIN].count, 5);
-    ck_assert_uint_eq(kelp_split_row(&split, KELP_PART_VAL, 0), 10);
+    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 5);
+    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
     check_disjoint(&split, 17, 12);
 }
 END_TEST

@@ -5,8 +5,8 @@
 #define PARTITIONS 3
 
 static struct kelp_decision *decision;
-static const struct kelp_step_part good = {.count = 1, .values = {1}};
-static const struct kelp_step_part bad = {.count = 1, .values = {0}};
+static const struct kelp_decision_share good = {.count = 1, .values = {1}};
+static const struct kelp_decision_share bad = {.count = 1, .values = {0}};
 
 static struct kelp_job job;
 static const struct kelp_plan plan = {.partition_count = PARTITIONS, .flat_count = 112};
@@ -28,7 +28,7 @@ static void teardown(void)
     kelp_decision_destroy(decision);
 }
 
-static bool add(uint32_t partition, const struct kelp_step_part *part)
+static bool add(uint32_t partition, const struct kelp_decision_share *part)
 {
     return kelp_decision_add(decision, partition, part) == KELP_OK;
 }
@@ -80,10 +80,10 @@ END_TEST
 
 START_TEST(what_is_no_part)
 {
-    const struct kelp_step_part none = {.count = 0};
-    const struct kelp_step_part two = {.count = 2, .values = {1, 1}};
-    const struct kelp_step_part half = {.count = 1, .values = {0.5}};
-    const struct kelp_step_part nan = {.count = 1, .values = {__builtin_nan("")}};
+    const struct kelp_decision_share none = {.count = 0};
+    const struct kelp_decision_share two = {.count = 2, .values = {1, 1}};
+    const struct kelp_decision_share half = {.count = 1, .values = {0.5}};
+    const struct kelp_decision_share nan = {.count = 1, .values = {__builtin_nan("")}};
 
     ck_assert(!add(PARTITIONS, &good));
     ck_assert(!add(0, &none));
@@ -96,7 +96,7 @@ END_TEST
 /* With a norm to clip at, a part has a number for each node of its slice: of 3, 3 and 1 leaves. */
 START_TEST(clips_by_the_sum_of_all)
 {
-    const struct kelp_step_part parts[PARTITIONS] = {
+    const struct kelp_decision_share parts[PARTITIONS] = {
         {.count = 3, .values = {1, 4.0, 5.0}}, /* leaves 0 and 1, leaf 2 */
         {.count = 3, .values = {1, 3.0, 2.0}}, /* leaf 3, leaves 4 and 5 */
         {.count = 2, .values = {1, 2.0}}};     /* leaf 6 */

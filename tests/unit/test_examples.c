@@ -48,7 +48,7 @@ static void check_data(const char *path, const struct kelp_job *job)
     kelp_status status = kelp_dataset_open(job, &dataset, &error);
     ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_gt(info->samples[KELP_PART_VAL] + info->samples[KELP_PART_TEST], 0);
+    ck_assert_uint_gt(info->samples[KELP_SPLIT_VAL] + info->samples[KELP_SPLIT_TEST], 0);
     status = kelp_model_create(job, &info->shape, 1, &model, &error);
     ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
     kelp_model_destroy(model);

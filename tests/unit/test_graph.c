@@ -374,7 +374,7 @@ static kelp_status failing_wait(struct kelp_stream *on, struct kelp_error *reter
 /* A graph of one layer over 3 by 5 samples, with random-looking weights; sums[] of a training run.
  */
 /* NOLINTNEXTLINE(readability-non-const-parameter): sums are written through the run */
-static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_COUNT])
+static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_SUM_COUNT])
 {
     static float weight[20], bias[4], samples[2 * 15], wanted[2 * 12];
     for (uint32_t i = 0; i < 30; i++) {
@@ -404,7 +404,7 @@ static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_C
 START_TEST(test_device_with_own_memory)
 {
     float first[24], second[24];
-    double first_sums[KELP_METRIC_COUNT], second_sums[KELP_METRIC_COUNT];
+    double first_sums[KELP_METRIC_SUM_COUNT], second_sums[KELP_METRIC_SUM_COUNT];
     ck_assert_int_eq(train_one_layer(first, first_sums), KELP_OK);
     kelp_graph_destroy(graph);
     other_table = *device->table;
@@ -413,7 +413,7 @@ START_TEST(test_device_with_own_memory)
     graph = kelp_graph_create(stream, 4);
     ck_assert_int_eq(train_one_layer(second, second_sums), KELP_OK);
     ck_assert_mem_eq(first, second, sizeof(first));
-    ck_assert_mem_eq(first_sums, second_sums, KELP_METRIC_SCALARS * sizeof(first_sums[0]));
+    ck_assert_mem_eq(first_sums, second_sums, KELP_METRIC_SUM_SCALARS * sizeof(first_sums[0]));
     ck_assert_float_ne(first[0], 0.0f);
 }
 END_TEST
@@ -435,7 +435,7 @@ END_TEST
 START_TEST(test_no_device_memory)
 {
     float gradient[24];
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     other_table = *device->table;
     other_table.alloc = counted_alloc;
     stream->table = &other_table;
@@ -449,7 +449,7 @@ END_TEST
 START_TEST(test_device_failure)
 {
     float gradient[24];
-    double sums[KELP_METRIC_COUNT] = {77.0};
+    double sums[KELP_METRIC_SUM_COUNT] = {77.0};
     other_table = *device->table;
     other_table.wait = failing_wait;
     stream->table = &other_table;

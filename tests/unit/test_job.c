@@ -176,15 +176,15 @@ static const struct {
      "smooth_l1 or huber"},
     {"data:\n  kind: csv\n", "data.path: is empty; data.kind csv needs a file"},
     {"data:\n  split: [100, 0, 0]\n",
-     "job.yaml:2: data.split: the training part has 100 rows, but one window takes 192 "
+     "job.yaml:2: data.split: the training split has 100 rows, but one window takes 192 "
      "(data.seq_len + data.pred_len)"},
-    {"data:\n  split: [1000, 95, 0]\n", "job.yaml:2: data.split: the validation part has 95 rows; "
+    {"data:\n  split: [1000, 95, 0]\n", "job.yaml:2: data.split: the validation split has 95 rows; "
                                         "it needs 0, or at least 96 (data.pred_len)"},
     {"data:\n  split: [1000, 0]\n", "job.yaml:2: data.split: 2 entries, not 3: rows of the "
-                                    "training, validation and test part"},
+                                    "training, validation and test split"},
     {"data:\n  split: [1000, a, 0]\n",
      "job.yaml:2: data.split: an entry of the list is not an integer"},
-    {"data:\n  rows: 14399\n", "data.split: the parts have 14400 rows, over data.rows (14399)"},
+    {"data:\n  rows: 14399\n", "data.split: the splits have 14400 rows, over data.rows (14399)"},
     {"train:\n  batch_size: 9000\n  drop_last: true\n",
      "job.yaml:2: train.batch_size: an epoch has 8449 samples, less than one batch of 9000, which "
      "train.drop_last leaves out"},

@@ -75,7 +75,7 @@ static struct kelp_record entry(uint64_t version, enum kelp_step_kind kind, cons
 {
     struct kelp_record record = {
         .word = {.version = version, .step = version, .kind = kind, .epoch = 2, .lr = 0.25},
-        .measures = {.present = 7, .of = {0.5, 0.75, 1.5}},
+        .metrics = {.present = 7, .of = {0.5, 0.75, 1.5}},
         .epoch_loss = 0.125,
     };
     (void)snprintf(record.digest, sizeof(record.digest), "%s", digest);
@@ -117,7 +117,7 @@ START_TEST(not_a_number_is_null)
 {
     reopen();
     struct kelp_record record = entry(1, KELP_STEP_EVALUATE_VAL, "");
-    record.measures.of[KELP_MEASURE_MSE] = NAN;
+    record.metrics.of[KELP_METRIC_MSE] = NAN;
     ck_assert_int_eq(append(record), KELP_OK);
     check_file("metrics.jsonl", "{\"version\":1,\"step\":1,\"epoch\":3,\"val/loss\":0.5,"
                                 "\"val/mse\":null,\"val/mae\":1.5}\n");
@@ -312,7 +312,7 @@ START_TEST(end_of_shorter)
         {true, 2, 3, 11, 10, false},  /* is the same job */
     };
     struct kelp_job_file *file = kelp_job_file_create();
-    struct kelp_plan plan = {.samples = {[KELP_PART_TRAIN] = 50, [KELP_PART_VAL] = 10}};
+    struct kelp_plan plan = {.samples = {[KELP_SPLIT_TRAIN] = 50, [KELP_SPLIT_VAL] = 10}};
     struct kelp_job job = *kelp_job_file_job(file);
 
     job.train.batch_size = 10;
@@ -333,7 +333,7 @@ START_TEST(end_of_shorter)
 }
 END_TEST
 
-/* What the validation part said at a step is known again after a restart; a value that was not
+/* What the validation split said at a step is known again after a restart; a value that was not
  * finite, and other parts, say nothing. */
 START_TEST(evaluations)
 {

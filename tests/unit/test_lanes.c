@@ -103,7 +103,7 @@ START_TEST(test_pieces_add_up)
     const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
     struct kelp_gradient *whole = first_step(lanes, &weights);
     float *expected = malloc((size_t)count * sizeof(*expected));
-    double sums[KELP_METRIC_SCALARS], largest = 0.0;
+    double sums[KELP_METRIC_SUM_SCALARS], largest = 0.0;
     ck_assert_ptr_nonnull(expected);
     memcpy(expected, whole->values, (size_t)count * sizeof(*expected));
     memcpy(sums, whole->sums, sizeof(sums));
@@ -121,9 +121,9 @@ START_TEST(test_pieces_add_up)
     for (uint64_t i = 0; i < count; i++) {
         ck_assert_double_eq_tol((double)gradient->values[i], (double)expected[i], 1e-5 * largest);
     }
-    ck_assert_double_eq_tol(gradient->sums[KELP_METRIC_LOSS], sums[KELP_METRIC_LOSS],
-                            1e-5 * fabs(sums[KELP_METRIC_LOSS]));
-    ck_assert_double_eq(gradient->sums[KELP_METRIC_SAMPLES], 23.0);
+    ck_assert_double_eq_tol(gradient->sums[KELP_METRIC_SUM_LOSS], sums[KELP_METRIC_SUM_LOSS],
+                            1e-5 * fabs(sums[KELP_METRIC_SUM_LOSS]));
+    ck_assert_double_eq(gradient->sums[KELP_METRIC_SUM_SAMPLES], 23.0);
     kelp_gradient_unref(gradient);
     kelp_lanes_destroy(lanes);
     free(weights);

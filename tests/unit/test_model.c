@@ -191,7 +191,7 @@ static void choose_model(int index)
 /* Sums are the plain ones over the model's own output. */
 START_TEST(test_sums)
 {
-    double sums[KELP_METRIC_COUNT], squared = 0.0, absolute = 0.0;
+    double sums[KELP_METRIC_SUM_COUNT], squared = 0.0, absolute = 0.0;
     choose_model(_i);
     build(BATCH);
     const uint64_t count = BATCH * kelp_sample_target_count(&shape);
@@ -204,16 +204,16 @@ START_TEST(test_sums)
         absolute += fabs(d);
     }
     ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, sums, &error), KELP_OK);
-    ck_assert_double_eq_tol(sums[KELP_METRIC_SQUARED], squared, 1e-4);
-    ck_assert_double_eq_tol(sums[KELP_METRIC_ABSOLUTE], absolute, 1e-4);
-    ck_assert_double_eq(sums[KELP_METRIC_SAMPLES], BATCH);
-    ck_assert_double_eq(sums[KELP_METRIC_ELEMENTS], (double)count);
+    ck_assert_double_eq_tol(sums[KELP_METRIC_SUM_SQUARED], squared, 1e-4);
+    ck_assert_double_eq_tol(sums[KELP_METRIC_SUM_ABSOLUTE], absolute, 1e-4);
+    ck_assert_double_eq(sums[KELP_METRIC_SUM_SAMPLES], BATCH);
+    ck_assert_double_eq(sums[KELP_METRIC_SUM_ELEMENTS], (double)count);
     ck_assert_double_eq_tol(
-        sums[KELP_METRIC_LOSS],
-        sums[job.train.loss == KELP_LOSS_MSE ? KELP_METRIC_SQUARED : KELP_METRIC_ABSOLUTE] /
+        sums[KELP_METRIC_SUM_LOSS],
+        sums[job.train.loss == KELP_LOSS_MSE ? KELP_METRIC_SUM_SQUARED : KELP_METRIC_SUM_ABSOLUTE] /
             (double)kelp_sample_target_count(&shape),
         1e-9);
-    for (uint32_t i = KELP_METRIC_CORRECT + 1; i < KELP_METRIC_COUNT; i++) {
+    for (uint32_t i = KELP_METRIC_SUM_CORRECT + 1; i < KELP_METRIC_SUM_COUNT; i++) {
         ck_assert_double_eq(sums[i], 0.0);
     }
     free(output);
@@ -224,7 +224,7 @@ END_TEST
 START_TEST(test_lanes_add_up)
 {
     static const uint32_t lanes[] = {5, 1, 0, 4, 2};
-    double sums[KELP_METRIC_COUNT], lane_sums[KELP_METRIC_COUNT], total = 0.0;
+    double sums[KELP_METRIC_SUM_COUNT], lane_sums[KELP_METRIC_SUM_COUNT], total = 0.0;
     choose_model(_i);
     build(BATCH);
     kelp_model_bind(model, &plan, weights, gradient);
@@ -238,12 +238,12 @@ START_TEST(test_lanes_add_up)
                                           target + first * kelp_sample_target_count(&shape),
                                           lanes[lane], BATCH, lane_sums, &error),
                          KELP_OK);
-        total += lane_sums[KELP_METRIC_LOSS];
+        total += lane_sums[KELP_METRIC_SUM_LOSS];
         for (uint64_t i = 0; i < plan.flat_count; i++) {
             added[i] += (double)lane_gradient[i];
         }
     }
-    ck_assert_double_eq_tol(total, sums[KELP_METRIC_LOSS], 1e-9 * fabs(total));
+    ck_assert_double_eq_tol(total, sums[KELP_METRIC_SUM_LOSS], 1e-9 * fabs(total));
     for (uint64_t i = 0; i < plan.flat_count; i++) {
         ck_assert_double_eq_tol(added[i], (double)gradient[i], 1e-6);
     }
@@ -255,7 +255,7 @@ END_TEST
 /* Padding between tensors is left alone: what was there stays. */
 START_TEST(test_padding_stays)
 {
-    double sums[KELP_METRIC_COUNT];
+    double sums[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
     build(BATCH);
     for (uint64_t i = 0; i < plan.flat_count; i++) {
@@ -279,20 +279,20 @@ END_TEST
 /* Evaluating more samples than fit at once is the same as doing it in pieces. */
 START_TEST(test_pieces)
 {
-    double whole[KELP_METRIC_COUNT], pieces[KELP_METRIC_COUNT];
+    double whole[KELP_METRIC_SUM_COUNT], pieces[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
     build(5);
     kelp_model_bind(model, &plan, weights, gradient);
     ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, whole, &error), KELP_OK);
     memset(pieces, 0, sizeof(pieces));
     for (uint32_t first = 0; first < BATCH; first += 5) {
-        double piece[KELP_METRIC_COUNT];
+        double piece[KELP_METRIC_SUM_COUNT];
         const uint32_t count = BATCH - first < 5 ? BATCH - first : 5;
         ck_assert_int_eq(kelp_model_evaluate(model, input + first * kelp_sample_input_count(&shape),
                                              target + first * kelp_sample_target_count(&shape),
                                              count, piece, &error),
                          KELP_OK);
-        for (uint32_t i = 0; i < KELP_METRIC_COUNT; i++) {
+        for (uint32_t i = 0; i < KELP_METRIC_SUM_COUNT; i++) {
             pieces[i] += piece[i];
         }
     }
@@ -306,7 +306,7 @@ END_TEST
 /* Weights are read where they were bound last: they are double-buffered. */
 START_TEST(test_bind_again)
 {
-    double first[KELP_METRIC_COUNT], second[KELP_METRIC_COUNT];
+    double first[KELP_METRIC_SUM_COUNT], second[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
     build(BATCH);
     float *other = random_floats(plan.flat_count, 8);
@@ -314,7 +314,7 @@ START_TEST(test_bind_again)
     ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, first, &error), KELP_OK);
     kelp_model_bind(model, &plan, other, NULL);
     ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, second, &error), KELP_OK);
-    ck_assert_double_ne(first[KELP_METRIC_LOSS], second[KELP_METRIC_LOSS]);
+    ck_assert_double_ne(first[KELP_METRIC_SUM_LOSS], second[KELP_METRIC_SUM_LOSS]);
     memcpy(other, weights, (size_t)plan.flat_count * sizeof(float));
     ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, second, &error), KELP_OK);
     ck_assert_mem_eq(first, second, sizeof(first));

@@ -28,7 +28,7 @@ struct bench {
     struct kelp_action apply; /* the latest */
     size_t apply_count;
     struct kelp_action measure; /* the latest */
-    size_t measure_count;
+    size_t metric_count;
     size_t repeat_count;
     struct kelp_answer answers[32];
     size_t answer_count;
@@ -91,7 +91,7 @@ static void take_actions(void)
             break;
         case KELP_ACTION_MEASURE:
             bench.measure = *action;
-            bench.measure_count++;
+            bench.metric_count++;
             break;
         case KELP_ACTION_REPEAT:
             bench.repeat_count++;
@@ -176,9 +176,9 @@ static void open_bench(uint32_t index)
     bench.job.train.evaluate = true;
     bench.job.train.evaluate_epochs = 1;
     bench.job.train.lr = 0.5;
-    bench.plan.samples[KELP_PART_TRAIN] = BATCH + 1; /* two steps an epoch, the second of 1 */
-    bench.plan.samples[KELP_PART_VAL] = 3;
-    bench.plan.samples[KELP_PART_TEST] = 3;
+    bench.plan.samples[KELP_SPLIT_TRAIN] = BATCH + 1; /* two steps an epoch, the second of 1 */
+    bench.plan.samples[KELP_SPLIT_VAL] = 3;
+    bench.plan.samples[KELP_SPLIT_TEST] = 3;
     struct kelp_partition_config config = {
         .index = index, .hollow = bench.hollow, .job = &bench.job, .plan = &bench.plan};
     ck_assert_int_eq(kelp_partition_create(&config, &bench.partition, NULL), KELP_OK);
@@ -225,7 +225,8 @@ static struct kelp_control_word train_word(uint64_t version, uint64_t step)
 static void push_as(const struct kelp_control_word *word, uint32_t first, uint32_t count,
                     const char *text, double loss)
 {
-    double sums[KELP_METRIC_COUNT] = {[KELP_METRIC_LOSS] = loss, [KELP_METRIC_SAMPLES] = count};
+    double sums[KELP_METRIC_SUM_COUNT] = {
+        [KELP_METRIC_SUM_LOSS] = loss, [KELP_METRIC_SUM_SAMPLES] = count};
     struct kelp_push push = {
         .requester = 11,
         .generation = 3,
@@ -235,7 +236,7 @@ static void push_as(const struct kelp_control_word *word, uint32_t first, uint32
         .lane_count = count,
         .handle = text ? new_handle(text) : KELP_HANDLE_NONE,
         .sums = bench.index == 0 ? sums : NULL,
-        .sum_count = bench.index == 0 ? kelp_metric_trim(sums, KELP_METRIC_COUNT) : 0,
+        .sum_count = bench.index == 0 ? kelp_metric_sum_trim(sums, KELP_METRIC_SUM_COUNT) : 0,
         .digest = word->digest_due && first == 0 ? "00112233445566778899aabbccddeeff" : ""};
     ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
     take_actions();
@@ -731,7 +732,7 @@ START_TEST(sums_go_along_the_tree)
     finish_merges();
     finish_apply(true);
     /* ((1 - 1) + (1e-17 + 1e-17)) / 4 samples; any other association loses the small ones */
-    ck_assert_double_eq(bench.record.measures.of[KELP_MEASURE_LOSS], 2e-17 / 4);
+    ck_assert_double_eq(bench.record.metrics.of[KELP_METRIC_LOSS], 2e-17 / 4);
 }
 END_TEST
 
@@ -767,7 +768,7 @@ START_TEST(control_content_is_checked)
     }
     word = view().word;
     ck_assert(word.digest_due);
-    double sums[KELP_METRIC_COUNT] = {0};
+    double sums[KELP_METRIC_SUM_COUNT] = {0};
     static const char *const digests[] = {NULL, "", "0011", "00112233445566778899AABBCCDDEEFF",
                                           "00112233445566778899aabbccddeefff"};
     request = (struct kelp_push){

@@ -27,8 +27,8 @@ static void setup(void)
     plan.tensors = calloc(3, sizeof(*plan.tensors));
     ck_assert_ptr_nonnull(plan.tensors);
     plan.tensor_count = 3;
-    plan.samples[KELP_PART_TRAIN] = 8449;
-    plan.samples[KELP_PART_VAL] = 2785;
+    plan.samples[KELP_SPLIT_TRAIN] = 8449;
+    plan.samples[KELP_SPLIT_VAL] = 2785;
     plan.data_fingerprint = UINT64_C(0xfedcba9876543210);
     plan.compute_answer = 5;
     (void)snprintf(plan.compute_kind, sizeof(plan.compute_kind), "cpu \"avx2\" openblas-0.3");
@@ -241,9 +241,9 @@ START_TEST(test_difference)
     other.data_fingerprint = 1;
     ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "data fingerprint 0000000000000001 differs from fedc"));
-    other.samples[KELP_PART_VAL] = 1;
+    other.samples[KELP_SPLIT_VAL] = 1;
     ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
-    ck_assert_ptr_nonnull(strstr(text, "validation part has 1 samples, not 2785"));
+    ck_assert_ptr_nonnull(strstr(text, "validation split has 1 samples, not 2785"));
     kelp_plan_fini(&other);
     free(json);
 }

@@ -183,7 +183,7 @@ static void write_weights(const struct kelp_job *job, const char *path)
     kelp_dataset_close(dataset);
 }
 
-/* Four windows of the test part: the past ends where the truth begins, in the data's own numbers,
+/* Four windows of the test split: the past ends where the truth begins, in the data's own numbers,
  * of which the generated temperatures are tens; both kinds of features. */
 START_TEST(forecasts)
 {

@@ -20,7 +20,7 @@ static void teardown(void)
 static kelp_status put(uint64_t version, enum kelp_step_kind kind)
 {
     struct kelp_record record = {.word = {.version = version, .step = version, .kind = kind},
-                                 .measures = {.present = 1, .of = {(double)version}}};
+                                 .metrics = {.present = 1, .of = {(double)version}}};
     return kelp_progress_record(&progress, &record);
 }
 
@@ -77,9 +77,9 @@ START_TEST(latest)
     ck_assert_int_eq(put(8, KELP_STEP_FINISH), KELP_OK);
     ck_assert_double_eq(progress.epoch_loss, 0.5);
     ck_assert_uint_eq(progress.digest_step, 5);
-    ck_assert_uint_eq(progress.latest[KELP_PART_TRAIN].word.version, 5);
-    ck_assert_uint_eq(progress.latest[KELP_PART_VAL].word.version, 6);
-    ck_assert_uint_eq(progress.latest[KELP_PART_TEST].word.version, 7);
+    ck_assert_uint_eq(progress.latest[KELP_SPLIT_TRAIN].word.version, 5);
+    ck_assert_uint_eq(progress.latest[KELP_SPLIT_VAL].word.version, 6);
+    ck_assert_uint_eq(progress.latest[KELP_SPLIT_TEST].word.version, 7);
 }
 END_TEST
 

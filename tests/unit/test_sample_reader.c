@@ -81,9 +81,9 @@ START_TEST(taken_is_what_was_asked)
     ck_assert_int_eq(kelp_prefetch_create(dataset, 4, &prefetch, NULL), KELP_OK);
     for (uint64_t i = 0; i < 500; i++) {
         const uint64_t indices[] = {i, 1700 - i, 3 * i, 17}, others[] = {i, 1700 - i, 3 * i, 18};
-        const struct kelp_prefetch_batch batch = {KELP_PART_TRAIN, indices, 4},
-                                         other = {KELP_PART_TRAIN, others, 4},
-                                         less = {KELP_PART_TRAIN, indices, 3};
+        const struct kelp_prefetch_batch batch = {KELP_SPLIT_TRAIN, indices, 4},
+                                         other = {KELP_SPLIT_TRAIN, others, 4},
+                                         less = {KELP_SPLIT_TRAIN, indices, 3};
         kelp_status status = KELP_ERR_INTERNAL;
         float *before = input;
         ck_assert(!kelp_prefetch_take(prefetch, &batch, &input, &target, &status));
@@ -107,7 +107,7 @@ START_TEST(taken_is_what_was_asked)
     }
     /* One that is never taken, and the end while it is read. */
     const uint64_t last[] = {1, 2, 3, 4};
-    const struct kelp_prefetch_batch batch = {KELP_PART_TRAIN, last, 4};
+    const struct kelp_prefetch_batch batch = {KELP_SPLIT_TRAIN, last, 4};
     kelp_prefetch_ask(prefetch, &batch);
     kelp_prefetch_destroy(prefetch);
     kelp_prefetch_destroy(NULL);
@@ -122,7 +122,7 @@ START_TEST(a_failed_read_is_told)
     struct kelp_prefetch *prefetch = NULL;
     float *input = calloc(1, WIDTH * sizeof(*input)), *target = calloc(1, sizeof(*target));
     const uint64_t index = 1500;
-    const struct kelp_prefetch_batch batch = {KELP_PART_TRAIN, &index, 1};
+    const struct kelp_prefetch_batch batch = {KELP_SPLIT_TRAIN, &index, 1};
     kelp_status status = KELP_OK;
     ck_assert_ptr_nonnull(input);
     ck_assert_ptr_nonnull(target);
@@ -161,7 +161,7 @@ static uint64_t read_lane(struct kelp_sample_reader *reader, uint32_t lane)
         ck_assert_uint_le(part.count, 7);
         ck_assert_int_eq(kelp_sample_reader_read(reader, lane, part, &batch, NULL), KELP_OK);
         kelp_schedule_indices(schedule, part, indices);
-        uint64_t offset = schedule->part == KELP_PART_TRAIN ? 0 : ROWS / 10 * 9;
+        uint64_t offset = schedule->part == KELP_SPLIT_TRAIN ? 0 : ROWS / 10 * 9;
         for (uint64_t i = 0; i < part.count; i++) {
             ck_assert_uint_eq(row_of(batch.input + i * WIDTH), indices[i] + offset);
         }

@@ -5,7 +5,7 @@
 
 #include "worker/core/schedule.h"
 
-static const uint64_t samples[KELP_PART_COUNT] = {10, 5, 0};
+static const uint64_t samples[KELP_SPLIT_COUNT] = {10, 5, 0};
 
 static void small_job(struct kelp_job *job)
 {
@@ -57,7 +57,7 @@ START_TEST(evaluation_in_order)
     struct kelp_schedule schedule;
     const struct kelp_control_word word = {.kind = KELP_STEP_EVALUATE_VAL, .sample_count = 5};
     ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &word, NULL), KELP_OK);
-    ck_assert_int_eq(schedule.part, KELP_PART_VAL);
+    ck_assert_int_eq(schedule.part, KELP_SPLIT_VAL);
     uint64_t indices[5];
     kelp_schedule_indices(&schedule, (struct kelp_schedule_range){.count = 5}, indices);
     for (uint64_t i = 0; i < 5; i++) {
@@ -73,7 +73,7 @@ START_TEST(order_of_an_epoch)
     small_job(&job);
     job.data.shuffle = true;
     job.train.batch_size = 1000;
-    const uint64_t many[KELP_PART_COUNT] = {1000, 0, 0};
+    const uint64_t many[KELP_SPLIT_COUNT] = {1000, 0, 0};
     static uint64_t orders[4][1000];
     for (int i = 0; i < 4; i++) {
         struct kelp_control_word word = train_word(0, 1000);

@@ -78,7 +78,7 @@ static void check_refused(kelp_status expected_status, const char *expected)
 }
 
 /* Sample `index` of a part is these numbers, inputs and then targets. */
-static void check_sample(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void check_sample(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                          const double *expected)
 {
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
@@ -112,16 +112,16 @@ START_TEST(columns_of_all_kinds)
     SET(job.data.targets, "y\nodd");
     struct kelp_dataset *dataset = open_or_fail();
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 3);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 3);
     ck_assert_uint_eq(info->shape.input_count, 2);
     ck_assert_uint_eq(info->shape.inputs[0].vocab_count, 2);
     ck_assert_uint_eq(info->shape.inputs[0].vocab[0], 2);
     ck_assert_uint_eq(info->shape.inputs[0].vocab[1], 3);
     ck_assert_uint_eq(info->target_columns, 2);
     ck_assert_str_eq(kelp_dataset_target_name(dataset, 1), "odd");
-    check_sample(dataset, KELP_PART_TRAIN, 0, (const double[]){0, 0, 11, 1, 10, 1});
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){1, 1, 22, 2, 20, 0});
-    check_sample(dataset, KELP_PART_TRAIN, 2, (const double[]){0, 2, 33, 3, 30, 1});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0, (const double[]){0, 0, 11, 1, 10, 1});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){1, 1, 22, 2, 20, 0});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 2, (const double[]){0, 2, 33, 3, 30, 1});
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -132,8 +132,8 @@ START_TEST(filters)
     write_file("data.csv", "x,y,name\n1,1,a\n,2,a\n3,3,b\n4,,a\n5,5,\n");
     SET(job.data.filter, "x > 0\nnot missing(y)\nname != 'b'");
     struct kelp_dataset *dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 1);
-    check_sample(dataset, KELP_PART_TRAIN, 0, (const double[]){1, 1});
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 1);
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0, (const double[]){1, 1});
     kelp_dataset_close(dataset);
     SET(job.data.filter, "x > 100");
     check_refused(KELP_ERR_INVALID, "data.csv: no row is left");
@@ -148,29 +148,29 @@ START_TEST(missing_values)
     check_refused(KELP_ERR_FORMAT, "data.csv:3: column x: has no value|data.missing");
     job.data.missing = KELP_MISSING_DROP;
     struct kelp_dataset *dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){6, 6});
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){6, 6});
     kelp_dataset_close(dataset);
     job.data.missing = KELP_MISSING_ZERO;
     dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 5);
-    check_sample(dataset, KELP_PART_TRAIN, 2, (const double[]){0, 3});
-    check_sample(dataset, KELP_PART_TRAIN, 3, (const double[]){4, 0});
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 5);
+    check_sample(dataset, KELP_SPLIT_TRAIN, 2, (const double[]){0, 3});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 3, (const double[]){4, 0});
     kelp_dataset_close(dataset);
-    /* The mean of the training part: the first four rows. */
+    /* The mean of the training split: the first four rows. */
     job.data.missing = KELP_MISSING_MEAN;
     job.data.fractions[0] = 0.8;
     job.data.fractions[1] = 0.2;
     job.data.fraction_count = 2;
     dataset = open_or_fail();
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){2.5, 2});
-    check_sample(dataset, KELP_PART_TRAIN, 3, (const double[]){4, 2});
-    check_sample(dataset, KELP_PART_VAL, 0, (const double[]){6, 6});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){2.5, 2});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 3, (const double[]){4, 2});
+    check_sample(dataset, KELP_SPLIT_VAL, 0, (const double[]){6, 6});
     kelp_dataset_close(dataset);
 }
 END_TEST
 
-/* Categories that the training part does not have are the number behind its own where data.vocab
+/* Categories that the training split does not have are the number behind its own where data.vocab
  * has room, else 0; 7, 7.0 and 07 are one. */
 START_TEST(categories)
 {
@@ -181,15 +181,15 @@ START_TEST(categories)
     job.data.fraction_count = 2;
     struct kelp_dataset *dataset = open_or_fail();
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[0].vocab[0], 2);
-    check_sample(dataset, KELP_PART_TRAIN, 3, (const double[]){0, 1, 1});
-    check_sample(dataset, KELP_PART_VAL, 0, (const double[]){0, 1, 1});
-    check_sample(dataset, KELP_PART_VAL, 1, (const double[]){1, 2, 2});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 3, (const double[]){0, 1, 1});
+    check_sample(dataset, KELP_SPLIT_VAL, 0, (const double[]){0, 1, 1});
+    check_sample(dataset, KELP_SPLIT_VAL, 1, (const double[]){1, 2, 2});
     kelp_dataset_close(dataset);
     job.data.vocab[0] = 5;
     job.data.vocab_count = 1;
     dataset = open_or_fail();
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[0].vocab[0], 5);
-    check_sample(dataset, KELP_PART_VAL, 0, (const double[]){2, 1, 1});
+    check_sample(dataset, KELP_SPLIT_VAL, 0, (const double[]){2, 1, 1});
     kelp_dataset_close(dataset);
     job.data.vocab[0] = 1;
     check_refused(KELP_ERR_INVALID, "column c: has 2 categories|data.vocab gives it 1");
@@ -206,15 +206,15 @@ START_TEST(scales)
     job.data.normalize_target = KELP_NORMALIZE_MINMAX;
     job.data.test_every = 3;
     struct kelp_dataset *dataset = open_or_fail();
-    check_sample(dataset, KELP_PART_TRAIN, 0, (const double[]){-1, 0});
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){1, 1});
-    check_sample(dataset, KELP_PART_TEST, 0, (const double[]){3, 2});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0, (const double[]){-1, 0});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){1, 1});
+    check_sample(dataset, KELP_SPLIT_TEST, 0, (const double[]){3, 2});
     struct kelp_target_scale scale;
-    kelp_dataset_target_scales(dataset, KELP_PART_TEST, 0, &scale);
+    kelp_dataset_target_scales(dataset, KELP_SPLIT_TEST, 0, &scale);
     ck_assert_double_eq(2.0 * scale.factor + scale.shift, 500.0);
     kelp_dataset_close(dataset);
     write_file("data.csv", "x,y\n1,100\n1,300\n5,500\n");
-    check_refused(KELP_ERR_INVALID, "column x: is constant in the training part");
+    check_refused(KELP_ERR_INVALID, "column x: is constant in the training split");
 }
 END_TEST
 
@@ -232,10 +232,10 @@ START_TEST(files_of_parts)
     SET(job.data.test_path, path);
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/a*.csv", folder);
     struct kelp_dataset *dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
-    check_sample(dataset, KELP_PART_TRAIN, 0, (const double[]){11, 10});
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){2, 2});
-    check_sample(dataset, KELP_PART_TEST, 0, (const double[]){7, 8});
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0, (const double[]){11, 10});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){2, 2});
+    check_sample(dataset, KELP_SPLIT_TEST, 0, (const double[]){7, 8});
     kelp_dataset_close(dataset);
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/b*.csv", folder);
     check_refused(KELP_ERR_NOT_FOUND, "data.path: |b*.csv: there is no such file, and none");
@@ -442,8 +442,8 @@ static void panel_job(void)
     SET(job.data.group, "series");
     job.data.seq_len = 2;
     job.data.pred_len = 2;
-    job.data.split[KELP_PART_TRAIN] = 5;
-    job.data.split[KELP_PART_VAL] = 3;
+    job.data.split[KELP_SPLIT_TRAIN] = 5;
+    job.data.split[KELP_SPLIT_VAL] = 3;
 }
 
 START_TEST(windows_of_a_panel)
@@ -452,32 +452,33 @@ START_TEST(windows_of_a_panel)
     write_file("data.csv", panel_text);
     struct kelp_dataset *dataset = open_or_fail();
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_PART_TRAIN], 4);
-    ck_assert_uint_eq(info->samples[KELP_PART_VAL], 4);
-    ck_assert_uint_eq(info->samples[KELP_PART_TEST], 0);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 4);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 4);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 0);
     ck_assert_uint_eq(info->shape.input_count, 4);
     ck_assert_uint_eq(info->shape.inputs[0].vocab[0], 2);
     ck_assert_uint_eq(info->shape.inputs[2].dims[1], 2);
     ck_assert_uint_eq(info->shape.target.rank, 1);
     /* Series, known, observed (target, column), known ahead, target. */
-    check_sample(dataset, KELP_PART_TRAIN, 0,
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0,
                  (const double[]){0, 0, 1, 100, 5, 101, 5, 2, 3, 102, 103});
-    check_sample(dataset, KELP_PART_TRAIN, 3,
+    check_sample(dataset, KELP_SPLIT_TRAIN, 3,
                  (const double[]){1, 1, 2, 10, 6, 20, 6, 3, 4, 30, 40});
-    check_sample(dataset, KELP_PART_VAL, 0,
+    check_sample(dataset, KELP_SPLIT_VAL, 0,
                  (const double[]){0, 3, 4, 103, 5, 104, 5, 5, 6, 105, 106});
-    check_sample(dataset, KELP_PART_VAL, 3, (const double[]){1, 4, 5, 40, 6, 50, 6, 6, 7, 60, 70});
+    check_sample(dataset, KELP_SPLIT_VAL, 3, (const double[]){1, 4, 5, 40, 6, 50, 6, 6, 7, 60, 70});
     char text[KELP_DATASET_LABEL_BYTES];
-    kelp_dataset_time(dataset, KELP_PART_VAL, 3, 1, text);
+    kelp_dataset_time(dataset, KELP_SPLIT_VAL, 3, 1, text);
     ck_assert_str_eq(text, "2020-01-01 07:00:00");
-    kelp_dataset_group(dataset, KELP_PART_VAL, 3, text);
+    kelp_dataset_group(dataset, KELP_SPLIT_VAL, 3, text);
     ck_assert_str_eq(text, "a");
     kelp_dataset_close(dataset);
     /* The first samples are of all series. */
     job.data.limit = 2;
     dataset = open_or_fail();
-    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_PART_TRAIN], 2);
-    check_sample(dataset, KELP_PART_TRAIN, 1, (const double[]){1, 0, 1, 0, 6, 10, 6, 2, 3, 20, 30});
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    check_sample(dataset, KELP_SPLIT_TRAIN, 1,
+                 (const double[]){1, 0, 1, 0, 6, 10, 6, 2, 3, 20, 30});
     kelp_dataset_close(dataset);
 }
 END_TEST
@@ -492,14 +493,14 @@ START_TEST(scales_of_a_panel)
     job.data.normalize_target = KELP_NORMALIZE_MINMAX;
     struct kelp_dataset *dataset = open_or_fail();
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.inputs[2].rank, 1);
-    check_sample(dataset, KELP_PART_TRAIN, 0,
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0,
                  (const double[]){0, 0, 0.25, 0, 0.25, 0.5, 0.75, 0.5, 0.75});
-    check_sample(dataset, KELP_PART_VAL, 3,
+    check_sample(dataset, KELP_SPLIT_VAL, 3,
                  (const double[]){1, 1, 1.25, 1, 1.25, 1.5, 1.75, 1.5, 1.75});
     struct kelp_target_scale scale;
-    kelp_dataset_target_scales(dataset, KELP_PART_VAL, 2, &scale);
+    kelp_dataset_target_scales(dataset, KELP_SPLIT_VAL, 2, &scale);
     ck_assert(scale.factor == 4.0 && scale.shift == 100.0);
-    kelp_dataset_target_scales(dataset, KELP_PART_VAL, 3, &scale);
+    kelp_dataset_target_scales(dataset, KELP_SPLIT_VAL, 3, &scale);
     ck_assert(scale.factor == 40.0 && scale.shift == 0.0);
     kelp_dataset_close(dataset);
 }
@@ -513,13 +514,13 @@ START_TEST(single_series)
     SET(job.data.group, "");
     SET(job.data.known, "");
     SET(job.data.columns, "");
-    job.data.split[KELP_PART_TRAIN] = 4;
-    job.data.split[KELP_PART_VAL] = 0;
+    job.data.split[KELP_SPLIT_TRAIN] = 4;
+    job.data.split[KELP_SPLIT_VAL] = 0;
     struct kelp_dataset *dataset = open_or_fail();
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.input_count, 2);
-    check_sample(dataset, KELP_PART_TRAIN, 0, (const double[]){0, 0, 10, 20, 30});
+    check_sample(dataset, KELP_SPLIT_TRAIN, 0, (const double[]){0, 0, 10, 20, 30});
     char text[KELP_DATASET_LABEL_BYTES];
-    kelp_dataset_time(dataset, KELP_PART_TRAIN, 0, 1, text);
+    kelp_dataset_time(dataset, KELP_SPLIT_TRAIN, 0, 1, text);
     ck_assert_str_eq(text, "3");
     kelp_dataset_close(dataset);
 }
@@ -529,13 +530,13 @@ START_TEST(mistakes_in_a_panel)
 {
     panel_job();
     write_file("data.csv", panel_text);
-    job.data.split[KELP_PART_VAL] = 4;
+    job.data.split[KELP_SPLIT_VAL] = 4;
     check_refused(KELP_ERR_INVALID, "series b has 8 rows, too few for data.split, which needs 9");
-    job.data.split[KELP_PART_VAL] = 1;
-    check_refused(KELP_ERR_INVALID, "data.split: the validation part has 1 rows|at least 2");
-    job.data.split[KELP_PART_VAL] = 3;
+    job.data.split[KELP_SPLIT_VAL] = 1;
+    check_refused(KELP_ERR_INVALID, "data.split: the validation split has 1 rows|at least 2");
+    job.data.split[KELP_SPLIT_VAL] = 3;
     job.data.pred_len = 4;
-    check_refused(KELP_ERR_INVALID, "data.split: the training part has 5 rows|at least 6");
+    check_refused(KELP_ERR_INVALID, "data.split: the training split has 5 rows|at least 6");
     job.data.pred_len = 2;
     job.data.vocab[0] = 1;
     job.data.vocab_count = 1;

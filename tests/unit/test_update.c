@@ -214,8 +214,8 @@ static void train(const struct kelp_job *job, struct vectors *v, uint32_t partit
                   double ret_decided[KELP_STEP_DECISION_MAX])
 {
     struct kelp_update updates[10];
-    struct kelp_step_part parts[10];
-    const struct kelp_step_part *pointers[10];
+    struct kelp_decision_share parts[10];
+    const struct kelp_decision_share *pointers[10];
 
     plan.partition_count = partitions;
     for (uint64_t k = 1; k <= 2; k++) {
@@ -232,7 +232,7 @@ static void train(const struct kelp_job *job, struct vectors *v, uint32_t partit
             uint32_t count;
             ck_assert_int_eq(kelp_update_init(&updates[p], job, &plan, range, NULL), KELP_OK);
             kelp_update_measure(&updates[p], &step, &buffers, &parts[p]);
-            ck_assert_int_eq(kelp_step_part_count(job, &plan, p, &count, NULL), KELP_OK);
+            ck_assert_int_eq(kelp_decision_share_count(job, &plan, p, &count, NULL), KELP_OK);
             ck_assert_uint_eq(parts[p].count, count);
             pointers[p] = &parts[p];
         }
@@ -355,13 +355,14 @@ START_TEST(test_parts_tell_what_is_not_finite)
     kelp_optimizer_prepare(&step, &job, 0.1, 1);
     ck_assert_int_eq(kelp_update_init(&update, &job, &plan, all, NULL), KELP_OK);
     for (uint32_t i = 0; i <= plan.tensor_count; i++) {
-        struct kelp_step_part part;
+        struct kelp_decision_share part;
         fill(&v);
         if (i < plan.tensor_count) {
             v.gradient[plan.tensors[i].offset] = NAN;
         }
         kelp_update_measure(&update, &step, &buffers, &part);
-        ck_assert_double_eq(part.values[KELP_STEP_PART_FINITE], i < plan.tensor_count ? 0.0 : 1.0);
+        ck_assert_double_eq(part.values[KELP_DECISION_SHARE_FINITE],
+                            i < plan.tensor_count ? 0.0 : 1.0);
     }
     kelp_update_fini(&update);
 }

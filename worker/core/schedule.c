@@ -5,31 +5,31 @@
 _Static_assert(KELP_JOB_LANES_MAX == 1u << (KELP_SCHEDULE_NODES_MAX / 2),
                "a range of lanes splits into two nodes of each size below the whole at most");
 
-_Static_assert((int)KELP_RUN_PART_TRAIN == KELP_PART_TRAIN &&
-                   (int)KELP_RUN_PART_VAL == KELP_PART_VAL &&
-                   (int)KELP_RUN_PART_TEST == KELP_PART_TEST,
-               "run.part names a part");
+_Static_assert((int)KELP_RUN_PART_TRAIN == KELP_SPLIT_TRAIN &&
+                   (int)KELP_RUN_PART_VAL == KELP_SPLIT_VAL &&
+                   (int)KELP_RUN_PART_TEST == KELP_SPLIT_TEST,
+               "run.part names a split");
 
-static enum kelp_part part_of(const struct kelp_job *job, enum kelp_step_kind kind)
+static enum kelp_split part_of(const struct kelp_job *job, enum kelp_step_kind kind)
 {
     switch (kind) {
     case KELP_STEP_EVALUATE_VAL:
-        return KELP_PART_VAL;
+        return KELP_SPLIT_VAL;
     case KELP_STEP_EVALUATE_TEST:
-        return KELP_PART_TEST;
+        return KELP_SPLIT_TEST;
     case KELP_STEP_PREDICT:
-        return (enum kelp_part)job->run.part;
+        return (enum kelp_split)job->run.part;
     case KELP_STEP_TRAIN:
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
         break;
     }
-    return KELP_PART_TRAIN;
+    return KELP_SPLIT_TRAIN;
 }
 
 /* How many samples may follow word->sample_first. */
 static uint64_t sample_count_max(const struct kelp_job *job,
-                                 const uint64_t samples[KELP_PART_COUNT],
+                                 const uint64_t samples[KELP_SPLIT_COUNT],
                                  const struct kelp_control_word *word)
 {
     if (word->kind == KELP_STEP_FINISH || word->kind == KELP_STEP_DONE) {
@@ -45,12 +45,12 @@ static uint64_t sample_count_max(const struct kelp_job *job,
 }
 
 kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp_job *job,
-                               const uint64_t samples[KELP_PART_COUNT],
+                               const uint64_t samples[KELP_SPLIT_COUNT],
                                const struct kelp_control_word *word, struct kelp_error *reterr)
 {
     assert(job->cluster.lanes > 0);
     assert((job->cluster.lanes & (job->cluster.lanes - 1)) == 0);
-    enum kelp_part part = part_of(job, word->kind);
+    enum kelp_split part = part_of(job, word->kind);
     if (word->sample_count > sample_count_max(job, samples, word) ||
         samples[part] > KELP_PERMUTATION_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -37,7 +37,7 @@ struct kelp_schedule_node {
 
 /* One entry, ready to be asked for samples. In the caller's memory, nothing to free. */
 struct kelp_schedule {
-    enum kelp_part part; /* where the samples come from */
+    enum kelp_split part; /* where the samples come from */
     uint32_t lanes;
     uint64_t sample_first; /* position of the entry's first sample in the epoch's order */
     uint64_t sample_count;
@@ -51,7 +51,7 @@ struct kelp_schedule {
  * Errors: KELP_ERR_INVALID (the word asks for samples that are not there).
  */
 kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp_job *job,
-                               const uint64_t samples[KELP_PART_COUNT],
+                               const uint64_t samples[KELP_SPLIT_COUNT],
                                const struct kelp_control_word *word,
                                struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -24,9 +24,9 @@ struct kelp_sync {
     struct kelp_control_word held;
     bool have_word; /* `word` is valid: it came with partition 0's newest answer */
     struct kelp_control_word word;
-    bool decides;                      /* the job's training steps need decisions */
-    struct kelp_step_part *step_parts; /* owned; partition_count, when it decides */
-    double *decided;                   /* owned; that came with `word` */
+    bool decides;                           /* the job's training steps need decisions */
+    struct kelp_decision_share *step_parts; /* owned; partition_count, when it decides */
+    double *decided;                        /* owned; that came with `word` */
     uint32_t decided_count;
     uint32_t decided_capacity;
     bool parts_due;   /* all parts are here and not sent yet */
@@ -161,10 +161,10 @@ static void take_part(struct kelp_sync *sync, struct part *part,
 {
     if (!deciding(sync) || answer->status != KELP_OK || answer->partition == 0 ||
         answer->step != sync->held.step || answer->value_count == 0 ||
-        answer->value_count > KELP_STEP_PART_VALUES_MAX || part->has_part) {
+        answer->value_count > KELP_DECISION_SHARE_VALUES_MAX || part->has_part) {
         return;
     }
-    struct kelp_step_part *kept = &sync->step_parts[answer->partition];
+    struct kelp_decision_share *kept = &sync->step_parts[answer->partition];
     kept->count = answer->value_count;
     memcpy(kept->values, answer->values, answer->value_count * sizeof(kept->values[0]));
     part->has_part = true;
@@ -202,7 +202,7 @@ bool kelp_sync_parts_due(struct kelp_sync *sync)
     return due;
 }
 
-const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
+const struct kelp_decision_share *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
 {
     assert(partition < sync->partition_count);
     return &sync->step_parts[partition];

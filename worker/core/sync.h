@@ -77,7 +77,7 @@ const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
 /* True once, when the parts of all partitions but 0 are there (and after kelp_sync_reask() of 0):
  * to be sent to partition 0, with the word of the weights held. */
 bool kelp_sync_parts_due(struct kelp_sync *sync);
-const struct kelp_step_part *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition);
+const struct kelp_decision_share *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition);
 
 /* Forget everything, also what is held: a new generation, or lost track. */
 void kelp_sync_restart(struct kelp_sync *sync);

@@ -34,7 +34,7 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     if (dataset->info.target_columns == 0) {
         dataset->info.target_columns = 1;
     }
-    uint64_t *samples = &dataset->info.samples[KELP_PART_TRAIN];
+    uint64_t *samples = &dataset->info.samples[KELP_SPLIT_TRAIN];
     if (job->data.limit > 0 && job->data.limit < *samples) {
         *samples = job->data.limit;
     }
@@ -91,10 +91,10 @@ const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dat
     return &dataset->info;
 }
 
-kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part part,
+kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split part,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
-    assert((unsigned)part < KELP_PART_COUNT);
+    assert((unsigned)part < KELP_SPLIT_COUNT);
     for (uint32_t i = 0; i < count; i++) {
         if (indices[i] >= dataset->info.samples[part]) {
             return KELP_ERR_INVALID;
@@ -109,7 +109,7 @@ const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_
     return dataset->names != NULL ? dataset->names[column] : "";
 }
 
-void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_part part,
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split part,
                                 uint64_t index, struct kelp_target_scale *ret_scales)
 {
     assert(index < dataset->info.samples[part]);
@@ -123,7 +123,7 @@ void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_pa
     }
 }
 
-void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                        uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     assert(index < dataset->info.samples[part]);
@@ -133,7 +133,7 @@ void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, 
     }
 }
 
-void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                         char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     assert(index < dataset->info.samples[part]);

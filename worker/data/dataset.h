@@ -12,7 +12,7 @@
  *            and scaled as docs/DATA.md says.
  * panel      windows over one or many series in such files, with inputs known ahead.
  * idx        images of the four IDX files of a folder, as (x / 255 - data.mean) / data.std in
- *            float32, and their classes; the t10k files are the test part.
+ *            float32, and their classes; the t10k files are the test split.
  * tensors    rows of tensors of a safetensors file, as they are, int64 ones as categories; all are
  *            training samples.
  * npy        rows of two NumPy arrays.
@@ -31,14 +31,14 @@
 struct kelp_dataset;
 
 struct kelp_dataset_info {
-    uint64_t samples[KELP_PART_COUNT];
+    uint64_t samples[KELP_SPLIT_COUNT];
     struct kelp_sample_shape shape;
     uint64_t fingerprint;  /* XXH3-64 over the values in use and the borders of the parts */
     uint64_t memory_bytes; /* that the samples take in memory */
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;
-    bool no_targets[KELP_PART_COUNT]; /* of a part with samples to predict: targets read as 0 */
+    bool no_targets[KELP_SPLIT_COUNT]; /* of a part with samples to predict: targets read as 0 */
     bool streamed; /* samples come from files that are not in memory: reading may take its time */
 };
 
@@ -70,7 +70,7 @@ const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dat
  * target dims...]. Allocates nothing; any number of threads may read at once.
  * Errors: KELP_ERR_INVALID when an index is not below info->samples[part]; nothing is written then.
  */
-kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part part,
+kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split part,
                               const uint64_t *indices, uint32_t count, float *input,
                               float *target) KELP_MUST_USE;
 
@@ -78,13 +78,13 @@ kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_part
  * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
 const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
 /* ret_scales has info->target_columns entries. */
-void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_part part,
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split part,
                                 uint64_t index, struct kelp_target_scale *ret_scales);
 /* The time stamp of a row of a sample's target, and the name of its series; "" where there are
  * none. */
-void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                        uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
-void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                         char ret_text[KELP_DATASET_LABEL_BYTES]);
 
 /*

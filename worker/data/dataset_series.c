@@ -47,23 +47,23 @@ struct kelp_series_source {
 static kelp_status check_rows(const struct kelp_job *job, const struct kelp_series *series,
                               const struct kelp_series_source *source, struct kelp_error *reterr)
 {
-    static const char *const part_names[KELP_PART_COUNT] = {"training", "validation", "test"};
+    static const char *const part_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
     uint64_t needed = 0;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         if (__builtin_add_overflow(needed, job->data.split[part], &needed)) {
             return kelp_fail(reterr, KELP_ERR_INVALID, "data.split: the sum is out of range");
         }
         uint64_t window =
-            (uint64_t)job->data.pred_len + (part == KELP_PART_TRAIN ? job->data.seq_len : 0u);
+            (uint64_t)job->data.pred_len + (part == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
         if (job->data.split[part] < window &&
-            (part == KELP_PART_TRAIN || job->data.split[part] > 0)) {
+            (part == KELP_SPLIT_TRAIN || job->data.split[part] > 0)) {
             return kelp_fail(
                 reterr, KELP_ERR_INVALID,
-                "data.split: the %s part has %llu rows, too few for one window; data.seq_len=%u "
+                "data.split: the %s split has %llu rows, too few for one window; data.seq_len=%u "
                 "and data.pred_len=%u need at least %llu%s",
                 part_names[part], (unsigned long long)job->data.split[part], job->data.seq_len,
                 job->data.pred_len, (unsigned long long)window,
-                part == KELP_PART_TRAIN ? "" : " (or 0 for no such part)");
+                part == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
         }
     }
     if (series->row_count < needed) {
@@ -71,9 +71,9 @@ static kelp_status check_rows(const struct kelp_job *job, const struct kelp_seri
                          "%s: has %llu rows, too few for data.split [%llu, %llu, %llu], which "
                          "needs %llu; give more rows or a smaller split",
                          source->name, (unsigned long long)series->row_count,
-                         (unsigned long long)job->data.split[KELP_PART_TRAIN],
-                         (unsigned long long)job->data.split[KELP_PART_VAL],
-                         (unsigned long long)job->data.split[KELP_PART_TEST],
+                         (unsigned long long)job->data.split[KELP_SPLIT_TRAIN],
+                         (unsigned long long)job->data.split[KELP_SPLIT_VAL],
+                         (unsigned long long)job->data.split[KELP_SPLIT_TEST],
                          (unsigned long long)needed);
     }
     return KELP_OK;
@@ -83,10 +83,10 @@ static void set_parts(struct kelp_dataset *dataset, struct kelp_strided *strided
                       const struct kelp_job *job)
 {
     uint64_t border = 0;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         uint64_t rows = job->data.split[part];
         /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = part == KELP_PART_TRAIN ? 0 : job->data.seq_len;
+        uint64_t early = part == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
         strided->first[part] = border - early;
         dataset->info.samples[part] =
             rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
@@ -140,8 +140,8 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
     struct kelp_strided *strided = dataset->state;
     const char *name = series->column_names[column];
     const uint64_t *split = job->data.split;
-    uint64_t rows = split[KELP_PART_TRAIN] + split[KELP_PART_VAL] + split[KELP_PART_TEST];
-    struct column_scale scale = fit_column(series, column, split[KELP_PART_TRAIN]);
+    uint64_t rows = split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
+    struct column_scale scale = fit_column(series, column, split[KELP_SPLIT_TRAIN]);
     if (scale.constant) {
         return bad_scale(source, name, "is constant", reterr);
     }
@@ -171,8 +171,8 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
 static uint64_t take_fingerprint(const struct kelp_job *job, const struct kelp_series *series,
                                  uint64_t rows)
 {
-    const uint64_t borders[] = {series->column_count, job->data.split[KELP_PART_TRAIN],
-                                job->data.split[KELP_PART_VAL], job->data.split[KELP_PART_TEST]};
+    const uint64_t borders[] = {series->column_count, job->data.split[KELP_SPLIT_TRAIN],
+                                job->data.split[KELP_SPLIT_VAL], job->data.split[KELP_SPLIT_TEST]};
     struct kelp_digest digest;
     kelp_digest_init(&digest);
     kelp_digest_update(&digest, borders, sizeof(borders));
@@ -204,8 +204,8 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     if (status != KELP_OK) {
         return status;
     }
-    uint64_t rows = job->data.split[KELP_PART_TRAIN] + job->data.split[KELP_PART_VAL] +
-                    job->data.split[KELP_PART_TEST];
+    uint64_t rows = job->data.split[KELP_SPLIT_TRAIN] + job->data.split[KELP_SPLIT_VAL] +
+                    job->data.split[KELP_SPLIT_TEST];
     struct kelp_strided *strided = NULL;
     status = kelp__dataset_make_strided(dataset, rows * series->column_count, &strided, reterr);
     if (status != KELP_OK) {

@@ -1,12 +1,12 @@
 /*
- * Which rows make the training, validation and test part, for the kinds whose rows are samples
+ * Which rows make the training, validation and test split, for the kinds whose rows are samples
  * each (table, npy, binary). Pure.
  *
  * Rows are counted over all files end to end: those of data.path, then those of data.val_path,
  * then those of data.test_path. Of the rows of data.path, data.test_every takes each n-th for the
- * test part; data.fractions divides the others from the top; without it all of them are training
+ * test split; data.fractions divides the others from the top; without it all of them are training
  * rows. A file of its own takes the place of the part that would be made of rows of data.path, and
- * those are in no part: so other data can be predicted with the training part as it was.
+ * those are in no part: so other data can be predicted with the training split as it was.
  */
 #ifndef KELP_WORKER_DATA_DATASET_SPLIT_H
 #define KELP_WORKER_DATA_DATASET_SPLIT_H
@@ -19,26 +19,26 @@
 
 /* Sample i of a part stands at place p = first + i * stride, which is row p, or where every skip
  * rows one is left out, row p + p / skip. */
-struct kelp_split_part {
+struct kelp_split_rows {
     uint64_t count;
     uint64_t first;
     uint64_t stride;
     uint64_t skip; /* 0: none is left out */
 };
 
-struct kelp_split {
-    struct kelp_split_part parts[KELP_PART_COUNT];
+struct kelp_splits {
+    struct kelp_split_rows parts[KELP_SPLIT_COUNT];
 };
 
 /*
  * row_counts  rows of data.path, data.val_path and data.test_path; 0 for a file that is not given.
  * Errors: KELP_ERR_INVALID, also when a part that the job asks for has no row.
  */
-kelp_status kelp_split_init(struct kelp_split *split, const struct kelp_job *job,
-                            const uint64_t row_counts[KELP_PART_COUNT],
-                            struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_splits_init(struct kelp_splits *split, const struct kelp_job *job,
+                             const uint64_t row_counts[KELP_SPLIT_COUNT],
+                             struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The row of sample index, below parts[part].count, of a part. Rises with index. */
-uint64_t kelp_split_row(const struct kelp_split *split, enum kelp_part part, uint64_t index);
+uint64_t kelp_splits_row(const struct kelp_splits *split, enum kelp_split part, uint64_t index);
 
 #endif

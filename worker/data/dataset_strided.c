@@ -5,7 +5,7 @@
 
 #include "worker/data/text/calendar.h"
 
-static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_part part,
+static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_split part,
                                 const uint64_t *indices, uint32_t count, float *input,
                                 float *target)
 {
@@ -22,7 +22,7 @@ static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_pa
     return KELP_OK;
 }
 
-static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void read_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     const struct kelp_strided *strided = dataset->state;

@@ -9,7 +9,7 @@
 #include "worker/data/dataset_internal.h"
 
 struct kelp_strided {
-    uint64_t first[KELP_PART_COUNT];
+    uint64_t first[KELP_SPLIT_COUNT];
     const float *input;
     const float *target;
     uint64_t input_stride;

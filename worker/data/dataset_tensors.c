@@ -287,7 +287,7 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
         status = allocate(dataset, tensors.samples, reterr);
     }
     if (status == KELP_OK) {
-        dataset->info.samples[KELP_PART_TRAIN] = tensors.samples;
+        dataset->info.samples[KELP_SPLIT_TRAIN] = tensors.samples;
         dataset->info.fingerprint = take_fingerprint(&tensors);
         status = copy_tensors(dataset, &tensors, job, reterr);
     }

@@ -1,47 +1,49 @@
 /*
- * Every limit of the worker, with its unit and reason. Reaching one is KELP_ERR_LIMIT (or one line
- * that names file and line), never silent truncation.
+ * Every limit of the data sets, with its unit and reason. Reaching one is KELP_ERR_LIMIT (or one
+ * line that names file and line), never silent truncation.
  */
 #ifndef KELP_WORKER_DATA_LIMITS_H
 #define KELP_WORKER_DATA_LIMITS_H
 
+#include "worker/data/text/limits.h"
+
 /* Numbers of a series, which is kept in memory: 4 GiB of them, 77 million ETT rows. */
 #define KELP_CSV_VALUES_MAX (1ull << 29)
-/* Bytes of one line: longer ones are a file without line ends, not a table. */
-#define KELP_CSV_LINE_MAX 65536u
-/* Columns of a table, and bytes of a column's name (as long as data.target may be). */
-#define KELP_CSV_COLUMNS_MAX     1024
-#define KELP_CSV_COLUMN_NAME_MAX 63
+
 /* Columns that a job takes from a table, each in one way, and as many that it derives. */
 #define KELP_TABLE_COLUMNS_MAX 512
+
 /* Columns of categories, as many as a sample's input may have; bytes of one category's name. */
 #define KELP_TABLE_WORDS_MAX 64
 #define KELP_TABLE_WORD_MAX  63
+
 /* Files that a pattern finds. */
 #define KELP_TABLE_FILES_MAX 65536
+
 /* Series of a panel. */
 #define KELP_PANEL_SERIES_MAX (1u << 24)
+
 /* Rows of each series, so that sums and products of them stay in range. */
 #define KELP_PANEL_ROWS_MAX (1ull << 40)
-/* Bytes of a shared library with a model: it is read whole for its digest. */
-#define KELP_PLUGIN_BYTES_MAX (1u << 30)
+
 /* Rows of a generated series: 1142 years of hours. */
 #define KELP_SYNTHETIC_ROWS_MAX 10000000ull
+
 /* Elements of a row of data.kind binary, for input and target each. */
 #define KELP_ARRAY_ROW_ELEMS_MAX (1u << 30)
+
 /* Bytes of an array that are kept in memory; larger files are read as they are needed. The images
  * of MNIST have 47 MB. */
 #define KELP_ARRAY_RESIDENT_MAX (64ull << 20)
+
 /* Bytes of an array that is stored compressed, which cannot be read in any order. */
 #define KELP_ARRAY_INFLATED_MAX (2ull << 30)
+
 /* Seconds after which a change of a file is sure to show in its time: clocks of file systems tick
  * slowly, and those of servers are off. */
 #define KELP_SURVEY_SETTLED_S 10
+
 /* Bytes of what was measured of arrays: two numbers for each column. */
 #define KELP_SURVEY_BYTES_MAX (1u << 30)
-/* Bytes of a path of predictions: the run's folder and a file's name. */
-#define KELP_PREDICTION_PATH_MAX 2048
-/* Bytes of one file of predictions: of one lane's share of a block. */
-#define KELP_PREDICTION_BYTES_MAX (4ull << 30)
 
 #endif

@@ -69,7 +69,7 @@ static kelp_status check_batch_norm(const struct kelp_job *job, const struct kel
 {
     const char *layer;
     const uint64_t values = kelp_graph_batch_norm_values(kelp_model_graph(model), &layer);
-    const uint64_t samples = plan->samples[KELP_PART_TRAIN], batch = job->train.batch_size;
+    const uint64_t samples = plan->samples[KELP_SPLIT_TRAIN], batch = job->train.batch_size;
     if (job->run.mode != KELP_RUN_TRAIN || layer == NULL || values != 1) {
         return KELP_OK;
     }

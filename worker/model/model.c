@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "worker/model/model_private.h"
+#include "worker/model/model_internal.h"
 #include "worker/model/plugin.h"
 
 struct kelp_model {
@@ -211,7 +211,7 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
 kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
-                                   double sums[KELP_METRIC_COUNT], struct kelp_error *reterr)
+                                   double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
 {
     assert(model->gradient_bound);
     const struct kelp_graph_run run = {
@@ -233,7 +233,7 @@ kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_m
 }
 
 kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
-                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr)
 {
     const struct kelp_model_piece piece = {
@@ -246,7 +246,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
                               struct kelp_error *reterr)
 {
     assert(model->bound);
-    double total[KELP_METRIC_COUNT] = {0}, piece[KELP_METRIC_COUNT] = {0};
+    double total[KELP_METRIC_SUM_COUNT] = {0}, piece[KELP_METRIC_SUM_COUNT] = {0};
     double *sums = run.sums;
     run.sums = piece;
     for (uint32_t done = 0; done < count; done += run.count) {
@@ -255,7 +255,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
         if (status != KELP_OK) {
             return status;
         }
-        for (uint32_t i = 0; i < KELP_METRIC_COUNT; i++) {
+        for (uint32_t i = 0; i < KELP_METRIC_SUM_COUNT; i++) {
             total[i] += piece[i];
         }
         run.input += run.count * model->input_count;
@@ -269,7 +269,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
 }
 
 kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
-                                uint32_t count, double sums[KELP_METRIC_COUNT],
+                                uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
                                 struct kelp_error *reterr)
 {
     const struct kelp_graph_run run = {

@@ -72,7 +72,7 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
  * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
  */
 kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
-                             uint32_t count, double batch_total, double sums[KELP_METRIC_COUNT],
+                             uint32_t count, double batch_total, double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
@@ -95,12 +95,12 @@ struct kelp_model_piece {
     float *output; /* the model's output as it was in training, or NULL */
 };
 kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
-                                   double sums[KELP_METRIC_COUNT],
+                                   double sums[KELP_METRIC_SUM_COUNT],
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The same sums without a gradient, for any count: batch_max samples at a time. */
 kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
-                                uint32_t count, double sums[KELP_METRIC_COUNT],
+                                uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /* output float32[count][kelp_model_output()], for any count: batch_max samples at a time. */

@@ -9,7 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/tensors/digest.h"
-#include "worker/data/limits.h"
+#include "worker/model/limits.h"
 
 #define SYMBOL "kelp_model_plugin"
 

@@ -101,18 +101,18 @@ static const struct kelp_array_source *find_row(const struct kelp_arrays *arrays
     while (*row >= source->rows) {
         *row -= source->rows;
         source++;
-        assert(source < arrays->sources + KELP_PART_COUNT);
+        assert(source < arrays->sources + KELP_SPLIT_COUNT);
     }
     return source;
 }
 
-static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_part part,
+static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_split part,
                                const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct kelp_arrays *arrays = dataset->state;
     kelp_status status = KELP_OK;
     for (uint32_t i = 0; i < count && status == KELP_OK; i++) {
-        uint64_t row = kelp_split_row(&arrays->split, part, indices[i]);
+        uint64_t row = kelp_splits_row(&arrays->split, part, indices[i]);
         const struct kelp_array_source *source = find_row(arrays, &row);
         status = read_view(arrays, &source->input, true, row, input + i * dataset->input_count);
         if (source->target.file == NULL) {
@@ -131,7 +131,7 @@ static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_par
 static void close_arrays(void *state)
 {
     struct kelp_arrays *arrays = state;
-    for (int i = 0; i < KELP_PART_COUNT; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         kelp_array_file_close(arrays->sources[i].files[0]);
         kelp_array_file_close(arrays->sources[i].files[1]);
     }
@@ -172,11 +172,11 @@ kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct
     struct kelp_arrays *arrays = dataset->state;
     const struct kelp_sample_shape *shape = &dataset->info.shape;
     const struct kelp_sample_tensor *input = &shape->inputs[0];
-    uint64_t rows[KELP_PART_COUNT];
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    uint64_t rows[KELP_SPLIT_COUNT];
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         rows[part] = arrays->sources[part].rows;
     }
-    kelp_status status = kelp_split_init(&arrays->split, job, rows, reterr);
+    kelp_status status = kelp_splits_init(&arrays->split, job, rows, reterr);
     if (status != KELP_OK) {
         return status;
     }

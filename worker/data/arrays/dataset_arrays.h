@@ -4,7 +4,7 @@
  * rows; the files of data.path, data.val_path and data.test_path stand end to end.
  *
  * All rows are looked through once, when the data set is opened: for the fingerprint, for numbers
- * that are not finite and classes that do not exist, and for the statistics of the training part.
+ * that are not finite and classes that do not exist, and for the statistics of the training split.
  */
 #ifndef KELP_WORKER_DATA_ARRAYS_DATASET_ARRAYS_H
 #define KELP_WORKER_DATA_ARRAYS_DATASET_ARRAYS_H
@@ -30,8 +30,8 @@ struct kelp_array_source {
 /* The state of such a data set. An opener fills in what stands above the line, then calls
  * kelp__dataset_survey_arrays(). */
 struct kelp_arrays {
-    struct kelp_array_source sources[KELP_PART_COUNT]; /* rows 0: there is none */
-    struct kelp_split split;
+    struct kelp_array_source sources[KELP_SPLIT_COUNT]; /* rows 0: there is none */
+    struct kelp_splits split;
     bool classes;       /* targets are classes */
     uint32_t class_max; /* how many there may be; 0: as many as the data have */
     bool images;        /* inputs become (x / 255 - mean) / std */

@@ -59,8 +59,8 @@ static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job
 kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct kelp_job *job,
                                       struct kelp_error *reterr)
 {
-    const char *const paths[KELP_PART_COUNT] = {job->data.path, job->data.val_path,
-                                                job->data.test_path};
+    const char *const paths[KELP_SPLIT_COUNT] = {job->data.path, job->data.val_path,
+                                                 job->data.test_path};
     struct kelp_sample_shape *shape = &dataset->info.shape;
     struct kelp_arrays *arrays = NULL;
     if (job->data.input_shape_count == 0) {
@@ -78,7 +78,7 @@ kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct
     if (status == KELP_OK) {
         status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     }
-    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
         if (paths[part][0] != '\0' || part == 0) {
             status = open_part(dataset, job, &arrays->sources[part], paths[part], reterr);
         }

@@ -5,7 +5,7 @@
 #include "worker/data/arrays/dataset_arrays.h"
 
 struct idx_part {
-    enum kelp_part part;
+    enum kelp_split part;
     const char *prefix; /* of the files' names */
 };
 
@@ -53,7 +53,7 @@ static kelp_status check_images(const struct kelp_array_source *source,
     }
     if (wanted[1] != 0 && (images->dims[1] != wanted[1] || images->dims[2] != wanted[2])) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has images of %llu x %llu, but those of the training part have "
+                         "%s: has images of %llu x %llu, but those of the training split have "
                          "%llu x %llu",
                          path, (unsigned long long)images->dims[1],
                          (unsigned long long)images->dims[2], (unsigned long long)wanted[1],
@@ -84,7 +84,7 @@ static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_sou
     return KELP_OK;
 }
 
-/* The test part may be missing as a whole. */
+/* The test split may be missing as a whole. */
 static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job *job,
                              const struct idx_part *part, struct kelp_error *reterr)
 {
@@ -92,7 +92,7 @@ static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job
     char images[KELP_JOB_PATH_MAX + 64], labels[KELP_JOB_PATH_MAX + 64];
     bool has_images = find_file(job->data.path, part->prefix, "images", 3, images, sizeof(images));
     bool has_labels = find_file(job->data.path, part->prefix, "labels", 1, labels, sizeof(labels));
-    if (!has_images && !has_labels && part->part != KELP_PART_TRAIN) {
+    if (!has_images && !has_labels && part->part != KELP_SPLIT_TRAIN) {
         return KELP_OK;
     }
     if (!has_images || !has_labels) {
@@ -107,7 +107,7 @@ static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job
 kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
-    static const struct idx_part parts[] = {{KELP_PART_TRAIN, "train"}, {KELP_PART_TEST, "t10k"}};
+    static const struct idx_part parts[] = {{KELP_SPLIT_TRAIN, "train"}, {KELP_SPLIT_TEST, "t10k"}};
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
@@ -120,11 +120,11 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
     arrays->images = true;
     arrays->classes = true;
     arrays->class_max = kelp__dataset_class_max(job);
-    arrays->split.parts[KELP_PART_TRAIN] =
-        (struct kelp_split_part){.count = arrays->sources[KELP_PART_TRAIN].rows, .stride = 1};
-    arrays->split.parts[KELP_PART_TEST] =
-        (struct kelp_split_part){.count = arrays->sources[KELP_PART_TEST].rows,
-                                 .first = arrays->sources[KELP_PART_TRAIN].rows,
+    arrays->split.parts[KELP_SPLIT_TRAIN] =
+        (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TRAIN].rows, .stride = 1};
+    arrays->split.parts[KELP_SPLIT_TEST] =
+        (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TEST].rows,
+                                 .first = arrays->sources[KELP_SPLIT_TRAIN].rows,
                                  .stride = 1};
     return kelp__dataset_survey_arrays(dataset, job, reterr);
 }

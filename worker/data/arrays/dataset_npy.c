@@ -9,7 +9,7 @@ struct npy_part {
     const char *target_key; /* of the job file */
 };
 
-/* The shape of a sample is that of the training part; the others must have it too. */
+/* The shape of a sample is that of the training split; the others must have it too. */
 static kelp_status set_shape(struct kelp_sample_tensor *shape, const struct kelp_array_file *file,
                              bool first, struct kelp_error *reterr)
 {
@@ -25,7 +25,7 @@ static kelp_status set_shape(struct kelp_sample_tensor *shape, const struct kelp
         shape->rank = array->rank - 1;
     } else if (!same) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: its rows have another shape than those of the training part",
+                         "%s: its rows have another shape than those of the training split",
                          kelp_array_file_path(file));
     }
     return KELP_OK;
@@ -70,14 +70,14 @@ static kelp_status open_part(struct kelp_dataset *dataset, struct kelp_array_sou
 /* Only what is to be predicted may come without targets. */
 static bool may_lack_target(const struct kelp_job *job, int part)
 {
-    return part == KELP_PART_TEST && job->run.mode == KELP_RUN_PREDICT &&
+    return part == KELP_SPLIT_TEST && job->run.mode == KELP_RUN_PREDICT &&
            job->run.part == KELP_RUN_PART_TEST;
 }
 
 kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
-    const struct npy_part parts[KELP_PART_COUNT] = {
+    const struct npy_part parts[KELP_SPLIT_COUNT] = {
         {job->data.path, job->data.target_path, "data.target_path"},
         {job->data.val_path, job->data.val_target_path, "data.val_target_path"},
         {job->data.test_path, job->data.test_target_path, "data.test_target_path"},
@@ -85,7 +85,7 @@ kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct ke
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
-    for (int i = 0; i < KELP_PART_COUNT && status == KELP_OK; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT && status == KELP_OK; i++) {
         if (parts[i].target[0] == '\0' && (i == 0 || parts[i].input[0] != '\0') &&
             !may_lack_target(job, i)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,

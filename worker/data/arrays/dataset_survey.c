@@ -185,13 +185,13 @@ static void describe_view(struct survey *survey, const struct kelp_array_view *v
 static kelp_status survey_source(struct survey *survey, const struct kelp_array_source *source,
                                  bool first, struct kelp_error *reterr)
 {
-    const struct kelp_split *split = &survey->arrays->split;
+    const struct kelp_splits *split = &survey->arrays->split;
     kelp_digest_update(&survey->digest, &source->rows, sizeof(source->rows));
     describe_view(survey, &source->input);
     describe_view(survey, &source->target);
     for (uint64_t row = 0; row < source->rows; row++) {
         bool fitted = first && survey->sums != NULL && survey->fitted_done < survey->fitted &&
-                      kelp_split_row(split, KELP_PART_TRAIN, survey->fitted_done) == row;
+                      kelp_splits_row(split, KELP_SPLIT_TRAIN, survey->fitted_done) == row;
         survey->fitted_done += fitted ? 1 : 0;
         kelp_status status = survey_view(survey, &source->input, true, fitted, row, reterr);
         if (status == KELP_OK) {
@@ -234,7 +234,7 @@ static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
         if (!isfinite(arrays->factor[column]) || !isfinite(arrays->shift[column])) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "data.normalize: column %llu of the inputs is too large or varies too "
-                             "little in the training part",
+                             "little in the training split",
                              (unsigned long long)column);
         }
     }
@@ -256,7 +256,7 @@ static kelp_status look_through(struct survey *survey, struct kelp_error *reterr
             survey->sums[column].max = -INFINITY;
         }
     }
-    for (int i = 0; i < KELP_PART_COUNT; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         kelp_status status = survey_source(survey, &arrays->sources[i], i == 0, reterr);
         if (status != KELP_OK) {
             return status;
@@ -268,7 +268,7 @@ static kelp_status look_through(struct survey *survey, struct kelp_error *reterr
 static bool is_streamed(const struct kelp_arrays *arrays)
 {
     bool streamed = false;
-    for (int i = 0; i < KELP_PART_COUNT; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         for (int f = 0; f < 2; f++) {
             const struct kelp_array_file *file = arrays->sources[i].files[f];
             streamed |= file != NULL && kelp_array_file_resident_bytes(file) == 0;
@@ -288,7 +288,7 @@ static bool make_key(const struct survey *survey, struct kelp_digest *key)
     kelp_data_cache_add_text(key, "survey 1");
     kelp_digest_update(key, settings, sizeof(settings));
     kelp_digest_update(key, &arrays->split, sizeof(arrays->split));
-    for (int i = 0; i < KELP_PART_COUNT; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         const struct kelp_array_source *source = &arrays->sources[i];
         const uint64_t layout[] = {source->rows, source->input.first, source->input.count,
                                    source->target.first, source->target.count};
@@ -338,7 +338,7 @@ static void set_info(struct kelp_dataset *dataset, const struct kelp_survey_fact
 {
     struct kelp_arrays *arrays = dataset->state;
     dataset->info.fingerprint = facts->fingerprint;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         dataset->info.samples[part] = arrays->split.parts[part].count;
         for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[part].files); f++) {
             const struct kelp_array_file *file = arrays->sources[part].files[f];
@@ -360,7 +360,7 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
     if (survey == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    uint64_t train = arrays->split.parts[KELP_PART_TRAIN].count;
+    uint64_t train = arrays->split.parts[KELP_SPLIT_TRAIN].count;
     survey->arrays = arrays;
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;

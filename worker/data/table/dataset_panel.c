@@ -16,7 +16,7 @@
 struct panel_set {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
-    uint64_t first[KELP_PART_COUNT]; /* row of a series where a part's first window begins */
+    uint64_t first[KELP_SPLIT_COUNT]; /* row of a series where a part's first window begins */
     uint32_t seq_len;
     uint32_t pred_len;
 };
@@ -29,7 +29,7 @@ static uint64_t series_of(const struct panel_set *panel, uint64_t index)
 }
 
 /* The row of the planes where a sample begins. */
-static uint64_t row_of(const struct panel_set *panel, enum kelp_part part, uint64_t index)
+static uint64_t row_of(const struct panel_set *panel, enum kelp_split part, uint64_t index)
 {
     const struct kelp_prepared_shape *shape = panel->prepared.shape;
     return panel->prepared.series[series_of(panel, index)].first_row + panel->first[part] +
@@ -63,7 +63,7 @@ static void read_target(const struct panel_set *panel, uint64_t row, float *targ
     }
 }
 
-static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_part part,
+static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_split part,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct panel_set *panel = dataset->state;
@@ -75,7 +75,7 @@ static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_part
     return KELP_OK;
 }
 
-static void read_scales(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void read_scales(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                         struct kelp_target_scale *ret_scales)
 {
     (void)part; /* a series has one scale for all parts */
@@ -85,7 +85,7 @@ static void read_scales(const struct kelp_dataset *dataset, enum kelp_part part,
            (size_t)targets * sizeof(*ret_scales));
 }
 
-static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void read_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     const struct panel_set *panel = dataset->state;
@@ -100,7 +100,7 @@ static void read_time(const struct kelp_dataset *dataset, enum kelp_part part, u
     }
 }
 
-static void read_group(const struct kelp_dataset *dataset, enum kelp_part part, uint64_t index,
+static void read_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                        char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     (void)part; /* all parts have all series */
@@ -120,20 +120,20 @@ static void close_panel(void *state)
 
 static kelp_status check_split(const struct kelp_job *job, struct kelp_error *reterr)
 {
-    static const char *const part_names[KELP_PART_COUNT] = {"training", "validation", "test"};
+    static const char *const part_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
     uint64_t sum = 0;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         uint64_t rows = job->data.split[part];
         uint64_t window =
-            (uint64_t)job->data.pred_len + (part == KELP_PART_TRAIN ? job->data.seq_len : 0u);
-        if (rows < window && (part == KELP_PART_TRAIN || rows > 0)) {
+            (uint64_t)job->data.pred_len + (part == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
+        if (rows < window && (part == KELP_SPLIT_TRAIN || rows > 0)) {
             return kelp_fail(
                 reterr, KELP_ERR_INVALID,
-                "data.split: the %s part has %llu rows of each series, too few for "
+                "data.split: the %s split has %llu rows of each series, too few for "
                 "one window; data.seq_len=%u and data.pred_len=%u need at least %llu%s",
                 part_names[part], (unsigned long long)rows, job->data.seq_len, job->data.pred_len,
                 (unsigned long long)window,
-                part == KELP_PART_TRAIN ? "" : " (or 0 for no such part)");
+                part == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
         }
         if (rows > KELP_PANEL_ROWS_MAX || (sum += rows) > KELP_PANEL_ROWS_MAX) {
             return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %llu rows",
@@ -181,10 +181,10 @@ static void set_parts(struct kelp_dataset *dataset, struct panel_set *panel,
                       const struct kelp_job *job)
 {
     uint64_t border = 0;
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         uint64_t rows = job->data.split[part];
         /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = part == KELP_PART_TRAIN ? 0 : job->data.seq_len;
+        uint64_t early = part == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
         uint64_t windows = rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
         panel->first[part] = border - early;
         dataset->info.samples[part] = windows * panel->prepared.shape->series_count;

@@ -12,18 +12,18 @@
 
 /* ---- preparing ----------------------------------------------------------------------------- */
 
-/* What the training part says of each column. */
+/* What the training split says of each column. */
 struct fitted {
-    struct kelp_split split;
+    struct kelp_splits split;
     struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX];
     struct kelp_target_scale scales[KELP_TABLE_COLUMNS_MAX];
-    uint32_t *words[KELP_TABLE_WORDS_MAX]; /* number of the raw word in the training part; owned */
+    uint32_t *words[KELP_TABLE_WORDS_MAX]; /* number of the raw word in the training split; owned */
     uint32_t vocab[KELP_TABLE_WORDS_MAX];
 };
 
 static uint64_t training_row(const void *context, uint64_t index)
 {
-    return kelp_split_row(context, KELP_PART_TRAIN, index);
+    return kelp_splits_row(context, KELP_SPLIT_TRAIN, index);
 }
 
 static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitted *fitted,
@@ -32,7 +32,7 @@ static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitt
     const struct kelp_table_schema *schema = input->schema;
     const struct kelp_table_rows rows = {.at = training_row,
                                          .context = &fitted->split,
-                                         .count = fitted->split.parts[KELP_PART_TRAIN].count};
+                                         .count = fitted->split.parts[KELP_SPLIT_TRAIN].count};
     kelp_table_fit(input, &rows, 0, schema->number_count, fitted->fits);
     for (uint32_t i = 0; i < schema->number_count; i++) {
         enum kelp_normalize_kind kind = i < schema->column_count
@@ -47,7 +47,7 @@ static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitt
     return KELP_OK;
 }
 
-/* Number the words of a column as they first come in the training part. What comes in other parts
+/* Number the words of a column as they first come in the training split. What comes in other parts
  * alone is the number behind them where data.vocab has room for it, else 0. */
 static kelp_status number_words(const struct kelp_table_input *input, struct fitted *fitted,
                                 uint32_t word, struct kelp_error *reterr)
@@ -62,15 +62,15 @@ static kelp_status number_words(const struct kelp_table_input *input, struct fit
     fitted->words[word] = numbers;
     memset(numbers, 0xff, ((size_t)all + 1) * sizeof(*numbers));
     uint32_t seen = 0;
-    for (uint64_t i = 0; i < fitted->split.parts[KELP_PART_TRAIN].count; i++) {
+    for (uint64_t i = 0; i < fitted->split.parts[KELP_SPLIT_TRAIN].count; i++) {
         uint32_t *number = &numbers[kelp_table_raw_word(
-            raw, kelp_split_row(&fitted->split, KELP_PART_TRAIN, i), word)];
+            raw, kelp_splits_row(&fitted->split, KELP_SPLIT_TRAIN, i), word)];
         *number = *number == UINT32_MAX ? seen++ : *number;
     }
     uint32_t given = job->data.vocab_count > 0 ? job->data.vocab[word] : seen;
     if (given < seen) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: column %s: has %u categories in the training part, but data.vocab "
+                         "%s: column %s: has %u categories in the training split, but data.vocab "
                          "gives it %u",
                          job->data.path, input->schema->words[word].name, seen, given);
     }
@@ -92,7 +92,7 @@ static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitt
                          "for each",
                          job->data.vocab_count, schema->word_count);
     }
-    kelp_status status = kelp_split_init(&fitted->split, job, input->raw->file_rows, reterr);
+    kelp_status status = kelp_splits_init(&fitted->split, job, input->raw->file_rows, reterr);
     if (status == KELP_OK) {
         status = fit_numbers(input, fitted, reterr);
     }
@@ -166,16 +166,16 @@ static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spo
 struct table {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
-    struct kelp_split split;
+    struct kelp_splits split;
 };
 
-static const float *record_at(const struct table *table, enum kelp_part part, uint64_t index)
+static const float *record_at(const struct table *table, enum kelp_split part, uint64_t index)
 {
     return table->prepared.planes[0] +
-           kelp_split_row(&table->split, part, index) * table->prepared.shape->widths[0];
+           kelp_splits_row(&table->split, part, index) * table->prepared.shape->widths[0];
 }
 
-static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_part part,
+static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_split part,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct table *table = dataset->state;
@@ -290,7 +290,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     kelp_status status =
         kelp_table_prepare(job, schema, arrange, &table->spool, &table->prepared, reterr);
     if (status == KELP_OK) {
-        status = kelp_split_init(&table->split, job, table->prepared.shape->file_rows, reterr);
+        status = kelp_splits_init(&table->split, job, table->prepared.shape->file_rows, reterr);
     }
     if (status != KELP_OK) {
         return status;
@@ -301,7 +301,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     struct kelp_digest digest;
     kelp_digest_init(&digest);
     kelp_digest_update(&digest, &table->prepared.digest, sizeof(table->prepared.digest));
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         dataset->info.samples[part] = table->split.parts[part].count;
     }
     kelp_digest_update(&digest, &table->split, sizeof(table->split));

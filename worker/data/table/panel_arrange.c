@@ -182,7 +182,8 @@ static kelp_status fit_inputs(struct panel *panel, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-/* A series that stands still in the training part is only shifted: others may tell what it does. */
+/* A series that stands still in the training split is only shifted: others may tell what it does.
+ */
 static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = panel->input->schema;
@@ -196,7 +197,7 @@ static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_
     for (uint32_t i = 0; i < schema->target_count; i++) {
         if (fits[i].present == 0) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "%s: series %s: column %s has no value in the training part",
+                             "%s: series %s: column %s has no value in the training split",
                              panel->input->job->data.path, series_name(&panel->series[index]),
                              kelp_table_schema_target(schema, i));
         }
@@ -305,8 +306,8 @@ static kelp_status arrange(struct panel *panel, struct kelp_spool *spool,
                            struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     const uint64_t *split = panel->input->job->data.split;
-    panel->train_rows = split[KELP_PART_TRAIN];
-    panel->used_rows = split[KELP_PART_TRAIN] + split[KELP_PART_VAL] + split[KELP_PART_TEST];
+    panel->train_rows = split[KELP_SPLIT_TRAIN];
+    panel->used_rows = split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
     kelp_status status = allocate(panel, reterr);
     if (status == KELP_OK) {
         put_in_order(panel);

@@ -18,7 +18,7 @@ _Static_assert(sizeof(magic) % 8 == 0 && sizeof(struct kelp_prepared_shape) % 8 
                    sizeof(struct kelp_prepared_series) % 8 == 0,
                "pieces are aligned");
 _Static_assert(sizeof(struct kelp_prepared_shape) ==
-                   (5 + KELP_PART_COUNT + KELP_PREPARED_PLANES) * sizeof(uint64_t) +
+                   (5 + KELP_SPLIT_COUNT + KELP_PREPARED_PLANES) * sizeof(uint64_t) +
                        (2 + KELP_SAMPLE_VOCAB_MAX) * sizeof(uint32_t),
                "without padding: all of it is in the digest");
 
@@ -71,7 +71,7 @@ static bool shape_holds(const struct kelp_prepared *prepared)
         return false;
     }
     uint64_t rows = 0;
-    for (int i = 0; i < KELP_PART_COUNT; i++) {
+    for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         if (__builtin_add_overflow(rows, shape->file_rows[i], &rows)) {
             return false;
         }

@@ -22,7 +22,7 @@
 
 struct kelp_prepared_shape {
     uint64_t rows;
-    uint64_t file_rows[KELP_PART_COUNT]; /* of data.path, data.val_path, data.test_path */
+    uint64_t file_rows[KELP_SPLIT_COUNT]; /* of data.path, data.val_path, data.test_path */
     uint64_t widths[KELP_PREPARED_PLANES];
     uint64_t series_count;
     uint64_t target_count;

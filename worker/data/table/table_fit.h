@@ -1,5 +1,5 @@
 /*
- * What a column has in the training part: the mean that fills missing values, and the scale of
+ * What a column has in the training split: the mean that fills missing values, and the scale of
  * data.normalize. In double, in two passes in row order, so that the result is the same everywhere.
  * Pure.
  */

@@ -15,11 +15,11 @@ static void add_job(struct kelp_digest *key, const struct kelp_job *job)
         kelp_data_cache_add_text(key, texts[i]);
     }
     const uint64_t numbers[] = {
-        (uint64_t)job->data.kind,         (uint64_t)job->data.missing,
-        (uint64_t)job->data.normalize,    (uint64_t)job->data.normalize_target,
-        job->data.split[KELP_PART_TRAIN], job->data.split[KELP_PART_VAL],
-        job->data.split[KELP_PART_TEST],  job->data.test_every,
-        job->data.fraction_count,         job->data.vocab_count};
+        (uint64_t)job->data.kind,          (uint64_t)job->data.missing,
+        (uint64_t)job->data.normalize,     (uint64_t)job->data.normalize_target,
+        job->data.split[KELP_SPLIT_TRAIN], job->data.split[KELP_SPLIT_VAL],
+        job->data.split[KELP_SPLIT_TEST],  job->data.test_every,
+        job->data.fraction_count,          job->data.vocab_count};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
         kelp_data_cache_add_number(key, numbers[i]);
     }
@@ -31,7 +31,7 @@ static void add_job(struct kelp_digest *key, const struct kelp_job *job)
 static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_input *input,
                              struct kelp_error *reterr)
 {
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         kelp_data_cache_add_number(key, input->files[part].count);
         for (uint32_t i = 0; i < input->files[part].count; i++) {
             kelp_status status = kelp_data_cache_add_file(key, input->files[part].paths[i], reterr);
@@ -46,14 +46,14 @@ static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_in
 static kelp_status find_files(struct kelp_table_input *input, struct kelp_error *reterr)
 {
     const struct kelp_job *job = input->job;
-    const char *const keys[KELP_PART_COUNT] = {"data.path", "data.val_path", "data.test_path"};
-    const char *const paths[KELP_PART_COUNT] = {job->data.path, job->data.val_path,
-                                                job->data.test_path};
+    const char *const keys[KELP_SPLIT_COUNT] = {"data.path", "data.val_path", "data.test_path"};
+    const char *const paths[KELP_SPLIT_COUNT] = {job->data.path, job->data.val_path,
+                                                 job->data.test_path};
     if (job->data.path[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.path: is not set; it must name CSV files");
     }
     kelp_status status = KELP_OK;
-    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
         if (paths[part][0] != '\0') {
             status = kelp_table_files_find(keys[part], paths[part], &input->files[part], reterr);
         }
@@ -119,7 +119,7 @@ kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_tab
     if (status == KELP_OK) {
         status = prepare(&input, arrange, spool, ret_prepared, reterr);
     }
-    for (int part = 0; part < KELP_PART_COUNT; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         kelp_table_files_fini(&input.files[part]);
     }
     return status;
@@ -161,14 +161,15 @@ kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t numb
 {
     const char *name = input->schema->numbers[number].name;
     if (fit->present == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: column %s: has no value in the training part, so no mean to fill in; "
-                         "leave the column out, or set data.missing to drop or zero",
-                         input->job->data.path, name);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "%s: column %s: has no value in the training split, so no mean to fill in; "
+            "leave the column out, or set data.missing to drop or zero",
+            input->job->data.path, name);
     }
     if (!kelp_fit_scale(fit, kind, ret_scale)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: column %s: is constant in the training part, or too large, so that "
+                         "%s: column %s: is constant in the training split, or too large, so that "
                          "it cannot be scaled; leave the column out",
                          input->job->data.path, name);
     }

@@ -12,7 +12,7 @@
 struct kelp_table_input {
     const struct kelp_job *job;
     const struct kelp_table_schema *schema;
-    struct kelp_table_files files[KELP_PART_COUNT];
+    struct kelp_table_files files[KELP_SPLIT_COUNT];
     const struct kelp_table_raw *raw;
 };
 
@@ -45,7 +45,7 @@ void kelp_table_fit(const struct kelp_table_input *input, const struct kelp_tabl
                     uint32_t first, uint32_t count, struct kelp_fit *fits);
 
 /*
- * The scale of number `number` (of the schema), fitted over the training part.
+ * The scale of number `number` (of the schema), fitted over the training split.
  * Errors: KELP_ERR_INVALID when it has no value to fill with, or cannot be scaled.
  */
 kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t number,

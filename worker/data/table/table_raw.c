@@ -45,7 +45,7 @@ double kelp_table_raw_time(const struct kelp_table_raw *raw, uint64_t row)
 }
 
 void kelp_table_raw_place(const struct kelp_table_raw *raw,
-                          const struct kelp_table_files files[KELP_PART_COUNT], uint64_t row,
+                          const struct kelp_table_files files[KELP_SPLIT_COUNT], uint64_t row,
                           char *ret_text, size_t text_bytes)
 {
     struct layout layout = layout_of(raw->schema);
@@ -55,7 +55,7 @@ void kelp_table_raw_place(const struct kelp_table_raw *raw,
     while (file >= files[part].count) {
         file -= files[part].count;
         part++;
-        assert(part < KELP_PART_COUNT);
+        assert(part < KELP_SPLIT_COUNT);
     }
     (void)snprintf(ret_text, text_bytes, "%s:%llu", files[part].paths[file],
                    (unsigned long long)values[layout.line]);
@@ -108,14 +108,14 @@ static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_tabl
 }
 
 kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_schema *schema,
-                                const struct kelp_table_files files[KELP_PART_COUNT],
+                                const struct kelp_table_files files[KELP_SPLIT_COUNT],
                                 enum kelp_missing_policy missing, const char *folder,
                                 struct kelp_error *reterr)
 {
     *raw = (struct kelp_table_raw){.schema = schema};
     uint32_t file_base = 0;
     kelp_status status = kelp_spool_open(&raw->spool, folder, false, reterr);
-    for (int part = 0; part < KELP_PART_COUNT && status == KELP_OK; part++) {
+    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
         uint64_t before = raw->row_count;
         status = read_files(raw, &files[part], missing, file_base, reterr);
         raw->file_rows[part] = raw->row_count - before;

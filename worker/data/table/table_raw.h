@@ -1,5 +1,5 @@
 /*
- * All rows of a job's CSV files as they were read, in a spool: what the training part is fitted on
+ * All rows of a job's CSV files as they were read, in a spool: what the training split is fitted on
  * and what samples are made of. A row is doubles: its numbers, the numbers of its words, its time,
  * and where it stands.
  */
@@ -15,7 +15,7 @@ struct kelp_table_raw {
     const struct kelp_table_schema *schema; /* borrowed */
     struct kelp_spool spool;
     uint64_t row_count;
-    uint64_t file_rows[KELP_PART_COUNT];           /* of data.path, data.val_path, data.test_path */
+    uint64_t file_rows[KELP_SPLIT_COUNT];          /* of data.path, data.val_path, data.test_path */
     struct kelp_words words[KELP_TABLE_WORDS_MAX]; /* of each word column, as they first came */
     bool has_dates;                                /* times were dates, not plain numbers */
 };
@@ -25,7 +25,7 @@ struct kelp_table_raw {
  * NULL: in memory. Freed with kelp_table_raw_fini(), in every case.
  */
 kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_schema *schema,
-                                const struct kelp_table_files files[KELP_PART_COUNT],
+                                const struct kelp_table_files files[KELP_SPLIT_COUNT],
                                 enum kelp_missing_policy missing, const char *folder,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_table_raw_fini(struct kelp_table_raw *raw);
@@ -36,7 +36,7 @@ uint32_t kelp_table_raw_word(const struct kelp_table_raw *raw, uint64_t row, uin
 double kelp_table_raw_time(const struct kelp_table_raw *raw, uint64_t row);
 /* "FILE:LINE" of a row, given the files that were read. */
 void kelp_table_raw_place(const struct kelp_table_raw *raw,
-                          const struct kelp_table_files files[KELP_PART_COUNT], uint64_t row,
+                          const struct kelp_table_files files[KELP_SPLIT_COUNT], uint64_t row,
                           char *ret_text, size_t text_bytes);
 
 #endif

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "worker/data/limits.h"
+#include "worker/data/text/limits.h"
 
 struct kelp_csv;
 

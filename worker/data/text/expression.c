@@ -145,7 +145,7 @@ double kelp_expression_value(const struct kelp_expression *expression, const dou
     for (uint32_t i = 0; i < expression->count; i++) {
         const struct kelp_operation_entry *entry = &expression->entries[i];
         double value;
-        switch (kelp__operation_takes(entry->code)) {
+        switch (kelp__expression_operation_takes(entry->code)) {
         case 0:
             value = entry->code == KELP_OPERATION_SLOT ? slots[entry->slot] : entry->constant;
             break;

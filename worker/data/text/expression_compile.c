@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/limits.h"
 #include "worker/data/text/decimal.h"
 #include "worker/data/text/expression_internal.h"
+#include "worker/data/text/limits.h"
 
 #define LITERAL_MAX 63 /* bytes of a text to compare with */
 
@@ -146,7 +146,7 @@ static kelp_status copy_token(const struct compiler *compiler, char *text, size_
 static kelp_status emit(struct compiler *compiler, struct kelp_operation_entry entry)
 {
     struct kelp_expression *expression = compiler->expression;
-    uint32_t takes = kelp__operation_takes(entry.code);
+    uint32_t takes = kelp__expression_operation_takes(entry.code);
     assert(compiler->stack >= takes);
     if (expression->count == KELP_EXPRESSION_OPS_MAX ||
         compiler->stack - takes == KELP_EXPRESSION_STACK_MAX) {
@@ -237,7 +237,7 @@ static kelp_status parse_call(struct compiler *compiler, const char *name)
     kelp_status status = function->of_time && token_is_name(compiler) && follows(compiler, ')')
                              ? parse_time_column(compiler)
                              : parse_or(compiler);
-    if (status == KELP_OK && kelp__operation_takes(function->code) == 2) {
+    if (status == KELP_OK && kelp__expression_operation_takes(function->code) == 2) {
         if (!take(compiler, ",")) {
             return wrong(compiler, "min and max need two values with a comma between them");
         }

@@ -59,7 +59,7 @@ struct kelp_expression {
 };
 
 /* Values that an operation takes from the stack; it puts one there. */
-static inline uint32_t kelp__operation_takes(enum kelp_operation code)
+static inline uint32_t kelp__expression_operation_takes(enum kelp_operation code)
 {
     if (code < KELP_OPERATION_ADD) {
         return 0;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_max)
 {

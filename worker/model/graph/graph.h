@@ -276,7 +276,7 @@ struct kelp_graph_run {
     const float *target;
     uint32_t count;
     float *output;
-    double *sums; /* float64[KELP_METRIC_COUNT]; a training run sets the scalars alone */
+    double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars alone */
     double batch_total;
     bool accumulate;
     uint64_t seed, step, position;

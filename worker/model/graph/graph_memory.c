@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* Between buffers, so that those that one loop walks together do not start at the same offset in a
  * page: equal alignment costs a factor of two to three. */

@@ -1,6 +1,6 @@
 /* Operators that go element by element, and those over the last dimension that need nothing but
  * their own row. */
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* ---- functions of one element ---- */
 

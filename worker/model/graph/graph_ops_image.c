@@ -1,5 +1,5 @@
 /* Convolution and pooling over [channels, height, width]. */
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /*
  * The window's sizes over x; false, the failure kept, where they do not fit. Rows and columns are

@@ -2,7 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /*
  * One product x W^T + b: rows of `in` values, x_ld apart, to rows of `out` values, y_ld apart. A

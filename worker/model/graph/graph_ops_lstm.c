@@ -5,7 +5,7 @@
  * Kept for the backward pass: the activated gates and the cell states. Its workspace: the gradients
  * of the gates' sums, and one step's of h and c.
  */
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 enum lstm_operand { LSTM_X, LSTM_H, LSTM_C, WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH, OPERANDS };
 

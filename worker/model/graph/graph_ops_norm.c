@@ -1,5 +1,5 @@
 /* Layer norm and batch norm. */
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* ---- layer norm: keeps mean and rstd of each row ---- */
 

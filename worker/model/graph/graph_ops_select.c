@@ -1,5 +1,5 @@
 /* Moving averages, weighted sums, and rows of a table. */
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* ---- moving average ---- */
 

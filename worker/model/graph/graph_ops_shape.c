@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* ---- transpose ---- */
 

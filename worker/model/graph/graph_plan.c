@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* Mark what the output depends on, and how each gradient is written, in the order of the backward
  * pass: from the last node to the first, each node's operands in order. */

@@ -1,7 +1,7 @@
 /* Running: forward in the order of declaration, loss, backward in the opposite order. */
 #include <assert.h>
 
-#include "worker/model/graph/graph_private.h"
+#include "worker/model/graph/graph_internal.h"
 
 /* Where the operators find host values: in place, or in a copy on the device. */
 static const float *to_device(struct kelp_graph *graph, float *buffer, const float *host,
@@ -65,16 +65,16 @@ static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
 /* Which metric each of a sample's sums belongs to. */
 static const struct {
     enum kelp_loss_sum sum;
-    enum kelp_metric metric;
+    enum kelp_metric_sum metric;
 } summed[] = {
-    {KELP_LOSS_SUM_LOSS, KELP_METRIC_LOSS},
-    {KELP_LOSS_SUM_SQUARED, KELP_METRIC_SQUARED},
-    {KELP_LOSS_SUM_ABSOLUTE, KELP_METRIC_ABSOLUTE},
-    {KELP_LOSS_SUM_RELATIVE, KELP_METRIC_RELATIVE},
-    {KELP_LOSS_SUM_RELATIVE_SQUARED, KELP_METRIC_RELATIVE_SQUARED},
-    {KELP_LOSS_SUM_TARGET, KELP_METRIC_TARGET},
-    {KELP_LOSS_SUM_TARGET_SQUARED, KELP_METRIC_TARGET_SQUARED},
-    {KELP_LOSS_SUM_CORRECT, KELP_METRIC_CORRECT},
+    {KELP_LOSS_SUM_LOSS, KELP_METRIC_SUM_LOSS},
+    {KELP_LOSS_SUM_SQUARED, KELP_METRIC_SUM_SQUARED},
+    {KELP_LOSS_SUM_ABSOLUTE, KELP_METRIC_SUM_ABSOLUTE},
+    {KELP_LOSS_SUM_RELATIVE, KELP_METRIC_SUM_RELATIVE},
+    {KELP_LOSS_SUM_RELATIVE_SQUARED, KELP_METRIC_SUM_RELATIVE_SQUARED},
+    {KELP_LOSS_SUM_TARGET, KELP_METRIC_SUM_TARGET},
+    {KELP_LOSS_SUM_TARGET_SQUARED, KELP_METRIC_SUM_TARGET_SQUARED},
+    {KELP_LOSS_SUM_CORRECT, KELP_METRIC_SUM_CORRECT},
 };
 
 /* Has each sample one score that can be held against its target? */
@@ -90,7 +90,7 @@ static bool has_scores(const struct kelp_graph *graph)
 static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const bool scores = !graph->training && has_scores(graph);
-    const uint32_t sum_count = graph->training ? KELP_METRIC_SCALARS : KELP_METRIC_COUNT;
+    const uint32_t sum_count = graph->training ? KELP_METRIC_SUM_SCALARS : KELP_METRIC_SUM_COUNT;
     for (uint32_t i = 0; i < sum_count; i++) {
         run->sums[i] = 0.0;
     }
@@ -100,13 +100,13 @@ static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *
             run->sums[summed[i].metric] += sums[summed[i].sum];
         }
         if (scores) {
-            const enum kelp_metric first =
-                run->target[s] < 0.5f ? KELP_METRIC_NEGATIVE : KELP_METRIC_POSITIVE;
-            run->sums[(uint32_t)first + kelp_metric_bin(sums[KELP_LOSS_SUM_SCORE])] += 1.0;
+            const enum kelp_metric_sum first =
+                run->target[s] < 0.5f ? KELP_METRIC_SUM_NEGATIVE : KELP_METRIC_SUM_POSITIVE;
+            run->sums[(uint32_t)first + kelp_metric_sum_bin(sums[KELP_LOSS_SUM_SCORE])] += 1.0;
         }
     }
-    run->sums[KELP_METRIC_SAMPLES] = run->count;
-    run->sums[KELP_METRIC_ELEMENTS] = (double)graph->target_count * run->count;
+    run->sums[KELP_METRIC_SUM_SAMPLES] = run->count;
+    run->sums[KELP_METRIC_SUM_ELEMENTS] = (double)graph->target_count * run->count;
 }
 
 static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *run)

@@ -43,12 +43,13 @@ static uint64_t last_dim(struct kelp_graph *graph, const char *name, uint32_t x)
     return shape == NULL ? 0 : shape->dims[shape->rank - 1];
 }
 
-struct kelp__linear kelp__linear_parameters(struct kelp_graph *graph, const char *name, uint64_t in,
-                                            uint64_t out)
+struct kelp__layers_linear kelp__layers_linear_parameters(struct kelp_graph *graph,
+                                                          const char *name, uint64_t in,
+                                                          uint64_t out)
 {
     /* kaiming_uniform_(a=sqrt(5)) of the weight comes to the bias's bound, too. */
     const double bound = 1.0 / sqrt((double)in);
-    struct kelp__linear linear;
+    struct kelp__layers_linear linear;
     linear.weight = matrix(graph, name, "weight", out, in, KELP_INIT_UNIFORM, bound);
     linear.bias = vector(graph, name, "bias", out, KELP_INIT_UNIFORM, bound);
     return linear;
@@ -62,7 +63,8 @@ uint32_t kelp_layer_linear(struct kelp_graph *graph, const char *name, uint32_t 
         return KELP_GRAPH_NONE;
     }
     if (bias) {
-        const struct kelp__linear linear = kelp__linear_parameters(graph, name, in, out);
+        const struct kelp__layers_linear linear =
+            kelp__layers_linear_parameters(graph, name, in, out);
         return kelp_graph_linear(graph, name, x, linear.weight, linear.bias);
     }
     const uint32_t weight =

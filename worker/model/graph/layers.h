@@ -35,11 +35,12 @@ uint32_t kelp_layer_attention(struct kelp_graph *graph, const char *name, uint32
 
 /* PyTorch's nn.Linear with its default initial values: parameters "<name>.weight" [out, in] and
  * "<name>.bias" [out], both uniform in +-1/sqrt(in). */
-struct kelp__linear {
+struct kelp__layers_linear {
     uint32_t weight;
     uint32_t bias;
 };
-struct kelp__linear kelp__linear_parameters(struct kelp_graph *graph, const char *name, uint64_t in,
-                                            uint64_t out);
+struct kelp__layers_linear kelp__layers_linear_parameters(struct kelp_graph *graph,
+                                                          const char *name, uint64_t in,
+                                                          uint64_t out);
 
 #endif

@@ -17,12 +17,14 @@ uint32_t kelp__convnet_build(struct kelp_graph *graph, const struct kelp_job *jo
     const float dropout2 = own_dropout ? (float)job->model.dropout[1] : 0.5f;
 
     if (shape->input_count != 1 || shape->inputs[0].rank != 3 ||
-        shape->inputs[0].vocab_count != 0 || !kelp__is_class(&shape->target, job->model.classes)) {
-        return kelp__refuse_sample(graph, shape,
-                                   "convnet takes an image [channels, height, width] to one of "
-                                   "model.classes classes");
+        shape->inputs[0].vocab_count != 0 ||
+        !kelp__model_is_class(&shape->target, job->model.classes)) {
+        return kelp__model_refuse_sample(
+            graph, shape,
+            "convnet takes an image [channels, height, width] to one of "
+            "model.classes classes");
     }
-    const struct kelp_shape input = kelp__shape_of(&shape->inputs[0]);
+    const struct kelp_shape input = kelp__model_shape_of(&shape->inputs[0]);
     *ret_target = (struct kelp_shape){.rank = 0};
 
     uint32_t x = kelp_graph_input(graph, "input", &input);
@@ -32,7 +34,7 @@ uint32_t kelp__convnet_build(struct kelp_graph *graph, const struct kelp_job *jo
     x = kelp_graph_relu(graph, "relu2", x);
     x = kelp_graph_max_pool(graph, "pool", x, &pool);
     x = kelp_graph_dropout(graph, "dropout1", x, dropout1);
-    x = kelp__flatten(graph, "flatten", x);
+    x = kelp__model_flatten(graph, "flatten", x);
     x = kelp_layer_linear(graph, "fc1", x, 128, true);
     x = kelp_graph_relu(graph, "relu3", x);
     x = kelp_graph_dropout(graph, "dropout2", x, dropout2);

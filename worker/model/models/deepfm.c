@@ -27,11 +27,11 @@ static uint32_t embed(struct kelp_graph *graph, const struct fields *fields, con
     uint32_t rows[FIELDS_MAX];
     for (uint32_t f = 0; f < fields->count; f++) {
         const uint32_t column = fields->shape->rank == 0 ? KELP_GRAPH_NONE : f;
-        const struct kelp__name name = kelp__name_index(table, f);
-        const struct kelp_shape shape = kelp__shape2(fields->shape->vocab[f], width);
+        const struct kelp__model_name name = kelp__model_name_index(table, f);
+        const struct kelp_shape shape = kelp__model_shape2(fields->shape->vocab[f], width);
         const struct kelp_graph_init init = {KELP_INIT_NORMAL, 0.01f};
-        const uint32_t weight =
-            kelp_graph_parameter_init(graph, kelp__name(name.text, "weight").text, &shape, init);
+        const uint32_t weight = kelp_graph_parameter_init(
+            graph, kelp__model_name(name.text, "weight").text, &shape, init);
         rows[f] = kelp_graph_embedding(graph, name.text, fields->ids, column, weight);
     }
     return kelp_graph_concat(graph, table, rows, fields->count, 0);
@@ -52,7 +52,7 @@ static uint32_t linear_part(struct kelp_graph *graph, const struct fields *field
 static uint32_t factorization_machine(struct kelp_graph *graph, const struct fields *fields,
                                       uint32_t embeddings, uint64_t width)
 {
-    const struct kelp_shape shape = kelp__shape2(fields->count, width);
+    const struct kelp_shape shape = kelp__model_shape2(fields->count, width);
     const uint32_t e = kelp_graph_reshape(graph, "fm", embeddings, &shape);
     const uint32_t sum = kelp_graph_reduce_sum(graph, "fm_sum", e, 0);
     const uint32_t square_of_sum = kelp_graph_multiply(graph, "fm_square_of_sum", sum, sum);
@@ -69,16 +69,16 @@ static uint32_t perceptron(struct kelp_graph *graph, const struct kelp_job *job,
 {
     const struct kelp_shape one = {.rank = 0};
     for (uint32_t i = 0; i < job->model.hidden_count; i++) {
-        x = kelp_layer_linear(graph, kelp__name_index("mlp", 2 * i).text, x, job->model.hidden[i],
-                              true);
-        x = kelp_graph_relu(graph, kelp__name_index("mlp", 2 * i + 1).text, x);
+        x = kelp_layer_linear(graph, kelp__model_name_index("mlp", 2 * i).text, x,
+                              job->model.hidden[i], true);
+        x = kelp_graph_relu(graph, kelp__model_name_index("mlp", 2 * i + 1).text, x);
         if (job->model.dropout_count > 0) {
-            x = kelp_graph_dropout(graph, kelp__name_index("dropout", i).text, x,
+            x = kelp_graph_dropout(graph, kelp__model_name_index("dropout", i).text, x,
                                    (float)job->model.dropout[i]);
         }
     }
-    x = kelp_layer_linear(graph, kelp__name_index("mlp", 2 * job->model.hidden_count).text, x, 1,
-                          true);
+    x = kelp_layer_linear(graph, kelp__model_name_index("mlp", 2 * job->model.hidden_count).text, x,
+                          1, true);
     return kelp_graph_reshape(graph, "mlp_value", x, &one);
 }
 
@@ -91,12 +91,12 @@ static bool read_fields(struct kelp_graph *graph, const struct kelp_sample_shape
     if (shape->input_count > 2 || ids->vocab_count == 0 || ids->rank > 1 ||
         (has_numbers && (numbers->vocab_count != 0 || numbers->rank != 1)) ||
         shape->target.vocab_count != 0 || kelp_sample_target_count(shape) != 1) {
-        (void)kelp__refuse_sample(
+        (void)kelp__model_refuse_sample(
             graph, shape, "deepfm takes categories [m], then numbers [n] or none, to one number");
         return false;
     }
-    const struct kelp_shape ids_shape = kelp__shape_of(ids);
-    const struct kelp_shape numbers_shape = kelp__shape_of(numbers);
+    const struct kelp_shape ids_shape = kelp__model_shape_of(ids);
+    const struct kelp_shape numbers_shape = kelp__model_shape_of(numbers);
     *ret_fields = (struct fields){
         .shape = ids,
         .count = ids->vocab_count,

@@ -10,10 +10,10 @@ uint32_t kelp__fare_build(struct kelp_graph *graph, const struct kelp_job *job,
     (void)job;
     if (shape->input_count != 1 || shape->inputs[0].vocab_count != 0 ||
         shape->target.vocab_count != 0 || kelp_sample_target_count(shape) != 1) {
-        return kelp__refuse_sample(graph, shape, "fare takes numbers [n] to one number");
+        return kelp__model_refuse_sample(graph, shape, "fare takes numbers [n] to one number");
     }
-    const struct kelp_shape input = kelp__shape1(kelp_sample_input_count(shape));
-    *ret_target = kelp__shape1(1);
+    const struct kelp_shape input = kelp__model_shape1(kelp_sample_input_count(shape));
+    *ret_target = kelp__model_shape1(1);
 
     uint32_t x = kelp_graph_input(graph, "input", &input);
     x = kelp_layer_linear(graph, "fc1", x, 256, true);

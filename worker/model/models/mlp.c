@@ -16,11 +16,11 @@ static bool read_target(const struct kelp_job *job, const struct kelp_sample_sha
     case KELP_LOSS_CROSS_ENTROPY:
     case KELP_LOSS_NLL:
         *ret_target = (struct kelp_shape){.rank = 0};
-        *ret_output = kelp__shape1(shape->target.vocab[0]);
+        *ret_output = kelp__model_shape1(shape->target.vocab[0]);
         return count == 1 && shape->target.vocab_count == 1;
     case KELP_LOSS_QUANTILE:
-        *ret_target = kelp__shape1(count);
-        *ret_output = kelp__shape2(count, job->train.quantile_count);
+        *ret_target = kelp__model_shape1(count);
+        *ret_output = kelp__model_shape2(count, job->train.quantile_count);
         return shape->target.vocab_count == 0;
     case KELP_LOSS_MSE:
     case KELP_LOSS_MAE:
@@ -30,19 +30,20 @@ static bool read_target(const struct kelp_job *job, const struct kelp_sample_sha
     case KELP_LOSS_BCE_WITH_LOGITS:
         break;
     }
-    *ret_target = *ret_output = kelp__shape1(count);
+    *ret_target = *ret_output = kelp__model_shape1(count);
     return true;
 }
 
 uint32_t kelp__mlp_build(struct kelp_graph *graph, const struct kelp_job *job,
                          const struct kelp_sample_shape *shape, struct kelp_shape *ret_target)
 {
-    const struct kelp_shape input = kelp__shape1(kelp_sample_input_count(shape));
+    const struct kelp_shape input = kelp__model_shape1(kelp_sample_input_count(shape));
     struct kelp_shape output;
     if (!read_target(job, shape, &output, ret_target)) {
-        return kelp__refuse_sample(graph, shape,
-                                   "mlp takes numbers to numbers, or with a loss of classes to a "
-                                   "class of a known number of them");
+        return kelp__model_refuse_sample(
+            graph, shape,
+            "mlp takes numbers to numbers, or with a loss of classes to a "
+            "class of a known number of them");
     }
     const uint64_t out = output.dims[0] * (output.rank == 2 ? output.dims[1] : 1);
 

@@ -9,15 +9,15 @@
 uint32_t kelp__nlinear_build(struct kelp_graph *graph, const struct kelp_job *job,
                              const struct kelp_sample_shape *shape, struct kelp_shape *ret_target)
 {
-    struct kelp__windows windows;
-    const uint32_t x = kelp__windows_input(graph, "nlinear", shape, &windows, ret_target);
+    struct kelp__model_windows windows;
+    const uint32_t x = kelp__model_windows_input(graph, "nlinear", shape, &windows, ret_target);
 
-    const uint32_t last = kelp__flatten(
+    const uint32_t last = kelp__model_flatten(
         graph, "last", kelp_graph_slice(graph, "last", x, 1, windows.sequence - 1, 1));
     const uint32_t level = kelp_graph_repeat(graph, "level", last, 1, windows.sequence);
     const uint32_t centred = kelp_graph_subtract(graph, "centred", x, level);
-    const uint32_t forecast = kelp__windows_linear(graph, job, "linear", centred, &windows);
+    const uint32_t forecast = kelp__model_windows_linear(graph, job, "linear", centred, &windows);
     const uint32_t ahead = kelp_graph_repeat(graph, "level_ahead", last, 1, windows.prediction);
     const uint32_t y = kelp_graph_add(graph, "output", forecast, ahead);
-    return kelp__windows_output(graph, y, &windows);
+    return kelp__model_windows_output(graph, y, &windows);
 }

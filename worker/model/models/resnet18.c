@@ -27,7 +27,7 @@ static uint32_t conv(struct kelp_graph *graph, const char *name, uint32_t x, uin
     const double fan_out = (double)(out * kernel * kernel);
     const struct kelp_graph_init init = {KELP_INIT_NORMAL, (float)sqrt(2.0 / fan_out)};
     const uint32_t weight =
-        kelp_graph_parameter_init(graph, kelp__name(name, "weight").text, &shape, init);
+        kelp_graph_parameter_init(graph, kelp__model_name(name, "weight").text, &shape, init);
     return kelp_graph_conv2d(graph, name, x, weight, KELP_GRAPH_NO_BIAS, &window);
 }
 
@@ -39,17 +39,17 @@ static uint32_t basic_block(struct kelp_graph *graph, const char *name, uint32_t
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
     const bool downsample = stride != 1 || (shape != NULL && shape->dims[0] != out);
 
-    uint32_t y = conv(graph, kelp__name(name, "conv1").text, x, out, 3, stride);
-    y = kelp_layer_batch_norm(graph, kelp__name(name, "bn1").text, y);
-    y = kelp_graph_relu(graph, kelp__name(name, "relu1").text, y);
-    y = conv(graph, kelp__name(name, "conv2").text, y, out, 3, 1);
-    y = kelp_layer_batch_norm(graph, kelp__name(name, "bn2").text, y);
+    uint32_t y = conv(graph, kelp__model_name(name, "conv1").text, x, out, 3, stride);
+    y = kelp_layer_batch_norm(graph, kelp__model_name(name, "bn1").text, y);
+    y = kelp_graph_relu(graph, kelp__model_name(name, "relu1").text, y);
+    y = conv(graph, kelp__model_name(name, "conv2").text, y, out, 3, 1);
+    y = kelp_layer_batch_norm(graph, kelp__model_name(name, "bn2").text, y);
     if (downsample) {
-        x = conv(graph, kelp__name(name, "downsample.0").text, x, out, 1, stride);
-        x = kelp_layer_batch_norm(graph, kelp__name(name, "downsample.1").text, x);
+        x = conv(graph, kelp__model_name(name, "downsample.0").text, x, out, 1, stride);
+        x = kelp_layer_batch_norm(graph, kelp__model_name(name, "downsample.1").text, x);
     }
-    y = kelp_graph_add(graph, kelp__name(name, "add").text, y, x);
-    return kelp_graph_relu(graph, kelp__name(name, "relu2").text, y);
+    y = kelp_graph_add(graph, kelp__model_name(name, "add").text, y, x);
+    return kelp_graph_relu(graph, kelp__model_name(name, "relu2").text, y);
 }
 
 static uint32_t layer(struct kelp_graph *graph, uint32_t number, uint32_t x)
@@ -57,8 +57,8 @@ static uint32_t layer(struct kelp_graph *graph, uint32_t number, uint32_t x)
     const uint64_t out = UINT64_C(32) << number; /* 64, 128, 256, 512 */
     const char *const names[] = {"layer1", "layer2", "layer3", "layer4"};
     const char *name = names[number - 1];
-    x = basic_block(graph, kelp__name(name, "0").text, x, out, number == 1 ? 1 : 2);
-    return basic_block(graph, kelp__name(name, "1").text, x, out, 1);
+    x = basic_block(graph, kelp__model_name(name, "0").text, x, out, number == 1 ? 1 : 2);
+    return basic_block(graph, kelp__model_name(name, "1").text, x, out, 1);
 }
 
 static uint32_t max_pool(struct kelp_graph *graph, uint32_t x)
@@ -118,16 +118,18 @@ uint32_t kelp__resnet18_build(struct kelp_graph *graph, const struct kelp_job *j
                               const struct kelp_sample_shape *shape, struct kelp_shape *ret_target)
 {
     if (shape->input_count != 1 || shape->inputs[0].rank != 3 ||
-        shape->inputs[0].vocab_count != 0 || !kelp__is_class(&shape->target, job->model.classes)) {
-        return kelp__refuse_sample(graph, shape,
-                                   "resnet18 takes an image [channels, height, width] to one of "
-                                   "model.classes classes");
+        shape->inputs[0].vocab_count != 0 ||
+        !kelp__model_is_class(&shape->target, job->model.classes)) {
+        return kelp__model_refuse_sample(
+            graph, shape,
+            "resnet18 takes an image [channels, height, width] to one of "
+            "model.classes classes");
     }
-    const struct kelp_shape input = kelp__shape_of(&shape->inputs[0]);
+    const struct kelp_shape input = kelp__model_shape_of(&shape->inputs[0]);
     *ret_target = (struct kelp_shape){.rank = 0};
 
     uint32_t x = kelp_graph_input(graph, "input", &input);
     x = kelp__resnet18_features(graph, x, KELP__RESNET18_AVGPOOL);
-    x = kelp__flatten(graph, "flatten", x);
+    x = kelp__model_flatten(graph, "flatten", x);
     return kelp_layer_linear(graph, "fc", x, job->model.classes, true);
 }

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-struct kelp_shape kelp__shape_of(const struct kelp_sample_tensor *tensor)
+struct kelp_shape kelp__model_shape_of(const struct kelp_sample_tensor *tensor)
 {
     struct kelp_shape shape = {.rank = tensor->rank};
     for (uint32_t i = 0; i < tensor->rank; i++) {
@@ -11,13 +11,13 @@ struct kelp_shape kelp__shape_of(const struct kelp_sample_tensor *tensor)
     return shape;
 }
 
-uint32_t kelp__flatten(struct kelp_graph *graph, const char *name, uint32_t x)
+uint32_t kelp__model_flatten(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
     if (shape == NULL) {
         return KELP_GRAPH_NONE;
     }
-    struct kelp_shape flat = kelp__shape1(1);
+    struct kelp_shape flat = kelp__model_shape1(1);
     for (uint32_t i = 0; i < shape->rank; i++) {
         flat.dims[0] *= shape->dims[i];
     }
@@ -29,7 +29,7 @@ static void print_tensor(const struct kelp_sample_tensor *tensor, bool is_target
                          size_t text_bytes)
 {
     char dims[160];
-    const struct kelp_shape shape = kelp__shape_of(tensor);
+    const struct kelp_shape shape = kelp__model_shape_of(tensor);
     kelp_shape_print(&shape, dims, sizeof(dims));
     if (is_target && tensor->vocab_count == 1) {
         (void)snprintf(text, text_bytes, "one of %u classes", tensor->vocab[0]);
@@ -38,8 +38,8 @@ static void print_tensor(const struct kelp_sample_tensor *tensor, bool is_target
     (void)snprintf(text, text_bytes, "%s%s", tensor->vocab_count > 0 ? "categories " : "", dims);
 }
 
-uint32_t kelp__refuse_sample(struct kelp_graph *graph, const struct kelp_sample_shape *shape,
-                             const char *takes)
+uint32_t kelp__model_refuse_sample(struct kelp_graph *graph, const struct kelp_sample_shape *shape,
+                                   const char *takes)
 {
     char inputs[KELP_SAMPLE_INPUTS_MAX * 48] = "", target[192];
     size_t used = 0;
@@ -54,23 +54,23 @@ uint32_t kelp__refuse_sample(struct kelp_graph *graph, const struct kelp_sample_
                            target);
 }
 
-bool kelp__is_class(const struct kelp_sample_tensor *target, uint32_t classes)
+bool kelp__model_is_class(const struct kelp_sample_tensor *target, uint32_t classes)
 {
     return kelp_sample_tensor_count(target) == 1 &&
            (target->vocab_count == 0 || target->vocab[0] <= classes);
 }
 
-struct kelp__name kelp__name(const char *prefix, const char *part)
+struct kelp__model_name kelp__model_name(const char *prefix, const char *part)
 {
-    struct kelp__name name;
+    struct kelp__model_name name;
     (void)snprintf(name.text, sizeof(name.text), "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".",
                    part);
     return name;
 }
 
-struct kelp__name kelp__name_index(const char *prefix, uint32_t index)
+struct kelp__model_name kelp__model_name_index(const char *prefix, uint32_t index)
 {
     char part[16];
     (void)snprintf(part, sizeof(part), "%u", index);
-    return kelp__name(prefix, part);
+    return kelp__model_name(prefix, part);
 }

@@ -55,21 +55,21 @@ static void declare_inputs(struct tft *tft, const struct kelp_sample_shape *shap
     for (uint32_t i = 0; i < KELP_ARRAY_COUNT(inputs); i++) {
         /* One category is a number, whatever its rank: its embedding is [d]. */
         const struct kelp_shape dims =
-            i == 0 ? (struct kelp_shape){.rank = 0} : kelp__shape_of(&shape->inputs[i]);
+            i == 0 ? (struct kelp_shape){.rank = 0} : kelp__model_shape_of(&shape->inputs[i]);
         *inputs[i] = kelp_graph_input(tft->graph, names[i], &dims);
     }
 }
 
 /* Column i of x [time, columns], or x [time] itself, through Linear(1, d): [time, d]. */
 static uint32_t project(const struct tft *tft, const char *name, uint32_t x, uint32_t column,
-                        const struct kelp__linear *layer)
+                        const struct kelp__layers_linear *layer)
 {
     const struct kelp_shape *shape = kelp_graph_shape(tft->graph, x);
     if (shape == NULL) {
         return KELP_GRAPH_NONE;
     }
-    const struct kelp_shape one_column = kelp__shape2(shape->dims[0], 1);
-    const struct kelp__name column_name = kelp__name(name, "column");
+    const struct kelp_shape one_column = kelp__model_shape2(shape->dims[0], 1);
+    const struct kelp__model_name column_name = kelp__model_name(name, "column");
     const uint32_t values = shape->rank == 1 || shape->dims[1] == 1
                                 ? kelp_graph_reshape(tft->graph, column_name.text, x, &one_column)
                                 : kelp_graph_slice(tft->graph, column_name.text, x, 1, column, 1);
@@ -81,15 +81,17 @@ static uint32_t project(const struct tft *tft, const char *name, uint32_t x, uin
 static void project_all(const struct tft *tft, uint32_t *encoder, uint32_t *decoder)
 {
     for (uint32_t i = 0; i < tft->known_count; i++) {
-        const struct kelp__name name = kelp__name_index("kn", i);
-        const struct kelp__linear layer = kelp__linear_parameters(tft->graph, name.text, 1, tft->d);
+        const struct kelp__model_name name = kelp__model_name_index("kn", i);
+        const struct kelp__layers_linear layer =
+            kelp__layers_linear_parameters(tft->graph, name.text, 1, tft->d);
         encoder[i] = project(tft, name.text, tft->known, i, &layer);
-        decoder[i] = project(tft, kelp__name(name.text, "ahead").text, tft->ahead, i, &layer);
+        decoder[i] = project(tft, kelp__model_name(name.text, "ahead").text, tft->ahead, i, &layer);
     }
     for (uint32_t i = 0; i < tft->observed_count; i++) {
-        const struct kelp__name name =
-            tft->observed_count == 1 ? kelp__name("", "tg") : kelp__name_index("tg", i);
-        const struct kelp__linear layer = kelp__linear_parameters(tft->graph, name.text, 1, tft->d);
+        const struct kelp__model_name name =
+            tft->observed_count == 1 ? kelp__model_name("", "tg") : kelp__model_name_index("tg", i);
+        const struct kelp__layers_linear layer =
+            kelp__layers_linear_parameters(tft->graph, name.text, 1, tft->d);
         encoder[tft->known_count + i] = project(tft, name.text, tft->observed, i, &layer);
     }
 }
@@ -130,7 +132,7 @@ static uint32_t final_state(const struct tft *tft, const char *name, uint32_t st
 {
     uint32_t x = kelp_graph_slice(tft->graph, name, states, 0, tft->seq - 1, 1);
     x = kelp_graph_slice(tft->graph, name, x, 1, first, tft->d);
-    return kelp__flatten(tft->graph, name, x);
+    return kelp__model_flatten(tft->graph, name, x);
 }
 
 /* The LSTM encoder-decoder over the selected variables: its outputs at all positions. */
@@ -175,11 +177,11 @@ static uint32_t output(const struct tft *tft, uint32_t x)
     const uint32_t values = tft->target_count * tft->quantile_count;
     const uint32_t y = kelp_layer_linear(tft->graph, "out", x, values, true);
     if (tft->target_count == 1) {
-        const struct kelp_shape forecast = kelp__shape1(tft->pred);
+        const struct kelp_shape forecast = kelp__model_shape1(tft->pred);
         return tft->quantiles ? y : kelp_graph_reshape(tft->graph, "forecast", y, &forecast);
     }
     const struct kelp_shape by_target =
-        kelp__shape3(tft->pred, tft->target_count, tft->quantile_count);
+        kelp__model_shape3(tft->pred, tft->target_count, tft->quantile_count);
     return tft->quantiles ? kelp_graph_reshape(tft->graph, "forecast", y, &by_target) : y;
 }
 
@@ -210,14 +212,15 @@ uint32_t kelp__tft_build(struct kelp_graph *graph, const struct kelp_job *job,
                       .quantiles = quantiles,
                       .quantile_count = quantiles ? job->train.quantile_count : 1};
     if (!read_sample(&tft, shape)) {
-        return kelp__refuse_sample(graph, shape,
-                                   "tft takes one category, known inputs [seq_len, n], observed "
-                                   "ones [seq_len, m] and known ones ahead [pred_len, n] to "
-                                   "targets [pred_len, t]");
+        return kelp__model_refuse_sample(
+            graph, shape,
+            "tft takes one category, known inputs [seq_len, n], observed "
+            "ones [seq_len, m] and known ones ahead [pred_len, n] to "
+            "targets [pred_len, t]");
     }
     declare_inputs(&tft, shape);
-    *ret_target =
-        tft.target_count == 1 ? kelp__shape1(tft.pred) : kelp__shape2(tft.pred, tft.target_count);
+    *ret_target = tft.target_count == 1 ? kelp__model_shape1(tft.pred)
+                                        : kelp__model_shape2(tft.pred, tft.target_count);
     const size_t variable_count = (size_t)tft.known_count + tft.observed_count;
     uint32_t *variables = calloc(2 * variable_count, sizeof(*variables));
     if (variables == NULL) {

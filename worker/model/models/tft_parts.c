@@ -12,14 +12,14 @@ static uint64_t last_dim(const struct kelp_shape *shape)
 
 static uint32_t dropout_of(struct kelp_graph *graph, const char *name, uint32_t x, float p)
 {
-    return p > 0.0f ? kelp_graph_dropout(graph, kelp__name(name, "dropout").text, x, p) : x;
+    return p > 0.0f ? kelp_graph_dropout(graph, kelp__model_name(name, "dropout").text, x, p) : x;
 }
 
 uint32_t kelp__tft_glu(struct kelp_graph *graph, const char *name, uint32_t x, uint64_t out,
                        float dropout)
 {
     x = dropout_of(graph, name, x, dropout);
-    x = kelp_layer_linear(graph, kelp__name(name, "fc").text, x, 2 * out, true);
+    x = kelp_layer_linear(graph, kelp__model_name(name, "fc").text, x, 2 * out, true);
     return kelp_graph_glu(graph, name, x);
 }
 
@@ -30,14 +30,15 @@ static uint32_t add_context(struct kelp_graph *graph, const char *name, uint32_t
     if (grn->context == KELP_GRAPH_NONE) {
         return x;
     }
-    uint32_t c = kelp_layer_linear(graph, kelp__name(name, "context").text, grn->context,
+    uint32_t c = kelp_layer_linear(graph, kelp__model_name(name, "context").text, grn->context,
                                    grn->hidden, false);
     const struct kelp_shape *x_shape = kelp_graph_shape(graph, x);
     const struct kelp_shape *c_shape = kelp_graph_shape(graph, c);
     if (x_shape != NULL && c_shape != NULL && c_shape->rank + 1 == x_shape->rank) {
-        c = kelp_graph_repeat(graph, kelp__name(name, "context_rows").text, c, 0, x_shape->dims[0]);
+        c = kelp_graph_repeat(graph, kelp__model_name(name, "context_rows").text, c, 0,
+                              x_shape->dims[0]);
     }
-    return kelp_graph_add(graph, kelp__name(name, "add_context").text, x, c);
+    return kelp_graph_add(graph, kelp__model_name(name, "add_context").text, x, c);
 }
 
 uint32_t kelp__tft_grn(struct kelp_graph *graph, const char *name, uint32_t x,
@@ -49,15 +50,16 @@ uint32_t kelp__tft_grn(struct kelp_graph *graph, const char *name, uint32_t x,
     }
     const bool same_width = last_dim(shape) == grn->out;
 
-    uint32_t y = kelp_layer_linear(graph, kelp__name(name, "fc1").text, x, grn->hidden, true);
+    uint32_t y = kelp_layer_linear(graph, kelp__model_name(name, "fc1").text, x, grn->hidden, true);
     y = add_context(graph, name, y, grn);
-    y = kelp_graph_elu(graph, kelp__name(name, "elu").text, y);
-    y = kelp_layer_linear(graph, kelp__name(name, "fc2").text, y, grn->hidden, true);
-    y = kelp__tft_glu(graph, kelp__name(name, "glu").text, y, grn->out, grn->dropout);
-    const uint32_t skip =
-        same_width ? x : kelp_layer_linear(graph, kelp__name(name, "skip").text, x, grn->out, true);
-    y = kelp_graph_add(graph, kelp__name(name, "residual").text, skip, y);
-    return kelp_layer_layer_norm(graph, kelp__name(name, "norm").text, y);
+    y = kelp_graph_elu(graph, kelp__model_name(name, "elu").text, y);
+    y = kelp_layer_linear(graph, kelp__model_name(name, "fc2").text, y, grn->hidden, true);
+    y = kelp__tft_glu(graph, kelp__model_name(name, "glu").text, y, grn->out, grn->dropout);
+    const uint32_t skip = same_width ? x
+                                     : kelp_layer_linear(graph, kelp__model_name(name, "skip").text,
+                                                         x, grn->out, true);
+    y = kelp_graph_add(graph, kelp__model_name(name, "residual").text, skip, y);
+    return kelp_layer_layer_norm(graph, kelp__model_name(name, "norm").text, y);
 }
 
 uint32_t kelp__tft_gate_norm(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t skip,
@@ -68,9 +70,9 @@ uint32_t kelp__tft_gate_norm(struct kelp_graph *graph, const char *name, uint32_
         return KELP_GRAPH_NONE;
     }
     const uint32_t gated =
-        kelp__tft_glu(graph, kelp__name(name, "glu").text, x, last_dim(shape), dropout);
-    const uint32_t y = kelp_graph_add(graph, kelp__name(name, "residual").text, gated, skip);
-    return kelp_layer_layer_norm(graph, kelp__name(name, "norm").text, y);
+        kelp__tft_glu(graph, kelp__model_name(name, "glu").text, x, last_dim(shape), dropout);
+    const uint32_t y = kelp_graph_add(graph, kelp__model_name(name, "residual").text, gated, skip);
+    return kelp_layer_layer_norm(graph, kelp__model_name(name, "norm").text, y);
 }
 
 /* softmax(GRN_weight(variables side by side, c)): [time, variables] */
@@ -81,10 +83,10 @@ static uint32_t selection_weights(struct kelp_graph *graph, const char *name,
                                       .out = selection->variable_count,
                                       .context = selection->context,
                                       .dropout = selection->dropout};
-    const uint32_t all = kelp_graph_concat(graph, kelp__name(name, "variables").text,
+    const uint32_t all = kelp_graph_concat(graph, kelp__model_name(name, "variables").text,
                                            selection->variables, selection->variable_count, 1);
-    const uint32_t scores = kelp__tft_grn(graph, kelp__name(name, "weight").text, all, &grn);
-    return kelp_graph_softmax(graph, kelp__name(name, "weights").text, scores);
+    const uint32_t scores = kelp__tft_grn(graph, kelp__model_name(name, "weight").text, all, &grn);
+    return kelp_graph_softmax(graph, kelp__model_name(name, "weights").text, scores);
 }
 
 /* GRN_i(variable i), side by side: [time, variables, d] */
@@ -95,20 +97,20 @@ static uint32_t selection_values(struct kelp_graph *graph, const char *name,
                                       .out = selection->d,
                                       .context = KELP_GRAPH_NONE,
                                       .dropout = selection->dropout};
-    const struct kelp__name grns = kelp__name(name, "grns");
+    const struct kelp__model_name grns = kelp__model_name(name, "grns");
     for (uint32_t i = 0; i < selection->variable_count; i++) {
-        values[i] = kelp__tft_grn(graph, kelp__name_index(grns.text, i).text,
+        values[i] = kelp__tft_grn(graph, kelp__model_name_index(grns.text, i).text,
                                   selection->variables[i], &grn);
     }
-    const uint32_t all = kelp_graph_concat(graph, kelp__name(name, "values").text, values,
+    const uint32_t all = kelp_graph_concat(graph, kelp__model_name(name, "values").text, values,
                                            selection->variable_count, 1);
     const struct kelp_shape *shape = kelp_graph_shape(graph, all);
     if (shape == NULL) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape by_variable =
-        kelp__shape3(shape->dims[0], selection->variable_count, selection->d);
-    return kelp_graph_reshape(graph, kelp__name(name, "by_variable").text, all, &by_variable);
+        kelp__model_shape3(shape->dims[0], selection->variable_count, selection->d);
+    return kelp_graph_reshape(graph, kelp__model_name(name, "by_variable").text, all, &by_variable);
 }
 
 uint32_t kelp__tft_selection(struct kelp_graph *graph, const char *name,
@@ -125,7 +127,7 @@ uint32_t kelp__tft_selection(struct kelp_graph *graph, const char *name,
 }
 
 /* "<name>.<part>" of x [rows, d], cut into heads: [heads, rows, d / heads] */
-static uint32_t heads_of(struct kelp_graph *graph, const struct kelp__name *name, uint32_t x,
+static uint32_t heads_of(struct kelp_graph *graph, const struct kelp__model_name *name, uint32_t x,
                          uint32_t heads, float scale)
 {
     static const uint32_t heads_first[] = {1, 0, 2};
@@ -134,13 +136,13 @@ static uint32_t heads_of(struct kelp_graph *graph, const struct kelp__name *name
         return KELP_GRAPH_NONE;
     }
     const uint64_t d = shape->dims[1];
-    const struct kelp_shape cut = kelp__shape3(shape->dims[0], heads, d / heads);
+    const struct kelp_shape cut = kelp__model_shape3(shape->dims[0], heads, d / heads);
     x = kelp_layer_linear(graph, name->text, x, d, true);
     if (scale != 1.0f) {
-        x = kelp_graph_scale(graph, kelp__name(name->text, "scale").text, x, scale);
+        x = kelp_graph_scale(graph, kelp__model_name(name->text, "scale").text, x, scale);
     }
-    x = kelp_graph_reshape(graph, kelp__name(name->text, "cut").text, x, &cut);
-    return kelp_graph_permute(graph, kelp__name(name->text, "heads").text, x, heads_first);
+    x = kelp_graph_reshape(graph, kelp__model_name(name->text, "cut").text, x, &cut);
+    return kelp_graph_permute(graph, kelp__model_name(name->text, "heads").text, x, heads_first);
 }
 
 uint32_t kelp__tft_attention(struct kelp_graph *graph, const char *name, uint32_t queries,
@@ -151,19 +153,21 @@ uint32_t kelp__tft_attention(struct kelp_graph *graph, const char *name, uint32_
         return KELP_GRAPH_NONE;
     }
     const uint64_t d = shape->dims[1], dk = d / attention->heads;
-    const struct kelp__name q_name = kelp__name(name, "q"), k_name = kelp__name(name, "k");
+    const struct kelp__model_name q_name = kelp__model_name(name, "q"),
+                                  k_name = kelp__model_name(name, "k");
 
     /* Scores over sqrt(dk): taken off the queries, of which there are fewer than scores. */
     const uint32_t q =
         heads_of(graph, &q_name, queries, attention->heads, (float)(1.0 / sqrt((double)dk)));
     const uint32_t k = heads_of(graph, &k_name, keys, attention->heads, 1.0f);
-    const uint32_t v = kelp_layer_linear(graph, kelp__name(name, "v").text, keys, dk, true);
-    uint32_t y = kelp_graph_matmul(graph, kelp__name(name, "scores").text, q, k, true);
-    y = kelp_graph_causal_softmax(graph, kelp__name(name, "weights").text, y, attention->offset);
+    const uint32_t v = kelp_layer_linear(graph, kelp__model_name(name, "v").text, keys, dk, true);
+    uint32_t y = kelp_graph_matmul(graph, kelp__model_name(name, "scores").text, q, k, true);
+    y = kelp_graph_causal_softmax(graph, kelp__model_name(name, "weights").text, y,
+                                  attention->offset);
     /* The values are the same for all heads: the mean of the heads is the mean of their weights
      * times the values. */
-    y = kelp_graph_reduce_mean(graph, kelp__name(name, "mean").text, y, 0);
+    y = kelp_graph_reduce_mean(graph, kelp__model_name(name, "mean").text, y, 0);
     y = kelp_graph_matmul(graph, name, y, v, false);
     y = dropout_of(graph, name, y, attention->dropout);
-    return kelp_layer_linear(graph, kelp__name(name, "out").text, y, d, false);
+    return kelp_layer_linear(graph, kelp__model_name(name, "out").text, y, d, false);
 }

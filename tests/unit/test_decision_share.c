@@ -96,7 +96,8 @@ START_TEST(test_shared_tensors)
     ck_assert(kelp_tensor_shared(&plan, 3));
     ck_assert_uint_eq(kelp_step_decision_count(&lamb, &plan), 2);
     for (uint32_t p = 0; p < 4; p++) {
-        ck_assert_int_eq(kelp_step_part_count(&lamb, &plan, p, &part_counts[p], NULL), KELP_OK);
+        ck_assert_int_eq(kelp_decision_share_count(&lamb, &plan, p, &part_counts[p], NULL),
+                         KELP_OK);
     }
     ck_assert_uint_eq(part_counts[0], 1 + 2); /* one leaf of t1 */
     ck_assert_uint_eq(part_counts[1], 1 + 2); /* the other one; t2 is its own */
@@ -113,11 +114,11 @@ START_TEST(test_decides_ratios)
 {
     static const uint64_t counts[] = {1000, 32, 1008, 2040};
     const struct kelp_job lamb = {.train = {.optimizer = KELP_OPTIMIZER_LAMB}};
-    const struct kelp_step_part parts[] = {{.count = 3, .values = {1, 4.0, 1.0}},
-                                           {.count = 3, .values = {1, 5.0, 0.0}},
-                                           {.count = 3, .values = {1, 0.0, 2.0}},
-                                           {.count = 3, .values = {1, 0.0, 3.0}}};
-    const struct kelp_step_part *pointers[] = {&parts[0], &parts[1], &parts[2], &parts[3]};
+    const struct kelp_decision_share parts[] = {{.count = 3, .values = {1, 4.0, 1.0}},
+                                                {.count = 3, .values = {1, 5.0, 0.0}},
+                                                {.count = 3, .values = {1, 0.0, 2.0}},
+                                                {.count = 3, .values = {1, 0.0, 3.0}}};
+    const struct kelp_decision_share *pointers[] = {&parts[0], &parts[1], &parts[2], &parts[3]};
     struct kelp_plan plan;
     double ratios[2];
 
@@ -143,7 +144,7 @@ START_TEST(test_largest_parts_fit)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(jobs); i++) {
         for (uint32_t p = 0; p < plan.partition_count; p++) {
             uint32_t count;
-            ck_assert_int_eq(kelp_step_part_count(&jobs[i], &plan, p, &count, NULL), KELP_OK);
+            ck_assert_int_eq(kelp_decision_share_count(&jobs[i], &plan, p, &count, NULL), KELP_OK);
         }
     }
     kelp_plan_fini(&plan);

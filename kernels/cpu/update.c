@@ -181,16 +181,16 @@ static void sum_lamb(const struct kelp_update_segment *segment,
 /* ---- parts -------------------------------------------------------------------------------------
  */
 
-static void put_nodes(struct kelp_step_part *part, const struct kelp_tree_sum *sum)
+static void put_nodes(struct kelp_decision_share *part, const struct kelp_tree_sum *sum)
 {
     for (uint32_t i = 0; i < sum->count; i++) {
-        assert(part->count < KELP_STEP_PART_VALUES_MAX); /* kelp_step_part_count() */
+        assert(part->count < KELP_DECISION_SHARE_VALUES_MAX); /* kelp_decision_share_count() */
         part->values[part->count++] = sum->nodes[i].value;
     }
 }
 
 static void measure_clip(const struct kelp_update *update, const float *gradient,
-                         struct kelp_step_part *part)
+                         struct kelp_decision_share *part)
 {
     struct kelp_tree_sum sum;
 
@@ -218,7 +218,8 @@ static struct kelp_optimizer_step step_of(const struct kelp_update_segment *segm
 }
 
 static void measure_lamb(const struct kelp_update *update, const struct kelp_optimizer_step *step,
-                         const struct kelp_optimizer_buffers *buffers, struct kelp_step_part *part)
+                         const struct kelp_optimizer_buffers *buffers,
+                         struct kelp_decision_share *part)
 {
     struct kelp_tree_sum weights, direction;
 
@@ -237,12 +238,12 @@ static void measure_lamb(const struct kelp_update *update, const struct kelp_opt
 
 void kelp_update_measure(const struct kelp_update *update, const struct kelp_optimizer_step *step,
                          const struct kelp_optimizer_buffers *buffers,
-                         struct kelp_step_part *ret_part)
+                         struct kelp_decision_share *ret_part)
 {
     const bool finite = kelp_vector_finite(buffers->gradient, update->range.count);
 
     ret_part->count = 1;
-    ret_part->values[KELP_STEP_PART_FINITE] = finite ? 1.0 : 0.0;
+    ret_part->values[KELP_DECISION_SHARE_FINITE] = finite ? 1.0 : 0.0;
     if (update->job->train.optimizer == KELP_OPTIMIZER_LAMB) {
         measure_lamb(update, step, buffers, ret_part);
     } else if (update->job->train.clip_norm > 0) {

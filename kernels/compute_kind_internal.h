@@ -25,13 +25,15 @@ struct answer {
 };
 
 /* Values in [-1, 1) with all mantissa bits in use. */
-void kelp__answer_operand(struct answer *answer, float *to, uint32_t use);
+void kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use);
 /* Results into the answer. */
-kelp_status kelp__answer_digest(struct answer *answer, const void *from, size_t bytes,
-                                struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__compute_kind_answer_digest(struct answer *answer, const void *from, size_t bytes,
+                                             struct kelp_error *reterr) KELP_MUST_USE;
 /* Every operator of rows and elements that a model is made of. */
-kelp_status kelp__answer_rows(struct answer *answer, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__compute_kind_answer_rows(struct answer *answer,
+                                           struct kelp_error *reterr) KELP_MUST_USE;
 /* Convolution and pooling. */
-kelp_status kelp__answer_windows(struct answer *answer, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__compute_kind_answer_windows(struct answer *answer,
+                                              struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -27,39 +27,39 @@ static void teardown(void)
     kelp_test_folder_fini(&folder);
 }
 
-static kelp_status read_text(const char *text, struct kelp_trail *ret_trail,
+static kelp_status read_text(const char *text, struct kelp_digest_log *ret_log,
                              struct kelp_error *reterr)
 {
     (void)kelp_test_write(folder.path, "digests.jsonl", text);
-    return kelp_trail_read(folder.path, ret_trail, reterr);
+    return kelp_digest_log_read(folder.path, ret_log, reterr);
 }
 
-static void read_good(const char *text, struct kelp_trail *ret_trail)
+static void read_good(const char *text, struct kelp_digest_log *ret_log)
 {
     struct kelp_error error = {.status = KELP_OK};
 
-    ck_assert_msg(read_text(text, ret_trail, &error) == KELP_OK, "%s", error.text);
+    ck_assert_msg(read_text(text, ret_log, &error) == KELP_OK, "%s", error.text);
 }
 
 /* In the order of versions, each once; a last line that was cut off is left out. */
 START_TEST(lines_in_order)
 {
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
 
     read_good(LINE(12, 10, B) LINE(5, 5, A) LINE(12, 10, B) LINE(14, 10, B) "{\"version\":20,\"st",
-              &trail);
-    ck_assert_uint_eq(trail.count, 3);
-    ck_assert_uint_eq(trail.lines[0].version, 5);
-    ck_assert_uint_eq(trail.lines[2].version, 14);
-    ck_assert_str_eq(trail.lines[1].digest, B);
-    kelp_trail_fini(&trail);
-    read_good("", &trail);
-    ck_assert_uint_eq(trail.count, 0);
-    kelp_trail_fini(&trail);
+              &log);
+    ck_assert_uint_eq(log.count, 3);
+    ck_assert_uint_eq(log.lines[0].version, 5);
+    ck_assert_uint_eq(log.lines[2].version, 14);
+    ck_assert_str_eq(log.lines[1].digest, B);
+    kelp_digest_log_fini(&log);
+    read_good("", &log);
+    ck_assert_uint_eq(log.count, 0);
+    kelp_digest_log_fini(&log);
 }
 END_TEST
 
-/* What is no trail is refused, naming file and line or version. */
+/* What is no log is refused, naming file and line or version. */
 START_TEST(damaged)
 {
     static const struct {
@@ -75,9 +75,9 @@ START_TEST(damaged)
     };
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
-        struct kelp_trail trail;
+        struct kelp_digest_log log;
         struct kelp_error error = {.status = KELP_OK};
-        ck_assert_int_eq(read_text(cases[i].text, &trail, &error), KELP_ERR_CORRUPT);
+        ck_assert_int_eq(read_text(cases[i].text, &log, &error), KELP_ERR_CORRUPT);
         ck_assert_msg(strstr(error.text, "digests.jsonl") && strstr(error.text, cases[i].says),
                       "case %zu: %s", i, error.text);
     }
@@ -86,43 +86,43 @@ END_TEST
 
 START_TEST(missing)
 {
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
     struct kelp_error error = {.status = KELP_OK};
 
-    ck_assert_int_eq(kelp_trail_read(folder.path, &trail, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_digest_log_read(folder.path, &log, &error), KELP_ERR_NOT_FOUND);
 }
 END_TEST
 
 /* By step; by version too where a step has several lines. */
 START_TEST(find)
 {
-    struct kelp_trail trail;
+    struct kelp_digest_log log;
 
-    read_good(LINE(5, 5, A) LINE(10, 9, B) LINE(12, 9, B) LINE(20, 17, C), &trail);
-    ck_assert_uint_eq(kelp_trail_find(&trail, 9, 12)->version, 12);
-    ck_assert_uint_eq(kelp_trail_find(&trail, 9, 11)->version, 10);
-    ck_assert_uint_eq(kelp_trail_find(&trail, 17, 20)->version, 20);
-    ck_assert_ptr_null(kelp_trail_find(&trail, 6, 6));
-    ck_assert_ptr_null(kelp_trail_find(&trail, 18, 20));
-    kelp_trail_fini(&trail);
+    read_good(LINE(5, 5, A) LINE(10, 9, B) LINE(12, 9, B) LINE(20, 17, C), &log);
+    ck_assert_uint_eq(kelp_digest_log_find(&log, 9, 12)->version, 12);
+    ck_assert_uint_eq(kelp_digest_log_find(&log, 9, 11)->version, 10);
+    ck_assert_uint_eq(kelp_digest_log_find(&log, 17, 20)->version, 20);
+    ck_assert_ptr_null(kelp_digest_log_find(&log, 6, 6));
+    ck_assert_ptr_null(kelp_digest_log_find(&log, 18, 20));
+    kelp_digest_log_fini(&log);
 }
 END_TEST
 
 static void compare(const char *a_text, const char *b_text,
-                    struct kelp_trail_comparison *ret_comparison, struct kelp_trail *a,
-                    struct kelp_trail *b)
+                    struct kelp_digest_log_comparison *ret_comparison, struct kelp_digest_log *a,
+                    struct kelp_digest_log *b)
 {
     read_good(a_text, a);
     read_good(b_text, b);
-    kelp_trail_compare(a, b, ret_comparison);
+    kelp_digest_log_compare(a, b, ret_comparison);
 }
 
 /* Only steps that both have count; the versions of runs that evaluate differently differ. */
 START_TEST(first_difference)
 {
-    struct kelp_trail_comparison comparison;
-    struct kelp_trail a;
-    struct kelp_trail b;
+    struct kelp_digest_log_comparison comparison;
+    struct kelp_digest_log a;
+    struct kelp_digest_log b;
 
     compare(LINE(5, 5, A) LINE(10, 10, B) LINE(15, 15, C),
             LINE(4, 4, B) LINE(6, 5, A) LINE(12, 10, C) LINE(17, 15, B), &comparison, &a, &b);
@@ -131,20 +131,20 @@ START_TEST(first_difference)
     ck_assert_uint_eq(comparison.equal_step, 5);
     ck_assert_uint_eq(comparison.a->step, 10);
     ck_assert_uint_eq(comparison.b->version, 12);
-    kelp_trail_fini(&a);
-    kelp_trail_fini(&b);
+    kelp_digest_log_fini(&a);
+    kelp_digest_log_fini(&b);
 
     compare(LINE(5, 5, A), LINE(5, 5, A) LINE(10, 10, B), &comparison, &a, &b);
     ck_assert_ptr_null(comparison.a);
     ck_assert_uint_eq(comparison.common, 1);
-    kelp_trail_fini(&a);
-    kelp_trail_fini(&b);
+    kelp_digest_log_fini(&a);
+    kelp_digest_log_fini(&b);
 
     compare(LINE(5, 5, A), LINE(6, 6, A), &comparison, &a, &b);
     ck_assert_ptr_null(comparison.a);
     ck_assert_uint_eq(comparison.common, 0);
-    kelp_trail_fini(&a);
-    kelp_trail_fini(&b);
+    kelp_digest_log_fini(&a);
+    kelp_digest_log_fini(&b);
 }
 END_TEST
 

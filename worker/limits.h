@@ -1,0 +1,11 @@
+/* Limits of the worker's own files, each with its unit and reason. */
+#ifndef KELP_WORKER_LIMITS_H
+#define KELP_WORKER_LIMITS_H
+
+/* Bytes of a path of predictions: the run's folder and a file's name. */
+#define KELP_PREDICTION_PATH_MAX 2048
+
+/* Bytes of one file of predictions: of one lane's share of a block. */
+#define KELP_PREDICTION_BYTES_MAX (4ull << 30)
+
+#endif
