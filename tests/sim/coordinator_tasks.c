@@ -446,7 +446,9 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_helper *he
     const struct sim_task *task = &helper->tasks[0];
     helper->busy = true;
     if (task->kind >= SIM_TASK_SYNC) {
-        sim_after(coordinator->sim, sim_between(coordinator->sim, SIM_MS, 20 * SIM_MS),
+        struct sim *sim = coordinator->sim;
+        bool slow = sim->profile.sluggish && sim_chance(sim, 1, 3);
+        sim_after(sim, sim_between(sim, SIM_MS, slow ? SIM_SECOND : 20 * SIM_MS),
                   &(struct sim_call){.process = coordinator->process, .run = disk_done});
     } else if (task->kind == SIM_TASK_READ) {
         read_stage(coordinator, READ_PLAN);

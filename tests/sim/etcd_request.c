@@ -137,7 +137,8 @@ static void send_late_copy(struct sim *sim, const struct request *request)
 
 static void send_request(struct sim *sim, struct request *request)
 {
-    uint64_t delay = sim_between(sim, 100, 2 * SIM_MS);
+    bool slow = sim->profile.sluggish && sim_chance(sim, 1, 5);
+    uint64_t delay = sim_between(sim, 100, slow ? 2 * SIM_SECOND : 2 * SIM_MS);
     request->answer_lost = false;
     if (sim_chance(sim, sim->profile.etcd_rate, 1000)) {
         switch (sim_draw(sim, request->read ? 2 : 4)) {

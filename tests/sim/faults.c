@@ -243,6 +243,7 @@ static void end_faults(struct sim *sim)
     sim_say(sim, NULL, "nothing goes wrong any more");
     profile->late_rate = profile->lost_rate = profile->double_rate = 0;
     profile->etcd_rate = profile->disk_rate = 0;
+    profile->sluggish = false;
     sim_disk_away(sim, 0);
     heal(sim, NULL, NULL, 0);
     etcd_back(sim, NULL, NULL, 0);
@@ -250,6 +251,25 @@ static void end_faults(struct sim *sim)
         wake(sim, NULL, NULL, i);
     }
     sim->faults->over = true;
+}
+
+static void kill_writer(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)data;
+    (void)number;
+    if (sim->faults->over) {
+        return;
+    }
+    sim->counts[SIM_COUNT_CRASH_SHARD]++;
+    sim_supervisor_kill(sim, process, false, sim_draw(sim, 50 * SIM_MS));
+}
+
+void sim_faults_durable(struct sim *sim, struct sim_process *shard)
+{
+    if (sim->profile.sluggish && sim_draw(sim, 2) == 0) {
+        sim_after(sim, sim_draw(sim, 200 * SIM_MS),
+                  &(struct sim_call){.process = shard, .run = kill_writer});
+    }
 }
 
 static void next_fault(struct sim *sim, struct sim_process *process, void *data, uint64_t number)

@@ -27,6 +27,9 @@ struct sim_faults *sim_faults_create(void);
 void sim_faults_destroy(struct sim_faults *faults);
 /* From now on until profile.faults_end; then everything heals. */
 void sim_faults_begin(struct sim *sim);
+/* A shard has written its part of a checkpoint: where etcd and disks are slow, it may be lost while
+ * that is being committed. */
+void sim_faults_durable(struct sim *sim, struct sim_process *shard);
 /* True once everything has healed and who was killed has been started again. */
 bool sim_faults_over(const struct sim *sim);
 

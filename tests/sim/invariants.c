@@ -334,7 +334,8 @@ void sim_invariants_opened(struct sim *sim, const struct kelp_map *map)
         const struct sim_manifest *manifest = key->value->content;
         there = there || manifest->version == map->restore_version;
         /* One whose commit was under way when the generation was decided on goes with it. */
-        bool known = sim->now > manifest->committed_us + SIM_SECOND;
+        uint64_t under_way_us = sim->profile.sluggish ? 6 * SIM_SECOND : SIM_SECOND;
+        bool known = sim->now > manifest->committed_us + under_way_us;
         if (manifest->version > map->restore_version && known && !is_damaged(sim, manifest)) {
             sim_fail(sim, "the newest good checkpoint is restored",
                      "generation %llu starts from version %llu; there is %llu",

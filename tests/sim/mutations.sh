@@ -2,7 +2,8 @@
 # Plant bugs and see whether kelp-sim finds them: each patch in tests/sim/mutations breaks one rule
 # in a copy of one source file. The copy is compiled and linked with the simulator and the cores of
 # a build in place of the file; some seed must fail then. Without a patch, the same seeds must pass.
-# A patch that does not apply any more is a failure: it has to be made anew.
+# A patch that does not apply any more is a failure: it has to be made anew. A line "Seeds: N" above
+# the change asks for more seeds, for a bug that takes a rare coincidence.
 # usage: tests/sim/mutations.sh SOURCE_DIR BUILD_DIR [SEEDS]
 set -euo pipefail
 source_dir="$(cd "${1:?usage: tests/sim/mutations.sh SOURCE_DIR BUILD_DIR [SEEDS]}" && pwd)"
@@ -23,9 +24,10 @@ libraries=("$build_dir/tests/libkelp_sim.a" "$build_dir/coordinator/libkelp_coor
 
 # try PATCH: prints what happened; fails when the bug is not found.
 try() {
-    local patch="$1" name file
+    local patch="$1" name file wanted
     name="$(basename "$patch" .patch)"
     file="$(sed -n 's,^+++ b/,,p' "$patch")"
+    wanted="$(sed -n 's,^Seeds: ,,p' "$patch")"
     mkdir -p "$scratch/$name/$(dirname "$file")"
     cp "$source_dir/$file" "$scratch/$name/$file"
     if ! patch --quiet --fuzz=0 --strip=1 --directory="$scratch/$name" <"$patch" >"$scratch/log" 2>&1; then
@@ -37,8 +39,8 @@ try() {
         report "$name: does not compile: $(head -n 1 "$scratch/log")"
         return
     fi
-    if "$scratch/$name/kelp-sim" --seeds "$seeds" >"$scratch/log" 2>/dev/null; then
-        report "$name: NOT FOUND within $seeds seeds: $(head -n 1 "$patch")"
+    if "$scratch/$name/kelp-sim" --seeds "${wanted:-$seeds}" >"$scratch/log" 2>/dev/null; then
+        report "$name: NOT FOUND within ${wanted:-$seeds} seeds: $(head -n 1 "$patch")"
     else
         printf '%s: found. %s\n' "$name" "$(grep -m1 -E '^seed ' "$scratch/log")"
     fi

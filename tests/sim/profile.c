@@ -105,6 +105,7 @@ static void draw_faults(struct sim *sim)
     profile->double_rate = often_none(sim, 1000);
     profile->etcd_rate = often_none(sim, 300);
     profile->disk_rate = often_none(sim, 50);
+    profile->sluggish = sim_mix(sim->seed) % 4 == 0; /* not drawn, as above */
     static const uint32_t usual[SIM_FAULT_COUNT] = {
         [SIM_FAULT_KILL_WORKER] = 10,     [SIM_FAULT_KILL_WORKERS] = 4, [SIM_FAULT_KILL_SHARD] = 6,
         [SIM_FAULT_KILL_COORDINATOR] = 6, [SIM_FAULT_PAUSE] = 8,        [SIM_FAULT_POWER_HOST] = 2,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/faults.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_control.h"
 
@@ -42,6 +43,9 @@ static void say_state(struct sim_shard *shard)
     kelp_snapshot_view(shard->snapshot, &view);
     sim_say(shard->sim, shard->process, "snapshot of step %llu is %s %s",
             (unsigned long long)view.order.step, kelp_snapshot_state_name(view.state), view.error);
+    if (view.state == KELP_SNAPSHOT_DURABLE) {
+        sim_faults_durable(shard->sim, shard->process);
+    }
 }
 
 static struct kelp_snapshot_order carry_out(struct sim_shard *shard,

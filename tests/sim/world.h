@@ -112,6 +112,7 @@ struct sim_profile {
     unsigned hosts;
     bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
+    bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */
     uint64_t lane_us;     /* to compute a lane */
     uint64_t disk_us;     /* of one operation of the disk, at most */
     uint64_t latency_us;  /* of a message, at most, when nothing is wrong */
