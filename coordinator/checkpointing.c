@@ -622,7 +622,7 @@ void kelp_checkpointing_report(struct kelp_coordinator *coordinator,
     struct kelp_checkpointer_part parts[KELP_PARTITIONS_MAX];
     struct kelp_control_word word;
     if (checkpointer->state != KELP_CHECKPOINTER_ORDERED ||
-        report->serial != checkpointer->order.serial || report->n_part > KELP_PARTITIONS_MAX) {
+        report->serial < checkpointer->order.serial || report->n_part > KELP_PARTITIONS_MAX) {
         return; /* each report repeats the newest one */
     }
     for (size_t i = 0; i < report->n_part; i++) {

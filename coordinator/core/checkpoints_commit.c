@@ -82,14 +82,33 @@ static void on_past(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
 }
 
+/* Another leader ordered one since, while we were away: ours will not be answered any more. */
+static void on_overtaken(struct kelp_checkpointer *checkpoints,
+                         const struct kelp_checkpointer_report *report, uint64_t now_ms,
+                         uint32_t *actions)
+{
+    kelp__checkpointer_say_trouble(checkpoints, actions,
+                                   "checkpoint of step %" PRIu64
+                                   " was abandoned: another leader ordered one",
+                                   checkpoints->order.step);
+    if (report->serial > checkpoints->serial) {
+        checkpoints->serial = report->serial;
+    }
+    kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, now_ms, actions);
+}
+
 void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
                                     const struct kelp_checkpointer_report *report, uint64_t now_ms,
                                     uint32_t *actions)
 {
     int32_t index = kelp_map_find(&checkpoints->map, report->shard);
     if (checkpoints->state != KELP_CHECKPOINTER_ORDERED || index < 0 ||
-        report->serial != checkpoints->order.serial ||
-        report->incarnation != checkpoints->map.shards[index].incarnation) {
+        report->incarnation != checkpoints->map.shards[index].incarnation ||
+        report->serial < checkpoints->order.serial) {
+        return;
+    }
+    if (report->serial > checkpoints->order.serial) {
+        on_overtaken(checkpoints, report, now_ms, actions);
         return;
     }
     checkpoints->shards[index].heard = true;

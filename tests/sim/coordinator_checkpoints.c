@@ -349,7 +349,7 @@ void sim_checkpoints_report(struct sim_coordinator *coordinator, const struct ke
     const struct kelp_checkpointer *checkpointer = &coordinator->checkpointer;
     struct kelp_checkpointer_part parts[SIM_PARTITIONS_MAX];
     if (checkpointer->state != KELP_CHECKPOINTER_ORDERED ||
-        report->serial != checkpointer->order.serial) {
+        report->serial < checkpointer->order.serial) {
         return;
     }
     for (uint32_t i = 0; i < report->part_count; i++) {

@@ -589,6 +589,32 @@ START_TEST(elected_again)
 }
 END_TEST
 
+/* Another leader ordered one while we were away: no shard will answer ours. It is ordered again,
+ * with a serial above that one, at once. A report of an older order changes nothing. */
+START_TEST(overtaken)
+{
+    begin((struct kelp_checkpointer_options){.steps = 50});
+    make_due();
+    uint64_t serial = checkpoints.order.serial;
+    struct kelp_checkpointer_report from = {.shard = "shard-0",
+                                            .incarnation = 10,
+                                            .serial = serial - 1,
+                                            .answer = KELP_CHECKPOINTER_ANSWER_TAKING};
+    const struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_REPORT,
+                                                  .report = &from};
+    ck_assert_uint_eq(apply(event), 0);
+    ck_assert_uint_eq(checkpoints.order.serial, serial);
+    from.serial = serial + 500;
+    uint32_t actions = apply(event);
+    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
+    ck_assert_uint_eq(checkpoints.given_up, serial);
+    make_due();
+    ck_assert_uint_eq(checkpoints.order.serial, serial + 501);
+    ck_assert_str_ne(checkpoints.order.folder, "step-50.g1");
+}
+END_TEST
+
 /* Never reached etcd: it is not undecided. Refused: abandoned. A new generation decides. */
 START_TEST(not_committed)
 {
@@ -898,6 +924,7 @@ int main(void)
     tcase_add_test(tcase, lost_answers);
     tcase_add_test(tcase, elected_again);
     tcase_add_test(tcase, committed_and_taken_back);
+    tcase_add_test(tcase, overtaken);
     tcase_add_loop_test(tcase, not_committed, 0, 3);
     tcase_add_loop_test(tcase, answer_of_an_order_before, 0, (int)KELP_ARRAY_COUNT(results));
     tcase_add_loop_test(tcase, not_sent_yet, 0, 2);
