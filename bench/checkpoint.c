@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/training/manifest.h"
 #include "ps/storage/snapshot_store.h"
@@ -47,9 +47,7 @@ static struct kelp_error error;
 
 static double now_s(void)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return 1e-6 * (double)kelp_clock_us();
 }
 
 static int compare_doubles(const void *left, const void *right)

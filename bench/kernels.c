@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/training/plan.h"
 #include "kernels/device.h"
 #include "kernels/optimizer.h"
@@ -23,9 +23,7 @@
 
 static double now(void)
 {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return 1e-6 * (double)kelp_clock_us();
 }
 
 /* Seconds of one call: the best of at least MIN_BATCHES batches of a millisecond or more, which

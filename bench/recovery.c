@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <check.h>
 
 #include "cli/run/job_client.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/program/etcd_server.h"
 #include "common/rpc/rpc.h"
@@ -60,9 +60,7 @@ static char address[128];
 
 static double now_s(void)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    return 1e-6 * (double)kelp_clock_us();
 }
 
 /* ---- looking ----------------------------------------------------------------------------------

@@ -15,9 +15,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 
 #define CLIENTS_MAX 2
@@ -41,10 +41,7 @@ static uint8_t memory[4u << 20];
 
 static double now_s(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return 1e-6 * (double)kelp_clock_us();
 }
 
 static double cpu_s(void)

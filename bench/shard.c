@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tests/lib/scripted_worker.h"
 
 #define WORKERS 2
@@ -27,7 +27,6 @@ static void read_times(pid_t pid, struct times *ret_times)
     char path[64];
     char text[1024] = "";
     unsigned long user = 0, kernel = 0;
-    struct timespec now;
 
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "r");
@@ -38,8 +37,7 @@ static void read_times(pid_t pid, struct times *ret_times)
     ck_assert_ptr_nonnull(fields);
     ck_assert_int_eq(
         sscanf(fields, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel), 2);
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    ret_times->wall = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    ret_times->wall = 1e-6 * (double)kelp_clock_us();
     ret_times->user = (double)user / (double)sysconf(_SC_CLK_TCK);
     ret_times->kernel = (double)kernel / (double)sysconf(_SC_CLK_TCK);
 }

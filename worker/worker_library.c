@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
@@ -121,14 +121,6 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
 
 /* ---- the version in progress
  * ------------------------------------------------------------------------- */
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void drop_pushed(struct kelp_worker *worker)
 {
@@ -473,7 +465,7 @@ static void hand_out(struct kelp_worker *worker, uint32_t first, uint32_t count,
         .lane_count = count,
     };
     memset(worker->computed + first, 1, count);
-    worker->turned_ms = now_ms();
+    worker->turned_ms = kelp_clock_ms();
 }
 
 /* The first run of assigned lanes that nobody computed here yet. */
@@ -577,7 +569,7 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
 /* Connections live only while the loop is run: turn it between lanes that take long. */
 static void turn(struct kelp_worker *worker)
 {
-    uint64_t now = now_ms();
+    uint64_t now = kelp_clock_ms();
 
     if (now - worker->turned_ms >= TURN_MS) {
         worker->turned_ms = now;

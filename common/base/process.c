@@ -12,8 +12,9 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 extern char **environ;
 
@@ -332,21 +333,13 @@ int kelp_process_fd(const struct kelp_process *process)
     return process->pidfd;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* poll(2) the pidfd until it is readable or the time is over; true when it is readable. */
 static bool wait_readable(int fd, uint32_t wait_ms)
 {
-    int64_t end_ms = now_ms() + wait_ms;
+    int64_t end_ms = (int64_t)kelp_clock_ms() + wait_ms;
 
     for (;;) {
-        int64_t left_ms = end_ms - now_ms();
+        int64_t left_ms = end_ms - (int64_t)kelp_clock_ms();
         struct pollfd item = {.fd = fd, .events = POLLIN};
         int ready = poll(&item, 1, left_ms <= 0 ? 0 : left_ms > 60000 ? 60000 : (int)left_ms);
         if (ready > 0) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/etcd/etcd_internal.h"
 
 /*
@@ -21,10 +21,7 @@ enum {
 
 int64_t kelp__etcd_now_ms(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)kelp_clock_ms();
 }
 
 /* ---- timers -----------------------------------------------------------------------------------

@@ -14,8 +14,9 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 enum {
     DEADLINE_DEFAULT_MS = 15000, /* a start takes 0.3 to 1 s; a slow disk's syncs several */
@@ -34,14 +35,6 @@ struct kelp_etcd_server {
     char name[40]; /* proves that the etcd that answers on our port is ours */
     char url[64];
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- ports ------------------------------------------------------------------------------------
  */
@@ -250,7 +243,7 @@ static kelp_status explain_end(int wait_status, int log_fd, off_t log_start, con
 
 static kelp_status wait_until_served(struct kelp_etcd_server *server,
                                      const struct kelp_etcd_server_options *options, int log_fd,
-                                     off_t log_start, int64_t end_ms, struct kelp_error *reterr)
+                                     off_t log_start, uint64_t end_ms, struct kelp_error *reterr)
 {
     int wait_status;
 
@@ -265,7 +258,7 @@ static kelp_status wait_until_served(struct kelp_etcd_server *server,
         if (healthy(server) && is_ours(server)) {
             return KELP_OK;
         }
-        if (now_ms() >= end_ms) {
+        if (kelp_clock_ms() >= end_ms) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT,
                              "etcd on %s was not healthy in time (log: %s)", server->url,
                              options->log_path);
@@ -275,7 +268,7 @@ static kelp_status wait_until_served(struct kelp_etcd_server *server,
 
 static kelp_status start_once(struct kelp_etcd_server *server, const char *program,
                               const struct kelp_etcd_server_options *options, int log_fd,
-                              int64_t end_ms, struct kelp_error *reterr)
+                              uint64_t end_ms, struct kelp_error *reterr)
 {
     off_t log_start = lseek(log_fd, 0, SEEK_END);
     kelp_status status = choose_ports(server, options->client_port, reterr);
@@ -354,8 +347,8 @@ static kelp_status start_in_folder(struct kelp_etcd_server *server, const char *
                                    const struct kelp_etcd_server_options *options,
                                    struct kelp_error *reterr)
 {
-    int64_t end_ms =
-        now_ms() + (options->deadline_ms > 0 ? options->deadline_ms : DEADLINE_DEFAULT_MS);
+    uint64_t end_ms =
+        kelp_clock_ms() + (options->deadline_ms > 0 ? options->deadline_ms : DEADLINE_DEFAULT_MS);
     int log_fd = open(options->log_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 
     if (log_fd < 0) {

@@ -10,16 +10,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc_internal.h"
 
 #define NEVER INT64_MAX
 
 int64_t kelp__rpc_now_us(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    return (int64_t)kelp_clock_us();
 }
 
 /* gRPC's monotonic clock is the same clock. */

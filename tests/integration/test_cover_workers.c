@@ -13,6 +13,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
@@ -114,7 +115,7 @@ static void pause_s(int seconds)
 static void steps_go_on(uint64_t from_us)
 {
     uint64_t to_us = from_us + WINDOW_US;
-    while (kelp_step_watch_now_us() < to_us) {
+    while (kelp_clock_us() < to_us) {
         struct timespec wait = {.tv_nsec = 20000000};
         (void)nanosleep(&wait, NULL);
     }
@@ -163,7 +164,7 @@ START_TEST(slow_worker)
     static const char *const more[] = {"--fault", "worker-1:stall@step=300", NULL};
     start(more);
     kelp_step_watch_await(watch, STOP_AT, STEPS_MS);
-    steps_go_on(kelp_step_watch_now_us());
+    steps_go_on(kelp_clock_us());
     finish("a worker that is slow once");
 }
 END_TEST
@@ -177,7 +178,7 @@ START_TEST(stopped_with_the_coordinator)
     pid_t worker = find("kelp-worker", "worker-1");
     ck_assert_int_eq(kill(coordinator, SIGSTOP), 0);
     ck_assert_int_eq(kill(worker, SIGSTOP), 0);
-    steps_go_on(kelp_step_watch_now_us());
+    steps_go_on(kelp_clock_us());
     ck_assert_int_eq(kill(worker, SIGCONT), 0);
     ck_assert_int_eq(kill(coordinator, SIGCONT), 0);
     finish("a worker and the coordinator stopped");
@@ -205,7 +206,7 @@ START_TEST(spare_covers_everything)
     for (size_t i = 0; i < count; i++) {
         ck_assert_int_eq(kill(stopped[i], SIGSTOP), 0);
     }
-    steps_go_on(kelp_step_watch_now_us());
+    steps_go_on(kelp_clock_us());
     for (size_t i = 0; i < count; i++) {
         ck_assert_int_eq(kill(stopped[i], SIGCONT), 0);
     }
@@ -223,11 +224,11 @@ START_TEST(woken_worker_comes_back)
     kelp_step_watch_await(watch, STOP_AT, STEPS_MS);
     pid_t worker = find("kelp-worker", "worker-1");
     ck_assert_int_gt(lanes_of("worker-1"), 0);
-    uint64_t from_us = kelp_step_watch_now_us();
+    uint64_t from_us = kelp_clock_us();
     ck_assert_int_eq(kill(worker, SIGSTOP), 0);
     pause_s(STOPPED_S);
     ck_assert_int_eq(lanes_of("worker-1"), -1);
-    ck_assert_uint_lt(kelp_step_watch_gap_us(watch, from_us, kelp_step_watch_now_us()), DETECT_US);
+    ck_assert_uint_lt(kelp_step_watch_gap_us(watch, from_us, kelp_clock_us()), DETECT_US);
     ck_assert_int_eq(kill(worker, SIGCONT), 0);
     for (int waited = 0; lanes_of("worker-1") <= 0; waited++) {
         ck_assert_msg(waited < 50, "it did not come back");

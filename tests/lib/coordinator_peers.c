@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/training/control.h"
 #include "proto/wire.h"
@@ -24,13 +24,6 @@
 #define CHECKPOINT "/kelp.v1.Coordinator/Checkpoint"
 #define CONTROL    "/kelp.v1.ParameterServer/Control"
 #define PARTITIONS 16 /* of the plan below */
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    ck_assert_int_eq(clock_gettime(CLOCK_MONOTONIC, &now), 0);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static uint64_t next_incarnation(void)
 {
@@ -205,9 +198,9 @@ bool peers_logged(struct peers *peers, uint32_t index, const char *text)
 
 void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what)
 {
-    uint64_t end = now_ms() + WAIT_MS;
+    uint64_t end = kelp_clock_ms() + WAIT_MS;
     while (!done(user)) {
-        if (now_ms() >= end) {
+        if (kelp_clock_ms() >= end) {
             char *log = peers_file(peers, "coordinator-0.log");
             ck_abort_msg("waited in vain for: %s; coordinator-0 said:\n%s", what, log);
         }
@@ -217,8 +210,8 @@ void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const
 
 void peers_run(struct peers *peers, uint32_t ms)
 {
-    uint64_t end = now_ms() + ms;
-    while (now_ms() < end) {
+    uint64_t end = kelp_clock_ms() + ms;
+    while (kelp_clock_ms() < end) {
         (void)kelp_rpc_loop_run(peers->loop, 10);
     }
 }

@@ -12,18 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 enum { WAIT_MS = 60000, LOOK_MS = 20, ANSWER_MAX = 16384 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- asking a member --------------------------------------------------------------------------
  */
@@ -90,9 +83,9 @@ static bool member_status(const struct etcd_cluster *cluster, int member, char i
 
 int etcd_cluster_leader(struct etcd_cluster *cluster)
 {
-    int64_t end_ms = now_ms() + WAIT_MS;
+    uint64_t end_ms = kelp_clock_ms() + WAIT_MS;
 
-    while (now_ms() < end_ms) {
+    while (kelp_clock_ms() < end_ms) {
         for (int i = 0; i < ETCD_CLUSTER_MEMBERS; i++) {
             char id[32];
             char leader[32];

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tests/lib/run_train.h"
 
 #define SAYS_TIMEOUT_MS 60000
@@ -20,14 +20,6 @@
 #define ARGS_MAX        64
 #define POLL_MS         20
 #define PROCESSES_MAX   64
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 void kelp_test_folder_init(struct kelp_test_folder *folder)
 {
@@ -106,7 +98,7 @@ void kelp_test_command_start(struct kelp_test_command *command, const char *fold
         argv[i + 1] = args[i];
     }
     (void)snprintf(command->mark, sizeof(command->mark), "KELPTEST_MARK=%ld-%u-%llu",
-                   (long)getpid(), number++, (unsigned long long)now_ms());
+                   (long)getpid(), number++, (unsigned long long)kelp_clock_ms());
     int out = open_output(command->out_path, sizeof(command->out_path), folder, "out");
     int err = open_output(command->err_path, sizeof(command->err_path), folder, "err");
     struct kelp_process_options options = {.argv = argv,
@@ -123,10 +115,10 @@ void kelp_test_command_start(struct kelp_test_command *command, const char *fold
 uint64_t kelp_test_command_wait(struct kelp_test_command *command, uint32_t timeout_ms)
 {
     int wait_status = 0;
-    uint64_t begin = now_ms();
+    uint64_t begin = kelp_clock_ms();
 
     kelp_status status = kelp_process_wait(command->process, timeout_ms, &wait_status);
-    uint64_t waited = now_ms() - begin;
+    uint64_t waited = kelp_clock_ms() - begin;
     command->out = read_file(command->out_path, NULL);
     command->err = read_file(command->err_path, NULL);
     ck_assert_msg(status == KELP_OK, "kelp did not end within %u ms; it said:\n%s%s", timeout_ms,
@@ -163,14 +155,14 @@ char *kelp_test_command_peek(const struct kelp_test_command *command)
 void kelp_test_command_await(const struct kelp_test_command *command, const char *text,
                              uint32_t timeout_ms)
 {
-    uint64_t end_ms = now_ms() + timeout_ms;
+    uint64_t end_ms = kelp_clock_ms() + timeout_ms;
     bool found = false;
 
     while (!found) {
         char *err = kelp_test_command_peek(command);
         found = strstr(err, text) != NULL;
-        ck_assert_msg(found || now_ms() < end_ms, "kelp did not say '%s' within %u ms:\n%s", text,
-                      timeout_ms, err);
+        ck_assert_msg(found || kelp_clock_ms() < end_ms, "kelp did not say '%s' within %u ms:\n%s",
+                      text, timeout_ms, err);
         free(err);
         if (!found) {
             (void)usleep(POLL_MS * 1000);
@@ -253,7 +245,7 @@ void kelp_test_command_gone(const struct kelp_test_command *command, uint32_t wa
 {
     pid_t pids[PROCESSES_MAX];
     char line[512] = "";
-    uint64_t end_ms = now_ms() + wait_ms;
+    uint64_t end_ms = kelp_clock_ms() + wait_ms;
 
     for (;;) {
         size_t count = kelp_test_command_processes(command, pids, PROCESSES_MAX);
@@ -261,7 +253,7 @@ void kelp_test_command_gone(const struct kelp_test_command *command, uint32_t wa
             return;
         }
         command_line(pids[0], line, sizeof(line));
-        ck_assert_msg(now_ms() < end_ms, "%zu processes are left, one is %ld: %s", count,
+        ck_assert_msg(kelp_clock_ms() < end_ms, "%zu processes are left, one is %ld: %s", count,
                       (long)pids[0], line);
         (void)usleep(POLL_MS * 1000);
     }

@@ -10,15 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/json.h"
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- the process -------------------------------------------------------------------------------
  */
@@ -131,11 +124,11 @@ static bool read_entry(struct shard_fixture *fixture, uint64_t not_this)
 
 void shard_fixture_await_entry(struct shard_fixture *fixture, uint64_t not_this)
 {
-    int64_t until = now_ms() + SHARD_WAIT_MS;
+    uint64_t until = kelp_clock_ms() + SHARD_WAIT_MS;
 
     while (!read_entry(fixture, not_this)) {
         struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-        ck_assert_msg(now_ms() < until, "the shard does not register");
+        ck_assert_msg(kelp_clock_ms() < until, "the shard does not register");
         (void)nanosleep(&pause, NULL);
     }
 }
@@ -265,10 +258,10 @@ void shard_stream_open(struct shard_stream *stream, struct shard_fixture *fixtur
 
 void shard_stream_await_closed(struct shard_stream *stream)
 {
-    int64_t until = now_ms() + SHARD_WAIT_MS;
+    uint64_t until = kelp_clock_ms() + SHARD_WAIT_MS;
 
     while (!stream->closed) {
-        ck_assert_msg(now_ms() < until, "the stream does not end");
+        ck_assert_msg(kelp_clock_ms() < until, "the stream does not end");
         (void)kelp_rpc_loop_run(stream->fixture->loop, 100);
     }
 }
@@ -309,14 +302,14 @@ void *shard_stream_take(struct shard_stream *stream, const ProtobufCMessageDescr
                         struct kelp_rpc_message **ret_message,
                         struct kelp_wire_payload *ret_payload)
 {
-    int64_t until = now_ms() + SHARD_WAIT_MS;
+    uint64_t until = kelp_clock_ms() + SHARD_WAIT_MS;
     struct kelp_error error = {.text = ""};
     struct kelp_wire_payload payload;
     ProtobufCMessage *fields = NULL;
 
     while (stream->message_count == 0) {
         ck_assert_msg(!stream->closed, "the stream ended: %s", stream->text);
-        ck_assert_msg(now_ms() < until, "no message comes");
+        ck_assert_msg(kelp_clock_ms() < until, "no message comes");
         (void)kelp_rpc_loop_run(stream->fixture->loop, 100);
     }
     struct kelp_rpc_message *message = stream->messages[0];
@@ -338,9 +331,9 @@ void *shard_stream_take(struct shard_stream *stream, const ProtobufCMessageDescr
 
 void shard_stream_pass(struct shard_stream *stream, uint32_t ms)
 {
-    int64_t until = now_ms() + ms;
+    int64_t until = (int64_t)kelp_clock_ms() + ms;
 
-    for (int64_t left = ms; left > 0; left = until - now_ms()) {
+    for (int64_t left = ms; left > 0; left = until - (int64_t)kelp_clock_ms()) {
         (void)kelp_rpc_loop_run(stream->fixture->loop, (int)left);
     }
 }

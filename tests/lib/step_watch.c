@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/base/clock.h"
 #include "common/etcd/etcd.h"
 #include "common/rpc/rpc.h"
 #include "proto/kelp.pb-c.h"
@@ -45,14 +46,6 @@ struct kelp_step_watch {
     uint64_t offers;
 };
 
-uint64_t kelp_step_watch_now_us(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 static void pause_us(long us)
 {
     struct timespec wait = {.tv_nsec = us * 1000};
@@ -83,7 +76,7 @@ static void find_shards(struct kelp_step_watch *watch)
 {
     struct kelp_etcd_range range = {0};
     char prefix[128];
-    uint64_t now_us = kelp_step_watch_now_us();
+    uint64_t now_us = kelp_clock_us();
 
     if (now_us - watch->found_us < FIND_US) {
         return;
@@ -129,7 +122,7 @@ static Kelp__V1__ShardStatusReply *ask(struct kelp_step_watch *watch, uint32_t i
 
 static void take_sample(struct kelp_step_watch *watch, const Kelp__V1__ShardStatusReply *reply)
 {
-    struct kelp_step_sample sample = {.at_us = kelp_step_watch_now_us(),
+    struct kelp_step_sample sample = {.at_us = kelp_clock_us(),
                                       .generation = reply->generation,
                                       .version = reply->word->version,
                                       .step = reply->word->step};
@@ -207,13 +200,12 @@ static cJSON *read_cluster(const char *run_path)
 struct kelp_step_watch *kelp_step_watch_open(const char *run_path)
 {
     struct kelp_step_watch *watch = calloc(1, sizeof(*watch));
-    uint64_t began_us = kelp_step_watch_now_us();
+    uint64_t began_us = kelp_clock_us();
     cJSON *cluster = read_cluster(run_path);
 
     ck_assert_ptr_nonnull(watch);
     for (; !cluster; cluster = read_cluster(run_path)) {
-        ck_assert_msg(kelp_step_watch_now_us() - began_us < OPEN_MS * 1000, "no run in %s",
-                      run_path);
+        ck_assert_msg(kelp_clock_us() - began_us < OPEN_MS * 1000, "no run in %s", run_path);
         pause_us(5000);
     }
     (void)snprintf(watch->job, sizeof(watch->job), "%s",
@@ -264,10 +256,10 @@ bool kelp_step_watch_latest(struct kelp_step_watch *watch, struct kelp_step_samp
 void kelp_step_watch_await(struct kelp_step_watch *watch, uint64_t step, uint32_t timeout_ms)
 {
     struct kelp_step_sample latest = {0};
-    uint64_t began_us = kelp_step_watch_now_us();
+    uint64_t began_us = kelp_clock_us();
 
     while (!kelp_step_watch_latest(watch, &latest) || latest.step < step) {
-        ck_assert_msg(kelp_step_watch_now_us() - began_us < (uint64_t)timeout_ms * 1000,
+        ck_assert_msg(kelp_clock_us() - began_us < (uint64_t)timeout_ms * 1000,
                       "step %llu was not reached in %u ms: it is at %llu", (unsigned long long)step,
                       timeout_ms, (unsigned long long)latest.step);
         pause_us(1000);
@@ -281,7 +273,7 @@ uint64_t kelp_step_watch_gap_us(struct kelp_step_watch *watch, uint64_t from_us,
 
     (void)pthread_mutex_lock(&watch->lock);
     for (size_t i = 0; i <= watch->count; i++) {
-        uint64_t at_us = i < watch->count ? watch->samples[i].at_us : kelp_step_watch_now_us();
+        uint64_t at_us = i < watch->count ? watch->samples[i].at_us : kelp_clock_us();
         if (at_us >= from_us && before_us <= to_us && at_us - before_us > longest) {
             longest = at_us - before_us;
         }

@@ -12,16 +12,13 @@
 #define KELP_STEP_WATCH_MAX 1000000 /* changes that are kept; a run has fewer */
 
 struct kelp_step_sample {
-    uint64_t at_us; /* seen first, on kelp_step_watch_now_us()'s clock */
+    uint64_t at_us; /* seen first, on kelp_clock_us()'s clock */
     uint64_t generation;
     uint64_t version;
     uint64_t step;
 };
 
 struct kelp_step_watch;
-
-/* CLOCK_MONOTONIC. */
-uint64_t kelp_step_watch_now_us(void);
 
 /* Of the run in this folder, whose launcher has written cluster.json, or will: waits for it. Call
  * kelp_rpc_global_init() and curl_global_init() first. Fails the test (or ends the program) when

@@ -1,3 +1,4 @@
+#include "common/base/clock.h"
 #include "common/base/process.h"
 
 #include <check.h>
@@ -9,18 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static struct kelp_error error;
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static struct kelp_process *start_shell(const char *script, int stdout_fd)
 {
@@ -182,10 +174,10 @@ START_TEST(poll_several)
     ck_assert(items[0].revents == 0 && items[1].revents != 0);
     ck_assert_int_eq(kelp_process_wait(quick, 0, &wait_status), KELP_OK);
     ck_assert_int_eq(WEXITSTATUS(wait_status), 3);
-    int64_t start_ms = now_ms();
+    uint64_t start_ms = kelp_clock_ms();
     ck_assert_int_eq(kelp_process_wait(slow, 0, NULL), KELP_ERR_TIMEOUT);
     ck_assert_int_eq(kelp_process_wait(slow, 100, NULL), KELP_ERR_TIMEOUT);
-    ck_assert_int_ge(now_ms() - start_ms, 100);
+    ck_assert_uint_ge(kelp_clock_ms() - start_ms, 100);
     kelp_process_destroy(quick);
     kelp_process_destroy(slow);
 }
@@ -199,10 +191,10 @@ START_TEST(stop)
     char byte;
     int wait_status = 0;
     struct kelp_process *polite = start_shell("exec sleep 60", KELP_PROCESS_NULL);
-    int64_t start_ms = now_ms();
+    uint64_t start_ms = kelp_clock_ms();
 
     kelp_process_stop(polite, 10000);
-    ck_assert_int_lt(now_ms() - start_ms, 5000);
+    ck_assert_uint_lt(kelp_clock_ms() - start_ms, 5000);
     ck_assert_int_eq(kelp_process_wait(polite, 0, &wait_status), KELP_OK);
     ck_assert(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGTERM);
     kelp_process_signal(polite, SIGTERM); /* nobody is hit */
@@ -213,10 +205,10 @@ START_TEST(stop)
         start_shell("trap '' TERM; sleep 60 & echo x; wait; wait; sleep 60", fds[1]);
     (void)close(fds[1]);
     ck_assert_int_eq(read(fds[0], &byte, 1), 1);
-    start_ms = now_ms();
+    start_ms = kelp_clock_ms();
     kelp_process_stop(stubborn, 200);
-    ck_assert_int_ge(now_ms() - start_ms, 200);
-    ck_assert_int_lt(now_ms() - start_ms, 5000);
+    ck_assert_uint_ge(kelp_clock_ms() - start_ms, 200);
+    ck_assert_uint_lt(kelp_clock_ms() - start_ms, 5000);
     ck_assert_int_eq(kelp_process_wait(stubborn, 0, &wait_status), KELP_OK);
     ck_assert(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL);
     /* The pipe ends only when the grandchild is gone too. */
