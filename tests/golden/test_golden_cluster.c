@@ -2,165 +2,49 @@
  * The reference fixtures through a running cluster of two workers and two shards: losses,
  * parameters after each number of steps that a fixture has, and gradients (one step of plain SGD
  * moves the weights by exactly the gradient times the learning rate). Which files, models, sizes
- * and optimizers is read from the fixtures.
+ * and optimizers is read from the fixtures. A file with parameters and a batch fails when no run
+ * comes of it.
  */
 #include <check.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/golden.h"
+#include "common/job/job_options.h"
+#include "tests/lib/golden_report.h"
 #include "tests/lib/run_train.h"
 #include "worker/model/model.h"
 
 #define RUN_TIMEOUT_S 60
-#define JOB_TEXT_MAX  8192
+#define STEPS_MAX     8
 /* A large rate keeps the rounding of w - rate * g small beside the gradient; a power of two is
  * exact. */
 #define GRADIENT_RATE 512.0
 
-static unsigned checked;
-static unsigned skipped;
+static unsigned checked, runs, skipped;
 
-struct text {
-    char bytes[JOB_TEXT_MAX];
-    size_t length;
-};
-
-static void add(struct text *text, const char *format, ...) KELP_PRINTF(2, 3);
-static void add(struct text *text, const char *format, ...)
+/* Keys of a section whose values a fixture decides: of the model, the loss and the optimizer. */
+static void print_keys(FILE *out, const char *section, const struct kelp_job *job)
 {
-    va_list args;
-    va_start(args, format);
-    int length =
-        vsnprintf(text->bytes + text->length, sizeof(text->bytes) - text->length, format, args);
-    va_end(args);
-    ck_assert(length >= 0 && text->length + (size_t)length < sizeof(text->bytes));
-    text->length += (size_t)length;
-}
-
-static const char *flag(bool value)
-{
-    return value ? "true" : "false";
-}
-
-static void add_list(struct text *text, const char *key, const uint32_t *values, uint32_t count)
-{
-    add(text, "  %s: [", key);
-    for (uint32_t i = 0; i < count; i++) {
-        add(text, "%s%u", i ? ", " : "", values[i]);
-    }
-    add(text, "]\n");
-}
-
-static void add_model(struct text *text, const struct kelp_job *job)
-{
-    switch (job->model.kind) {
-    case KELP_MODEL_MLP:
-        add(text, "  kind: mlp\n");
-        add_list(text, "hidden", job->model.hidden, job->model.hidden_count);
-        break;
-    case KELP_MODEL_DLINEAR:
-        add(text, "  kind: dlinear\n  kernel_size: %u\n  individual: %s\n", job->model.kernel_size,
-            flag(job->model.individual));
-        break;
-    case KELP_MODEL_FARE:
-        add(text, "  kind: fare\n");
-        break;
-    case KELP_MODEL_CONVNET:
-        add(text, "  kind: convnet\n  classes: %u\n  dropout: [0, 0]\n", job->model.classes);
-        break;
-    case KELP_MODEL_RESNET18:
-        add(text, "  kind: resnet18\n  classes: %u\n", job->model.classes);
-        break;
-    case KELP_MODEL_DEEPFM:
-        add(text, "  kind: deepfm\n  embedding_dim: %u\n", job->model.embedding_dim);
-        add_list(text, "hidden", job->model.hidden, job->model.hidden_count);
-        break;
-    case KELP_MODEL_TFT:
-        add(text, "  kind: tft\n  d_model: %u\n  heads: %u\n", job->model.d_model,
-            job->model.heads);
-        break;
-    case KELP_MODEL_PLUGIN:
-        add(text, "  plugin: \"%s\"\n  params: [\"%s\"]\n", job->model.plugin, job->model.params);
-        break;
-    case KELP_MODEL_NLINEAR:
-        ck_abort_msg("no fixture of this kind");
-    }
-}
-
-static void add_data(struct text *text, const struct kelp_golden_file *file,
-                     const struct kelp_golden_model *model)
-{
-    add(text, "data:\n  kind: tensors\n  path: \"%s\"\n  target_name: target\n", file->path);
-    add(text, "  shuffle: false\n  input_name: [");
-    for (uint32_t i = 0; i < model->shape.input_count; i++) {
-        add(text, "%sinput/%u", i ? ", " : "", i);
-    }
-    add(text, "]\n");
-    add_list(text, "vocab", model->job.data.vocab, model->job.data.vocab_count);
-}
-
-static void add_loss(struct text *text, const struct kelp_job *job)
-{
-    static const char *const names[] = {[KELP_LOSS_MSE] = "mse",
-                                        [KELP_LOSS_MAE] = "mae",
-                                        [KELP_LOSS_SMOOTH_L1] = "smooth_l1",
-                                        [KELP_LOSS_HUBER] = "huber",
-                                        [KELP_LOSS_CROSS_ENTROPY] = "cross_entropy",
-                                        [KELP_LOSS_NLL] = "nll",
-                                        [KELP_LOSS_BCE] = "bce",
-                                        [KELP_LOSS_BCE_WITH_LOGITS] = "bce_with_logits",
-                                        [KELP_LOSS_QUANTILE] = "quantile"};
-    add(text, "  loss: %s\n", names[job->train.loss]);
-    if (job->train.loss == KELP_LOSS_SMOOTH_L1 || job->train.loss == KELP_LOSS_HUBER) {
-        add(text, "  loss_beta: %.17g\n", job->train.loss_beta);
-    }
-    if (job->train.loss == KELP_LOSS_QUANTILE) {
-        add(text, "  quantiles: [");
-        for (uint32_t i = 0; i < job->train.quantile_count; i++) {
-            add(text, "%s%.17g", i ? ", " : "", job->train.quantiles[i]);
+    static const struct {
+        size_t first, end;
+    } decided[] = {
+        {offsetof(struct kelp_job, model), offsetof(struct kelp_job, model.init)},
+        {offsetof(struct kelp_job, data.vocab), offsetof(struct kelp_job, data.vocab_count)},
+        {offsetof(struct kelp_job, train.loss), offsetof(struct kelp_job, train.clip_norm)}};
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const struct kelp_job_key *key = &kelp__job_keys[i];
+        bool print = false;
+        for (size_t k = 0; k < KELP_ARRAY_COUNT(decided); k++) {
+            print = print || (key->offset >= decided[k].first && key->offset < decided[k].end);
         }
-        add(text, "]\n");
-    }
-}
-
-static void add_optimizer(struct text *text, const struct kelp_job *job)
-{
-    static const char *const names[] = {
-        [KELP_OPTIMIZER_SGD] = "sgd",         [KELP_OPTIMIZER_ADAM] = "adam",
-        [KELP_OPTIMIZER_ADAMW] = "adamw",     [KELP_OPTIMIZER_ADAGRAD] = "adagrad",
-        [KELP_OPTIMIZER_RMSPROP] = "rmsprop", [KELP_OPTIMIZER_ADADELTA] = "adadelta"};
-    add(text, "  optimizer: %s\n  lr: %.17g\n  weight_decay: %.17g\n", names[job->train.optimizer],
-        job->train.lr, job->train.weight_decay);
-    if (job->train.optimizer != KELP_OPTIMIZER_SGD) {
-        add(text, "  eps: %.17g\n", job->train.eps);
-    }
-    switch (job->train.optimizer) {
-    case KELP_OPTIMIZER_SGD:
-        add(text, "  momentum: %.17g\n  dampening: %.17g\n  nesterov: %s\n", job->train.momentum,
-            job->train.dampening, flag(job->train.nesterov));
-        break;
-    case KELP_OPTIMIZER_ADAM:
-    case KELP_OPTIMIZER_ADAMW:
-        add(text, "  beta1: %.17g\n  beta2: %.17g\n  amsgrad: %s\n", job->train.beta1,
-            job->train.beta2, flag(job->train.amsgrad));
-        break;
-    case KELP_OPTIMIZER_ADAGRAD:
-        add(text, "  lr_decay: %.17g\n  initial_accumulator: %.17g\n", job->train.lr_decay,
-            job->train.initial_accumulator);
-        break;
-    case KELP_OPTIMIZER_RMSPROP:
-        add(text, "  alpha: %.17g\n  momentum: %.17g\n  centered: %s\n", job->train.alpha,
-            job->train.momentum, flag(job->train.centered));
-        break;
-    case KELP_OPTIMIZER_ADADELTA:
-        add(text, "  rho: %.17g\n", job->train.rho);
-        break;
-    case KELP_OPTIMIZER_LAMB: /* no fixture names it */
-        break;
+        if (print && strncmp(key->name, section, strlen(section)) == 0 &&
+            kelp__job_key_applies(key, job)) {
+            (void)fprintf(out, "  %s: ", strchr(key->name, '.') + 1);
+            kelp__job_key_print(out, key, job);
+            (void)fputc('\n', out);
+        }
     }
 }
 
@@ -225,128 +109,30 @@ static void write_initial(const struct fixture *fixture, const char *path)
     free(items);
 }
 
-/* Train the fixture's batch for so many steps, one epoch each. */
-static void train(struct kelp_run *run, const struct fixture *fixture, const struct kelp_job *job,
-                  uint32_t lanes, uint32_t steps)
+/* A job of so many epochs of one step with the fixture's batch. */
+static void write_job(const char *path, const struct fixture *fixture, const struct kelp_job *job,
+                      const char *initial, uint32_t lanes, uint32_t steps)
 {
-    struct text text = {.length = 0};
-    char initial[400];
-    kelp_run_prepare(run);
-    (void)snprintf(initial, sizeof(initial), "%s/initial.safetensors", run->folder);
-    write_initial(fixture, initial);
-    add(&text, "name: golden\nmodel:\n  init: \"%s\"\n", initial);
-    add_model(&text, job);
-    add_data(&text, fixture->file, &fixture->golden);
-    add(&text, "train:\n  epochs: %u\n  batch_size: %u\n  schedule: constant\n", steps,
-        fixture->golden.samples);
-    add(&text, "  evaluate: false\n");
-    add_loss(&text, job);
-    add_optimizer(&text, job);
-    add(&text, "cluster:\n  workers: 2\n  shards: 2\n  lanes: %u\n", lanes);
-    kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", text.bytes), NULL, RUN_TIMEOUT_S);
-    ck_assert_msg(run->exit_code == 0, "%s: exit %d; job:\n%s\noutput:\n%s", fixture->file->name,
-                  run->exit_code, text.bytes, run->output);
-}
-
-static struct kelp_safetensors *open_model(const struct kelp_run *run)
-{
-    char path[400];
-    struct kelp_error error = {.text = ""};
-    struct kelp_safetensors *tensors = NULL;
-    (void)snprintf(path, sizeof(path), "%s/model.safetensors", run->run_folder);
-    kelp_status status = kelp_safetensors_open(path, &tensors, &error);
-    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
-    return tensors;
-}
-
-static float *tensor_values(const struct kelp_safetensors_tensor *entry)
-{
-    struct kelp_error error = {.text = ""};
-    float *values = calloc(entry->elem_count ? entry->elem_count : 1, sizeof(*values));
-    ck_assert_ptr_nonnull(values);
-    kelp_status status = kelp_safetensors_floats(entry, 0, entry->elem_count, values, &error);
-    ck_assert_msg(status == KELP_OK, "%s", error.text);
-    return values;
-}
-
-static void check(const struct kelp_golden_file *file, const char *name, const float *values,
-                  uint64_t count, const struct kelp_golden_tolerance *tolerance)
-{
-    char text[KELP_GOLDEN_TEXT_SIZE] = "";
-    enum kelp_golden_result result =
-        kelp_golden_compare(file, name, values, count, tolerance, text);
-    ck_assert_msg(result != KELP_GOLDEN_DIFFERS, "%s: %s: %s", file->name, name, text);
-    checked += result == KELP_GOLDEN_EQUAL;
-}
-
-/* Each tensor of the trained model against "opt/<optimizer>/step<k>/param/<name>", running
- * statistics against "…/buffer/<name>". */
-static void check_parameters(const struct kelp_run *run, const struct fixture *fixture,
-                             const struct kelp_job *job, const char *optimizer, uint32_t steps)
-{
-    const struct kelp_golden_file *file = fixture->file;
-    const struct kelp_golden_tolerances tolerances = kelp_golden_after(file, job, optimizer, steps);
-    struct kelp_safetensors *tensors = open_model(run);
-    unsigned before = checked;
-    for (size_t i = 0; i < kelp_safetensors_count(tensors); i++) {
-        char name[KELP_GOLDEN_NAME_SIZE + 128];
-        const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
-        float *values = tensor_values(entry);
-        const bool statistic = fixture->tensors[i].statistic;
-        (void)snprintf(name, sizeof(name), "opt/%s/step%u/%s/%s", optimizer, steps,
-                       statistic ? "buffer" : "param", entry->name);
-        ck_assert_str_eq(entry->name, fixture->tensors[i].name);
-        check(file, name, values, entry->elem_count,
-              statistic ? &tolerances.statistics : &tolerances.parameters);
-        free(values);
+    FILE *out = fopen(path, "w");
+    ck_assert_ptr_nonnull(out);
+    (void)fprintf(out, "name: golden\nmodel:\n  init: \"%s\"\n", initial);
+    print_keys(out, "model.", job);
+    (void)fprintf(out,
+                  "data:\n  kind: tensors\n  path: \"%s\"\n  target_name: target\n"
+                  "  shuffle: false\n  input_name: [",
+                  fixture->file->path);
+    for (uint32_t i = 0; i < fixture->golden.shape.input_count; i++) {
+        (void)fprintf(out, "%sinput/%u", i > 0 ? ", " : "", i);
     }
-    ck_assert_msg(checked > before, "%s: no parameter after %u steps of %s to compare", file->name,
-                  steps, optimizer);
-    kelp_safetensors_close(tensors);
-}
-
-/* The loss of epoch e is the loss before step e: "opt/<optimizer>/losses". */
-static void check_losses(const struct kelp_run *run, const struct kelp_golden_file *file,
-                         const struct kelp_job *job, const char *optimizer, uint32_t steps)
-{
-    char name[KELP_GOLDEN_NAME_SIZE + 32];
-    uint64_t count = 0;
-    (void)snprintf(name, sizeof(name), "opt/%s/losses", optimizer);
-    float *losses = kelp_golden_floats(file, name, &count);
-    if (!losses) {
-        return;
-    }
-    const struct kelp_golden_tolerance tolerance =
-        kelp_golden_after(file, job, optimizer, steps).losses;
-    for (uint64_t i = 0; i < count && i < steps; i++) {
-        double loss =
-            kelp_run_line_number(run, "metrics.jsonl", "epoch", (double)(i + 1), "train/loss");
-        double allowed = tolerance.atol + tolerance.rtol * fabs((double)losses[i]);
-        ck_assert_msg(fabs(loss - (double)losses[i]) <= allowed,
-                      "%s: loss %llu of %s is %g, not %g", file->name, (unsigned long long)i,
-                      optimizer, loss, (double)losses[i]);
-        checked++;
-    }
-    free(losses);
-}
-
-/* The numbers k of "opt/<optimizer>/step<k>/", as the file has them. */
-static uint32_t step_numbers(const struct kelp_golden_file *file, const char *optimizer,
-                             uint32_t *ret_steps, uint32_t max)
-{
-    char prefix[KELP_GOLDEN_NAME_SIZE + 8];
-    char(*cases)[KELP_GOLDEN_NAME_SIZE] = calloc(KELP_GOLDEN_CASES_MAX, sizeof(*cases));
-    uint32_t count = 0;
-    ck_assert_ptr_nonnull(cases);
-    (void)snprintf(prefix, sizeof(prefix), "opt/%s/", optimizer);
-    uint32_t case_count = kelp_golden_cases(file, prefix, cases);
-    for (uint32_t i = 0; i < case_count && count < max; i++) {
-        if (strncmp(cases[i], "step", 4) == 0) {
-            ret_steps[count++] = (uint32_t)strtoul(cases[i] + 4, NULL, 10);
-        }
-    }
-    free(cases);
-    return count;
+    (void)fputs("]\n", out);
+    print_keys(out, "data.", job);
+    (void)fprintf(out,
+                  "train:\n  epochs: %u\n  batch_size: %u\n  schedule: constant\n"
+                  "  evaluate: false\n",
+                  steps, fixture->golden.samples);
+    print_keys(out, "train.", job);
+    (void)fprintf(out, "cluster:\n  workers: 2\n  shards: 2\n  lanes: %u\n", lanes);
+    ck_assert_int_eq(fclose(out), 0);
 }
 
 /* Batch statistics are of a lane: PyTorch's are those of one lane. */
@@ -355,79 +141,232 @@ static uint32_t lanes_for(const struct kelp_golden_model *golden, uint32_t numbe
     return golden->statistics ? 1 : number % 2 ? 4 : 2;
 }
 
+/* Train the fixture's batch for so many steps; number chooses the lanes. */
+static void train(struct kelp_run *run, const struct fixture *fixture, const struct kelp_job *job,
+                  uint32_t number, uint32_t steps)
+{
+    char initial[400], path[400];
+    kelp_run_prepare(run);
+    (void)snprintf(initial, sizeof(initial), "%s/initial.safetensors", run->folder);
+    (void)snprintf(path, sizeof(path), "%s/job.yaml", run->folder);
+    write_initial(fixture, initial);
+    write_job(path, fixture, job, initial, lanes_for(&fixture->golden, number), steps);
+    kelp_run_train(run, path, NULL, RUN_TIMEOUT_S);
+    ck_assert_msg(run->exit_code == 0, "%s: exit %d; output:\n%s", fixture->file->name,
+                  run->exit_code, run->output);
+    runs++;
+}
+
+/* What a run's tensors are compared with. */
+struct expected {
+    char parameters[KELP_GOLDEN_NAME_SIZE], statistics[KELP_GOLDEN_NAME_SIZE]; /* prefixes */
+    struct kelp_golden_tolerances tolerances;
+    bool gradients; /* of the one step that was made */
+};
+
+/* What the step has subtracted from the initial values, over the rate. */
+static void to_gradient(float *values, const float *initial, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = (float)(((double)initial[i] - (double)values[i]) / GRADIENT_RATE);
+    }
+}
+
+/* Each tensor of the trained model, where the fixture has it. */
+static void check_tensors(const struct kelp_run *run, const struct fixture *fixture,
+                          const struct expected *expected)
+{
+    char path[400];
+    struct kelp_error error = {.text = ""};
+    struct kelp_safetensors *tensors = NULL;
+    const unsigned before = checked;
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors", run->run_folder);
+    const kelp_status status = kelp_safetensors_open(path, &tensors, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", path, error.text);
+    ck_assert_uint_eq(kelp_safetensors_count(tensors), fixture->count);
+    for (uint32_t i = 0; i < fixture->count; i++) {
+        char name[KELP_GOLDEN_NAME_SIZE], text[KELP_GOLDEN_TEXT_SIZE] = "";
+        const struct kelp_tensor *tensor = &fixture->tensors[i];
+        const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
+        float *values = calloc(tensor->elem_count, sizeof(*values));
+        ck_assert_ptr_nonnull(values);
+        ck_assert_str_eq(entry->name, tensor->name);
+        ck_assert_int_eq(kelp_safetensors_floats(entry, 0, tensor->elem_count, values, NULL),
+                         KELP_OK);
+        if (expected->gradients) {
+            to_gradient(values, fixture->initial[i], tensor->elem_count);
+        }
+        kelp_golden_print(name, "%s%s",
+                          tensor->statistic ? expected->statistics : expected->parameters,
+                          tensor->name);
+        const enum kelp_golden_result result = kelp_golden_compare(
+            fixture->file, name, values, tensor->elem_count,
+            tensor->statistic ? &expected->tolerances.statistics : &expected->tolerances.parameters,
+            text);
+        ck_assert_msg(result != KELP_GOLDEN_DIFFERS, "%s: %s", fixture->file->name, text);
+        checked += result == KELP_GOLDEN_EQUAL;
+        free(values);
+    }
+    ck_assert_msg(checked > before, "%s: no %s to compare", fixture->file->name,
+                  expected->parameters);
+    kelp_safetensors_close(tensors);
+}
+
+/* The loss of epoch e is the loss before step e: "opt/<optimizer>/losses". */
+static void check_losses(const struct kelp_run *run, const struct kelp_golden_file *file,
+                         const struct kelp_golden_tolerance *tolerance, const char *optimizer,
+                         uint32_t steps)
+{
+    char name[KELP_GOLDEN_NAME_SIZE];
+    uint64_t count = 0;
+    kelp_golden_print(name, "opt/%s/losses", optimizer);
+    float *losses = kelp_golden_floats(file, name, &count);
+    for (uint64_t i = 0; losses != NULL && i < count && i < steps; i++) {
+        const double expected = (double)losses[i];
+        const double loss =
+            kelp_run_line_number(run, "metrics.jsonl", "epoch", (double)(i + 1), "train/loss");
+        ck_assert_msg(fabs(loss - expected) <= tolerance->atol + tolerance->rtol * fabs(expected),
+                      "%s: loss %u of %s is %g, not %g", file->name, (unsigned)i, optimizer, loss,
+                      expected);
+        checked++;
+    }
+    free(losses);
+}
+
+/* The numbers k of "opt/<optimizer>/step<k>/", as the file has them; the largest is returned. */
+static uint32_t step_numbers(const struct kelp_golden_file *file, const char *optimizer,
+                             uint32_t steps[STEPS_MAX], uint32_t *ret_count)
+{
+    char prefix[KELP_GOLDEN_NAME_SIZE];
+    char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE];
+    uint32_t largest = 0;
+    *ret_count = 0;
+    kelp_golden_print(prefix, "opt/%s/", optimizer);
+    const uint32_t case_count = kelp_golden_cases(file, prefix, cases);
+    for (uint32_t i = 0; i < case_count; i++) {
+        uint32_t number = 0;
+        if (kelp_golden_number(cases[i], "step", &number)) {
+            ck_assert_uint_lt(*ret_count, STEPS_MAX);
+            steps[(*ret_count)++] = number;
+            largest = number > largest ? number : largest;
+        }
+    }
+    ck_assert_msg(largest > 0, "%s: no steps of %s", file->name, optimizer);
+    return largest;
+}
+
 /* The largest number of steps holds the others; all of them are run for the first optimizer, and
  * for the others when KELP_GOLDEN_ALL is set. */
 static void check_optimizer(const struct fixture *fixture, const char *name, bool all)
 {
-    uint32_t steps[8];
+    uint32_t steps[STEPS_MAX], step_count;
     struct kelp_job job = fixture->golden.job;
-    ck_assert(kelp_golden_optimizer(name, &job));
-    const uint32_t step_count = step_numbers(fixture->file, name, steps, KELP_ARRAY_COUNT(steps));
-    const uint32_t first = all || step_count == 0 ? 0 : step_count - 1;
-    for (uint32_t i = first; i < step_count; i++) {
+    const unsigned runs_before = runs;
+    ck_assert_msg(kelp_golden_optimizer(name, &job), "%s: no optimizer %s", fixture->file->name,
+                  name);
+    const uint32_t largest = step_numbers(fixture->file, name, steps, &step_count);
+    for (uint32_t i = 0; i < step_count; i++) {
         struct kelp_run run;
-        train(&run, fixture, &job, lanes_for(&fixture->golden, i), steps[i]);
-        check_parameters(&run, fixture, &job, name, steps[i]);
-        check_losses(&run, fixture->file, &job, name, steps[i]);
+        struct expected expected = {.tolerances =
+                                        kelp_golden_after(fixture->file, &job, name, steps[i])};
+        char prefix[KELP_GOLDEN_NAME_SIZE];
+        if (!all && steps[i] != largest) {
+            continue;
+        }
+        kelp_golden_print(prefix, "opt/%s/step%u/", name, steps[i]);
+        kelp_golden_print(expected.parameters, "%sparam/", prefix);
+        kelp_golden_print(expected.statistics, "%sbuffer/", prefix);
+        train(&run, fixture, &job, i, steps[i]);
+        check_tensors(&run, fixture, &expected);
+        check_losses(&run, fixture->file, &expected.tolerances.losses, name, steps[i]);
         kelp_run_fini(&run);
     }
-    printf("%-32s %-40s %u runs\n", fixture->file->name, name, step_count - first);
+    printf("%-32s %-40s %u runs\n", fixture->file->name, name, runs - runs_before);
     (void)fflush(stdout);
 }
 
 /* w_0 - w_1 of one step of plain SGD is the gradient times the rate. */
-static void check_gradients(const struct fixture *fixture)
+static void check_gradients(const struct fixture *fixture, const char *prefix)
 {
     struct kelp_run run;
     struct kelp_job plain = fixture->golden.job;
+    struct expected expected = {.tolerances = {.parameters = kelp_golden_gradients},
+                                .gradients = true};
+    kelp_golden_print(expected.parameters, "%s", prefix);
     ck_assert(kelp_golden_optimizer("sgd_lr1", &plain));
     plain.train.lr = GRADIENT_RATE;
-    train(&run, fixture, &plain, lanes_for(&fixture->golden, 0), 1);
-    struct kelp_safetensors *tensors = open_model(&run);
-    unsigned before = checked;
-    for (uint32_t i = 0; i < fixture->count; i++) {
-        char name[KELP_GOLDEN_NAME_SIZE + 128];
-        const struct kelp_safetensors_tensor *entry = kelp_safetensors_at(tensors, i);
-        if (fixture->tensors[i].statistic) {
-            continue;
-        }
-        float *values = tensor_values(entry);
-        ck_assert_uint_eq(entry->elem_count, fixture->tensors[i].elem_count);
-        for (uint64_t k = 0; k < entry->elem_count; k++) {
-            values[k] =
-                (float)(((double)fixture->initial[i][k] - (double)values[k]) / GRADIENT_RATE);
-        }
-        (void)snprintf(name, sizeof(name), "grad/%s", entry->name);
-        check(fixture->file, name, values, entry->elem_count, &kelp_golden_gradients);
-        free(values);
-    }
-    ck_assert_msg(checked > before, "%s: no gradient to compare", fixture->file->name);
-    kelp_safetensors_close(tensors);
+    train(&run, fixture, &plain, 0, 1);
+    check_tensors(&run, fixture, &expected);
     kelp_run_fini(&run);
+}
+
+/* "ddp_<optimizer>_step<k>/": steps with the mean of the gradients of two shards of the batch. */
+static void check_shards(const struct fixture *fixture, const char *name)
+{
+    struct kelp_run run;
+    struct expected expected = {.gradients = false};
+    struct kelp_job job = fixture->golden.job;
+    char optimizer[KELP_GOLDEN_NAME_SIZE];
+    uint32_t steps = 0;
+    const char *end = strstr(name, "_step");
+    ck_assert_msg(end != NULL && kelp_golden_number(end, "_step", &steps), "ddp_%s", name);
+    kelp_golden_print(optimizer, "%.*s", (int)(end - name), name);
+    kelp_golden_print(expected.parameters, "ddp_%s/", name);
+    ck_assert_msg(kelp_golden_optimizer(optimizer, &job), "no optimizer %s", optimizer);
+    expected.tolerances = kelp_golden_after(fixture->file, &job, optimizer, steps);
+    train(&run, fixture, &job, 0, steps);
+    check_tensors(&run, fixture, &expected);
+    kelp_run_fini(&run);
+}
+
+/* Gradients and steps of the batch, or of its shards: with as many rows in each, that is the same.
+ */
+static void check_steps(const struct fixture *fixture)
+{
+    const struct kelp_golden_file *file = fixture->file;
+    char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE];
+    uint32_t rows[KELP_GOLDEN_CASES_MAX];
+    const uint32_t shard_count = kelp_golden_shards(file, rows);
+    const uint32_t case_count = kelp_golden_cases(file, "ddp_", cases);
+    if (kelp_golden_has_any(file, "grad/")) {
+        check_gradients(fixture, "grad/");
+    }
+    for (uint32_t s = 1; s < shard_count; s++) {
+        if (rows[s] != rows[0]) {
+            printf("%-32s skipped: the mean of unequal shards is no cluster's\n", file->name);
+            skipped++;
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < case_count; i++) {
+        if (strcmp(cases[i], "mean_grad") == 0) {
+            check_gradients(fixture, "ddp_mean_grad/");
+        } else {
+            check_shards(fixture, cases[i]);
+        }
+    }
 }
 
 static void check_file(const struct kelp_golden_file *file)
 {
     struct kelp_golden_model model;
-    char reason[KELP_GOLDEN_TEXT_SIZE];
-    if (!kelp_golden_model_read(file, &model, reason)) {
-        printf("%-32s skipped: %s\n", file->name, reason);
+    struct fixture fixture;
+    char reason[KELP_GOLDEN_TEXT_SIZE], cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE];
+    const char *all = getenv("KELP_GOLDEN_ALL");
+    const unsigned before = runs + skipped;
+    if (!kelp_golden_is_model(file)) {
+        printf("%-32s skipped: no model with a batch\n", file->name);
         skipped++;
         return;
     }
-    const char *all = getenv("KELP_GOLDEN_ALL");
-    struct fixture fixture;
+    ck_assert_msg(kelp_golden_model_read(file, &model, reason), "%s: %s", file->name, reason);
     fixture_init(&fixture, file, &model);
-    char(*cases)[KELP_GOLDEN_NAME_SIZE] = calloc(KELP_GOLDEN_CASES_MAX, sizeof(*cases));
-    ck_assert_ptr_nonnull(cases);
-    uint32_t case_count = kelp_golden_cases(file, "opt/", cases);
+    const uint32_t case_count = kelp_golden_cases(file, "opt/", cases);
     for (uint32_t i = 0; i < case_count; i++) {
         check_optimizer(&fixture, cases[i], i == 0 || (all != NULL && all[0] != '\0'));
     }
-    if (kelp_safetensors_find(file->tensors, "loss") != NULL) {
-        check_gradients(&fixture);
-    }
-    free(cases);
+    check_steps(&fixture);
+    ck_assert_msg(runs + skipped > before, "%s: nothing to run", file->name);
     fixture_fini(&fixture);
 }
 
@@ -444,7 +383,7 @@ START_TEST(fixtures_through_a_cluster)
         kelp_golden_file_close(&file);
     }
     kelp_golden_set_close(&set);
-    printf("%u values or tensors checked, %u files or optimizers skipped\n", checked, skipped);
+    printf("%u runs, %u values or tensors checked, %u files skipped\n", runs, checked, skipped);
     ck_assert_uint_gt(checked, 0);
 }
 END_TEST

@@ -252,26 +252,10 @@ static void check_optimizer(struct kelp_golden_report *report, struct trainer *t
     kelp_golden_case_end(report, "");
 }
 
-/* "shard0/...": the gradient of each shard of the batch, their mean, and a step with it. */
-static void check_shards(struct kelp_golden_report *report, struct trainer *trainer)
+/* The mean over shards of their gradients; "shard<s>/loss" and "shard<s>/grad/" on the way. */
+static void check_each_shard(struct kelp_golden_report *report, struct trainer *trainer,
+                             const uint32_t *rows, uint32_t shard_count)
 {
-    const char *rows_text = kelp_safetensors_metadata(report->file->tensors, "shard_rows");
-    if (rows_text == NULL) {
-        return;
-    }
-    kelp_golden_case_begin(report, "shards and their mean");
-    uint32_t rows[KELP_GOLDEN_CASES_MAX], shard_count = 0, total = 0;
-    for (const char *at = rows_text; shard_count < KELP_GOLDEN_CASES_MAX && *at != '\0';) {
-        char *end = NULL;
-        rows[shard_count] = (uint32_t)strtoul(at, &end, 10);
-        total += rows[shard_count++];
-        at = *end == ',' ? end + 1 : "";
-    }
-    if (total > trainer->golden.samples) {
-        kelp_golden_fail(report, "shard_rows has more rows than the input");
-        kelp_golden_case_end(report, "");
-        return;
-    }
     float *mean = kelp_golden_allocate(trainer->plan.flat_count, sizeof(*mean));
     char name[KELP_GOLDEN_NAME_SIZE];
     trainer_reset(trainer, &trainer->golden.job);
@@ -288,15 +272,34 @@ static void check_shards(struct kelp_golden_report *report, struct trainer *trai
     check_flat(report, trainer, "ddp_mean_grad/", mean, &kelp_golden_gradients);
     memcpy(trainer->gradient, mean, (size_t)trainer->plan.flat_count * sizeof(*mean));
     free(mean);
+}
+
+/* The gradient of each shard of the batch, their mean, and "ddp_<optimizer>_step1/" with it. */
+static void check_shards(struct kelp_golden_report *report, struct trainer *trainer)
+{
+    char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE], name[KELP_GOLDEN_NAME_SIZE];
+    uint32_t rows[KELP_GOLDEN_CASES_MAX], total = 0;
+    const uint32_t shard_count = kelp_golden_shards(report->file, rows);
+    for (uint32_t s = 0; s < shard_count; s++) {
+        total += rows[s];
+    }
+    if (shard_count == 0) {
+        return;
+    }
+    kelp_golden_case_begin(report, "shards and their mean");
+    if (total == trainer->golden.samples) {
+        check_each_shard(report, trainer, rows, shard_count);
+    } else {
+        kelp_golden_fail(report, "shard_rows are not the rows of the input");
+    }
     kelp_golden_case_end(report, "");
 
-    char cases[KELP_GOLDEN_CASES_MAX][KELP_GOLDEN_NAME_SIZE];
     const uint32_t case_count = kelp_golden_cases(report->file, "ddp_", cases);
     for (uint32_t c = 0; c < case_count; c++) {
         struct kelp_job job = trainer->golden.job;
         char *step = strstr(cases[c], "_step1");
         if (step == NULL || strcmp(step, "_step1") != 0) {
-            continue;
+            continue; /* the mean, or what is left over then */
         }
         kelp_golden_print(name, "ddp_%.140s/", cases[c]);
         kelp_golden_case_begin(report, "one step with the mean");

@@ -65,6 +65,11 @@ struct kelp_golden_model {
  * The caller frees. NULL when a tensor does not fit. */
 float *kelp_golden_inputs(const struct kelp_golden_file *file,
                           const struct kelp_golden_model *model);
+/* Has it a tensor whose name begins so? */
+bool kelp_golden_has_any(const struct kelp_golden_file *file, const char *prefix);
+/* The rows of each shard into which the batch is divided; how many, 0 when it is not. */
+uint32_t kelp_golden_shards(const struct kelp_golden_file *file,
+                            uint32_t rows[KELP_GOLDEN_CASES_MAX]);
 /* Does the file have parameters and a batch? */
 bool kelp_golden_is_model(const struct kelp_golden_file *file);
 /* False, with the reason, when the file is not a model that Kelp can build. */

@@ -438,7 +438,7 @@ static bool read_loss(const char *loss, struct kelp_job *job)
            read_quantiles(quantiles + 2, job);
 }
 
-static bool has_any(const struct kelp_golden_file *file, const char *prefix)
+bool kelp_golden_has_any(const struct kelp_golden_file *file, const char *prefix)
 {
     for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
         if (strncmp(kelp_safetensors_at(file->tensors, i)->name, prefix, strlen(prefix)) == 0) {
@@ -448,9 +448,23 @@ static bool has_any(const struct kelp_golden_file *file, const char *prefix)
     return false;
 }
 
+uint32_t kelp_golden_shards(const struct kelp_golden_file *file,
+                            uint32_t rows[KELP_GOLDEN_CASES_MAX])
+{
+    const char *text = kelp_safetensors_metadata(file->tensors, "shard_rows");
+    uint32_t count = 0;
+    while (text != NULL && *text != '\0' && count < KELP_GOLDEN_CASES_MAX) {
+        char *end = NULL;
+        rows[count++] = (uint32_t)strtoul(text, &end, 10);
+        text = *end == ',' ? end + 1 : "";
+    }
+    return count;
+}
+
 bool kelp_golden_is_model(const struct kelp_golden_file *file)
 {
-    return has_any(file, "param/") && has_any(file, "input/0") && has_any(file, "target");
+    return kelp_golden_has_any(file, "param/") && kelp_golden_has_any(file, "input/0") &&
+           kelp_golden_has_any(file, "target");
 }
 
 bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_golden_model *ret,
@@ -466,7 +480,7 @@ bool kelp_golden_model_read(const struct kelp_golden_file *file, struct kelp_gol
         ok = refuse(reason, "no inputs and target with samples of one number");
     }
     if (ok) {
-        model.statistics = has_any(file, "buffer/");
+        model.statistics = kelp_golden_has_any(file, "buffer/");
         *ret = model;
     }
     return ok;
