@@ -2,7 +2,6 @@
  * Arrays in files, damaged: IDX and NPY headers, and gzip data. Each input is refused in one line
  * that names the file, or what it gives lies inside it.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <zlib.h>
 
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 #include "worker/data/arrays/array_file.h"
 #include "worker/data/text/input_file.h"
 
@@ -126,16 +126,17 @@ static const struct kelp_fuzz header_fuzz[] = {
      .target = npy_target},
 };
 
-START_TEST(test_headers)
+KELP_CASE("headers", .timeout_s = 120)
+
+KELP_LOOP_TEST(test_headers, 0, ROUNDS)
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(header_fuzz); i++) {
         kelp_fuzz_run(&header_fuzz[i], (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
     }
 }
-END_TEST
 
 /* The seeds are files, so that damage starts from what is right. */
-START_TEST(test_seeds)
+KELP_TEST(test_seeds)
 {
     struct kelp_error error;
     struct kelp_array array;
@@ -149,7 +150,6 @@ START_TEST(test_seeds)
         ck_assert_msg(status == KELP_OK, "%s", error.text);
     }
 }
-END_TEST
 
 /* ---- files --------------------------------------------------------------------------------- */
 
@@ -236,7 +236,9 @@ static size_t pack(const void *bytes, size_t count, uint8_t *ret, size_t room)
     return room - stream.avail_out;
 }
 
-START_TEST(test_files)
+KELP_CASE("files", .timeout_s = 120, .setup = open_memory, .teardown = close_memory)
+
+KELP_LOOP_TEST(test_files, 0, ROUNDS / 4)
 {
     static const char *const words[] = {"\x1f\x8b\x08", "\x01", "\xff\xff", "\x03\x03"};
     uint8_t packed[4][512];
@@ -260,25 +262,4 @@ START_TEST(test_files)
     seeds[2].count = pack(zeros, sizeof(zeros), packed[2], sizeof(packed[2]));
     fuzz.target = stream_target;
     kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz_arrays");
-    TCase *tcase = tcase_create("headers");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, test_seeds);
-    tcase_add_loop_test(tcase, test_headers, 0, ROUNDS);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("files");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_checked_fixture(tcase, open_memory, close_memory);
-    tcase_add_loop_test(tcase, test_files, 0, ROUNDS / 4);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

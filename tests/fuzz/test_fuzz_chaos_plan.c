@@ -2,12 +2,12 @@
  * Plans of faults, damaged: each input is refused with one line, or draws faults that lie within
  * their bounds.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/chaos/chaos_plan.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define ROUNDS       10
 #define ROUND_INPUTS 2000
@@ -75,7 +75,7 @@ static const char *target(const uint8_t *bytes, size_t count)
     return check_faults(faults, drawn, &size);
 }
 
-START_TEST(damaged)
+KELP_LOOP_TEST(damaged, 0, ROUNDS)
 {
     static const struct kelp_fuzz fuzz = {.seeds = seeds,
                                           .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -83,18 +83,4 @@ START_TEST(damaged)
                                           .word_count = KELP_ARRAY_COUNT(words),
                                           .target = target};
     kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz_chaos_plan");
-    TCase *tcase = tcase_create("damaged");
-    tcase_add_loop_test(tcase, damaged, 0, ROUNDS);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,12 +3,12 @@
  * shape or one line of error, and touches nothing outside the text (the sanitizers watch). Each
  * input follows from its number, which a failure names.
  */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset_series.h"
 
 #define INPUT_COUNT 100000
@@ -120,7 +120,9 @@ static bool parse_input(uint64_t input)
     return false;
 }
 
-START_TEST(damaged_tables)
+KELP_CASE("csv", .timeout_s = 120)
+
+KELP_TEST(damaged_tables)
 {
     uint64_t accepted = 0;
     for (uint64_t input = 0; input < INPUT_COUNT; input++) {
@@ -129,19 +131,4 @@ START_TEST(damaged_tables)
     /* Neither a reader that refuses all nor one that takes all would pass. */
     ck_assert_uint_gt(accepted, INPUT_COUNT / 20);
     ck_assert_uint_lt(accepted, INPUT_COUNT * 19 / 20);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz_csv");
-    TCase *tcase = tcase_create("csv");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, damaged_tables);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

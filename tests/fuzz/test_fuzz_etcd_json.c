@@ -2,13 +2,13 @@
  * Answers of etcd's gateway, damaged: each decoder refuses an input, or gives what keeps its
  * promises: counts not negative, keys without a zero byte and in order, texts that end.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/etcd/base64.h"
 #include "common/etcd/etcd_internal.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define ROUNDS       20
 #define ROUND_INPUTS 2000
@@ -189,7 +189,9 @@ static const char *target(const uint8_t *bytes, size_t count)
     return wrong ? wrong : check_base64(text, count);
 }
 
-START_TEST(test_damaged)
+KELP_CASE("fuzz etcd json", .timeout_s = 120)
+
+KELP_LOOP_TEST(test_damaged, 0, ROUNDS)
 {
     static const struct kelp_fuzz fuzz = {.seeds = seeds,
                                           .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -199,10 +201,9 @@ START_TEST(test_damaged)
 
     kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
 }
-END_TEST
 
 /* The seeds themselves are accepted, each by one decoder at least: else nothing would be tested. */
-START_TEST(test_seeds)
+KELP_LOOP_TEST(test_seeds, 0, KELP_ARRAY_COUNT(seeds))
 {
     const char *text = seeds[_i].bytes;
     size_t count = seeds[_i].count;
@@ -216,21 +217,4 @@ START_TEST(test_seeds)
     ck_assert(accepted);
     kelp_etcd_range_fini(&range);
     kelp__etcd_watch_answer_fini(&answer);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz etcd json");
-    TCase *tests = tcase_create("fuzz etcd json");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_seeds, 0, (int)KELP_ARRAY_COUNT(seeds));
-    tcase_add_loop_test(tests, test_damaged, 0, ROUNDS);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

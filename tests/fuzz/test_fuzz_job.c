@@ -2,12 +2,12 @@
  * Job files, damaged: each input is refused with one line, or is a job whose canonical text is a
  * fixed point.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/job/job.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define ROUNDS       20
 #define ROUND_INPUTS 2000
@@ -112,7 +112,9 @@ static const char *target(const uint8_t *bytes, size_t count)
     return wrong;
 }
 
-START_TEST(test_damaged)
+KELP_CASE("fuzz job", .timeout_s = 120)
+
+KELP_LOOP_TEST(test_damaged, 0, ROUNDS)
 {
     static const struct kelp_fuzz fuzz = {.seeds = seeds,
                                           .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -121,20 +123,4 @@ START_TEST(test_damaged)
                                           .target = target};
 
     kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz job");
-    TCase *tests = tcase_create("fuzz job");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_damaged, 0, ROUNDS);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

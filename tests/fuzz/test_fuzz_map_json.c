@@ -1,10 +1,10 @@
 /* The coordinator's texts in etcd, damaged: refused, or read back exactly as they are printed. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/etcd/map_json.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define INPUTS 20000
 #define BLOCK  1000
@@ -71,7 +71,9 @@ static const char *target(const uint8_t *bytes, size_t count)
     return wrong;
 }
 
-START_TEST(damaged_texts)
+KELP_CASE("texts", .timeout_s = 120)
+
+KELP_LOOP_TEST(damaged_texts, 0, INPUTS / BLOCK)
 {
     const struct kelp_fuzz fuzz = {.seeds = seeds,
                                    .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -79,19 +81,4 @@ START_TEST(damaged_texts)
                                    .word_count = KELP_ARRAY_COUNT(words),
                                    .target = target};
     kelp_fuzz_run(&fuzz, (uint64_t)_i * BLOCK, BLOCK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz map_json");
-    TCase *tcase = tcase_create("texts");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, damaged_texts, 0, INPUTS / BLOCK);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,12 +1,12 @@
 /*
  * Safetensors files, damaged: each input is refused, or all its tensors lie inside it, end to end.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/safetensors.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define ROUNDS       20
 #define ROUND_INPUTS 2000
@@ -97,7 +97,9 @@ static const char *target(const uint8_t *bytes, size_t count)
     return wrong;
 }
 
-START_TEST(test_damaged)
+KELP_CASE("fuzz safetensors", .timeout_s = 120)
+
+KELP_LOOP_TEST(test_damaged, 0, ROUNDS)
 {
     static const struct kelp_fuzz fuzz = {.seeds = seeds,
                                           .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -107,10 +109,9 @@ START_TEST(test_damaged)
 
     kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
 }
-END_TEST
 
 /* The seeds are files, so that damage starts from what is right. */
-START_TEST(test_seeds)
+KELP_LOOP_TEST(test_seeds, 0, KELP_ARRAY_COUNT(seeds))
 {
     struct kelp_error error;
     struct kelp_safetensors *file;
@@ -119,21 +120,4 @@ START_TEST(test_seeds)
                                                &error) == KELP_OK,
                   "%s", error.text);
     kelp_safetensors_close(file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz safetensors");
-    TCase *tests = tcase_create("fuzz safetensors");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_seeds, 0, KELP_ARRAY_COUNT(seeds));
-    tcase_add_loop_test(tests, test_damaged, 0, ROUNDS);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,5 @@
 /* CONTENTS of a snapshot's folder, damaged but summed up rightly: refused, never a crash, and never
  * a file outside of the folder. */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "common/base/files.h"
 #include "ps/storage/snapshot_contents.h"
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 
 #define INPUTS 4000
 #define BLOCK  500
@@ -78,15 +78,16 @@ static const char *target(const uint8_t *bytes, size_t count)
     return NULL;
 }
 
+KELP_CASE("contents", .setup = setup, .teardown = teardown, .timeout_s = 120)
+
 /* The seed itself is right: otherwise the sum were all that is tested. */
-START_TEST(seed_is_good)
+KELP_TEST(seed_is_good)
 {
     ck_assert_int_eq(check_with_sum(seeds[0].bytes, seeds[0].count), KELP_OK);
     ck_assert_int_eq(check_with_sum(seeds[2].bytes, seeds[2].count), KELP_ERR_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(damaged_contents)
+KELP_LOOP_TEST(damaged_contents, 0, INPUTS / BLOCK)
 {
     const struct kelp_fuzz fuzz = {.seeds = seeds,
                                    .seed_count = KELP_ARRAY_COUNT(seeds),
@@ -94,21 +95,4 @@ START_TEST(damaged_contents)
                                    .word_count = KELP_ARRAY_COUNT(words),
                                    .target = target};
     kelp_fuzz_run(&fuzz, (uint64_t)_i * BLOCK, BLOCK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz snapshot_contents");
-    TCase *tcase = tcase_create("contents");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, seed_is_good);
-    tcase_add_loop_test(tcase, damaged_contents, 0, INPUTS / BLOCK);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

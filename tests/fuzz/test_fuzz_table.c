@@ -3,7 +3,6 @@
  * whole files through a table and a panel. Whatever the bytes, the answer is finite numbers in the
  * promised shape or one line of error, and nothing outside the input is touched.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/lib/fuzz.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 #include "worker/data/table/prepared.h"
 #include "worker/data/text/calendar.h"
@@ -66,7 +66,9 @@ static const char *try_expression(const uint8_t *bytes, size_t count)
     return isinf(value) ? "an infinite value" : NULL;
 }
 
-START_TEST(damaged_expressions)
+KELP_CASE("table", .timeout_s = 300)
+
+KELP_TEST(damaged_expressions)
 {
     const struct kelp_fuzz fuzz = {.seeds = expressions,
                                    .seed_count = KELP_ARRAY_COUNT(expressions),
@@ -79,7 +81,6 @@ START_TEST(damaged_expressions)
     ck_assert_uint_gt(accepted, count / 50);
     ck_assert_uint_lt(accepted, count * 49 / 50);
 }
-END_TEST
 
 /* ---- dates --------------------------------------------------------------------------------- */
 
@@ -108,7 +109,7 @@ static const char *try_date(const uint8_t *bytes, size_t count)
                                                                                : "another second";
 }
 
-START_TEST(damaged_dates)
+KELP_TEST(damaged_dates)
 {
     const struct kelp_fuzz fuzz = {.seeds = dates,
                                    .seed_count = KELP_ARRAY_COUNT(dates),
@@ -121,7 +122,6 @@ START_TEST(damaged_dates)
     ck_assert_uint_gt(accepted, count / 50);
     ck_assert_uint_lt(accepted, count * 49 / 50);
 }
-END_TEST
 
 /* ---- prepared data ------------------------------------------------------------------------- */
 
@@ -156,7 +156,7 @@ static const char *try_prepared(const uint8_t *bytes, size_t count)
     return problem;
 }
 
-START_TEST(damaged_prepared_data)
+KELP_TEST(damaged_prepared_data)
 {
     const struct kelp_prepared_series series[2] = {{.name = "a", .row_count = 3},
                                                    {.name = "b", .first_row = 3, .row_count = 3}};
@@ -191,7 +191,6 @@ START_TEST(damaged_prepared_data)
     ck_assert_uint_lt(accepted, count * 99 / 100);
     kelp_spool_fini(&spool);
 }
-END_TEST
 
 /* ---- whole files --------------------------------------------------------------------------- */
 
@@ -270,7 +269,7 @@ static void run_tables(void)
 
 #define SET(field, text) (void)snprintf(field, sizeof(field), "%s", text)
 
-START_TEST(damaged_tables)
+KELP_TEST(damaged_tables)
 {
     memset(&table_job, 0, sizeof(table_job));
     table_job.data.kind = KELP_DATA_TABLE;
@@ -283,9 +282,8 @@ START_TEST(damaged_tables)
     SET(table_job.data.targets, "y");
     run_tables();
 }
-END_TEST
 
-START_TEST(damaged_panels)
+KELP_TEST(damaged_panels)
 {
     memset(&table_job, 0, sizeof(table_job));
     table_job.data.kind = KELP_DATA_PANEL;
@@ -301,23 +299,4 @@ START_TEST(damaged_panels)
     SET(table_job.data.targets, "y");
     SET(table_job.data.filter, "g != 'c\"d'");
     run_tables();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz_table");
-    TCase *tcase = tcase_create("table");
-    tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, damaged_expressions);
-    tcase_add_test(tcase, damaged_dates);
-    tcase_add_test(tcase, damaged_prepared_data);
-    tcase_add_test(tcase, damaged_tables);
-    tcase_add_test(tcase, damaged_panels);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -5,12 +5,12 @@
  *
  * As an ordinary test it runs a fixed number of seeds; a failure names its seed.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/wire_split.h"
 
 #define SEEDS      64
@@ -114,7 +114,9 @@ static uint8_t *digest(const ProtobufCMessageDescriptor *descriptor,
     return bytes;
 }
 
-START_TEST(hostile_messages)
+KELP_CASE("wire", .timeout_s = 60)
+
+KELP_LOOP_TEST(hostile_messages, 0, SEEDS)
 {
     struct kelp_test_random random = {.state = (uint64_t)_i + 1};
     static uint8_t bytes[BYTES_MAX];
@@ -152,21 +154,4 @@ START_TEST(hostile_messages)
         kelp_rpc_message_unref(cut);
     }
     ck_assert_uint_gt(accepted, ROUNDS / 20); /* or the inputs would not get far */
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fuzz wire");
-    TCase *tests = tcase_create("wire");
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, hostile_messages, 0, SEEDS);
-    suite_add_tcase(suite, tests);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

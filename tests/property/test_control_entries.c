@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
 #include "common/training/control.h"
+#include "tests/lib/suite.h"
 
 /* A random job, small enough to run through all its entries. */
 static void random_job(uint64_t seed, struct kelp_job *job, struct kelp_plan *plan)
@@ -118,9 +118,11 @@ static bool is_turn(const struct kelp_job *job, uint64_t steps_per_epoch, uint64
                         (epochs > 0 && step % epochs == 0));
 }
 
+KELP_CASE("control entries", .timeout_s = 60)
+
 /* Each epoch trains on each sample once (drop_last aside), each part is measured in its turn and at
  * the end; FINISH is last; versions and steps count up; digests fall due at least once an epoch. */
-START_TEST(test_entries)
+KELP_TEST(test_entries)
 {
     for (uint64_t seed = 0; seed < 3000; seed++) {
         struct kelp_job job;
@@ -157,20 +159,4 @@ START_TEST(test_entries)
             }
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("control entries");
-    TCase *tests = tcase_create("control entries");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_entries);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

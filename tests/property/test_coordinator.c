@@ -3,13 +3,13 @@
  * writes to etcd succeed, fail or lose their answer, leaders die. A run is a function of its seed,
  * which a failure prints.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/core/membership.h"
 #include "coordinator/core/placement.h"
+#include "tests/lib/suite.h"
 
 #define SHARDS     4
 #define WORKERS    11
@@ -430,7 +430,9 @@ static void print_seed(void)
     }
 }
 
-START_TEST(random_worlds)
+KELP_CASE("worlds", .timeout_s = 60)
+
+KELP_LOOP_TEST(random_worlds, 0, PROCESSES)
 {
     ck_assert_int_eq(atexit(print_seed), 0);
     world_failed = true;
@@ -439,19 +441,4 @@ START_TEST(random_worlds)
         run_world(world_seed);
     }
     world_failed = false;
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator");
-    TCase *tcase = tcase_create("worlds");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, random_worlds, 0, PROCESSES);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,11 +1,11 @@
 /* Every loss against plain functions in double, over random shapes, in every instruction set: the
  * loss and its gradient, the sums for the metrics, and targets that are no class. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/operator_check.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS 12
 
@@ -151,7 +151,7 @@ static struct sizes random_sizes(int seed, enum kelp_loss_kind kind)
     return sizes;
 }
 
-START_TEST(test_losses)
+KELP_LOOP_TEST(test_losses, 0, SEEDS)
 {
     for (int kind = KELP_LOSS_MSE; kind <= (int)KELP_LOSS_QUANTILE; kind++) {
         const struct sizes sizes = random_sizes(_i, (enum kelp_loss_kind)kind);
@@ -179,7 +179,6 @@ START_TEST(test_losses)
         free(target);
     }
 }
-END_TEST
 
 /* What a sample adds to the metrics, in plain double. */
 static void plain_sums(const struct sizes *s, const float *x, const float *target, double *ret)
@@ -204,7 +203,7 @@ static void plain_sums(const struct sizes *s, const float *x, const float *targe
     }
 }
 
-START_TEST(test_sums)
+KELP_LOOP_TEST(test_sums, 0, SEEDS)
 {
     static const enum kelp_loss_kind kinds[] = {KELP_LOSS_MSE, KELP_LOSS_BCE_WITH_LOGITS,
                                                 KELP_LOSS_QUANTILE};
@@ -237,10 +236,9 @@ START_TEST(test_sums)
         free(sums);
     }
 }
-END_TEST
 
 /* As training asks for it: the same loss, and nothing else. */
-START_TEST(test_loss_alone)
+KELP_LOOP_TEST(test_loss_alone, 0, SEEDS)
 {
     for (int kind = KELP_LOSS_MSE; kind <= (int)KELP_LOSS_QUANTILE; kind++) {
         struct sizes s = random_sizes(_i, (enum kelp_loss_kind)kind);
@@ -279,10 +277,9 @@ START_TEST(test_loss_alone)
         free(alone);
     }
 }
-END_TEST
 
 /* A target of 0 makes the relative error infinite, and nothing else. */
-START_TEST(test_zero_target)
+KELP_TEST(test_zero_target)
 {
     const float x[2] = {1.0f, 2.0f}, target[2] = {0.0f, 1.0f};
     double sums[KELP_LOSS_SUMS];
@@ -299,10 +296,9 @@ START_TEST(test_zero_target)
     ck_assert_double_eq(sums[KELP_LOSS_SUM_SQUARED], 2.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_RELATIVE], INFINITY);
 }
-END_TEST
 
 /* Hits by the largest output, the first of equal ones; the score of class 1 where there are two. */
-START_TEST(test_class_sums)
+KELP_TEST(test_class_sums)
 {
     const float x[8] = {1, 3, 3, 0, 5, 4, 4, 5}, target[2] = {1, 3};
     const float two[4] = {0.0f, 1.0f, 2.0f, -1.0f}, log_two[2] = {-0.1f, -2.0f};
@@ -336,10 +332,9 @@ START_TEST(test_class_sums)
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_SCORE], exp(-2.0), 1e-6);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_LOSS], 0.1, 1e-6);
 }
-END_TEST
 
 /* A certain mistake costs 100 and no infinity; its gradient is finite. */
-START_TEST(test_bce_at_its_ends)
+KELP_TEST(test_bce_at_its_ends)
 {
     const float x[4] = {0.0f, 1.0f, 1.0f, 0.0f}, target[4] = {1.0f, 0.0f, 1.0f, 0.0f}, one = 1.0f;
     double sums[KELP_LOSS_SUMS];
@@ -360,10 +355,9 @@ START_TEST(test_bce_at_its_ends)
         ck_assert(isfinite(gradient[i]));
     }
 }
-END_TEST
 
 /* An error of the stream, once; the sample counts nothing and has no gradient. */
-START_TEST(test_bad_class)
+KELP_TEST(test_bad_class)
 {
     static const float bad[] = {3.0f, -1.0f, 0.5f, NAN, INFINITY, 1e20f};
     struct kelp_error error = {KELP_OK, ""};
@@ -395,24 +389,4 @@ START_TEST(test_bad_class)
     }
     stream->table->stream_destroy(stream);
     device->table->destroy(device);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("criterion");
-    TCase *tcase = tcase_create("criterion");
-    tcase_add_loop_test(tcase, test_losses, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_sums, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_loss_alone, 0, SEEDS);
-    tcase_add_test(tcase, test_zero_target);
-    tcase_add_test(tcase, test_class_sums);
-    tcase_add_test(tcase, test_bce_at_its_ends);
-    tcase_add_test(tcase, test_bad_class);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

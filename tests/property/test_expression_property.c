@@ -2,13 +2,13 @@
  * Expressions: trees drawn at random are printed as text, with the fewest parentheses that keep
  * their meaning or with many, and the compiled text has the value that the tree has by itself.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 #include "worker/data/text/expression.h"
 #include "worker/data/text/plain_math.h"
 
@@ -238,7 +238,9 @@ static double compiled_value(const char *text, const double *slots)
     return value;
 }
 
-START_TEST(random_trees)
+KELP_CASE("expression", .timeout_s = 60)
+
+KELP_TEST(random_trees)
 {
     uint64_t missing = 0;
     for (uint64_t number = 0; number < TREES; number++) {
@@ -262,11 +264,10 @@ START_TEST(random_trees)
     ck_assert_uint_gt(missing, TREES / 20);
     ck_assert_uint_lt(missing, TREES * 19 / 20);
 }
-END_TEST
 
 /* Against the C library, which is right to its last digit or so; what it depends on (the machine)
  * is why it is not used itself. */
-START_TEST(functions)
+KELP_TEST(functions)
 {
     for (int i = -200000; i <= 200000; i++) {
         double x = (double)i * 0.37;
@@ -288,7 +289,6 @@ START_TEST(functions)
     ck_assert(isnan(kelp_plain_sin(2e6)) && isnan(kelp_plain_cos(INFINITY)));
     ck_assert(fabs(kelp_plain_log(5e-324) - log(5e-324)) < 1e-12);
 }
-END_TEST
 
 struct mistake {
     const char *text;
@@ -318,7 +318,7 @@ static const struct mistake mistakes[] = {
     {"a == ''", "empty"},
 };
 
-START_TEST(mistake_in_a_text)
+KELP_LOOP_TEST(mistake_in_a_text, 0, (sizeof(mistakes) / sizeof(mistakes[0])))
 {
     const struct kelp_expression_columns columns = {.slot = give_slot};
     struct kelp_expression *expression = NULL;
@@ -330,10 +330,9 @@ START_TEST(mistake_in_a_text)
     ck_assert_msg(strstr(error.text, mistake->expected) != NULL, "%s: %s", mistake->text,
                   error.text);
 }
-END_TEST
 
 /* Too long or too deep is a limit, not a crash. */
-START_TEST(limits)
+KELP_TEST(limits)
 {
     const struct kelp_expression_columns columns = {.slot = give_slot};
     struct kelp_expression *expression = NULL;
@@ -346,22 +345,4 @@ START_TEST(limits)
     }
     text[3999] = '\0';
     ck_assert_int_eq(kelp_expression_compile(text, &columns, &expression, NULL), KELP_ERR_LIMIT);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("expression");
-    TCase *tcase = tcase_create("expression");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, random_trees);
-    tcase_add_test(tcase, functions);
-    tcase_add_loop_test(tcase, mistake_in_a_text, 0, (int)(sizeof(mistakes) / sizeof(mistakes[0])));
-    tcase_add_test(tcase, limits);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

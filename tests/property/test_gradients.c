@@ -2,7 +2,6 @@
  * The gradient of every operator and of both models against central differences of the loss, over
  * random graphs; and the same bits on every call, wherever the buffers lie.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
+#include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
 
@@ -212,8 +212,10 @@ static double graph_loss(void *context)
     return run(graph->random, KELP_GRAPH_EVALUATE, graph->input, graph->target);
 }
 
+KELP_CASE("gradients", .timeout_s = 120)
+
 /* Gradients of random graphs are those of the loss. */
-START_TEST(test_random_graphs)
+KELP_LOOP_TEST(test_random_graphs, 0, SEEDS)
 {
     struct source source = {.seed = (uint64_t)_i};
     struct random_graph random;
@@ -246,7 +248,6 @@ START_TEST(test_random_graphs)
     free(gradient);
     random_graph_fini(&random);
 }
-END_TEST
 
 /* ---- models ---- */
 
@@ -338,7 +339,7 @@ static double model_loss(void *context)
 }
 
 /* Gradients of both models are those of their loss, for any shape. */
-START_TEST(test_models)
+KELP_LOOP_TEST(test_models, 0, SEEDS)
 {
     struct source source = {.seed = 1000 + (uint64_t)_i};
     struct setup setup;
@@ -359,11 +360,10 @@ START_TEST(test_models)
     }
     setup_fini(&setup);
 }
-END_TEST
 
 /* The same arguments give the same bits: on the next call, in another model, and with every buffer
  * elsewhere. */
-START_TEST(test_same_bits)
+KELP_LOOP_TEST(test_same_bits, 0, SEEDS)
 {
     struct source source = {.seed = 2000 + (uint64_t)_i}, again = source;
     struct setup first, second;
@@ -398,21 +398,4 @@ START_TEST(test_same_bits)
     free(moved_gradient);
     setup_fini(&first);
     setup_fini(&second);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gradients");
-    TCase *tcase = tcase_create("gradients");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, test_random_graphs, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_models, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_same_bits, 0, SEEDS);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,7 +3,6 @@
  * operands that are computed, some of which go elsewhere too, before or behind it, so that
  * gradients are written and added to. In training, since some operators do other things there.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "kernels/device.h"
 #include "tests/lib/gradient_check.h"
+#include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/graph/layers.h"
 
@@ -577,9 +577,11 @@ static void check_some(struct trial *trial, const char *what, uint64_t seed)
     }
 }
 
+KELP_CASE("operators", .timeout_s = 600)
+
 /* Gradients are those of the loss; a second pass is the same bits, and added up it is twice as
  * much. */
-START_TEST(test_operator)
+KELP_LOOP_TEST(test_operator, 0, KELP_ARRAY_COUNT(cases))
 {
     for (uint32_t seed = 0; seed < seeds(); seed++) {
         struct source source = {.seed = (uint64_t)_i << 32 | seed};
@@ -605,19 +607,4 @@ START_TEST(test_operator)
         trial_fini(&trial);
         built_fini(&b);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("graph_operators");
-    TCase *tcase = tcase_create("operators");
-    tcase_set_timeout(tcase, 600);
-    tcase_add_loop_test(tcase, test_operator, 0, KELP_ARRAY_COUNT(cases));
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

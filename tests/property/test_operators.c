@@ -1,11 +1,11 @@
 /* Operators of one row or element against plain functions in double, over random shapes, in every
  * instruction set. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/operator_check.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS 24
 
@@ -58,7 +58,7 @@ static void run_unary(const struct kelp_loops *loops, const void *sizes, const f
                                                                     .write = write});
 }
 
-START_TEST(test_unary)
+KELP_LOOP_TEST(test_unary, 0, SEEDS)
 {
     for (int kind = KELP_UNARY_RELU; kind <= (int)KELP_UNARY_TANH; kind++) {
         const struct unary_sizes sizes = {(enum kelp_unary_kind)kind,
@@ -75,10 +75,9 @@ START_TEST(test_unary)
                                                           .output_count = sizes.count});
     }
 }
-END_TEST
 
 /* In place: y is x, and dx is dy. */
-START_TEST(test_unary_in_place)
+KELP_TEST(test_unary_in_place)
 {
     for (int kind = KELP_UNARY_RELU; kind <= (int)KELP_UNARY_TANH; kind++) {
         float *x = kelp_operator_floats(7, 1, 37, -4.0f, 4.0f), y[37], dx[37];
@@ -98,7 +97,6 @@ START_TEST(test_unary_in_place)
         free(dy);
     }
 }
-END_TEST
 
 /* ---- softmax ---- */
 
@@ -145,7 +143,7 @@ static void run_softmax(const struct kelp_loops *loops, const void *sizes,
     loops->activation->softmax_gradient(&softmax);
 }
 
-START_TEST(test_softmax)
+KELP_LOOP_TEST(test_softmax, 0, SEEDS)
 {
     for (int way = 0; way < 3; way++) {
         struct softmax_sizes sizes = {.columns = kelp_operator_size(_i, 1, 1, 40),
@@ -167,10 +165,9 @@ START_TEST(test_softmax)
                                                           .output_count = count});
     }
 }
-END_TEST
 
 /* Rows beyond a block, values beyond the range of exp(), and y in x's place. */
-START_TEST(test_softmax_large)
+KELP_TEST(test_softmax_large)
 {
     for (int way = 0; way < 2; way++) {
         const uint32_t columns = 5000;
@@ -189,7 +186,6 @@ START_TEST(test_softmax_large)
         free(x);
     }
 }
-END_TEST
 
 /* ---- gated linear unit ---- */
 
@@ -224,7 +220,7 @@ static void run_glu(const struct kelp_loops *loops, const void *sizes, const flo
     loops->activation->glu_gradient(&glu);
 }
 
-START_TEST(test_glu)
+KELP_LOOP_TEST(test_glu, 0, SEEDS)
 {
     const struct row_sizes sizes = {kelp_operator_size(_i, 1, 0, 7),
                                     kelp_operator_size(_i, 2, 0, 35)};
@@ -240,7 +236,6 @@ START_TEST(test_glu)
                                                       .high = {3.0f},
                                                       .output_count = count});
 }
-END_TEST
 
 /* ---- the LSTM's cell ---- */
 
@@ -300,7 +295,7 @@ static void run_lstm_cell(const struct kelp_loops *loops, const void *sizes,
     free(dc);
 }
 
-START_TEST(test_lstm_cell)
+KELP_LOOP_TEST(test_lstm_cell, 0, SEEDS)
 {
     const struct row_sizes sizes = {kelp_operator_size(_i, 1, 1, 5),
                                     kelp_operator_size(_i, 2, 1, 19)};
@@ -316,7 +311,6 @@ START_TEST(test_lstm_cell)
                                                       .high = {3.0f, 1.0f},
                                                       .output_count = 2 * count});
 }
-END_TEST
 
 /* ---- weighted sum, multiply ---- */
 
@@ -358,7 +352,7 @@ static void run_weighted_sum(const struct kelp_loops *loops, const void *sizes,
     loops->shape->weighted_sum_gradient(&sum);
 }
 
-START_TEST(test_weighted_sum)
+KELP_LOOP_TEST(test_weighted_sum, 0, SEEDS)
 {
     const struct sum_sizes sizes = {kelp_operator_size(_i, 1, 0, 6),
                                     kelp_operator_size(_i, 2, 1, 6),
@@ -375,7 +369,6 @@ START_TEST(test_weighted_sum)
                                                       .high = {1.0f, 1.0f},
                                                       .output_count = rows * sizes.width});
 }
-END_TEST
 
 static void plain_multiply(const void *sizes, const double *const *inputs, double *output)
 {
@@ -400,7 +393,7 @@ static void run_multiply(const struct kelp_loops *loops, const void *sizes,
     }
 }
 
-START_TEST(test_multiply)
+KELP_LOOP_TEST(test_multiply, 0, SEEDS)
 {
     const uint64_t count = kelp_operator_size(_i, 1, 0, 70);
     kelp_operator_check(&(struct kelp_operator_check){.what = "multiply",
@@ -413,25 +406,4 @@ START_TEST(test_multiply)
                                                       .low = {-2.0f, -2.0f},
                                                       .high = {2.0f, 2.0f},
                                                       .output_count = count});
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("operators");
-    TCase *tcase = tcase_create("operators");
-    tcase_add_loop_test(tcase, test_unary, 0, SEEDS);
-    tcase_add_test(tcase, test_unary_in_place);
-    tcase_add_loop_test(tcase, test_softmax, 0, SEEDS);
-    tcase_add_test(tcase, test_softmax_large);
-    tcase_add_loop_test(tcase, test_glu, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_lstm_cell, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_weighted_sum, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_multiply, 0, SEEDS);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,11 +1,11 @@
 /* Layer norm and batch norm against plain functions in double, over random shapes, in every
  * instruction set; running statistics and the form outside of training. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/operator_check.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS 24
 #define EPS   1e-3f
@@ -63,7 +63,7 @@ static void run_layer_norm(const struct kelp_loops *loops, const void *sizes,
     free(statistics);
 }
 
-START_TEST(test_layer_norm)
+KELP_LOOP_TEST(test_layer_norm, 0, SEEDS)
 {
     const struct sizes sizes = {.samples = kelp_operator_size(_i, 1, 0, 9),
                                 .channels = kelp_operator_size(_i, 2, 2, 45)};
@@ -80,7 +80,6 @@ START_TEST(test_layer_norm)
                                       .high = {3.0f, 1.0f, 1.0f},
                                       .output_count = count});
 }
-END_TEST
 
 /* ---- batch norm ---- */
 
@@ -142,7 +141,7 @@ static void run_batch_norm(const struct kelp_loops *loops, const void *sizes,
     free(statistics);
 }
 
-START_TEST(test_batch_norm)
+KELP_LOOP_TEST(test_batch_norm, 0, SEEDS)
 {
     struct sizes sizes = {.samples = kelp_operator_size(_i, 1, 3, 20),
                           .channels = kelp_operator_size(_i, 2, 1, 36),
@@ -165,11 +164,10 @@ START_TEST(test_batch_norm)
                                       .high = {3.0f, 1.0f, 1.0f},
                                       .output_count = count});
 }
-END_TEST
 
 /* Sums over more than one block, values far from zero: statistics as in double, scaled and added.
  */
-START_TEST(test_batch_statistics)
+KELP_LOOP_TEST(test_batch_statistics, 0, 2)
 {
     const struct sizes shapes[] = {{700, 35, 1}, {3, 2, 5001}};
     const struct sizes *s = &shapes[_i];
@@ -217,10 +215,9 @@ START_TEST(test_batch_statistics)
     free(y);
     free(plain);
 }
-END_TEST
 
 /* Outside of training the running statistics count, and nothing of the batch is looked at. */
-START_TEST(test_batch_norm_evaluation)
+KELP_TEST(test_batch_norm_evaluation)
 {
     for (uint64_t inner = 1; inner <= 5; inner += 4) {
         const float x[2 * 3 * 5] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, weight[3] = {1, 2, 3},
@@ -242,21 +239,4 @@ START_TEST(test_batch_norm_evaluation)
                 y[i], (x[i] - mean[c]) / sqrtf(variance[c]) * weight[c] + bias[c], 1e-5f);
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("operators_norm");
-    TCase *tcase = tcase_create("operators_norm");
-    tcase_add_loop_test(tcase, test_layer_norm, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_batch_norm, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_batch_statistics, 0, 2);
-    tcase_add_test(tcase, test_batch_norm_evaluation);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,12 +1,12 @@
 /* Operators that move, select and add up elements, over random shapes, in every instruction set:
  * copy, reduce, embedding, dropout, and batches of matrix products. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
 #include "tests/lib/operator_check.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS 40
 
@@ -58,7 +58,7 @@ static void plain_copy(const struct kelp_copy *copy, uint64_t y_count, float *y)
     }
 }
 
-START_TEST(test_copy)
+KELP_LOOP_TEST(test_copy, 0, 5 * SEEDS)
 {
     uint64_t x_count, y_count;
     struct kelp_copy copy = random_copy(_i, &x_count, &y_count);
@@ -84,10 +84,9 @@ START_TEST(test_copy)
     }
     free(x);
 }
-END_TEST
 
 /* Into every other element of y: the ones between stay. */
-START_TEST(test_copy_with_holes)
+KELP_TEST(test_copy_with_holes)
 {
     const float x[6] = {1, 2, 3, 4, 5, 6};
     float y[12] = {0};
@@ -102,11 +101,10 @@ START_TEST(test_copy_with_holes)
     kelp__loops()->shape->copy(&copy);
     ck_assert_mem_eq(y, wanted, sizeof(y));
 }
-END_TEST
 
 /* ---- reduce ---- */
 
-START_TEST(test_reduce)
+KELP_LOOP_TEST(test_reduce, 0, SEEDS)
 {
     const uint64_t outer = kelp_operator_size(_i, 1, 0, 5),
                    middle = kelp_operator_size(_i, 2, 0, 50);
@@ -142,7 +140,6 @@ START_TEST(test_reduce)
     free(first);
     free((void *)(uintptr_t)before);
 }
-END_TEST
 
 /* ---- embedding ---- */
 
@@ -189,7 +186,7 @@ static void run_embedding(const struct kelp_loops *loops, const void *sizes,
     free(dtable);
 }
 
-START_TEST(test_embedding)
+KELP_LOOP_TEST(test_embedding, 0, SEEDS)
 {
     const struct embedding_sizes sizes = {.rows = kelp_operator_size(_i, 1, 0, 30),
                                           .stride = kelp_operator_size(_i, 2, 1, 3),
@@ -215,10 +212,9 @@ START_TEST(test_embedding)
                                       .output_count = sizes.rows * sizes.width});
     free(ids);
 }
-END_TEST
 
 /* Rows are added to what is there. */
-START_TEST(test_embedding_accumulates)
+KELP_TEST(test_embedding_accumulates)
 {
     const float ids[3] = {1, 0, 1}, dy[3] = {1, 10, 100};
     float dtable[2] = {1000, 2000};
@@ -235,10 +231,9 @@ START_TEST(test_embedding_accumulates)
     ck_assert_float_eq(dtable[0], 1010.0f);
     ck_assert_float_eq(dtable[1], 2101.0f);
 }
-END_TEST
 
 /* An id that is no row of the table is an error of the stream, once, and reads nothing. */
-START_TEST(test_embedding_bad_id)
+KELP_TEST(test_embedding_bad_id)
 {
     static const float bad[] = {5.0f, -1.0f, 0.5f, 1e30f, NAN, INFINITY, -INFINITY};
     struct kelp_error error = {KELP_OK, ""};
@@ -271,12 +266,11 @@ START_TEST(test_embedding_bad_id)
     stream->table->stream_destroy(stream);
     device->table->destroy(device);
 }
-END_TEST
 
 /* ---- dropout ---- */
 
 /* By the plain generator, element by element. */
-START_TEST(test_dropout)
+KELP_LOOP_TEST(test_dropout, 0, SEEDS)
 {
     const uint32_t samples = kelp_operator_size(_i, 1, 0, 4);
     const uint64_t elements = kelp_operator_size(_i, 2, 0, 200);
@@ -319,10 +313,9 @@ START_TEST(test_dropout)
     }
     free(x);
 }
-END_TEST
 
 /* About p of the elements go, others for each seed, step, layer and position. */
-START_TEST(test_dropout_share)
+KELP_TEST(test_dropout_share)
 {
     enum { COUNT = 20000 };
     float *x = kelp_operator_floats(1, 1, COUNT, 1.0f, 2.0f);
@@ -353,11 +346,10 @@ START_TEST(test_dropout_share)
     free(y);
     free(first);
 }
-END_TEST
 
 /* ---- batches of matrix products ---- */
 
-START_TEST(test_matmul_batch)
+KELP_LOOP_TEST(test_matmul_batch, 0, SEEDS)
 {
     struct kelp_error error = {KELP_OK, ""};
     struct kelp_device *device;
@@ -402,26 +394,4 @@ START_TEST(test_matmul_batch)
     free(c);
     stream->table->stream_destroy(stream);
     device->table->destroy(device);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("operators_shape");
-    TCase *tcase = tcase_create("operators_shape");
-    tcase_add_loop_test(tcase, test_copy, 0, 5 * SEEDS);
-    tcase_add_test(tcase, test_copy_with_holes);
-    tcase_add_loop_test(tcase, test_reduce, 0, SEEDS);
-    tcase_add_loop_test(tcase, test_embedding, 0, SEEDS);
-    tcase_add_test(tcase, test_embedding_accumulates);
-    tcase_add_test(tcase, test_embedding_bad_id);
-    tcase_add_loop_test(tcase, test_dropout, 0, SEEDS);
-    tcase_add_test(tcase, test_dropout_share);
-    tcase_add_loop_test(tcase, test_matmul_batch, 0, SEEDS);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

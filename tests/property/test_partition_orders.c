@@ -7,12 +7,12 @@
  *
  * A failure prints its seed; KELP_SEED runs that one alone.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/partition.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS_EACH  60
 #define TESTS       10
@@ -663,8 +663,10 @@ static void run_seed(uint64_t seed)
     close_world();
 }
 
+KELP_CASE("orders", .timeout_s = 250)
+
 /* Many seeds in one test: a process for each would take longer than the runs. */
-START_TEST(random_orders)
+KELP_LOOP_TEST(random_orders, 0, kelp_suite_seed() < 0 ? TESTS : 0)
 {
     uint64_t offers = 0, skips = 0, decisions = 0;
 
@@ -678,31 +680,8 @@ START_TEST(random_orders)
     ck_assert_uint_gt(skips, 50);
     ck_assert_uint_gt(decisions, 100);
 }
-END_TEST
 
-START_TEST(one_seed)
+KELP_LOOP_TEST(one_seed, kelp_suite_seed(), kelp_suite_seed() < 0 ? -1 : kelp_suite_seed() + 1)
 {
     run_seed((uint64_t)_i);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("partition orders");
-    TCase *orders = tcase_create("orders");
-    const char *seed = getenv("KELP_SEED");
-
-    if (seed) {
-        int only = (int)strtol(seed, NULL, 10);
-        tcase_add_loop_test(orders, one_seed, only, only + 1);
-    } else {
-        tcase_add_loop_test(orders, random_orders, 0, TESTS);
-    }
-    tcase_set_timeout(orders, 250);
-    suite_add_tcase(suite, orders);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

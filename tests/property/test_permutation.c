@@ -1,13 +1,15 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 
 #define SIZE_MAX_TESTED 20000
 
+KELP_CASE("permutation", .timeout_s = 60)
+
 /* For every size up to 600 and some larger ones, each position gives another number below n. */
-START_TEST(test_bijection)
+KELP_LOOP_TEST(test_bijection, 0, 609)
 {
     static const uint64_t large[] = {1023, 1024, 1025, 4099, 8449, 9999, 16384, 19999, 20000};
     static unsigned char seen[SIZE_MAX_TESTED];
@@ -27,10 +29,9 @@ START_TEST(test_bijection)
         }
     }
 }
-END_TEST
 
 /* Sizes up to the largest: results are below n, and neighbours do not collide. */
-START_TEST(test_large)
+KELP_LOOP_TEST(test_large, 0, 6)
 {
     static const uint64_t sizes[] = {UINT64_C(1) << 31,         (UINT64_C(1) << 32) + 15,
                                      UINT64_C(1000000000039),   (UINT64_C(1) << 61) + 1,
@@ -49,11 +50,10 @@ START_TEST(test_large)
         previous = sample;
     }
 }
-END_TEST
 
 /* Order follows seed and epoch, and looks shuffled: over many epochs, each of 10 samples stands
  * first about as often as the others. */
-START_TEST(test_spread)
+KELP_TEST(test_spread)
 {
     uint32_t first[10] = {0};
     struct kelp_permutation permutation, other;
@@ -75,22 +75,4 @@ START_TEST(test_spread)
         same += kelp_permutation_at(&permutation, i) == kelp_permutation_at(&other, i);
     }
     ck_assert_uint_lt(same, 10); /* one expected */
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("permutation");
-    TCase *tests = tcase_create("permutation");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_bijection, 0, 609);
-    tcase_add_loop_test(tests, test_large, 0, 6);
-    tcase_add_test(tests, test_spread);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

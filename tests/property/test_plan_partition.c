@@ -1,10 +1,10 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
 #include "common/training/plan.h"
+#include "tests/lib/suite.h"
 
 #define TENSORS_MAX 12
 
@@ -52,9 +52,11 @@ static void check_tensors(const struct kelp_plan *plan)
     ck_assert_uint_lt(plan->flat_count - end, 16);
 }
 
+KELP_CASE("plan partition", .timeout_s = 60)
+
 /* Whatever the tensors: they lie in order without overlap; partitions cover the flat vector
  * exactly, equal but for the last, in multiples of 16 elements; their number is within bounds. */
-START_TEST(test_cover)
+KELP_TEST(test_cover)
 {
     for (uint64_t seed = 0; seed < 2000; seed++) {
         struct kelp_plan plan;
@@ -81,20 +83,4 @@ START_TEST(test_cover)
         ck_assert(plan.partition_count == KELP_PARTITIONS_MAX || full * sizeof(float) <= 4 << 20);
         kelp_plan_fini(&plan);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plan partition");
-    TCase *tests = tcase_create("plan partition");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_cover);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

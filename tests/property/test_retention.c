@@ -2,12 +2,12 @@
  * Retention over random lists: what must hold whatever was committed, evaluated, damaged and
  * restored, for every policy. A case is a function of its seed, which a failure names.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/core/committed_list.h"
+#include "tests/lib/suite.h"
 
 #define CASES 400 /* in one loop */
 #define LOOPS 5
@@ -123,24 +123,10 @@ static void run_case(void)
     kelp_committed_list_fini(&list);
 }
 
-START_TEST(keeps_what_it_must)
+KELP_LOOP_TEST(keeps_what_it_must, 0, LOOPS)
 {
     for (uint32_t i = 0; i < CASES; i++) {
         state = (uint64_t)_i * CASES + i + 1;
         run_case();
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("retention");
-    TCase *tcase = tcase_create("retention");
-    tcase_add_loop_test(tcase, keeps_what_it_must, 0, LOOPS);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,10 @@
 /* For random sizes: each sample exactly once per epoch, lanes cut as the design says, nodes aligned
  * and without gaps. A failure names the seed. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 #include "worker/core/schedule.h"
 
 #define SEED_COUNT 400
@@ -167,42 +167,25 @@ static void check_nodes_of_any_range(void)
     CHECK(next == first + count);
 }
 
-START_TEST(each_sample_once_per_epoch)
+KELP_CASE("schedule", .timeout_s = 60)
+
+KELP_TEST(each_sample_once_per_epoch)
 {
     for (seed = 0; seed < SEED_COUNT; seed++) {
         check_each_sample_once_per_epoch();
     }
 }
-END_TEST
 
-START_TEST(borders_of_huge_entries)
+KELP_TEST(borders_of_huge_entries)
 {
     for (seed = 0; seed < SEED_COUNT; seed++) {
         check_borders_of_huge_entries();
     }
 }
-END_TEST
 
-START_TEST(nodes_of_any_range)
+KELP_TEST(nodes_of_any_range)
 {
     for (seed = 0; seed < SEED_COUNT; seed++) {
         check_nodes_of_any_range();
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("schedule_property");
-    TCase *tcase = tcase_create("schedule");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, each_sample_once_per_epoch);
-    tcase_add_test(tcase, borders_of_huge_entries);
-    tcase_add_test(tcase, nodes_of_any_range);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,11 +6,11 @@
  *
  * A failure prints its seed; KELP_SEED runs that one alone.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/snapshot.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS      2000
 #define EVENTS     400
@@ -231,7 +231,9 @@ static void run_seed(uint64_t seed, uint64_t *durable)
     *durable += model.durable;
 }
 
-START_TEST(random_events)
+KELP_CASE("events", .timeout_s = 120)
+
+KELP_LOOP_TEST(random_events, 0, kelp_suite_seed() < 0 ? 1 : 0)
 {
     uint64_t durable = 0;
 
@@ -240,33 +242,10 @@ START_TEST(random_events)
     }
     ck_assert_uint_gt(durable, SEEDS / 4); /* it does get there */
 }
-END_TEST
 
-START_TEST(one_seed)
+KELP_LOOP_TEST(one_seed, kelp_suite_seed(), kelp_suite_seed() < 0 ? -1 : kelp_suite_seed() + 1)
 {
     uint64_t durable = 0;
 
     run_seed((uint64_t)_i, &durable);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("snapshot events");
-    TCase *tests = tcase_create("events");
-    SRunner *runner = srunner_create(suite);
-    const char *seed = getenv("KELP_SEED");
-
-    if (seed) {
-        int only = (int)strtol(seed, NULL, 10);
-        tcase_add_loop_test(tests, one_seed, only, only + 1);
-    } else {
-        tcase_add_test(tests, random_events);
-    }
-    tcase_set_timeout(tests, 120);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,10 +6,10 @@
  * workers of which one stops for good, or all of them in the middle of their pushes, and only
  * offers to those who wait, or to a spare, keep the job going.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/core/offers.h"
 #include "worker/core/sync.h"
 
@@ -540,7 +540,10 @@ static void die(struct world *world)
     }
 }
 
-START_TEST(every_partition_reaches_the_end)
+KELP_SUITE(.no_fork = true)
+KELP_CASE("cluster", .timeout_s = 120)
+
+KELP_LOOP_TEST(every_partition_reaches_the_end, 0, 400)
 {
     struct world *world = calloc(1, sizeof(*world));
     ck_assert_ptr_nonnull(world);
@@ -585,20 +588,4 @@ START_TEST(every_partition_reaches_the_end)
         kelp_sync_destroy(world->workers[w].sync);
     }
     free(world);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sync");
-    TCase *tcase = tcase_create("cluster");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, every_partition_reaches_the_end, 0, 400);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,8 @@
 /* Lane assignment: every lane once, shares as equal as possible, few nodes, spares, determinism. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "coordinator/core/assignment.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_assignment assignment;
 
@@ -38,8 +38,10 @@ static void check_cover(uint32_t members, uint32_t lanes)
     ck_assert_uint_le(largest - smallest, 1);
 }
 
+KELP_CASE("split", .timeout_s = 60)
+
 /* For every number of members, up to more than there are lanes. */
-START_TEST(covers_every_lane_once)
+KELP_LOOP_TEST(covers_every_lane_once, 0, 9)
 {
     uint32_t lanes = 1u << _i;
     setup(lanes);
@@ -50,9 +52,8 @@ START_TEST(covers_every_lane_once)
     }
     teardown();
 }
-END_TEST
 
-START_TEST(counts_nodes)
+KELP_TEST(counts_nodes)
 {
     ck_assert_uint_eq(kelp_assignment_nodes(0, 0), 0);
     ck_assert_uint_eq(kelp_assignment_nodes(0, 8), 1);
@@ -61,7 +62,6 @@ START_TEST(counts_nodes)
     ck_assert_uint_eq(kelp_assignment_nodes(3, 2), 2);
     ck_assert_uint_eq(kelp_assignment_nodes(1, 6), 4);
 }
-END_TEST
 
 static uint32_t total_nodes(uint32_t members)
 {
@@ -73,7 +73,7 @@ static uint32_t total_nodes(uint32_t members)
 }
 
 /* The split is the cheapest of all ways to hand out the larger shares (tried one by one). */
-START_TEST(splits_into_fewest_nodes)
+KELP_TEST(splits_into_fewest_nodes)
 {
     setup(16);
     for (uint32_t n = 1; n <= 16; n++) {
@@ -96,10 +96,9 @@ START_TEST(splits_into_fewest_nodes)
     }
     teardown();
 }
-END_TEST
 
 /* A spare takes the seat of whoever leaves; nobody else's lanes move. */
-START_TEST(spare_takes_the_free_seat)
+KELP_TEST(spare_takes_the_free_seat)
 {
     setup(4);
     for (uint64_t key = 1; key <= 6; key++) {
@@ -114,9 +113,8 @@ START_TEST(spare_takes_the_free_seat)
     ck_assert_uint_eq(kelp_assignment_of(&assignment, 6).count, 0);
     teardown();
 }
-END_TEST
 
-START_TEST(refuses_what_is_wrong)
+KELP_TEST(refuses_what_is_wrong)
 {
     struct kelp_assignment bad;
     ck_assert_int_eq(kelp_assignment_init(&bad, 0, 4, NULL), KELP_ERR_INVALID);
@@ -132,23 +130,4 @@ START_TEST(refuses_what_is_wrong)
     ck_assert_uint_eq(bad.epoch, 2);
     ck_assert_uint_eq(kelp_assignment_of(&bad, 9).count, 0);
     kelp_assignment_fini(&bad);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("assignment");
-    TCase *tcase = tcase_create("split");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, covers_every_lane_once, 0, 9);
-    tcase_add_test(tcase, counts_nodes);
-    tcase_add_test(tcase, splits_into_fewest_nodes);
-    tcase_add_test(tcase, spare_takes_the_free_seat);
-    tcase_add_test(tcase, refuses_what_is_wrong);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 #include "common/etcd/base64.h"
+#include "tests/lib/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static const struct {
 };
 
 /* The examples of RFC 4648, section 10, and the two last letters of the alphabet, both ways. */
-START_TEST(known_pairs)
+KELP_LOOP_TEST(known_pairs, 0, KELP_ARRAY_COUNT(pairs))
 {
     char text[32] = {0};
     char bytes[32] = {0};
@@ -33,10 +33,9 @@ START_TEST(known_pairs)
     ck_assert_uint_eq(count, strlen(pairs[_i].bytes));
     ck_assert_str_eq(bytes, pairs[_i].bytes);
 }
-END_TEST
 
 /* All bytes, in all lengths up to 256, come back, in a buffer of exactly the stated size. */
-START_TEST(round_trip)
+KELP_TEST(round_trip)
 {
     unsigned char bytes[256];
 
@@ -58,7 +57,6 @@ START_TEST(round_trip)
         free(back);
     }
 }
-END_TEST
 
 static const char *const malformed[] = {
     "Z",        "Zg",      "Zg=",   "Zg==Zg==", "=",         "====",    "Z===",
@@ -67,7 +65,7 @@ static const char *const malformed[] = {
 };
 
 /* A wrong length, character or padding, or bits that no byte uses, is an error. */
-START_TEST(malformed_texts)
+KELP_LOOP_TEST(malformed_texts, 0, KELP_ARRAY_COUNT(malformed))
 {
     unsigned char bytes[32];
     size_t count;
@@ -76,10 +74,9 @@ START_TEST(malformed_texts)
                       KELP_ERR_FORMAT,
                   "'%s'", malformed[_i]);
 }
-END_TEST
 
 /* Every single-byte change of a text either is refused or decodes to something else. */
-START_TEST(one_text_one_meaning)
+KELP_TEST(one_text_one_meaning)
 {
     static const char text[] = "Zm9vYmE=";
     char changed[sizeof(text)];
@@ -96,22 +93,4 @@ START_TEST(one_text_one_meaning)
             }
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("base64");
-    TCase *tests = tcase_create("base64");
-
-    tcase_add_loop_test(tests, known_pairs, 0, KELP_ARRAY_COUNT(pairs));
-    tcase_add_test(tests, round_trip);
-    tcase_add_loop_test(tests, malformed_texts, 0, KELP_ARRAY_COUNT(malformed));
-    tcase_add_test(tests, one_text_one_meaning);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

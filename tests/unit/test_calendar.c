@@ -1,8 +1,8 @@
 /* Dates: every day of the calendar there and back, weekdays, and what is no date. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/data/text/calendar.h"
 
 static int64_t parse_or_fail(const char *text)
@@ -14,7 +14,7 @@ static int64_t parse_or_fail(const char *text)
 
 /* Days follow one another as the calendar says, from the first to the last, a Monday to begin
  * with; text and number are the same day. */
-START_TEST(every_day)
+KELP_TEST(every_day)
 {
     uint32_t before_month = 12, before_day = 31;
     uint32_t weekday = 0;
@@ -37,9 +37,8 @@ START_TEST(every_day)
     }
     ck_assert(before_month == 12 && before_day == 31);
 }
-END_TEST
 
-START_TEST(known_times)
+KELP_TEST(known_times)
 {
     ck_assert_int_eq(parse_or_fail("1970-01-01"), 0);
     ck_assert_int_eq(parse_or_fail("1970-01-01 00:01"), 60);
@@ -50,9 +49,8 @@ START_TEST(known_times)
     ck_assert_int_eq(parse_or_fail("9999-12-31 23:59:59"), KELP_CALENDAR_MAX);
     ck_assert_uint_eq(kelp_calendar_split(1490432143).weekday, 5); /* a Saturday */
 }
-END_TEST
 
-START_TEST(no_times)
+KELP_TEST(no_times)
 {
     static const char *const texts[] = {
         "",
@@ -81,20 +79,4 @@ START_TEST(no_times)
     }
     (void)parse_or_fail(
         texts[sizeof(texts) / sizeof(texts[0]) - 1]); /* blanks around are allowed */
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("calendar");
-    TCase *tcase = tcase_create("calendar");
-    tcase_add_test(tcase, every_day);
-    tcase_add_test(tcase, known_times);
-    tcase_add_test(tcase, no_times);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

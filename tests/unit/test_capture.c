@@ -1,10 +1,10 @@
-#include <check.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/limits.h"
 #include "ps/shard/capture.h"
+#include "tests/lib/suite.h"
 
 #define ELEMENTS 1024
 #define BYTES    (ELEMENTS * sizeof(float))
@@ -71,8 +71,10 @@ static void expect(const struct kelp_capture *capture, float weight, float slot_
     }
 }
 
+KELP_CASE("capture", .setup = set_up, .teardown = tear_down)
+
 /* However many steps follow, the capture is the state of its moment. */
-START_TEST(steps_do_not_change_it)
+KELP_TEST(steps_do_not_change_it)
 {
     struct kelp_control_state control = {.version = 7};
     struct kelp_capture capture = {0};
@@ -92,10 +94,9 @@ START_TEST(steps_do_not_change_it)
     kelp_capture_release(&capture);
     kelp_capture_release(&capture); /* empty: nothing */
 }
-END_TEST
 
 /* Detached, it outlives the partition's memory. */
-START_TEST(outlives_the_generation)
+KELP_TEST(outlives_the_generation)
 {
     struct kelp_capture capture = {0};
     struct kelp_capture_source from = source();
@@ -109,10 +110,9 @@ START_TEST(outlives_the_generation)
     ck_assert(!capture.has_control);
     kelp_capture_release(&capture);
 }
-END_TEST
 
 /* When streams hold too many weight slots, the weights are copied at once. */
-START_TEST(weights_that_cannot_be_lent)
+KELP_TEST(weights_that_cannot_be_lent)
 {
     struct kelp_weights_loan loans[KELP_PS_WEIGHT_SLOTS_MAX];
     const float *values;
@@ -138,10 +138,9 @@ START_TEST(weights_that_cannot_be_lent)
         kelp_weights_return(&loans[--count]);
     }
 }
-END_TEST
 
 /* Buffers are used again, and idle ones do not pile up beyond the limit. */
-START_TEST(buffers_are_used_again)
+KELP_TEST(buffers_are_used_again)
 {
     struct kelp_capture captures[4] = {{0}};
     struct kelp_capture_source from = source();
@@ -168,10 +167,9 @@ START_TEST(buffers_are_used_again)
     kelp_capture_pool_fill(pool, 100, BYTES); /* the limit holds */
     kelp_capture_pool_limit(pool, 0);
 }
-END_TEST
 
 /* A partition without elements has a control state at most. */
-START_TEST(hollow)
+KELP_TEST(hollow)
 {
     struct kelp_control_state control = {.version = 7};
     struct kelp_capture capture = {0};
@@ -182,24 +180,4 @@ START_TEST(hollow)
     ck_assert_uint_eq(capture.bytes, 0);
     ck_assert(!capture.lent);
     kelp_capture_release(&capture);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("capture");
-    TCase *tests = tcase_create("capture");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, steps_do_not_change_it);
-    tcase_add_test(tests, outlives_the_generation);
-    tcase_add_test(tests, weights_that_cannot_be_lent);
-    tcase_add_test(tests, buffers_are_used_again);
-    tcase_add_test(tests, hollow);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

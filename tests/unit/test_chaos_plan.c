@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/chaos/chaos_plan.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_error error;
 static struct kelp_chaos_plan plan;
@@ -40,7 +40,7 @@ static const char drawn_plan[] = "draw:\n"
                                  "    - {kind: kill, target: coordinator}\n";
 
 /* What a plan says is what is drawn from it; the lines come by ascending step. */
-START_TEST(test_list)
+KELP_TEST(test_list)
 {
     char text[KELP_CHAOS_TEXT_MAX];
 
@@ -61,10 +61,9 @@ START_TEST(test_list)
     ck_assert(kelp_chaos_plan_has_role(&plan, KELP_CHAOS_WORKER));
     ck_assert(!kelp_chaos_plan_has_role(&plan, KELP_CHAOS_ETCD));
 }
-END_TEST
 
 /* The same seed gives the same faults, another one others. */
-START_TEST(test_seed)
+KELP_TEST(test_seed)
 {
     uint32_t first_count;
 
@@ -78,10 +77,9 @@ START_TEST(test_seed)
     must_draw(8);
     ck_assert_mem_ne(again, faults, count * sizeof(*faults));
 }
-END_TEST
 
 /* Drawn values lie in their ranges, reach every process, and follow the weights. */
-START_TEST(test_ranges)
+KELP_TEST(test_ranges)
 {
     uint32_t kills = 0;
     uint32_t hit[3] = {0};
@@ -116,7 +114,6 @@ START_TEST(test_ranges)
     ck_assert(hit[0] > 0 && hit[1] > 0 && hit[2] > 0);
     ck_assert(leaders > 0 && standbys > 0);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -149,17 +146,16 @@ static const struct {
 };
 
 /* A mistake is one line that says where it is and what would be right. */
-START_TEST(test_mistakes)
+KELP_LOOP_TEST(test_mistakes, 0, KELP_ARRAY_COUNT(mistakes))
 {
     ck_assert_int_ne(parse(mistakes[_i].text), KELP_OK);
     ck_assert_msg(strstr(error.text, mistakes[_i].says) != NULL, "'%s' gives: %s",
                   mistakes[_i].text, error.text);
     ck_assert_ptr_null(strchr(error.text, '\n'));
 }
-END_TEST
 
 /* Targets that the run does not have are refused with the line that names them. */
-START_TEST(test_targets_there)
+KELP_TEST(test_targets_there)
 {
     struct kelp_chaos_size small = {.workers = 1, .shards = 1, .coordinators = 1};
 
@@ -175,10 +171,9 @@ START_TEST(test_targets_there)
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error), KELP_OK);
     ck_assert_int_eq(faults[0].role, KELP_CHAOS_LEADER);
 }
-END_TEST
 
 /* More faults than fit are refused, not cut off. */
-START_TEST(test_limit)
+KELP_TEST(test_limit)
 {
     char text[256];
 
@@ -189,11 +184,10 @@ START_TEST(test_limit)
     must_parse(text);
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &size, 1, faults, &count, &error), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* The plans that are built in: quick hits every kind of process, all has fifty faults of every
  * kind, everything three times. */
-START_TEST(test_builtin)
+KELP_TEST(test_builtin)
 {
     uint32_t everything = 0;
 
@@ -216,10 +210,9 @@ START_TEST(test_builtin)
     ck_assert_uint_eq(everything, 3);
     ck_assert_ptr_null(kelp_chaos_plan_builtin("Quick"));
 }
-END_TEST
 
 /* What a machine cannot do is left out, the rest stays in order. */
-START_TEST(test_drop)
+KELP_TEST(test_drop)
 {
     const bool drop[KELP_CHAOS_KIND_COUNT] = {[KELP_CHAOS_SPLIT] = true};
 
@@ -231,25 +224,4 @@ START_TEST(test_drop)
     count = kelp_chaos_faults_drop(faults, count, drop);
     ck_assert_uint_eq(count, 2);
     ck_assert_uint_eq(faults[1].step, 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("chaos_plan");
-    TCase *tcase = tcase_create("plan");
-    tcase_add_test(tcase, test_list);
-    tcase_add_test(tcase, test_seed);
-    tcase_add_test(tcase, test_ranges);
-    tcase_add_loop_test(tcase, test_mistakes, 0, (int)KELP_ARRAY_COUNT(mistakes));
-    tcase_add_test(tcase, test_targets_there);
-    tcase_add_test(tcase, test_limit);
-    tcase_add_test(tcase, test_builtin);
-    tcase_add_test(tcase, test_drop);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

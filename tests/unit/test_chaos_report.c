@@ -1,10 +1,10 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/chaos/chaos_report.h"
 #include "common/base/json.h"
+#include "tests/lib/suite.h"
 
 #define START_MS 5000
 
@@ -45,8 +45,10 @@ static void fault(const struct kelp_chaos_fault *done, uint64_t at_ms)
     kelp_chaos_report_fault(&report, done, "target-1", START_MS + at_ms);
 }
 
+KELP_CASE("report", .setup = setup, .teardown = teardown)
+
 /* Recovered is who completed an entry that began after the fault: not the one that was in work. */
-START_TEST(test_recovery)
+KELP_TEST(test_recovery)
 {
     look(100, 1, 50);
     fault(&kill_worker, 110);
@@ -56,10 +58,9 @@ START_TEST(test_recovery)
     ck_assert_uint_eq(report.events[0].recovery_ms, 790);
     ck_assert_uint_eq(report.events[0].step, 50);
 }
-END_TEST
 
 /* A process that was asked to end works on until it has: steps in between are no recovery. */
-START_TEST(test_leaving)
+KELP_TEST(test_leaving)
 {
     static const struct kelp_chaos_fault restart = {.kind = KELP_CHAOS_RESTART,
                                                     .role = KELP_CHAOS_SHARD};
@@ -73,10 +74,9 @@ START_TEST(test_leaving)
     ck_assert_uint_eq(report.events[0].step, 72);
     ck_assert_uint_eq(report.events[0].recovery_ms, 790);
 }
-END_TEST
 
 /* A run that pauses goes on until it has paused: it is back when another generation makes steps. */
-START_TEST(test_pause)
+KELP_TEST(test_pause)
 {
     static const struct kelp_chaos_fault pause = {.kind = KELP_CHAOS_RESTART,
                                                   .role = KELP_CHAOS_EVERYTHING};
@@ -87,10 +87,9 @@ START_TEST(test_pause)
     ck_assert_uint_eq(report.events[0].recovery_ms, 790);
     ck_assert_uint_eq(report.events[0].steps_again, 10);
 }
-END_TEST
 
 /* A look is 20 ms old: the first ones after a fault still tell where it hit. */
-START_TEST(test_where_it_hit)
+KELP_TEST(test_where_it_hit)
 {
     look(100, 1, 50);
     fault(&kill_worker, 110);
@@ -99,11 +98,10 @@ START_TEST(test_where_it_hit)
     ck_assert_uint_eq(look(180, 1, 62), KELP_CHAOS_RECOVERED);
     ck_assert_uint_eq(report.events[0].step, 60);
 }
-END_TEST
 
 /* A roll-back is counted to the loss of a shard, and its steps until they are made again are no
  * recovery. What the coordinator knows of where it began is more exact than a look. */
-START_TEST(test_restore)
+KELP_TEST(test_restore)
 {
     char line[KELP_CHAOS_LINE_MAX];
 
@@ -126,10 +124,9 @@ START_TEST(test_restore)
     ck_assert_str_eq(line, "    0.11 s  step 200      kill target-1                    "
                            " recovered in 0.84 s, 100 steps again");
 }
-END_TEST
 
 /* Going back further than the newest checkpoint is a fault of the run. */
-START_TEST(test_too_far)
+KELP_TEST(test_too_far)
 {
     look(100, 1, 200);
     report.checkpoint_step = 150;
@@ -142,18 +139,16 @@ START_TEST(test_too_far)
     kelp_chaos_report_restored(&report, 2, 149);
     ck_assert_uint_eq(kelp_chaos_report_too_far(&report)->generation, 2);
 }
-END_TEST
 
 /* The first generation that is seen is no roll-back. */
-START_TEST(test_first_generation)
+KELP_TEST(test_first_generation)
 {
     ck_assert_uint_eq(look(10, 3, 0), 0);
     ck_assert_uint_eq(report.restore_count, 0);
 }
-END_TEST
 
 /* A long run is kept whole, more coarsely. */
-START_TEST(test_long_run)
+KELP_TEST(test_long_run)
 {
     for (uint64_t i = 0; i < 5 * (uint64_t)KELP_CHAOS_TRAIL_MAX; i++) {
         look(20 * i, 1, i);
@@ -166,7 +161,6 @@ START_TEST(test_long_run)
     }
     ck_assert_uint_gt(report.looks[report.look_count - 1].step, 5 * KELP_CHAOS_TRAIL_MAX - 20);
 }
-END_TEST
 
 static char *print(void (*printer)(const struct kelp_chaos_report *done, FILE *out))
 {
@@ -195,7 +189,7 @@ static void fill(void)
     report.planned = 2;
 }
 
-START_TEST(test_json)
+KELP_TEST(test_json)
 {
     cJSON *json = NULL;
     fill();
@@ -212,10 +206,9 @@ START_TEST(test_json)
     cJSON_Delete(json);
     free(text);
 }
-END_TEST
 
 /* The picture has the curve, a mark and a line for each fault, and escapes what people named. */
-START_TEST(test_svg)
+KELP_TEST(test_svg)
 {
     fill();
     char *text = print(kelp_chaos_report_svg);
@@ -229,10 +222,9 @@ START_TEST(test_svg)
     ck_assert_ptr_nonnull(strstr(text, "</svg>"));
     free(text);
 }
-END_TEST
 
 /* Nothing was seen of the run: still a picture and a report. */
-START_TEST(test_empty)
+KELP_TEST(test_empty)
 {
     char *svg = print(kelp_chaos_report_svg);
     char *json = print(kelp_chaos_report_json);
@@ -244,9 +236,8 @@ START_TEST(test_empty)
     free(json);
     free(table);
 }
-END_TEST
 
-START_TEST(test_table)
+KELP_TEST(test_table)
 {
     fill();
     char *text = print(kelp_chaos_report_table);
@@ -256,30 +247,4 @@ START_TEST(test_table)
     ck_assert_ptr_nonnull(strstr(text, "pause leader"));
     ck_assert_ptr_null(strstr(text, "kill worker"));
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("chaos_report");
-    TCase *tcase = tcase_create("report");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_recovery);
-    tcase_add_test(tcase, test_leaving);
-    tcase_add_test(tcase, test_pause);
-    tcase_add_test(tcase, test_where_it_hit);
-    tcase_add_test(tcase, test_restore);
-    tcase_add_test(tcase, test_too_far);
-    tcase_add_test(tcase, test_first_generation);
-    tcase_add_test(tcase, test_long_run);
-    tcase_add_test(tcase, test_json);
-    tcase_add_test(tcase, test_svg);
-    tcase_add_test(tcase, test_empty);
-    tcase_add_test(tcase, test_table);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

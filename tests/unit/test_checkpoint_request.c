@@ -1,8 +1,8 @@
-#include <check.h>
 #include <stdlib.h>
 
 #include "cli/checkpoint/checkpoint_request.h"
 #include "common/base/status.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_request request;
 static Kelp__V1__StatusReply status;
@@ -26,8 +26,10 @@ static enum kelp_request_news take(uint64_t requested, uint64_t answered, uint64
     return kelp_request_take(&request, &status);
 }
 
+KELP_CASE("checkpoint_request", .setup = setup)
+
 /* Asked once, then waited for; an older request's end is not ours. */
-START_TEST(test_answered)
+KELP_TEST(test_answered)
 {
     ck_assert_int_eq(take(4, 3, 0), KELP_REQUEST_ASK);
     kelp_request_made(&request, 5);
@@ -35,18 +37,16 @@ START_TEST(test_answered)
     ck_assert_int_eq(take(6, 4, 4), KELP_REQUEST_WAITS);
     ck_assert_int_eq(take(6, 5, 4), KELP_REQUEST_DONE);
 }
-END_TEST
 
-START_TEST(test_refused)
+KELP_TEST(test_refused)
 {
     kelp_request_made(&request, 5);
     ck_assert_int_eq(take(5, 4, 5), KELP_REQUEST_REFUSED);
 }
-END_TEST
 
 /* What one leader took another one does not know of: it is asked again, whatever its numbers are,
  * and what it answered to others is not taken for our answer. */
-START_TEST(test_other_leader)
+KELP_TEST(test_other_leader)
 {
     kelp_request_made(&request, 5);
     ck_assert_int_eq(take(5, 0, 0), KELP_REQUEST_WAITS);
@@ -56,10 +56,9 @@ START_TEST(test_other_leader)
     ck_assert_int_eq(take(8, 7, 0), KELP_REQUEST_WAITS);
     ck_assert_int_eq(take(8, 8, 0), KELP_REQUEST_DONE);
 }
-END_TEST
 
 /* The same name, started again, counts from the beginning. */
-START_TEST(test_leader_restarted)
+KELP_TEST(test_leader_restarted)
 {
     kelp_request_made(&request, 2);
     ck_assert_int_eq(take(2, 1, 0), KELP_REQUEST_WAITS);
@@ -68,32 +67,11 @@ START_TEST(test_leader_restarted)
     kelp_request_made(&request, 1);
     ck_assert_int_eq(take(1, 1, 0), KELP_REQUEST_DONE);
 }
-END_TEST
 
 /* A coordinator that says nothing of checkpoints has taken no request. */
-START_TEST(test_no_status)
+KELP_TEST(test_no_status)
 {
     kelp_request_made(&request, 2);
     status.checkpoint = NULL;
     ck_assert_int_eq(kelp_request_take(&request, &status), KELP_REQUEST_ASK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpoint_request");
-    TCase *tests = tcase_create("checkpoint_request");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, test_answered);
-    tcase_add_test(tests, test_refused);
-    tcase_add_test(tests, test_other_leader);
-    tcase_add_test(tests, test_leader_restarted);
-    tcase_add_test(tests, test_no_status);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,10 +1,10 @@
 /* Checkpoints: which step is ordered, who must answer, what a commit's answer means, the end. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/core/checkpoints.h"
+#include "tests/lib/suite.h"
 
 #define SERIAL 1000
 
@@ -180,8 +180,10 @@ static uint32_t request(bool pause)
 /* ---- when and which step ----------------------------------------------------------------------
  */
 
+KELP_CASE("checkpoints", .teardown = teardown)
+
 /* Multiples of checkpoint.steps, ordered before training gets there, and not long before. */
-START_TEST(by_steps)
+KELP_TEST(by_steps)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     ck_assert_uint_eq(run_to(20, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
@@ -196,11 +198,10 @@ START_TEST(by_steps)
     ck_assert_uint_ne(run_to(99, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.order.step, 100);
 }
-END_TEST
 
 /* A fast job: the step is as far ahead as it runs while the order travels; while one is being
  * written, multiples are left out. */
-START_TEST(fast_steps)
+KELP_TEST(fast_steps)
 {
     begin((struct kelp_checkpointer_options){.steps = 10});
     checkpoints.schedule.total_steps = 100000;
@@ -220,11 +221,10 @@ START_TEST(fast_steps)
     (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_uint_ge(checkpoints.order.step, step + 35 + 75);
 }
-END_TEST
 
 /* A partition is past the step: at once again, with twice the margin, in another folder; that is no
  * failure. */
-START_TEST(past_doubles_the_margin)
+KELP_TEST(past_doubles_the_margin)
 {
     begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(20, 100);
@@ -238,9 +238,8 @@ START_TEST(past_doubles_the_margin)
     ck_assert_str_ne(checkpoints.order.folder, checkpoints.discarded);
     ck_assert_uint_eq(checkpoints.failed, 0);
 }
-END_TEST
 
-START_TEST(by_time)
+KELP_TEST(by_time)
 {
     begin((struct kelp_checkpointer_options){.interval_ms = 5000});
     ck_assert_uint_eq(run_to(40, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
@@ -250,10 +249,9 @@ START_TEST(by_time)
     ck_assert_uint_eq(run_to(step + 45, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_ne(run_to(step + 55, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
 }
-END_TEST
 
 /* Ends of epochs; the commit waits for the evaluation of its step, but not for ever. */
-START_TEST(by_epochs)
+KELP_LOOP_TEST(by_epochs, 0, 2)
 {
     double metric[KELP_CHECKPOINT_METRICS] = {0.5, 0.25, 0.125, 0.75, 0.875};
     begin((struct kelp_checkpointer_options){.epochs = 2});
@@ -274,10 +272,9 @@ START_TEST(by_epochs)
         ck_assert_double_eq(checkpoints.list.entries[0].metric[1], 0.25);
     }
 }
-END_TEST
 
 /* Training ends early: an order for a step that it never comes to is given up, for the end's. */
-START_TEST(early_end)
+KELP_TEST(early_end)
 {
     begin((struct kelp_checkpointer_options){.steps = 200, .at_end = true});
     (void)run_to(195, 10);
@@ -298,13 +295,12 @@ START_TEST(early_end)
     ck_assert_uint_ne(simple(KELP_CHECKPOINTER_FINISHED) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.order.step, 195);
 }
-END_TEST
 
 /* ---- requests ---------------------------------------------------------------------------------
  */
 
 /* Answered by the commit; a request that comes while its step is ahead is answered by the same. */
-START_TEST(requests)
+KELP_TEST(requests)
 {
     begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
@@ -315,10 +311,9 @@ START_TEST(requests)
     ck_assert_uint_eq(checkpoints.answered, SERIAL + 2);
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
-END_TEST
 
 /* Nothing was completed since the newest one: that is it. */
-START_TEST(request_found)
+KELP_TEST(request_found)
 {
     begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
@@ -327,10 +322,9 @@ START_TEST(request_found)
     ck_assert_uint_eq(request(false) & KELP_CHECKPOINTER_DO_ORDER, 0);
     ck_assert_uint_eq(checkpoints.answered, SERIAL + 2);
 }
-END_TEST
 
 /* Training stands still (no worker is there): what there is, is saved. */
-START_TEST(request_at_a_standstill)
+KELP_TEST(request_at_a_standstill)
 {
     begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(10, 100);
@@ -346,11 +340,10 @@ START_TEST(request_at_a_standstill)
     ck_assert_uint_eq(checkpoints.paused_step, 10);
     ck_assert_uint_eq(run_to(100, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
 }
-END_TEST
 
 /* Steps that would be made again are not made: workers may leave once all partitions have stood at
  * the step of a pause, not earlier, not for other checkpoints, and not when it has failed. */
-START_TEST(pause_holds)
+KELP_TEST(pause_holds)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(52, 10);
@@ -376,11 +369,10 @@ START_TEST(pause_holds)
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_WRITING);
     ck_assert(kelp_checkpointer_holds(&checkpoints));
 }
-END_TEST
 
 /* A shard was lost while a pause was being committed, so that nothing was paused: the generation
  * after it makes checkpoints as any other one, and the next request to pause is heard. */
-START_TEST(pause_overtaken)
+KELP_TEST(pause_overtaken)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(10, 100);
@@ -397,10 +389,9 @@ START_TEST(pause_overtaken)
     ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_PAUSE, 0);
     ck_assert_uint_eq(checkpoints.paused_step, 50);
 }
-END_TEST
 
 /* The disk is full: the request is refused, with the reason; the next one is tried. */
-START_TEST(failure)
+KELP_TEST(failure)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(10, 100);
@@ -418,13 +409,12 @@ START_TEST(failure)
     ck_assert_str_eq(checkpoints.trouble, "");
     ck_assert_uint_eq(checkpoints.paused, false);
 }
-END_TEST
 
 /* ---- who must answer --------------------------------------------------------------------------
  */
 
 /* One shard is not enough, twice the same one neither. */
-START_TEST(needs_all_shards)
+KELP_TEST(needs_all_shards)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -437,10 +427,9 @@ START_TEST(needs_all_shards)
     }
     ck_assert_str_eq(checkpoints.shards[1].storage, "shard-1.b");
 }
-END_TEST
 
 /* Reports of another order, another incarnation, a stranger, and parts that are not theirs. */
-START_TEST(wrong_reports)
+KELP_LOOP_TEST(wrong_reports, 0, 6)
 {
     struct kelp_checkpointer_part parts[2] = {{.partition = 2, .digest = digests[0]},
                                               {.partition = 3, .digest = digests[1]}};
@@ -485,10 +474,9 @@ START_TEST(wrong_reports)
     ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_SAY, 0);
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
-END_TEST
 
 /* Who does not answer is named. */
-START_TEST(no_answer)
+KELP_LOOP_TEST(no_answer, 0, 2)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -502,10 +490,9 @@ START_TEST(no_answer)
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, _i == 0 ? "shard-1 did not take the order"
                                                               : "shard-1 did not finish writing"));
 }
-END_TEST
 
 /* A shard is lost, or another generation comes: what is not committed is abandoned. */
-START_TEST(interrupted)
+KELP_TEST(interrupted)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -521,13 +508,12 @@ START_TEST(interrupted)
     ck_assert_uint_gt(checkpoints.order.serial, serial);
     make();
 }
-END_TEST
 
 /* ---- the answer to a commit -------------------------------------------------------------------
  */
 
 /* Lost answers: the same one is sent again, and no data is touched before it is decided. */
-START_TEST(lost_answers)
+KELP_TEST(lost_answers)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -553,11 +539,10 @@ START_TEST(lost_answers)
     ck_assert(!kelp_checkpointer_undecided(&checkpoints));
     ck_assert_uint_eq(kelp_committed_list_newest(&checkpoints.list)->step, 50);
 }
-END_TEST
 
 /* A generation that was decided on while a commit was under way takes it back: nobody restores it.
  */
-START_TEST(committed_and_taken_back)
+KELP_TEST(committed_and_taken_back)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -567,10 +552,9 @@ START_TEST(committed_and_taken_back)
     ck_assert_uint_ne(open_generation(2, 0) & KELP_CHECKPOINTER_DO_RESTORE, 0);
     ck_assert_ptr_null(kelp_committed_list_newest(&checkpoints.list));
 }
-END_TEST
 
 /* Elected again, perhaps with another leader in between: serials go on above all of its orders. */
-START_TEST(elected_again)
+KELP_TEST(elected_again)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     make_due();
@@ -587,11 +571,10 @@ START_TEST(elected_again)
     make_due();
     ck_assert_uint_eq(checkpoints.order.serial, serial + 502);
 }
-END_TEST
 
 /* Another leader ordered one while we were away: no shard will answer ours. It is ordered again,
  * with a serial above that one, at once. A report of an older order changes nothing. */
-START_TEST(overtaken)
+KELP_TEST(overtaken)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     make_due();
@@ -613,10 +596,9 @@ START_TEST(overtaken)
     ck_assert_uint_eq(checkpoints.order.serial, serial + 501);
     ck_assert_str_ne(checkpoints.order.folder, "step-50.g1");
 }
-END_TEST
 
 /* Never reached etcd: it is not undecided. Refused: abandoned. A new generation decides. */
-START_TEST(not_committed)
+KELP_LOOP_TEST(not_committed, 0, 3)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -642,7 +624,6 @@ START_TEST(not_committed)
     ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK), 0); /* one that came late */
     ck_assert_uint_eq(checkpoints.list.count, 0);
 }
-END_TEST
 
 static const enum kelp_checkpointer_result results[] = {
     KELP_CHECKPOINTER_OK, KELP_CHECKPOINTER_AWAY, KELP_CHECKPOINTER_REFUSED,
@@ -650,7 +631,7 @@ static const enum kelp_checkpointer_result results[] = {
 
 /* A commit of the generation before is answered only now: the order of this one goes on, and its
  * data stays. Its own answer decides. */
-START_TEST(answer_of_an_order_before)
+KELP_LOOP_TEST(answer_of_an_order_before, 0, KELP_ARRAY_COUNT(results))
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -675,11 +656,10 @@ START_TEST(answer_of_an_order_before)
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
     ck_assert_uint_eq(kelp_committed_list_newest(&checkpoints.list)->step, 50);
 }
-END_TEST
 
 /* What the transaction needs is still being written by a slow disk: it is not undecided, so that
  * the generation after the loss of a shard need not wait for that disk. */
-START_TEST(not_sent_yet)
+KELP_LOOP_TEST(not_sent_yet, 0, 2)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
@@ -699,10 +679,9 @@ START_TEST(not_sent_yet)
         ck_assert(!kelp_checkpointer_undecided(&checkpoints));
     }
 }
-END_TEST
 
 /* The same version from two generations must have the same digest. */
-START_TEST(digests_agree)
+KELP_LOOP_TEST(digests_agree, 0, 2)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)snprintf(digest, sizeof(digest), "%s", digests[0]);
@@ -721,7 +700,6 @@ START_TEST(digests_agree)
         ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "other bits"));
     }
 }
-END_TEST
 
 /* ---- the end ----------------------------------------------------------------------------------
  */
@@ -745,7 +723,7 @@ static uint32_t final_durable(void)
 }
 
 /* The final state is saved, then the end is said once. */
-START_TEST(final_checkpoint)
+KELP_TEST(final_checkpoint)
 {
     begin((struct kelp_checkpointer_options){.at_end = true, .steps = 550});
     uint32_t actions = run_to(549, 10);
@@ -760,10 +738,9 @@ START_TEST(final_checkpoint)
     ck_assert_uint_eq(tick(100000), 0);
     ck_assert_uint_eq(checkpoints.list.count, 2);
 }
-END_TEST
 
 /* It fails for good: said, and the job is done all the same. */
-START_TEST(final_checkpoint_fails)
+KELP_TEST(final_checkpoint_fails)
 {
     begin((struct kelp_checkpointer_options){.at_end = true});
     (void)finish();
@@ -780,18 +757,16 @@ START_TEST(final_checkpoint_fails)
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "disk full"));
     ck_assert_uint_eq(tick(100000), 0);
 }
-END_TEST
 
-START_TEST(no_final_checkpoint_wanted)
+KELP_TEST(no_final_checkpoint_wanted)
 {
     begin((struct kelp_checkpointer_options){.at_end = false});
     ck_assert_uint_eq(finish(), KELP_CHECKPOINTER_DO_END);
 }
-END_TEST
 
 /* A job that was done at step 100 gets more epochs: FINISH is no entry of it, so that the version
  * of the final checkpoint comes again one step later. That one is not what is saved there. */
-START_TEST(more_epochs)
+KELP_LOOP_TEST(more_epochs, 0, 2)
 {
     struct kelp_committed final = {.version = 102, .step = 100, .generation = 1};
     final.manifest = strdup("{}");
@@ -830,10 +805,9 @@ START_TEST(more_epochs)
     ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_FAIL, 0);
     ck_assert_uint_eq(checkpoints.paused_step, word.step);
 }
-END_TEST
 
 /* It is gone, damaged perhaps, and its version is committed as a step's: no broken promise. */
-START_TEST(more_epochs_from_before)
+KELP_TEST(more_epochs_from_before)
 {
     struct kelp_committed final = {.version = 51, .step = 49, .generation = 1};
     final.manifest = strdup("{}");
@@ -849,13 +823,12 @@ START_TEST(more_epochs_from_before)
     ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_FAIL, 0);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 51);
 }
-END_TEST
 
 /* ---- removal ----------------------------------------------------------------------------------
  */
 
 /* One after the other, oldest first, and only what etcd said is gone leaves the list. */
-START_TEST(retention)
+KELP_TEST(retention)
 {
     begin((struct kelp_checkpointer_options){.steps = 30});
     (void)run_to(29, 100);
@@ -878,11 +851,10 @@ START_TEST(retention)
     ck_assert_uint_eq(checkpoints.list.count, 2);
     ck_assert_uint_eq(checkpoints.list.entries[0].step, 60);
 }
-END_TEST
 
 /* Taken out of etcd by a transaction whose answer was lost: known by the next list. What is listed
  * again, cannot be read, or lies in a folder that is still named, is there. */
-START_TEST(gone)
+KELP_TEST(gone)
 {
     struct kelp_committed entry = {.version = 30, .folder = "step-30.g1"};
     struct kelp_committed now_there[3] = {{.version = 20, .folder = "step-20.g1"},
@@ -897,49 +869,4 @@ START_TEST(gone)
     ck_assert(kelp_committed_gone(&entry, now_there, 3)); /* of another generation */
     now_there[1] = (struct kelp_committed){.version = 31, .folder = "step-30.g1"};
     ck_assert(!kelp_committed_gone(&entry, now_there, 3));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpoints");
-    TCase *tcase = tcase_create("checkpoints");
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_add_test(tcase, by_steps);
-    tcase_add_test(tcase, fast_steps);
-    tcase_add_test(tcase, past_doubles_the_margin);
-    tcase_add_test(tcase, by_time);
-    tcase_add_loop_test(tcase, by_epochs, 0, 2);
-    tcase_add_test(tcase, early_end);
-    tcase_add_test(tcase, requests);
-    tcase_add_test(tcase, request_found);
-    tcase_add_test(tcase, request_at_a_standstill);
-    tcase_add_test(tcase, pause_holds);
-    tcase_add_test(tcase, pause_overtaken);
-    tcase_add_test(tcase, failure);
-    tcase_add_test(tcase, needs_all_shards);
-    tcase_add_loop_test(tcase, wrong_reports, 0, 6);
-    tcase_add_loop_test(tcase, no_answer, 0, 2);
-    tcase_add_test(tcase, interrupted);
-    tcase_add_test(tcase, lost_answers);
-    tcase_add_test(tcase, elected_again);
-    tcase_add_test(tcase, committed_and_taken_back);
-    tcase_add_test(tcase, overtaken);
-    tcase_add_loop_test(tcase, not_committed, 0, 3);
-    tcase_add_loop_test(tcase, answer_of_an_order_before, 0, (int)KELP_ARRAY_COUNT(results));
-    tcase_add_loop_test(tcase, not_sent_yet, 0, 2);
-    tcase_add_loop_test(tcase, digests_agree, 0, 2);
-    tcase_add_test(tcase, final_checkpoint);
-    tcase_add_test(tcase, final_checkpoint_fails);
-    tcase_add_test(tcase, no_final_checkpoint_wanted);
-    tcase_add_loop_test(tcase, more_epochs, 0, 2);
-    tcase_add_test(tcase, more_epochs_from_before);
-    tcase_add_test(tcase, retention);
-    tcase_add_test(tcase, gone);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -5,7 +5,7 @@
  * The allocator of the whole program is replaced for that, libraries included, which sanitizers do
  * too: under them this test is skipped.
  */
-#include <check.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "common/program/options.h"
 #include "common/tensors/safetensors.h"
 #include "common/training/plan.h"
+#include "tests/lib/suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 
@@ -174,7 +175,24 @@ static kelp_status (*const works[])(struct kelp_error *) = {
     work_job, work_reference, work_plan, work_safetensors, work_write, work_options,
 };
 
-START_TEST(test_each_allocation)
+static void make_file(void)
+{
+    int fd = mkstemp(tensors_path);
+    if (fd < 0 || close(fd) != 0) {
+        perror(tensors_path);
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void remove_file(void)
+{
+    (void)unlink(tensors_path);
+}
+
+KELP_SUITE(.before = make_file, .after = remove_file)
+KELP_CASE("common memory", .timeout_s = 60)
+
+KELP_LOOP_TEST(test_each_allocation, 0, KELP_ARRAY_COUNT(works))
 {
     struct kelp_error error;
     kelp_status status;
@@ -198,28 +216,6 @@ START_TEST(test_each_allocation)
     } while (failing < 10000);
     ck_assert_int_eq(status, KELP_OK);
     ck_assert_int_gt(failing, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("common memory");
-    TCase *tests = tcase_create("common memory");
-    SRunner *runner = srunner_create(suite);
-    int fd = mkstemp(tensors_path);
-
-    if (fd < 0 || close(fd) != 0) {
-        perror(tensors_path);
-        return EXIT_FAILURE;
-    }
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_each_allocation, 0, KELP_ARRAY_COUNT(works));
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    (void)unlink(tensors_path);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 #endif

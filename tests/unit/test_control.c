@@ -1,10 +1,10 @@
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/training/control.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_job job;
 static struct kelp_plan plan;
@@ -63,8 +63,10 @@ static void trace(char *text, size_t text_bytes)
     }
 }
 
+KELP_CASE("control", .setup = setup)
+
 /* Steps of an epoch, its evaluations, the next epoch, FINISH, DONE; the last batch is short. */
-START_TEST(test_sequence)
+KELP_TEST(test_sequence)
 {
     char text[512];
 
@@ -74,10 +76,9 @@ START_TEST(test_sequence)
     ck_assert_uint_eq(state.step, 6);
     ck_assert_uint_eq(kelp_control_total_steps(&job, &plan), 6);
 }
-END_TEST
 
 /* drop_last leaves the short batch out; digests come every so many steps too. */
-START_TEST(test_drop_last_and_digest_steps)
+KELP_TEST(test_drop_last_and_digest_steps)
 {
     char text[512];
 
@@ -86,10 +87,9 @@ START_TEST(test_drop_last_and_digest_steps)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4* V0:5* S0:7 T1:4 T1:4* V1:5* S1:7 F1:0* D1:0 ");
 }
-END_TEST
 
 /* Without evaluation, or without samples to evaluate, the digest falls on the next entry. */
-START_TEST(test_without_evaluation)
+KELP_TEST(test_without_evaluation)
 {
     char text[512];
 
@@ -104,10 +104,9 @@ START_TEST(test_without_evaluation)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 F1:0* D1:0 ");
 }
-END_TEST
 
 /* No training steps at all still ends. */
-START_TEST(test_without_steps)
+KELP_TEST(test_without_steps)
 {
     char text[512];
 
@@ -116,10 +115,9 @@ START_TEST(test_without_steps)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "V0:5* S0:7 F0:0* D0:0 ");
 }
-END_TEST
 
 /* Evaluations by their turns, and once more at the end where it is not their turn. */
-START_TEST(test_turns)
+KELP_TEST(test_turns)
 {
     char text[512];
 
@@ -145,11 +143,10 @@ START_TEST(test_turns)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "T0:4 T0:4 T0:2 T1:4* T1:4 T1:2 V1:5* S1:7 F1:0* D1:0 ");
 }
-END_TEST
 
 /* train.max_steps ends training in the middle of an epoch; the loss of what there was of it is
  * told. */
-START_TEST(test_max_steps)
+KELP_TEST(test_max_steps)
 {
     struct kelp_record record;
     char text[512];
@@ -169,10 +166,9 @@ START_TEST(test_max_steps)
     job.train.max_steps = 100;
     ck_assert_uint_eq(kelp_control_total_steps(&job, &plan), 6);
 }
-END_TEST
 
 /* run.mode evaluate metrics once; predict goes through its part in blocks. */
-START_TEST(test_modes)
+KELP_TEST(test_modes)
 {
     char text[512];
 
@@ -191,7 +187,6 @@ START_TEST(test_modes)
     trace(text, sizeof(text));
     ck_assert_str_eq(text, "P0:4 P0:1 F0:0* D0:0 ");
 }
-END_TEST
 
 /* Go on to the next evaluation of the validation split and complete it with this squared error. */
 static struct kelp_record evaluate(double squared)
@@ -205,7 +200,7 @@ static struct kelp_record evaluate(double squared)
 }
 
 /* Training ends after so many evaluations in a row that are not better, by more than min_delta. */
-START_TEST(test_patience)
+KELP_TEST(test_patience)
 {
     job.train.epochs = 100;
     job.train.monitor = KELP_MONITOR_MSE;
@@ -224,10 +219,9 @@ START_TEST(test_patience)
     ck_assert_int_eq((int)state.kind, KELP_STEP_FINISH);
     ck_assert_uint_eq(state.epoch, 5);
 }
-END_TEST
 
 /* The best evaluation so far, with what the test split had; NaN is never the best. */
-START_TEST(test_best)
+KELP_TEST(test_best)
 {
     job.train.epochs = 100;
     job.train.monitor = KELP_MONITOR_MSE;
@@ -248,10 +242,9 @@ START_TEST(test_best)
     ck_assert(evaluate(19).best);
     ck_assert_uint_eq(state.best.epoch, 4);
 }
-END_TEST
 
 /* train/loss is the mean over the epoch's samples, not over its steps; sums start again. */
-START_TEST(test_records)
+KELP_TEST(test_records)
 {
     kelp_control_init(&state, &job, &plan);
     struct kelp_record record = complete(4, 0);
@@ -278,10 +271,9 @@ START_TEST(test_records)
     record = complete(4, 0);
     ck_assert_double_eq(record.epoch_loss, 2);
 }
-END_TEST
 
 /* Positions of batches follow each other and cover the epoch. */
-START_TEST(test_positions)
+KELP_TEST(test_positions)
 {
     struct kelp_control_word word, same;
 
@@ -298,30 +290,4 @@ START_TEST(test_positions)
         ck_assert(!kelp_control_word_equal(&word, &same));
         (void)complete(1, 1);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("control");
-    TCase *tests = tcase_create("control");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, test_sequence);
-    tcase_add_test(tests, test_drop_last_and_digest_steps);
-    tcase_add_test(tests, test_without_evaluation);
-    tcase_add_test(tests, test_without_steps);
-    tcase_add_test(tests, test_turns);
-    tcase_add_test(tests, test_max_steps);
-    tcase_add_test(tests, test_modes);
-    tcase_add_test(tests, test_patience);
-    tcase_add_test(tests, test_best);
-    tcase_add_test(tests, test_records);
-    tcase_add_test(tests, test_positions);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

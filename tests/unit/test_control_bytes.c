@@ -1,9 +1,9 @@
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/training/control.h"
+#include "tests/lib/suite.h"
 
 #define STATES_MAX 64
 
@@ -80,8 +80,10 @@ static void expect_same(const struct kelp_control_state *a, const struct kelp_co
     ck_assert(kelp_control_word_equal(&a_word, &b_word));
 }
 
+KELP_CASE("control bytes", .setup = setup)
+
 /* Every state of a run comes back as it was, field by field. */
-START_TEST(round_trip)
+KELP_LOOP_TEST(round_trip, 0, SHAPES)
 {
     shape(_i);
     walk();
@@ -116,10 +118,9 @@ START_TEST(round_trip)
     ck_assert_int_eq(states[state_count - 1].stopped, _i == 2);
     ck_assert_int_eq(states[state_count - 1].plateau_lr < job.train.lr, _i == 0);
 }
-END_TEST
 
 /* The layout is fixed: what one program wrote, every later one reads. */
-START_TEST(layout)
+KELP_TEST(layout)
 {
     struct kelp_control_state state = {.version = 0x0102030405060708u,
                                        .step = 2,
@@ -156,10 +157,9 @@ START_TEST(layout)
         ck_assert_uint_eq(bytes[i], 0);
     }
 }
-END_TEST
 
 /* A job with more epochs goes on exactly as if it had been the longer one from the start. */
-START_TEST(more_epochs)
+KELP_LOOP_TEST(more_epochs, 0, SHAPES_OF_TRAINING)
 {
     static struct kelp_control_state longer[STATES_MAX];
 
@@ -186,10 +186,9 @@ START_TEST(more_epochs)
         }
     }
 }
-END_TEST
 
 /* Another schedule is refused, not guessed at: fewer epochs, other batches, other evaluations. */
-START_TEST(other_schedules)
+KELP_TEST(other_schedules)
 {
     unsigned char bytes[KELP_CONTROL_BYTES];
     struct kelp_control_state back;
@@ -209,11 +208,10 @@ START_TEST(other_schedules)
     job.train.evaluate = false;
     ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_MISMATCH);
 }
-END_TEST
 
 /* One flipped bit (but for predict, whose version depends on nothing): refused, or it is one of the
  * numbers that may have any value; never a state with another place in the schedule. */
-START_TEST(flipped_bits)
+KELP_LOOP_TEST(flipped_bits, 0, SHAPES - 1)
 {
     unsigned char bytes[KELP_CONTROL_BYTES];
     struct kelp_control_state back;
@@ -243,7 +241,6 @@ START_TEST(flipped_bits)
     }
     ck_assert_uint_gt(accepted, 0);
 }
-END_TEST
 
 static void put(unsigned char *bytes, size_t at, double value)
 {
@@ -251,7 +248,7 @@ static void put(unsigned char *bytes, size_t at, double value)
 }
 
 /* Numbers that no run produces are refused; an infinite loss is one that it may produce. */
-START_TEST(impossible_values)
+KELP_TEST(impossible_values)
 {
     enum { LOSS = 40, SAMPLES = 48, BEST = 56, VAL_MSE = 88, VAL_MAPE = 112, PATIENCE = 392 };
     unsigned char good[KELP_CONTROL_BYTES], bytes[KELP_CONTROL_BYTES];
@@ -292,25 +289,4 @@ START_TEST(impossible_values)
     }
     good[0] = 1;
     ck_assert_int_eq(kelp_control_unpack(good, &job, &plan, &back, NULL), KELP_ERR_UNSUPPORTED);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("control bytes");
-    TCase *tests = tcase_create("control bytes");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_loop_test(tests, round_trip, 0, SHAPES);
-    tcase_add_test(tests, layout);
-    tcase_add_loop_test(tests, more_epochs, 0, SHAPES_OF_TRAINING);
-    tcase_add_test(tests, other_schedules);
-    tcase_add_loop_test(tests, flipped_bits, 0, SHAPES - 1);
-    tcase_add_test(tests, impossible_values);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

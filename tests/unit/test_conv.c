@@ -1,6 +1,5 @@
 /* Convolution and pooling of the CPU device: random shapes against the plainest possible loops in
  * double, written over and added to; every instruction set to the same bits. */
-#include <check.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/device.h"
+#include "tests/lib/suite.h"
 
 #define SAMPLES 3
 
@@ -273,17 +273,18 @@ static void check_convolution(const struct kelp_conv2d_shape *shape, uint32_t sa
     convolution_fini(&c);
 }
 
+KELP_CASE("conv", .setup = setup, .teardown = teardown)
+
 /* Output and gradients of random shapes, for as many samples as planned and for fewer. */
-START_TEST(test_convolution)
+KELP_LOOP_TEST(test_convolution, 0, 30)
 {
     const struct kelp_conv2d_shape shape = random_shape((uint32_t)_i);
     check_convolution(&shape, SAMPLES);
     check_convolution(&shape, 1);
 }
-END_TEST
 
 /* Convolutions as the models that Kelp brings have them, with fewer channels. */
-START_TEST(test_known_shapes)
+KELP_TEST(test_known_shapes)
 {
     static const struct {
         uint32_t in, out, side, kernel, stride, padding;
@@ -306,10 +307,9 @@ START_TEST(test_known_shapes)
         check_convolution(&shape, side < 8 ? 2 : 1);
     }
 }
-END_TEST
 
 /* More samples than are worked on at a time. */
-START_TEST(test_many_samples)
+KELP_TEST(test_many_samples)
 {
     const struct kelp_conv2d_shape shape = {.window = {.channels = 16,
                                                        .input = {56, 56},
@@ -322,10 +322,9 @@ START_TEST(test_many_samples)
                                             .samples_max = 21};
     check_convolution(&shape, 21);
 }
-END_TEST
 
 /* Gradients that nobody wants are not touched, and without samples they are nothing. */
-START_TEST(test_parts_of_gradient)
+KELP_TEST(test_parts_of_gradient)
 {
     const struct kelp_conv2d_shape shape = random_shape(7);
     struct convolution c;
@@ -346,10 +345,9 @@ START_TEST(test_parts_of_gradient)
                 "gradient of no samples");
     convolution_fini(&c);
 }
-END_TEST
 
 /* Another workspace, another run: the same bits. */
-START_TEST(test_repeats)
+KELP_LOOP_TEST(test_repeats, 0, 6)
 {
     const struct kelp_conv2d_shape shape = random_shape((uint32_t)_i);
     struct convolution first, second;
@@ -371,10 +369,9 @@ START_TEST(test_repeats)
     convolution_fini(&first);
     convolution_fini(&second);
 }
-END_TEST
 
 /* Where buffers begin does not change a product, nor what was in the result before. */
-START_TEST(test_products_anywhere)
+KELP_LOOP_TEST(test_products_anywhere, 0, 4)
 {
     static const uint32_t sizes[][3] = {{37, 67, 131}, {64, 16, 6}, {216, 64, 32}, {1, 96, 300}};
     const uint32_t m = sizes[_i][0], n = sizes[_i][1], k = sizes[_i][2];
@@ -415,14 +412,13 @@ START_TEST(test_products_anywhere)
     free((void *)(uintptr_t)b);
     free(first);
 }
-END_TEST
 
 /* Two threads give the same bits each time, also where OpenMP may choose how many there are. The
  * runtime's threads are not known to the thread sanitizer. */
 #ifndef __SANITIZE_THREAD__
 extern void omp_set_dynamic(int dynamic);
 
-START_TEST(test_two_threads)
+KELP_TEST(test_two_threads)
 {
     struct kelp_device *two = NULL;
     struct kelp_error error = {KELP_OK, ""};
@@ -441,11 +437,10 @@ START_TEST(test_two_threads)
     }
     two->table->destroy(two);
 }
-END_TEST
 #endif
 
 /* Sizes that do not belong together are refused with both of them in the text. */
-START_TEST(test_refuses)
+KELP_TEST(test_refuses)
 {
     struct kelp_error error = {KELP_OK, ""};
     struct kelp_conv2d *conv = NULL;
@@ -461,7 +456,6 @@ START_TEST(test_refuses)
     ck_assert_ptr_null(conv);
     device->table->conv2d_destroy(NULL);
 }
-END_TEST
 
 /* ---- pooling ---- */
 
@@ -487,7 +481,7 @@ static uint64_t expected_choice(const struct kelp_window *window, const float *x
     return (uint64_t)best;
 }
 
-START_TEST(test_max_pool)
+KELP_LOOP_TEST(test_max_pool, 0, 30)
 {
     struct kelp_max_pool pool = {.window = random_window((uint32_t)_i), .samples = SAMPLES};
     pool.window.channels = 1 + random_below((uint32_t)_i, 20);
@@ -524,9 +518,8 @@ START_TEST(test_max_pool)
     free(dx);
     free(chosen);
 }
-END_TEST
 
-START_TEST(test_average_pool)
+KELP_LOOP_TEST(test_average_pool, 0, 30)
 {
     struct kelp_average_pool pool = {.window = random_window((uint32_t)_i), .samples = SAMPLES};
     pool.window.channels = 1 + random_below((uint32_t)_i, 20);
@@ -561,7 +554,6 @@ START_TEST(test_average_pool)
     free(dy);
     free(dx);
 }
-END_TEST
 
 /* ---- instruction sets ---- */
 
@@ -635,7 +627,7 @@ static struct results run_all(const struct kelp_window_loops *loops, uint32_t se
 }
 
 /* Every instruction set gives the same bits, wherever the buffers begin. */
-START_TEST(test_variants_agree)
+KELP_LOOP_TEST(test_variants_agree, 0, 15)
 {
     const struct kelp_loops *variant;
     random_use = 0;
@@ -651,31 +643,4 @@ START_TEST(test_variants_agree)
         }
     }
     free(first.values);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("conv");
-    TCase *tcase = tcase_create("conv");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, test_convolution, 0, 30);
-    tcase_add_test(tcase, test_known_shapes);
-    tcase_add_test(tcase, test_many_samples);
-    tcase_add_test(tcase, test_parts_of_gradient);
-    tcase_add_loop_test(tcase, test_repeats, 0, 6);
-    tcase_add_loop_test(tcase, test_products_anywhere, 0, 4);
-#ifndef __SANITIZE_THREAD__
-    tcase_add_test(tcase, test_two_threads);
-#endif
-    tcase_add_test(tcase, test_refuses);
-    tcase_add_loop_test(tcase, test_max_pool, 0, 30);
-    tcase_add_loop_test(tcase, test_average_pool, 0, 30);
-    tcase_add_loop_test(tcase, test_variants_agree, 0, 15);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,7 +1,7 @@
-#include <check.h>
 #include <string.h>
 
 #include "ps/core/cover.h"
+#include "tests/lib/suite.h"
 
 #define LANES 8
 #define MS    1000u
@@ -61,7 +61,9 @@ static uint64_t late_after(uint64_t now_us)
     return kelp_cover_late_us(cover, KELP_STEP_TRAIN) - now_us;
 }
 
-START_TEST(late_after_three_medians)
+KELP_CASE("late", .setup = setup, .teardown = teardown)
+
+KELP_TEST(late_after_three_medians)
 {
     uint64_t now_us = 5000;
 
@@ -69,19 +71,17 @@ START_TEST(late_after_three_medians)
     entries(&now_us, 2, 500 * MS); /* outliers do not count */
     ck_assert_uint_eq(late_after(now_us), 30 * MS);
 }
-END_TEST
 
-START_TEST(never_late_below_the_floor)
+KELP_TEST(never_late_below_the_floor)
 {
     uint64_t now_us = 5000;
 
     entries(&now_us, 9, 1 * MS);
     ck_assert_uint_eq(late_after(now_us), KELP_COVER_FLOOR_US);
 }
-END_TEST
 
 /* Validation passes take long; training steps of the same job do not become slow by it. */
-START_TEST(kinds_are_apart)
+KELP_TEST(kinds_are_apart)
 {
     uint64_t now_us = 0;
 
@@ -91,9 +91,8 @@ START_TEST(kinds_are_apart)
     ck_assert_uint_eq(late_after(now_us), 30 * MS);
     ck_assert_uint_eq(kelp_cover_late_us(cover, KELP_STEP_EVALUATE_VAL) - now_us, 2700 * MS);
 }
-END_TEST
 
-START_TEST(first_entry_goes_by_its_first_node)
+KELP_TEST(first_entry_goes_by_its_first_node)
 {
     ck_assert_uint_eq(kelp_cover_late_us(cover, KELP_STEP_TRAIN), UINT64_MAX);
     kelp_cover_begin(cover, 100 * MS);
@@ -106,9 +105,8 @@ START_TEST(first_entry_goes_by_its_first_node)
     kelp_cover_complete(cover, KELP_STEP_TRAIN, 4000 * MS);
     ck_assert_uint_eq(late_after(4000 * MS), KELP_COVER_SILENT_US);
 }
-END_TEST
 
-START_TEST(restart_forgets)
+KELP_TEST(restart_forgets)
 {
     uint64_t now_us = 0;
 
@@ -118,10 +116,9 @@ START_TEST(restart_forgets)
     kelp_cover_begin(cover, now_us);
     ck_assert_uint_eq(late_after(now_us), KELP_COVER_SILENT_US);
 }
-END_TEST
 
 /* Else each covered entry would make the next one wait longer. */
-START_TEST(covered_entries_are_no_measure)
+KELP_TEST(covered_entries_are_no_measure)
 {
     uint64_t now_us = 0;
 
@@ -142,9 +139,10 @@ START_TEST(covered_entries_are_no_measure)
     }
     ck_assert_uint_eq(late_after(now_us), 45 * MS);
 }
-END_TEST
 
-START_TEST(maximal_nodes_that_are_missing)
+KELP_CASE("offers", .setup = setup, .teardown = teardown)
+
+KELP_TEST(maximal_nodes_that_are_missing)
 {
     kelp_cover_begin(cover, 0);
     candidate(1, 1);
@@ -157,9 +155,8 @@ START_TEST(maximal_nodes_that_are_missing)
     ck_assert_uint_eq(offers[2].lane_first, 6);
     ck_assert_uint_eq(offers[2].lane_count, 2);
 }
-END_TEST
 
-START_TEST(spread_over_candidates)
+KELP_TEST(spread_over_candidates)
 {
     unsigned asked[4] = {0};
 
@@ -177,10 +174,9 @@ START_TEST(spread_over_candidates)
         ck_assert_uint_eq(asked[i], 1);
     }
 }
-END_TEST
 
 /* Partitions list who waits in different orders, and know them by other names. */
-START_TEST(same_choice_in_any_order)
+KELP_TEST(same_choice_in_any_order)
 {
     struct kelp_cover_offer before[LANES];
 
@@ -201,10 +197,9 @@ START_TEST(same_choice_in_any_order)
         ck_assert_uint_eq(offers[i].lane_first, before[i].lane_first);
     }
 }
-END_TEST
 
 /* One offer for a lane at a time; then another candidate, and more patience. */
-START_TEST(expired_offers_go_to_another)
+KELP_TEST(expired_offers_go_to_another)
 {
     uint64_t now_us = 0;
 
@@ -225,9 +220,8 @@ START_TEST(expired_offers_go_to_another)
     }
     ck_assert_uint_eq(next_us, now_us + KELP_COVER_OFFER_US_MAX);
 }
-END_TEST
 
-START_TEST(gone_spares_lose_their_offers)
+KELP_TEST(gone_spares_lose_their_offers)
 {
     kelp_cover_begin(cover, 0);
     candidate(1, 1);
@@ -241,51 +235,19 @@ START_TEST(gone_spares_lose_their_offers)
     ck_assert_uint_eq(choose(MS), 1);
     ck_assert_uint_eq(offers[0].requester, 2);
 }
-END_TEST
 
-START_TEST(nobody_to_ask)
+KELP_TEST(nobody_to_ask)
 {
     kelp_cover_begin(cover, 0);
     ck_assert_uint_eq(choose(MS), 0);
     ck_assert_uint_eq(next_us, UINT64_MAX);
 }
-END_TEST
 
-START_TEST(next_entry_starts_afresh)
+KELP_TEST(next_entry_starts_afresh)
 {
     kelp_cover_begin(cover, 0);
     candidate(1, 1);
     ck_assert_uint_eq(choose(MS), 1);
     kelp_cover_complete(cover, KELP_STEP_TRAIN, 2 * MS);
     ck_assert_uint_eq(choose(3 * MS), 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cover");
-    TCase *tcase = tcase_create("late");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, late_after_three_medians);
-    tcase_add_test(tcase, never_late_below_the_floor);
-    tcase_add_test(tcase, kinds_are_apart);
-    tcase_add_test(tcase, first_entry_goes_by_its_first_node);
-    tcase_add_test(tcase, restart_forgets);
-    tcase_add_test(tcase, covered_entries_are_no_measure);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("offers");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, maximal_nodes_that_are_missing);
-    tcase_add_test(tcase, spread_over_candidates);
-    tcase_add_test(tcase, same_choice_in_any_order);
-    tcase_add_test(tcase, expired_offers_go_to_another);
-    tcase_add_test(tcase, gone_spares_lose_their_offers);
-    tcase_add_test(tcase, nobody_to_ask);
-    tcase_add_test(tcase, next_entry_starts_afresh);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,12 +1,12 @@
 /* Data sets: the ETT protocol on a small file, the generated series, tensors,
  * and each mistake a file can hold. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_series.h"
 
@@ -69,9 +69,11 @@ static struct kelp_dataset *open_or_fail(const struct kelp_job *job)
     return dataset;
 }
 
+KELP_CASE("dataset", .timeout_s = 60, .setup = make_folder, .teardown = remove_folder)
+
 /* Windows start where the protocol says, validation and test seq_len rows earlier, and are scaled
  * by the training rows alone. */
-START_TEST(windows_of_a_small_file)
+KELP_TEST(windows_of_a_small_file)
 {
     struct kelp_job job;
     small_job(&job);
@@ -121,10 +123,9 @@ START_TEST(windows_of_a_small_file)
     ck_assert_float_eq(input[0], 42.0f);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Features M takes all columns but the first, in file order, each with its own scale. */
-START_TEST(all_columns)
+KELP_TEST(all_columns)
 {
     struct kelp_job job;
     small_job(&job);
@@ -144,11 +145,10 @@ START_TEST(all_columns)
     ck_assert_float_eq(target[1], scaled_ot(5));
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Byte order mark, CRLF, quotes, spaces, signs, exponents, no last line end, blank lines at the
  * end: the same data. */
-START_TEST(spellings)
+KELP_TEST(spellings)
 {
     static const char spelled[] =
         "\xef\xbb\xbf\"date\",\"A\",\"OT\"\r\n"
@@ -171,10 +171,9 @@ START_TEST(spellings)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Another value or border in use is another fingerprint; a row that is not used is not. */
-START_TEST(fingerprint_tells_data_apart)
+KELP_TEST(fingerprint_tells_data_apart)
 {
     struct kelp_job job;
     small_job(&job);
@@ -203,7 +202,6 @@ START_TEST(fingerprint_tells_data_apart)
     ck_assert_uint_ne(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 struct mistake {
     const char *text;
@@ -271,7 +269,7 @@ static void check_error(const struct kelp_job *job, kelp_status expected_status,
 }
 
 /* Each mistake in a file is one line that names file, line, column, and what would be right. */
-START_TEST(mistake_in_a_file)
+KELP_LOOP_TEST(mistake_in_a_file, 0, KELP_ARRAY_COUNT(mistakes))
 {
     struct kelp_job job;
     small_job(&job);
@@ -285,9 +283,8 @@ START_TEST(mistake_in_a_file)
         ck_assert_int_eq(strncmp(error.text, data_path, strlen(data_path)), 0);
     }
 }
-END_TEST
 
-START_TEST(mistake_outside_the_file)
+KELP_TEST(mistake_outside_the_file)
 {
     struct kelp_job job;
     small_job(&job);
@@ -311,10 +308,9 @@ START_TEST(mistake_outside_the_file)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 0);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Zero bytes, over-long lines, and too many columns are refused, not cut. */
-START_TEST(limits)
+KELP_TEST(limits)
 {
     struct kelp_job job;
     small_job(&job);
@@ -336,10 +332,9 @@ START_TEST(limits)
     check_error(&job, KELP_ERR_LIMIT, ":1: |longer than 63 bytes");
     free(text);
 }
-END_TEST
 
 /* Any decimal text gives the double that strtod gives. */
-START_TEST(numbers_round_correctly)
+KELP_TEST(numbers_round_correctly)
 {
     static const char *const numbers[] = {"0.1",
                                           "30.5310001373291",
@@ -368,11 +363,10 @@ START_TEST(numbers_round_correctly)
         kelp_series_fini(&series);
     }
 }
-END_TEST
 
 /* The series that is generated does not depend on the machine, and its CSV file is the same data.
  */
-START_TEST(synthetic_series)
+KELP_TEST(synthetic_series)
 {
     struct kelp_job job;
     small_job(&job);
@@ -411,11 +405,10 @@ START_TEST(synthetic_series)
     job.data.features = KELP_FEATURES_S;
     check_error(&job, KELP_ERR_INVALID, "column XX: no such column|HUFL");
 }
-END_TEST
 
 /* The first row that seed 2021 gives is this on every machine; a change of it changes the digest of
  * every job on generated data. */
-START_TEST(synthetic_series_is_fixed)
+KELP_TEST(synthetic_series_is_fixed)
 {
     struct kelp_series series;
     struct kelp_error error = {0};
@@ -432,10 +425,9 @@ START_TEST(synthetic_series_is_fixed)
     ck_assert_int_eq(kelp_synthetic_generate(KELP_SYNTHETIC_ROWS_MAX + 1, 1, NULL, &series, &error),
                      KELP_ERR_INVALID);
 }
-END_TEST
 
 /* A place that cannot be written is one line, and nothing is left there. */
-START_TEST(synthetic_file_mistakes)
+KELP_TEST(synthetic_file_mistakes)
 {
     struct kelp_error error = {0};
     ck_assert_int_eq(kelp_dataset_write_synthetic("/tmp/no-such-folder/x/data.csv", 10, 1, &error),
@@ -446,7 +438,6 @@ START_TEST(synthetic_file_mistakes)
     ck_assert_int_eq(kelp_dataset_write_synthetic(data_path, 0, 1, &error), KELP_ERR_INVALID);
     ck_assert_int_ne(access(data_path, F_OK), 0);
 }
-END_TEST
 
 /* x F32 [3,2] = 1..6, z F32 [2,3] over 7..12, y F32 [3] = 13..15, i I64 [3] = ids, d F64 [1]
  * spelled out, so that the reader is not tested against our own writer alone. */
@@ -474,7 +465,7 @@ static void write_tensors(const int64_t ids[3])
 }
 
 /* Rows of two tensors are training samples, unscaled. */
-START_TEST(tensors)
+KELP_TEST(tensors)
 {
     write_tensors((const int64_t[3]){0});
     struct kelp_job job;
@@ -507,11 +498,10 @@ START_TEST(tensors)
     (void)snprintf(job.data.target_name, sizeof(job.data.target_name), "z");
     check_error(&job, KELP_ERR_INVALID, "tensor x has 3 samples, tensor z 2");
 }
-END_TEST
 
 /* Several inputs stand end to end in a sample's record; int64 ones are categories, an int64 target
  * is classes. */
-START_TEST(tensors_of_categories)
+KELP_TEST(tensors_of_categories)
 {
     static const int64_t ids[] = {1, 0, 2};
     write_tensors(ids);
@@ -553,9 +543,8 @@ START_TEST(tensors_of_categories)
     job.data.vocab_count = 2;
     check_error(&job, KELP_ERR_INVALID, "1 columns of categories|data.vocab has 2");
 }
-END_TEST
 
-START_TEST(categories_out_of_range)
+KELP_TEST(categories_out_of_range)
 {
     static const int64_t negative[] = {0, -1, 2}, huge[] = {0, 1, INT64_C(1) << 24};
     struct kelp_job job;
@@ -569,33 +558,4 @@ START_TEST(categories_out_of_range)
     check_error(&job, KELP_ERR_INVALID, "tensor i: row 2: category 16777216");
     (void)snprintf(job.data.target_name, sizeof(job.data.target_name), "d");
     check_error(&job, KELP_ERR_INVALID, "tensor d: is F64|F32");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("dataset");
-    TCase *tcase = tcase_create("dataset");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, make_folder, remove_folder);
-    tcase_add_test(tcase, windows_of_a_small_file);
-    tcase_add_test(tcase, all_columns);
-    tcase_add_test(tcase, spellings);
-    tcase_add_test(tcase, fingerprint_tells_data_apart);
-    tcase_add_loop_test(tcase, mistake_in_a_file, 0, (int)KELP_ARRAY_COUNT(mistakes));
-    tcase_add_test(tcase, mistake_outside_the_file);
-    tcase_add_test(tcase, limits);
-    tcase_add_test(tcase, numbers_round_correctly);
-    tcase_add_test(tcase, synthetic_series);
-    tcase_add_test(tcase, synthetic_series_is_fixed);
-    tcase_add_test(tcase, synthetic_file_mistakes);
-    tcase_add_test(tcase, tensors);
-    tcase_add_test(tcase, tensors_of_categories);
-    tcase_add_test(tcase, categories_out_of_range);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

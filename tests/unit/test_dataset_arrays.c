@@ -1,6 +1,5 @@
 /* Data sets of arrays in files (idx, npy, binary): what they hand out, and each mistake they can
  * hold. */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,6 +12,7 @@
 #include <zlib.h>
 
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 
 static struct kelp_test_folder folder;
@@ -144,8 +144,10 @@ static void check_idx(struct kelp_dataset *dataset)
                      KELP_ERR_INVALID);
 }
 
+KELP_CASE("idx", .setup = setup, .teardown = teardown)
+
 /* Plain, compressed, and under the other usual names: the same samples and fingerprint. */
-START_TEST(images_and_labels)
+KELP_TEST(images_and_labels)
 {
     job.data.mean = 0.5;
     job.data.std = 0.25;
@@ -176,10 +178,9 @@ START_TEST(images_and_labels)
     ck_assert_uint_ne(kelp_dataset_info(dataset)->fingerprint, fingerprint);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* data.limit takes the first training images alone; without t10k files there is no test split. */
-START_TEST(fewer_images)
+KELP_TEST(fewer_images)
 {
     write_idx();
     remove_file(TEST_IMAGES);
@@ -190,9 +191,8 @@ START_TEST(fewer_images)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 0);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(missing_images)
+KELP_TEST(missing_images)
 {
     expect_error(KELP_ERR_NOT_FOUND, folder.path, "train-images-idx3-ubyte", ".gz", NULL);
     write_idx();
@@ -203,10 +203,9 @@ START_TEST(missing_images)
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/none", folder.path);
     expect_error(KELP_ERR_NOT_FOUND, "/none: ", NULL);
 }
-END_TEST
 
 /* Images and labels that do not fit each other, the other part, or the model. */
-START_TEST(images_that_do_not_fit)
+KELP_TEST(images_that_do_not_fit)
 {
     write_idx();
     write_file(TRAIN_LABELS, test_labels, sizeof(test_labels));
@@ -230,10 +229,9 @@ START_TEST(images_that_do_not_fit)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab[0], 10);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Cut off anywhere or made longer, plain or compressed: refused, with the file's name. */
-START_TEST(damaged_images)
+KELP_TEST(damaged_images)
 {
     uint8_t packed[256];
     write_idx();
@@ -264,7 +262,6 @@ START_TEST(damaged_images)
                gzip_bytes(large, sizeof(large), packed, sizeof(packed)));
     expect_error(KELP_ERR_LIMIT, "4294967295 bytes of data when decompressed", NULL);
 }
-END_TEST
 
 /* ---- npy ----------------------------------------------------------------------------------- */
 
@@ -313,8 +310,10 @@ static void expect_sample(struct kelp_dataset *dataset, enum kelp_split part, ui
     ck_assert_float_eq(got_target[0], target);
 }
 
+KELP_CASE("rows", .setup = setup, .teardown = teardown)
+
 /* Rows as they are; whole numbers are targets, or classes where the loss says so. */
-START_TEST(numpy_arrays)
+KELP_TEST(numpy_arrays)
 {
     npy_job();
     struct kelp_dataset *dataset = open_or_fail();
@@ -334,7 +333,6 @@ START_TEST(numpy_arrays)
     ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab[0], 3);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 struct spelled {
     const char *dictionary;
@@ -360,7 +358,7 @@ static const struct spelled spelled[] = {
      {0, 0, 0, 0, 0, 0, 8, 0x40, 0, 0, 0, 0, 0, 0, 0x69, 0x40}},
 };
 
-START_TEST(numpy_types)
+KELP_LOOP_TEST(numpy_types, 0, KELP_ARRAY_COUNT(spelled))
 {
     const struct spelled *as = &spelled[_i];
     const float one = 1.0f, three = 3.0f, many = 200.0f, less = -1.0f;
@@ -374,10 +372,9 @@ START_TEST(numpy_types)
     expect_sample(dataset, KELP_SPLIT_TRAIN, 1, second, *second);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Parts by shares, by every n-th row, and from files of their own. */
-START_TEST(numpy_parts)
+KELP_TEST(numpy_parts)
 {
     npy_job();
     job.data.fraction_count = 3;
@@ -410,11 +407,10 @@ START_TEST(numpy_parts)
     write_npy("test.npy", NPY("<f4", "2, 3"), four_rows + 2, 24);
     expect_error(KELP_ERR_INVALID, "test.npy: its rows have another shape", NULL);
 }
-END_TEST
 
 /* Fitted on the training rows alone, as many as data.limit leaves, for each column; what does not
  * vary is only shifted. */
-START_TEST(normalized)
+KELP_TEST(normalized)
 {
     float rows[] = {1, 7, 3, 7, 5, 7, 100, 8};
     npy_job();
@@ -442,7 +438,6 @@ START_TEST(normalized)
     expect_sample(dataset, KELP_SPLIT_TEST, 0, limited, 0.0f);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 struct wrong_npy {
     const char *dictionary;
@@ -475,15 +470,14 @@ static const struct wrong_npy wrong_npy[] = {
     {"", "header is damaged", KELP_ERR_FORMAT},
 };
 
-START_TEST(wrong_numpy_header)
+KELP_LOOP_TEST(wrong_numpy_header, 0, KELP_ARRAY_COUNT(wrong_npy))
 {
     npy_job();
     write_npy("x.npy", wrong_npy[_i].dictionary, four_rows, sizeof(four_rows));
     expect_error(wrong_npy[_i].status, "x.npy: ", wrong_npy[_i].expected, NULL);
 }
-END_TEST
 
-START_TEST(wrong_numpy_contents)
+KELP_TEST(wrong_numpy_contents)
 {
     npy_job();
     write_file("x.npy", "x,y\n1,2\n", 8);
@@ -515,7 +509,6 @@ START_TEST(wrong_numpy_contents)
     set_path(job.data.target_path, "none.npy");
     expect_error(KELP_ERR_NOT_FOUND, "none.npy", NULL);
 }
-END_TEST
 
 /* ---- binary -------------------------------------------------------------------------------- */
 
@@ -529,7 +522,7 @@ static void binary_job(void)
 }
 
 /* A row's input stands first, its target behind it. */
-START_TEST(binary_rows)
+KELP_TEST(binary_rows)
 {
     static const uint8_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     binary_job();
@@ -558,9 +551,8 @@ START_TEST(binary_rows)
     expect_sample(dataset, KELP_SPLIT_TRAIN, 0, &number, (float)0x08070605);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(wrong_binary_rows)
+KELP_TEST(wrong_binary_rows)
 {
     binary_job();
     write_file("rows", "12345678", 8);
@@ -583,7 +575,6 @@ START_TEST(wrong_binary_rows)
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s", folder.path);
     expect_error(KELP_ERR_INVALID, "is a folder", NULL);
 }
-END_TEST
 
 /* ---- larger than memory -------------------------------------------------------------------- */
 
@@ -625,7 +616,7 @@ static void write_large(void)
 
 /* Opening and reading a large file takes a small part of its size, in any order; one that became
  * shorter meanwhile is an error. */
-START_TEST(larger_than_memory)
+KELP_TEST(larger_than_memory)
 {
     binary_job();
     set_path(job.data.path, "large");
@@ -653,7 +644,6 @@ START_TEST(larger_than_memory)
     free(input);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Give the file a time long ago, so that its next change will show in it. */
 static void set_time(const char *path, time_t seconds)
@@ -688,7 +678,7 @@ static uint64_t open_fingerprint(float *ret_first)
 
 /* A large file is looked through once: the next time its name, size and time are enough, unless
  * what was kept is damaged. Another time, or another job, is another look. */
-START_TEST(looked_through_once)
+KELP_TEST(looked_through_once)
 {
     char kept[2048] = "";
     float first = 0, value = 0;
@@ -727,36 +717,4 @@ START_TEST(looked_through_once)
     job.data.normalize = KELP_NORMALIZE_NONE;
     (void)open_fingerprint(&value);
     ck_assert_float_eq(value, 16.0f);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("dataset_arrays");
-    TCase *tcase = tcase_create("idx");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, images_and_labels);
-    tcase_add_test(tcase, fewer_images);
-    tcase_add_test(tcase, missing_images);
-    tcase_add_test(tcase, images_that_do_not_fit);
-    tcase_add_test(tcase, damaged_images);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("rows");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, numpy_arrays);
-    tcase_add_loop_test(tcase, numpy_types, 0, (int)KELP_ARRAY_COUNT(spelled));
-    tcase_add_test(tcase, numpy_parts);
-    tcase_add_test(tcase, normalized);
-    tcase_add_loop_test(tcase, wrong_numpy_header, 0, (int)KELP_ARRAY_COUNT(wrong_npy));
-    tcase_add_test(tcase, wrong_numpy_contents);
-    tcase_add_test(tcase, binary_rows);
-    tcase_add_test(tcase, wrong_binary_rows);
-    tcase_add_test(tcase, larger_than_memory);
-    tcase_add_test(tcase, looked_through_once);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

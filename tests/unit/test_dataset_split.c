@@ -1,8 +1,8 @@
 /* Which rows make the parts: by shares, by every n-th row, by files. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/data/dataset_split.h"
 
 static struct kelp_job job;
@@ -59,17 +59,18 @@ static void check_disjoint(const struct kelp_splits *split, uint64_t all_rows, u
     free(seen);
 }
 
-START_TEST(everything_trains_by_default)
+KELP_CASE("dataset_split", .setup = reset_job)
+
+KELP_TEST(everything_trains_by_default)
 {
     struct kelp_splits split = split_or_fail(7, 0, 0);
     ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 7);
     ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 6), 6);
     check_disjoint(&split, 7, 7);
 }
-END_TEST
 
 /* Shares that are not sums of powers of two still fall on the rows that people expect. */
-START_TEST(shares)
+KELP_TEST(shares)
 {
     set_fractions(0.8, 0.1, 0.1);
     for (uint64_t rows = 10; rows < 400; rows++) {
@@ -86,10 +87,9 @@ START_TEST(shares)
     ck_assert_uint_eq(split.parts[KELP_SPLIT_TEST].count, 25);
     ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 0), 50);
 }
-END_TEST
 
 /* Rows 9, 19, ... are the test split, and the others stay in order; shares divide those. */
-START_TEST(every_nth_row)
+KELP_TEST(every_nth_row)
 {
     job.data.test_every = 10;
     struct kelp_splits split = split_or_fail(50265, 0, 0);
@@ -107,10 +107,9 @@ START_TEST(every_nth_row)
     split = split_or_fail(21, 0, 0);
     check_disjoint(&split, 21, 21);
 }
-END_TEST
 
 /* Parts of files of their own stand behind the rows of the first file. */
-START_TEST(files_of_their_own)
+KELP_TEST(files_of_their_own)
 {
     job.data.val_path[0] = 'v';
     job.data.test_path[0] = 't';
@@ -137,9 +136,8 @@ START_TEST(files_of_their_own)
     ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
     check_disjoint(&split, 17, 12);
 }
-END_TEST
 
-START_TEST(mistakes)
+KELP_TEST(mistakes)
 {
     set_fractions(0.8, 0.2, 0.1);
     check_refused(100, "data.fractions");
@@ -153,23 +151,4 @@ START_TEST(mistakes)
     check_refused(100, "data.test_every: 1");
     reset_job();
     check_refused(0, "data.path");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("dataset_split");
-    TCase *tcase = tcase_create("dataset_split");
-    tcase_add_checked_fixture(tcase, reset_job, NULL);
-    tcase_add_test(tcase, everything_trains_by_default);
-    tcase_add_test(tcase, shares);
-    tcase_add_test(tcase, every_nth_row);
-    tcase_add_test(tcase, files_of_their_own);
-    tcase_add_test(tcase, mistakes);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,6 @@
-#include <check.h>
 
 #include "ps/core/decision.h"
+#include "tests/lib/suite.h"
 
 #define PARTITIONS 3
 
@@ -33,7 +33,9 @@ static bool add(uint32_t partition, const struct kelp_decision_share *part)
     return kelp_decision_add(decision, partition, part) == KELP_OK;
 }
 
-START_TEST(made_when_all_parts_are_there)
+KELP_CASE("parts", .setup = setup, .teardown = teardown)
+
+KELP_TEST(made_when_all_parts_are_there)
 {
     bool skip = true;
 
@@ -46,9 +48,8 @@ START_TEST(made_when_all_parts_are_there)
     kelp_decision_begin(decision);
     ck_assert(!kelp_decision_made(decision, &skip, values));
 }
-END_TEST
 
-START_TEST(one_of_them_is_enough_to_skip)
+KELP_TEST(one_of_them_is_enough_to_skip)
 {
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         bool skip = false;
@@ -60,9 +61,8 @@ START_TEST(one_of_them_is_enough_to_skip)
         ck_assert(skip);
     }
 }
-END_TEST
 
-START_TEST(the_same_part_counts_once)
+KELP_TEST(the_same_part_counts_once)
 {
     bool skip;
 
@@ -76,9 +76,8 @@ START_TEST(the_same_part_counts_once)
     ck_assert(kelp_decision_made(decision, &skip, values));
     ck_assert(skip);
 }
-END_TEST
 
-START_TEST(what_is_no_part)
+KELP_TEST(what_is_no_part)
 {
     const struct kelp_decision_share none = {.count = 0};
     const struct kelp_decision_share two = {.count = 2, .values = {1, 1}};
@@ -91,10 +90,9 @@ START_TEST(what_is_no_part)
     ck_assert(!add(0, &half));
     ck_assert(!add(0, &nan));
 }
-END_TEST
 
 /* With a norm to clip at, a part has a number for each node of its slice: of 3, 3 and 1 leaves. */
-START_TEST(clips_by_the_sum_of_all)
+KELP_TEST(clips_by_the_sum_of_all)
 {
     const struct kelp_decision_share parts[PARTITIONS] = {
         {.count = 3, .values = {1, 4.0, 5.0}}, /* leaves 0 and 1, leaf 2 */
@@ -113,23 +111,4 @@ START_TEST(clips_by_the_sum_of_all)
     ck_assert(kelp_decision_made(decision, &skip, values));
     ck_assert(!skip);
     ck_assert_double_eq_tol(values[0], 2.0 / (4.0 + 1e-6), 1e-12);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("decision");
-    TCase *tcase = tcase_create("parts");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, made_when_all_parts_are_there);
-    tcase_add_test(tcase, one_of_them_is_enough_to_skip);
-    tcase_add_test(tcase, the_same_part_counts_once);
-    tcase_add_test(tcase, what_is_no_part);
-    tcase_add_test(tcase, clips_by_the_sum_of_all);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

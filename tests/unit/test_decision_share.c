@@ -1,6 +1,5 @@
 /* Sums along the tree do not depend on how the leaves are cut; which numbers a partition tells;
  * what is decided from them. */
-#include <check.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "common/training/decision_share.h"
+#include "tests/lib/suite.h"
 
 #define LEAVES 300
 
@@ -41,8 +41,10 @@ static void add_leaves(struct kelp_tree_sum *sum, uint64_t end)
     }
 }
 
+KELP_CASE("step part", .setup = set_up)
+
 /* Leaf by leaf, or by the nodes of pieces of any length: the bits of the recursion. */
-START_TEST(test_cuts_change_nothing)
+KELP_TEST(test_cuts_change_nothing)
 {
     for (uint64_t count = 1; count <= LEAVES; count += count < 40 ? 1 : 13) {
         const double expected = node(0, 9, count);
@@ -64,7 +66,6 @@ START_TEST(test_cuts_change_nothing)
         }
     }
 }
-END_TEST
 
 static void lay_out(struct kelp_plan *plan, const uint64_t *counts, uint32_t count)
 {
@@ -80,7 +81,7 @@ static void lay_out(struct kelp_plan *plan, const uint64_t *counts, uint32_t cou
 }
 
 /* Tensors that a border of partitions cuts are shared, statistics aside; the others are not. */
-START_TEST(test_shared_tensors)
+KELP_TEST(test_shared_tensors)
 {
     /* 4096 elements, four partitions of 1024 */
     static const uint64_t counts[] = {1000, 32, 1008, 2040};
@@ -107,10 +108,9 @@ START_TEST(test_shared_tensors)
     ck_assert_uint_eq(kelp_step_decision_count(&lamb, &plan), 1);
     kelp_plan_fini(&plan);
 }
-END_TEST
 
 /* Ratios of shared tensors follow from the nodes of all who have them. */
-START_TEST(test_decides_ratios)
+KELP_TEST(test_decides_ratios)
 {
     static const uint64_t counts[] = {1000, 32, 1008, 2040};
     const struct kelp_job lamb = {.train = {.optimizer = KELP_OPTIMIZER_LAMB}};
@@ -128,10 +128,9 @@ START_TEST(test_decides_ratios)
     ck_assert_double_eq(ratios[1], 1.0); /* weights of length zero */
     kelp_plan_fini(&plan);
 }
-END_TEST
 
 /* No part of a plan as large as plans may be is too long for its message. */
-START_TEST(test_largest_parts_fit)
+KELP_TEST(test_largest_parts_fit)
 {
     const uint64_t odd = (UINT64_C(1) << 39) - 12345 * UINT64_C(16);
     const uint64_t counts[] = {odd, odd};
@@ -149,10 +148,9 @@ START_TEST(test_largest_parts_fit)
     }
     kelp_plan_fini(&plan);
 }
-END_TEST
 
 /* Which jobs decide, and about how many values. */
-START_TEST(test_jobs)
+KELP_TEST(test_jobs)
 {
     const struct kelp_plan plan = {.partition_count = 1, .flat_count = 16};
     struct kelp_job job = {.train = {.optimizer = KELP_OPTIMIZER_ADAM}};
@@ -166,9 +164,8 @@ START_TEST(test_jobs)
     job.failure.on_nan = KELP_NAN_STOP;
     ck_assert(kelp_control_decides(&job));
 }
-END_TEST
 
-START_TEST(test_factors)
+KELP_TEST(test_factors)
 {
     ck_assert_double_eq(kelp_clip_factor(5.0, 4.0), 1.0);
     ck_assert_double_eq(kelp_clip_factor(5.0, 0.0), 1.0);
@@ -176,25 +173,4 @@ START_TEST(test_factors)
     ck_assert_double_eq(kelp_lamb_ratio(4.0, 16.0), 0.5);
     ck_assert_double_eq(kelp_lamb_ratio(0.0, 16.0), 1.0);
     ck_assert_double_eq(kelp_lamb_ratio(4.0, 0.0), 1.0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("step part");
-    TCase *tests = tcase_create("step part");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, set_up, NULL);
-    tcase_add_test(tests, test_cuts_change_nothing);
-    tcase_add_test(tests, test_shared_tensors);
-    tcase_add_test(tests, test_decides_ratios);
-    tcase_add_test(tests, test_largest_parts_fit);
-    tcase_add_test(tests, test_jobs);
-    tcase_add_test(tests, test_factors);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,5 +1,4 @@
 /* digests.jsonl read back, and where two of them first differ. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "cli/replay/digest_log.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -41,8 +41,10 @@ static void read_good(const char *text, struct kelp_digest_log *ret_log)
     ck_assert_msg(read_text(text, ret_log, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_CASE("trail", .setup = setup, .teardown = teardown)
+
 /* In the order of versions, each once; a last line that was cut off is left out. */
-START_TEST(lines_in_order)
+KELP_TEST(lines_in_order)
 {
     struct kelp_digest_log log;
 
@@ -57,10 +59,9 @@ START_TEST(lines_in_order)
     ck_assert_uint_eq(log.count, 0);
     kelp_digest_log_fini(&log);
 }
-END_TEST
 
 /* What is no log is refused, naming file and line or version. */
-START_TEST(damaged)
+KELP_TEST(damaged)
 {
     static const struct {
         const char *text;
@@ -82,19 +83,17 @@ START_TEST(damaged)
                       "case %zu: %s", i, error.text);
     }
 }
-END_TEST
 
-START_TEST(missing)
+KELP_TEST(missing)
 {
     struct kelp_digest_log log;
     struct kelp_error error = {.status = KELP_OK};
 
     ck_assert_int_eq(kelp_digest_log_read(folder.path, &log, &error), KELP_ERR_NOT_FOUND);
 }
-END_TEST
 
 /* By step; by version too where a step has several lines. */
-START_TEST(find)
+KELP_TEST(find)
 {
     struct kelp_digest_log log;
 
@@ -106,7 +105,6 @@ START_TEST(find)
     ck_assert_ptr_null(kelp_digest_log_find(&log, 18, 20));
     kelp_digest_log_fini(&log);
 }
-END_TEST
 
 static void compare(const char *a_text, const char *b_text,
                     struct kelp_digest_log_comparison *ret_comparison, struct kelp_digest_log *a,
@@ -118,7 +116,7 @@ static void compare(const char *a_text, const char *b_text,
 }
 
 /* Only steps that both have count; the versions of runs that evaluate differently differ. */
-START_TEST(first_difference)
+KELP_TEST(first_difference)
 {
     struct kelp_digest_log_comparison comparison;
     struct kelp_digest_log a;
@@ -145,24 +143,4 @@ START_TEST(first_difference)
     ck_assert_uint_eq(comparison.common, 0);
     kelp_digest_log_fini(&a);
     kelp_digest_log_fini(&b);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("trail");
-    TCase *tcase = tcase_create("trail");
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, lines_in_order);
-    tcase_add_test(tcase, damaged);
-    tcase_add_test(tcase, missing);
-    tcase_add_test(tcase, find);
-    tcase_add_test(tcase, first_difference);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 /* What is asked of etcd's gateway, to the letter, and what is made of its answers. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/etcd/etcd_internal.h"
+#include "tests/lib/suite.h"
 
 #define HEADER "\"header\":{\"cluster_id\":\"1\",\"revision\":\"7\",\"raft_term\":\"2\"}"
 
@@ -17,10 +17,12 @@ static struct kelp_error error;
         kelp__etcd_buffer_fini(&body);                                                             \
     } while (0)
 
+KELP_CASE("requests")
+
 /* ---- requests ---------------------------------------------------------------------------------
  */
 
-START_TEST(requests)
+KELP_TEST(requests)
 {
     struct kelp_etcd_compare compares[] = {
         {.key = "a", .what = KELP_ETCD_CREATE_REVISION, .revision = 0},
@@ -45,10 +47,9 @@ START_TEST(requests)
     ck_body(kelp__etcd_encode_watch("a", false, 8, &body, &error),
             "{\"create_request\":{\"key\":\"YQ==\",\"start_revision\":\"8\"}}\n");
 }
-END_TEST
 
 /* The end of a prefix is the first key behind all that begin with it. */
-START_TEST(prefix_ends)
+KELP_TEST(prefix_ends)
 {
     char end[ETCD_KEY_MAX];
     size_t bytes;
@@ -63,10 +64,9 @@ START_TEST(prefix_ends)
     ck_assert(bytes == 1 && end[0] == '\0');
     ck_assert_int_eq(kelp__etcd_prefix_end("", end, &bytes), KELP_ERR_INVALID);
 }
-END_TEST
 
 /* What is too large or empty is refused before it is sent. */
-START_TEST(request_limits)
+KELP_TEST(request_limits)
 {
     struct etcd_buffer body = {0};
     char *large = malloc(ETCD_REQUEST_MAX + 1);
@@ -96,10 +96,9 @@ START_TEST(request_limits)
     kelp__etcd_buffer_fini(&body);
     free(large);
 }
-END_TEST
 
 /* A buffer takes what fits and nothing more, and gives its beginning away. */
-START_TEST(buffers)
+KELP_TEST(buffers)
 {
     struct etcd_buffer buffer = {.max = 5};
 
@@ -113,14 +112,15 @@ START_TEST(buffers)
     ck_assert_str_eq(buffer.bytes, "");
     kelp__etcd_buffer_fini(&buffer);
 }
-END_TEST
 
 /* ---- answers ----------------------------------------------------------------------------------
  */
 
+KELP_CASE("answers")
+
 /* Left-out fields have their default values; white space around and unknown fields do not matter.
  */
-START_TEST(listings)
+KELP_TEST(listings)
 {
     static const char text[] =
         " {" HEADER ",\"kvs\":[{\"key\":\"YQ==\",\"create_revision\":\"2\",\"mod_revision\":\"3\","
@@ -147,7 +147,6 @@ START_TEST(listings)
     ck_assert_uint_eq(range.count, 0);
     kelp_etcd_range_fini(&range);
 }
-END_TEST
 
 #define LISTING(pair) "{" HEADER ",\"kvs\":[" pair "]}"
 static const char *const bad_listings[] = {
@@ -190,7 +189,7 @@ static const char *const bad_listings[] = {
     LISTING("{\"key\":\"YQ==\"},null"),
 };
 
-START_TEST(bad_listing)
+KELP_LOOP_TEST(bad_listing, 0, KELP_ARRAY_COUNT(bad_listings))
 {
     struct kelp_etcd_range range;
     const char *text = bad_listings[_i];
@@ -199,9 +198,8 @@ START_TEST(bad_listing)
                   "%s", text);
     ck_assert_ptr_nonnull(strstr(error.text, "not an answer of etcd"));
 }
-END_TEST
 
-START_TEST(transactions)
+KELP_TEST(transactions)
 {
     static const char won[] = "{" HEADER ",\"succeeded\":true,\"responses\":[{}]}";
     static const char lost[] = "{" HEADER "}";
@@ -218,9 +216,8 @@ START_TEST(transactions)
     ck_assert_int_eq(kelp__etcd_decode_transaction(bad, strlen(bad), &succeeded, &revision, &error),
                      KELP_ERR_FORMAT);
 }
-END_TEST
 
-START_TEST(leases)
+KELP_TEST(leases)
 {
     static const char granted[] = "{" HEADER ",\"ID\":\"77\",\"TTL\":\"5\"}";
     static const char no_id[] = "{" HEADER ",\"TTL\":\"5\"}";
@@ -242,10 +239,9 @@ START_TEST(leases)
     ck_assert_int_eq(kelp__etcd_decode_keep_alive(refused, strlen(refused), &ttl_s, &error),
                      KELP_ERR_FORMAT);
 }
-END_TEST
 
 /* A refusal's text is cut and cleaned; what is none is told apart. */
-START_TEST(refusals)
+KELP_TEST(refusals)
 {
     static const char text[] =
         "{\"error\":\"a\",\"message\":\"etcdserver: requested lease\\nnot found\",\"code\":5}";
@@ -266,9 +262,8 @@ START_TEST(refusals)
                          KELP_ERR_FORMAT);
     }
 }
-END_TEST
 
-START_TEST(watches)
+KELP_TEST(watches)
 {
     static const char created[] = "{\"result\":{" HEADER ",\"created\":true}}\n";
     static const char progress[] = "{\"result\":{" HEADER ",\"watch_id\":\"-1\"}}\n";
@@ -299,7 +294,6 @@ START_TEST(watches)
     ck_assert_int_eq(answer.events[1].pair.mod_revision, 5);
     kelp__etcd_watch_answer_fini(&answer);
 }
-END_TEST
 
 static const char *const bad_news[] = {
     "\n",
@@ -317,38 +311,11 @@ static const char *const bad_news[] = {
     "{\"result\":{" HEADER ",\"compact_revision\":\"-4\"}}",
 };
 
-START_TEST(bad_news_of_watches)
+KELP_LOOP_TEST(bad_news_of_watches, 0, KELP_ARRAY_COUNT(bad_news))
 {
     struct etcd_watch_answer answer;
     const char *text = bad_news[_i];
 
     ck_assert_msg(kelp__etcd_decode_watch(text, strlen(text), &answer, &error) == KELP_ERR_FORMAT,
                   "%s", text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_json");
-    TCase *asked = tcase_create("requests");
-    TCase *answered = tcase_create("answers");
-
-    tcase_add_test(asked, requests);
-    tcase_add_test(asked, prefix_ends);
-    tcase_add_test(asked, request_limits);
-    tcase_add_test(asked, buffers);
-    suite_add_tcase(suite, asked);
-    tcase_add_test(answered, listings);
-    tcase_add_loop_test(answered, bad_listing, 0, KELP_ARRAY_COUNT(bad_listings));
-    tcase_add_test(answered, transactions);
-    tcase_add_test(answered, leases);
-    tcase_add_test(answered, refusals);
-    tcase_add_test(answered, watches);
-    tcase_add_loop_test(answered, bad_news_of_watches, 0, KELP_ARRAY_COUNT(bad_news));
-    suite_add_tcase(suite, answered);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

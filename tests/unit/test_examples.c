@@ -1,5 +1,4 @@
 /* Each job in examples/ is one that the parser, the data sets and the models take. */
-#include <check.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 
 #include "common/job/job.h"
 #include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 
@@ -73,7 +73,9 @@ static void check_example(const char *path)
     kelp_job_file_destroy(file);
 }
 
-START_TEST(examples_are_jobs)
+KELP_CASE("examples", .timeout_s = 60)
+
+KELP_TEST(examples_are_jobs)
 {
     const char *source = getenv("KELP_SOURCE");
     char pattern[1024];
@@ -85,10 +87,9 @@ START_TEST(examples_are_jobs)
     }
     globfree(&found);
 }
-END_TEST
 
 /* The first example runs on a CSV file by setting the two keys that its comment names. */
-START_TEST(example_on_another_file)
+KELP_TEST(example_on_another_file)
 {
     const char *source = getenv("KELP_SOURCE");
     char path[1024];
@@ -106,20 +107,4 @@ START_TEST(example_on_another_file)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     ck_assert_int_eq(kelp_job_file_job(file)->data.kind, KELP_DATA_CSV);
     kelp_job_file_destroy(file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("examples");
-    TCase *tcase = tcase_create("examples");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, examples_are_jobs);
-    tcase_add_test(tcase, example_on_another_file);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,5 @@
 /* Durable files: made, replaced whole, synced, removed; what is not possible is said by its kind.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "tests/lib/suite.h"
 
 static char folder[] = "/tmp/kelp-files-XXXXXX";
 
@@ -25,8 +25,10 @@ static void teardown(void)
     ck_assert_int_ne(access(folder, F_OK), 0);
 }
 
+KELP_CASE("files", .setup = setup, .teardown = teardown)
+
 /* A file is replaced as a whole, and nothing of the attempt stays beside it. */
-START_TEST(write_and_read)
+KELP_TEST(write_and_read)
 {
     char *bytes = NULL;
     size_t count = 0;
@@ -41,9 +43,8 @@ START_TEST(write_and_read)
     ck_assert_int_eq(kelp_files_read("b", 2, &bytes, &count, NULL), KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_files_write("none/a", "x", 1, NULL), KELP_ERR_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(folders)
+KELP_TEST(folders)
 {
     struct kelp_error error;
     char path[64];
@@ -66,10 +67,9 @@ START_TEST(folders)
     }
     ck_assert_int_eq(kelp_files_sync_above("none/b", 1, NULL), KELP_ERR_NOT_FOUND);
 }
-END_TEST
 
 /* A tree goes, what its links point to stays, and what is not there is no error. */
-START_TEST(removal)
+KELP_TEST(removal)
 {
     ck_assert_int_eq(kelp_files_make_folder("keep", NULL), KELP_OK);
     ck_assert_int_eq(kelp_files_write("keep/file", "x", 1, NULL), KELP_OK);
@@ -80,21 +80,4 @@ START_TEST(removal)
     ck_assert_int_eq(access("keep/file", F_OK), 0);
     ck_assert_int_eq(kelp_files_remove("a", NULL), KELP_OK);
     ck_assert_int_eq(kelp_files_remove("keep/file", NULL), KELP_OK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("files");
-    TCase *tcase = tcase_create("files");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, write_and_read);
-    tcase_add_test(tcase, folders);
-    tcase_add_test(tcase, removal);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,11 +1,11 @@
 /* Our own exponentials and their like against libm's in double: within the stated error over every
  * magnitude, right at the ends of the range, and NaN for NaN. */
-#include <check.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/functions.h"
+#include "tests/lib/suite.h"
 
 /* Distance in units of the last place of a float. */
 static double distance(float value, double wanted)
@@ -57,7 +57,7 @@ static const struct {
     {"erf", f_erf, erf, -INFINITY, INFINITY, 3.0},
 };
 
-START_TEST(test_errors)
+KELP_LOOP_TEST(test_errors, 0, (sizeof(functions) / sizeof(functions[0])))
 {
     for (uint64_t bits = (uint64_t)_i; bits < UINT64_C(1) << 32; bits += 20011) {
         const float x = kelp__math_bits_float((uint32_t)bits);
@@ -70,9 +70,8 @@ START_TEST(test_errors)
         }
     }
 }
-END_TEST
 
-START_TEST(test_ends)
+KELP_TEST(test_ends)
 {
     ck_assert_float_eq(kelp__math_exp(0.0f), 1.0f);
     ck_assert_float_eq(kelp__math_exp(-INFINITY), 0.0f);
@@ -86,9 +85,8 @@ START_TEST(test_ends)
     ck_assert_float_eq(kelp__math_erf(INFINITY), 1.0f);
     ck_assert_float_eq(kelp__math_expm1(-INFINITY), -1.0f);
 }
-END_TEST
 
-START_TEST(test_log)
+KELP_TEST(test_log)
 {
     uint64_t state = 1;
     for (uint32_t i = 0; i < 1000000; i++) {
@@ -113,20 +111,4 @@ START_TEST(test_log)
     ck_assert_double_eq_tol(kelp__math_log(0x1p-1074), log(0x1p-1074), 1e-12);
     ck_assert(isnan(kelp__math_log(-1.0)) && isnan(kelp__math_log(NAN)) &&
               isnan(kelp__math_log(-INFINITY)));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("functions");
-    TCase *tcase = tcase_create("functions");
-    tcase_add_loop_test(tcase, test_errors, 0, (int)(sizeof(functions) / sizeof(functions[0])));
-    tcase_add_test(tcase, test_ends);
-    tcase_add_test(tcase, test_log);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

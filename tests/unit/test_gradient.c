@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/partition.h"
 #include "ps/shard/gradient.h"
+#include "tests/lib/suite.h"
 
 #define COUNT 300
 
@@ -73,8 +73,10 @@ static const struct {
 } shapes[] = {{0, 1},  {1, 3},  {2, 5},   {3, 7},   {0, 13},   {5, 64},  {0, 64},
               {0, 65}, {4, 97}, {0, 255}, {1, 256}, {0, 5000}, {3, 5000}};
 
+KELP_CASE("all", .setup = set_up, .teardown = tear_down)
+
 /* One gradient alone comes out as it went in. */
-START_TEST(values)
+KELP_LOOP_TEST(values, 0, KELP_ARRAY_COUNT(shapes))
 {
     uint64_t handle = receive(1, shapes[_i].offset, shapes[_i].piece);
     const float *result = kelp_gradients_values(gradients, handle);
@@ -86,10 +88,9 @@ START_TEST(values)
     }
     kelp_gradients_release(gradients, handle);
 }
-END_TEST
 
 /* left + right, whichever of them is a message or a sum already. */
-START_TEST(merges)
+KELP_LOOP_TEST(merges, 0, KELP_ARRAY_COUNT(shapes))
 {
     size_t offset = shapes[_i].offset, piece = shapes[_i].piece;
     uint64_t left = kelp_gradients_merge(gradients, receive(1, offset, piece),
@@ -110,10 +111,9 @@ START_TEST(merges)
     }
     kelp_gradients_release(gradients, root);
 }
-END_TEST
 
 /* Buffers are used again: the same ones, step after step. */
-START_TEST(buffers_are_reused)
+KELP_TEST(buffers_are_reused)
 {
     const float *first = NULL;
 
@@ -126,22 +126,4 @@ START_TEST(buffers_are_reused)
         ck_assert_ptr_eq(result, first);
         kelp_gradients_release(gradients, root);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gradient");
-    TCase *all = tcase_create("all");
-
-    tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_loop_test(all, values, 0, KELP_ARRAY_COUNT(shapes));
-    tcase_add_loop_test(all, merges, 0, KELP_ARRAY_COUNT(shapes));
-    tcase_add_test(all, buffers_are_reused);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

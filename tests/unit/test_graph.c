@@ -1,10 +1,10 @@
 /* The graph: what does not fit is named with layer and shapes, before anything is allocated. That
  * gradients are right is tests/property/test_gradients.c. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device.h"
+#include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 
 static struct kelp_device *device;
@@ -63,33 +63,32 @@ static void expect_failure(uint32_t output, uint64_t rows, uint64_t columns, kel
     ck_assert_msg(strstr(error.text, second) != NULL, "%s", error.text);
 }
 
+KELP_CASE("graph", .setup = setup, .teardown = teardown)
+
 /* The error of a weight that does not fit names layer, wanted and found shape. */
-START_TEST(test_weight_shape)
+KELP_TEST(test_weight_shape)
 {
     const uint32_t output = linear(input(3, 5), 7, 6);
     ck_assert_uint_eq(output, KELP_GRAPH_NONE);
     expect_failure(output, 3, 7, KELP_ERR_INVALID, "layer fc", "must be [7, 5], but is [7, 6]");
 }
-END_TEST
 
-START_TEST(test_bias_shape)
+KELP_TEST(test_bias_shape)
 {
     const uint32_t x = input(3, 5);
     const uint32_t output =
         kelp_graph_linear(graph, "fc", x, matrix("fc.weight", 7, 5), vector("fc.bias", 6));
     expect_failure(output, 3, 7, KELP_ERR_INVALID, "layer fc", "must be [7], but is [6]");
 }
-END_TEST
 
-START_TEST(test_sum_shape)
+KELP_TEST(test_sum_shape)
 {
     const uint32_t x = input(3, 5);
     const uint32_t output = kelp_graph_add(graph, "sum", x, linear(x, 4, 5));
     expect_failure(output, 3, 4, KELP_ERR_INVALID, "layer sum", "must be [3, 5], but is [3, 4]");
 }
-END_TEST
 
-START_TEST(test_group_shapes)
+KELP_TEST(test_group_shapes)
 {
     const uint32_t x = input(2, 5);
     const uint32_t weights[] = {matrix("w0", 4, 5), matrix("w1", 6, 5)};
@@ -98,9 +97,8 @@ START_TEST(test_group_shapes)
     expect_failure(output, 2, 4, KELP_ERR_INVALID, "layer grouped",
                    "must be [4, 5], but is [6, 5]");
 }
-END_TEST
 
-START_TEST(test_group_count)
+KELP_TEST(test_group_count)
 {
     const uint32_t x = input(3, 5);
     const uint32_t weights[] = {matrix("w0", 4, 5), matrix("w1", 4, 5)};
@@ -109,23 +107,20 @@ START_TEST(test_group_count)
     expect_failure(output, 3, 4, KELP_ERR_INVALID, "layer grouped",
                    "must be [2, 5], but is [3, 5]");
 }
-END_TEST
 
-START_TEST(test_even_kernel)
+KELP_TEST(test_even_kernel)
 {
     const uint32_t output = kelp_graph_moving_average(graph, "average", input(3, 5), 4);
     expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer average", "kernel size 4");
 }
-END_TEST
 
-START_TEST(test_target_shape)
+KELP_TEST(test_target_shape)
 {
     expect_failure(linear(input(3, 5), 4, 5), 3, 6, KELP_ERR_INVALID, "[3, 4]", "[3, 6]");
 }
-END_TEST
 
 /* A dimension of zero, and one whose elements cannot be counted. */
-START_TEST(test_impossible_shapes)
+KELP_LOOP_TEST(test_impossible_shapes, 0, 2)
 {
     if (_i == 0) {
         expect_failure(input(0, 5), 0, 5, KELP_ERR_INVALID, "layer input", "[0, 5]");
@@ -134,50 +129,44 @@ START_TEST(test_impossible_shapes)
                        "18446744073709551615");
     }
 }
-END_TEST
 
 /* Too many rows for one operator call, and too much memory, are limits and not crashes. */
-START_TEST(test_limits)
+KELP_LOOP_TEST(test_limits, 0, 2)
 {
     const uint64_t rows = _i == 0 ? UINT64_C(1) << 31 : UINT64_C(1) << 28;
     const uint32_t x = input(rows, 8);
     const uint32_t output = linear(x, 1u << 20, 8);
     expect_failure(output, rows, 1u << 20, KELP_ERR_LIMIT, _i == 0 ? "layer" : "too large", "4");
 }
-END_TEST
 
 /* Names stand in files and on screens, a line each. */
-START_TEST(test_parameter_names)
+KELP_LOOP_TEST(test_parameter_names, 0, 5)
 {
     static const char *const names[] = {"", "two words", "two\nlines", "\x1b[2J", "gr\xc3\xbcn"};
     const uint32_t x = input(3, 5);
     (void)vector(names[_i], 3);
     expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "parameter '", "printable ASCII");
 }
-END_TEST
 
-START_TEST(test_unused_parameter)
+KELP_TEST(test_unused_parameter)
 {
     const uint32_t x = input(3, 5);
     (void)vector("left_over", 3);
     expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "left_over", "no part");
 }
-END_TEST
 
-START_TEST(test_parameter_is_no_operand)
+KELP_TEST(test_parameter_is_no_operand)
 {
     const uint32_t w = matrix("w", 3, 5);
     (void)input(3, 5);
     expect_failure(kelp_graph_relu(graph, "relu", w), 3, 5, KELP_ERR_INVALID, "layer relu", "w");
 }
-END_TEST
 
-START_TEST(test_no_parameters)
+KELP_TEST(test_no_parameters)
 {
     expect_failure(kelp_graph_relu(graph, "relu", input(3, 5)), 3, 5, KELP_ERR_INVALID,
                    "depends on no parameter", "");
 }
-END_TEST
 
 static uint32_t image(uint64_t channels, uint64_t height, uint64_t width)
 {
@@ -186,7 +175,7 @@ static uint32_t image(uint64_t channels, uint64_t height, uint64_t width)
 }
 
 /* A convolution names what does not fit: channels, groups, or a window that is too large. */
-START_TEST(test_conv_shapes)
+KELP_LOOP_TEST(test_conv_shapes, 0, 4)
 {
     static const struct {
         uint64_t weight[4];
@@ -210,19 +199,17 @@ START_TEST(test_conv_shapes)
         kelp_graph_conv2d(graph, "conv", x, weight, KELP_GRAPH_NO_BIAS, &window);
     expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer conv", cases[_i].text);
 }
-END_TEST
 
-START_TEST(test_pool_padding)
+KELP_TEST(test_pool_padding)
 {
     const struct kelp_graph_window window = {.kernel = {2, 2}, .stride = {1, 1}, .padding = {2, 0}};
     const uint32_t output = kelp_graph_max_pool(graph, "pool", image(2, 5, 6), &window);
     expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer pool",
                    "padding [2, 0] must be smaller than the window [2, 2]");
 }
-END_TEST
 
 /* Layers that move values say what they were given. */
-START_TEST(test_moving_shapes)
+KELP_LOOP_TEST(test_moving_shapes, 0, 8)
 {
     static const char *const texts[] = {
         "must be of the elements of [2, 7], but is [3, 5]",
@@ -269,10 +256,9 @@ START_TEST(test_moving_shapes)
     ck_assert_uint_eq(output, KELP_GRAPH_NONE);
     expect_failure(output, 3, 5, KELP_ERR_INVALID, "layer layer", texts[_i]);
 }
-END_TEST
 
 /* Losses of classes and of quantiles have outputs and targets of their own. */
-START_TEST(test_loss_shapes)
+KELP_TEST(test_loss_shapes)
 {
     static const double quantiles[] = {0.1, 0.5, 0.9};
     const struct kelp_graph_loss classes = {.kind = KELP_LOSS_CROSS_ENTROPY};
@@ -286,10 +272,9 @@ START_TEST(test_loss_shapes)
     ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &three, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "but the loss takes [..., 3]"), "%s", error.text);
 }
-END_TEST
 
 /* Rows of a parameter must be all of it: what is left over would keep an old gradient. */
-START_TEST(test_rows_left_over)
+KELP_TEST(test_rows_left_over)
 {
     const uint32_t weight = matrix("w", 6, 5);
     const uint32_t x = input(3, 5);
@@ -297,11 +282,10 @@ START_TEST(test_rows_left_over)
     const uint32_t output = kelp_graph_linear(graph, "fc", x, rows, KELP_GRAPH_NO_BIAS);
     expect_failure(output, 3, 4, KELP_ERR_INVALID, "parameter w", "each of them must be used once");
 }
-END_TEST
 
 /* Buffers that are never alive together share their place: a deep chain needs hardly more than its
  * widest point where nothing has to be kept. */
-START_TEST(test_memory_is_reused)
+KELP_TEST(test_memory_is_reused)
 {
     struct kelp_graph_memory memory;
     const struct kelp_shape target = {.rank = 2, .dims = {64, 64}};
@@ -317,20 +301,18 @@ START_TEST(test_memory_is_reused)
     ck_assert_uint_ge(memory.total, 2 * value);
     ck_assert_uint_lt(memory.total, 3 * value);
 }
-END_TEST
 
 /* The first failure is the one that is told. */
-START_TEST(test_first_failure)
+KELP_TEST(test_first_failure)
 {
     const uint32_t bad = kelp_graph_moving_average(graph, "first", input(3, 5), 2);
     ck_assert_uint_eq(kelp_graph_relu(graph, "second", bad), KELP_GRAPH_NONE);
     ck_assert_ptr_null(kelp_graph_shape(graph, bad));
     expect_failure(bad, 3, 5, KELP_ERR_INVALID, "layer first", "");
 }
-END_TEST
 
 /* More samples than planned are refused; what fits runs. */
-START_TEST(test_batch_limit)
+KELP_TEST(test_batch_limit)
 {
     const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
     const uint32_t output = linear(input(3, 5), 4, 5);
@@ -351,7 +333,6 @@ START_TEST(test_batch_limit)
     ck_assert_int_eq(kelp_graph_run(graph, &run, &error), KELP_ERR_LIMIT);
     ck_assert_ptr_nonnull(strstr(error.text, "5 samples"));
 }
-END_TEST
 
 /* A device that does as the CPU but for what a test wants. */
 static struct kelp_device_table other_table;
@@ -401,7 +382,7 @@ static kelp_status train_one_layer(float gradient[24], double sums[KELP_METRIC_S
 }
 
 /* A device with memory of its own gets copies, and the results are the same. */
-START_TEST(test_device_with_own_memory)
+KELP_TEST(test_device_with_own_memory)
 {
     float first[24], second[24];
     double first_sums[KELP_METRIC_SUM_COUNT], second_sums[KELP_METRIC_SUM_COUNT];
@@ -416,10 +397,9 @@ START_TEST(test_device_with_own_memory)
     ck_assert_mem_eq(first_sums, second_sums, KELP_METRIC_SUM_SCALARS * sizeof(first_sums[0]));
     ck_assert_float_ne(first[0], 0.0f);
 }
-END_TEST
 
 /* What a device cannot compute is told when the graph is finished, by layer. */
-START_TEST(test_no_such_operator)
+KELP_TEST(test_no_such_operator)
 {
     const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
     other_table = *device->table;
@@ -429,10 +409,9 @@ START_TEST(test_no_such_operator)
     ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &mse, &error), KELP_ERR_UNSUPPORTED);
     ck_assert_str_eq(error.text, "layer act: the device cpu has no gelu");
 }
-END_TEST
 
 /* Without device memory a graph is not finished, and can be destroyed. */
-START_TEST(test_no_device_memory)
+KELP_TEST(test_no_device_memory)
 {
     float gradient[24];
     double sums[KELP_METRIC_SUM_COUNT];
@@ -443,10 +422,9 @@ START_TEST(test_no_device_memory)
     ck_assert_int_eq(train_one_layer(gradient, sums), KELP_ERR_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(error.text, "no device memory"));
 }
-END_TEST
 
 /* What goes wrong on the device is reported, and the sums are not touched. */
-START_TEST(test_device_failure)
+KELP_TEST(test_device_failure)
 {
     float gradient[24];
     double sums[KELP_METRIC_SUM_COUNT] = {77.0};
@@ -457,9 +435,8 @@ START_TEST(test_device_failure)
     ck_assert_str_eq(error.text, "the device fell off the bus");
     ck_assert_double_eq(sums[0], 77.0);
 }
-END_TEST
 
-START_TEST(test_shape_text)
+KELP_TEST(test_shape_text)
 {
     char text[64];
     struct kelp_shape shape = {.rank = 3, .dims = {1, 20, 300}};
@@ -470,44 +447,4 @@ START_TEST(test_shape_text)
     shape.rank = 0;
     kelp_shape_print(&shape, text, sizeof(text));
     ck_assert_str_eq(text, "[]");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("graph");
-    TCase *tcase = tcase_create("graph");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_weight_shape);
-    tcase_add_test(tcase, test_bias_shape);
-    tcase_add_test(tcase, test_sum_shape);
-    tcase_add_test(tcase, test_group_shapes);
-    tcase_add_test(tcase, test_group_count);
-    tcase_add_test(tcase, test_even_kernel);
-    tcase_add_test(tcase, test_target_shape);
-    tcase_add_loop_test(tcase, test_impossible_shapes, 0, 2);
-    tcase_add_loop_test(tcase, test_limits, 0, 2);
-    tcase_add_loop_test(tcase, test_parameter_names, 0, 5);
-    tcase_add_test(tcase, test_unused_parameter);
-    tcase_add_test(tcase, test_parameter_is_no_operand);
-    tcase_add_test(tcase, test_no_parameters);
-    tcase_add_loop_test(tcase, test_conv_shapes, 0, 4);
-    tcase_add_test(tcase, test_pool_padding);
-    tcase_add_loop_test(tcase, test_moving_shapes, 0, 8);
-    tcase_add_test(tcase, test_loss_shapes);
-    tcase_add_test(tcase, test_rows_left_over);
-    tcase_add_test(tcase, test_memory_is_reused);
-    tcase_add_test(tcase, test_no_such_operator);
-    tcase_add_test(tcase, test_first_failure);
-    tcase_add_test(tcase, test_batch_limit);
-    tcase_add_test(tcase, test_device_with_own_memory);
-    tcase_add_test(tcase, test_no_device_memory);
-    tcase_add_test(tcase, test_device_failure);
-    tcase_add_test(tcase, test_shape_text);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
 /* Files read from front to end: plain and gzip give the same bytes, and damage is told. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include <zlib.h>
 
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 #include "worker/data/text/input_file.h"
 
 #define TEXT_BYTES 900000u /* several reads of the file, plain or compressed */
@@ -94,23 +94,23 @@ static void expect_text(size_t piece, size_t copies)
 
 static const size_t pieces[] = {1, 1000, 65536, 1u << 21};
 
+KELP_CASE("read", .setup = setup, .teardown = teardown)
+
 /* The size of a read does not matter. */
-START_TEST(plain)
+KELP_LOOP_TEST(plain, 0, KELP_ARRAY_COUNT(pieces))
 {
     write_file(text, TEXT_BYTES);
     expect_text(pieces[_i], 1);
 }
-END_TEST
 
-START_TEST(gzip)
+KELP_LOOP_TEST(gzip, 0, KELP_ARRAY_COUNT(pieces))
 {
     write_file(packed, packed_count);
     expect_text(pieces[_i], 1);
 }
-END_TEST
 
 /* Two members are one text, and zeros behind the last are padding. */
-START_TEST(members)
+KELP_LOOP_TEST(members, 0, KELP_ARRAY_COUNT(pieces))
 {
     uint8_t *two = calloc(1, 2 * packed_count + 512);
     ck_assert_ptr_nonnull(two);
@@ -122,9 +122,8 @@ START_TEST(members)
     expect_text(pieces[_i], 2);
     free(two);
 }
-END_TEST
 
-START_TEST(empty_and_short_files_are_plain)
+KELP_TEST(empty_and_short_files_are_plain)
 {
     static const uint8_t bytes[] = {0x1f, 0x8a};
     for (size_t count = 0; count <= sizeof(bytes); count++) {
@@ -137,10 +136,9 @@ START_TEST(empty_and_short_files_are_plain)
         ck_assert_mem_eq(got, bytes, count);
     }
 }
-END_TEST
 
 /* A gzip file that is cut off anywhere, or has a wrong bit in its data, is an error. */
-START_TEST(damage)
+KELP_TEST(damage)
 {
     uint8_t small[200], got[65536];
     size_t refused = 0, count = 0, small_count = pack(text, 40, small, sizeof(small));
@@ -170,9 +168,8 @@ START_TEST(damage)
     write_file(small, small_count + 1);
     ck_assert_int_eq(read_all(64, got, sizeof(got), &count, &error), KELP_ERR_FORMAT);
 }
-END_TEST
 
-START_TEST(what_is_no_file)
+KELP_TEST(what_is_no_file)
 {
     struct kelp_input_file *file = NULL;
     struct kelp_error error = {0};
@@ -183,24 +180,4 @@ START_TEST(what_is_no_file)
     ck_assert_int_eq(kelp_input_file_open(path, &file, &error), KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, path));
     ck_assert_ptr_null(file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("input_file");
-    TCase *tcase = tcase_create("read");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, plain, 0, (int)KELP_ARRAY_COUNT(pieces));
-    tcase_add_loop_test(tcase, gzip, 0, (int)KELP_ARRAY_COUNT(pieces));
-    tcase_add_loop_test(tcase, members, 0, (int)KELP_ARRAY_COUNT(pieces));
-    tcase_add_test(tcase, empty_and_short_files_are_plain);
-    tcase_add_test(tcase, damage);
-    tcase_add_test(tcase, what_is_no_file);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

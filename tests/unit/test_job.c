@@ -1,10 +1,10 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/job/job.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_job_file *file;
 static struct kelp_error error;
@@ -35,8 +35,10 @@ static char *print(bool with_origin)
     return text;
 }
 
+KELP_CASE("job", .setup = setup, .teardown = teardown)
+
 /* Defaults are a job that runs: generated data, DLinear, Adam. */
-START_TEST(test_defaults)
+KELP_TEST(test_defaults)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
 
@@ -62,10 +64,9 @@ START_TEST(test_defaults)
     ck_assert(job->train.evaluate);
     ck_assert(job->data.shuffle);
 }
-END_TEST
 
 /* Values of each type arrive in their field. */
-START_TEST(test_values)
+KELP_TEST(test_values)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
 
@@ -93,7 +94,6 @@ START_TEST(test_values)
     ck_assert_uint_eq(job->failure.detect_ms, 250);
     ck_assert_int_eq(job->failure.max_failures, -1);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -240,16 +240,15 @@ static const struct {
 };
 
 /* Each mistake is one line: file, line, key, what is wrong, what is allowed. */
-START_TEST(test_mistakes)
+KELP_LOOP_TEST(test_mistakes, 0, KELP_ARRAY_COUNT(mistakes))
 {
     ck_assert_int_eq(parse(mistakes[_i].text), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, mistakes[_i].expected);
     ck_assert_ptr_null(strchr(error.text, '\n'));
 }
-END_TEST
 
 /* A document that refers to itself, or is deep, or large, is refused and nothing worse. */
-START_TEST(test_hostile)
+KELP_TEST(test_hostile)
 {
     static char deep[60001], large[(64 << 10) + 2];
 
@@ -260,10 +259,9 @@ START_TEST(test_hostile)
     memset(large, '#', sizeof(large) - 1);
     ck_assert_int_eq(parse(large), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* A list of texts reads the same from a file, from --set and from its canonical print. */
-START_TEST(test_texts)
+KELP_TEST(test_texts)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
     char *text = NULL;
@@ -288,10 +286,9 @@ START_TEST(test_texts)
     ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[a,]", KELP_ORIGIN_FLAG, &error),
                      KELP_ERR_INVALID);
 }
-END_TEST
 
 /* Later sources win, and errors name the source. */
-START_TEST(test_precedence)
+KELP_TEST(test_precedence)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
 
@@ -323,10 +320,9 @@ START_TEST(test_precedence)
     ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "environment KELP_TRAIN_LR: 'x' is not a number from 0 to 1000");
 }
-END_TEST
 
 /* --print-config shows each value that applies, and where it comes from. */
-START_TEST(test_print_with_origin)
+KELP_TEST(test_print_with_origin)
 {
     ck_assert_int_eq(parse("seed: 9\ntrain:\n  lr: 0.1\n"), KELP_OK);
     ck_assert_int_eq(kelp_job_file_set(file, "cluster.workers", "3", KELP_ORIGIN_FLAG, &error),
@@ -344,7 +340,6 @@ START_TEST(test_print_with_origin)
     ck_assert_ptr_null(strstr(text, "momentum"));
     free(text);
 }
-END_TEST
 
 static const char *const canonical[] = {
     "name: a\n",
@@ -358,7 +353,7 @@ static const char *const canonical[] = {
 };
 
 /* The canonical text is a fixed point: it parses to the same job and prints to itself. */
-START_TEST(test_canonical)
+KELP_LOOP_TEST(test_canonical, 0, KELP_ARRAY_COUNT(canonical))
 {
     ck_assert_msg(parse(canonical[_i]) == KELP_OK, "%s", error.text);
     char *text = print(false);
@@ -374,10 +369,9 @@ START_TEST(test_canonical)
     free(text);
     free(again);
 }
-END_TEST
 
 /* The digest follows every key but the run's folder. */
-START_TEST(test_digest)
+KELP_TEST(test_digest)
 {
     uint64_t digest = kelp_job_file_digest(file);
 
@@ -386,10 +380,9 @@ START_TEST(test_digest)
     ck_assert_int_eq(kelp_job_file_set(file, "seed", "2", KELP_ORIGIN_FLAG, &error), KELP_OK);
     ck_assert_uint_ne(kelp_job_file_digest(file), digest);
 }
-END_TEST
 
 /* A file is read from disk; a missing one and a folder are named. */
-START_TEST(test_read)
+KELP_TEST(test_read)
 {
     char path[] = "/tmp/kelp-test-job-XXXXXX";
     int fd = mkstemp(path);
@@ -405,10 +398,9 @@ START_TEST(test_read)
     ck_assert_int_eq(kelp_job_file_read(file, "/tmp", &error), KELP_ERR_IO);
     ck_assert_str_eq(error.text, "/tmp: Is a directory");
 }
-END_TEST
 
 /* docs/JOB.md is what the table says. KELP_UPDATE=1 writes it. */
-START_TEST(test_reference)
+KELP_TEST(test_reference)
 {
     char path[512], *text, *on_file;
     const char *source = getenv("KELP_SOURCE");
@@ -433,30 +425,4 @@ START_TEST(test_reference)
                   path);
     free(on_file);
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("job");
-    TCase *tests = tcase_create("job");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_defaults);
-    tcase_add_test(tests, test_values);
-    tcase_add_loop_test(tests, test_mistakes, 0, KELP_ARRAY_COUNT(mistakes));
-    tcase_add_test(tests, test_hostile);
-    tcase_add_test(tests, test_texts);
-    tcase_add_test(tests, test_precedence);
-    tcase_add_test(tests, test_print_with_origin);
-    tcase_add_loop_test(tests, test_canonical, 0, KELP_ARRAY_COUNT(canonical));
-    tcase_add_test(tests, test_digest);
-    tcase_add_test(tests, test_read);
-    tcase_add_test(tests, test_reference);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

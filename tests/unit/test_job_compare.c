@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/job/job.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_error error;
 static struct kelp_job_differences differences;
@@ -34,15 +34,16 @@ static void teardown(void)
     kelp_job_differences_fini(&differences);
 }
 
+KELP_CASE("job_compare", .teardown = teardown)
+
 /* A job does not differ from itself, however its values were written. */
-START_TEST(test_same)
+KELP_TEST(test_same)
 {
     compare("seed: 1\nfailure:\n  detect: 1s\n",
             "failure:\n  detect: 1000ms\ntrain:\n  lr: 5e-3\n");
     ck_assert_uint_eq(differences.count, 0);
     ck_assert_uint_eq(differences.refused, 0);
 }
-END_TEST
 
 static const struct {
     const char *before;
@@ -78,7 +79,7 @@ static const struct {
 };
 
 /* Each key that differs is named with both values, on the side where it belongs. */
-START_TEST(test_cases)
+KELP_LOOP_TEST(test_cases, 0, KELP_ARRAY_COUNT(cases))
 {
     char text[512];
     size_t refused = 0;
@@ -94,10 +95,9 @@ START_TEST(test_cases)
     ck_assert_uint_eq(differences.refused, refused);
     ck_assert_int_eq(refused > 0, cases[_i].refused[0] != '\0');
 }
-END_TEST
 
 /* A text that does not fit says that there is more, and never ends within an item. */
-START_TEST(test_short_text)
+KELP_TEST(test_short_text)
 {
     const char *whole = "seed 1 -> 2, train.epochs 10 -> 3, train.lr 0.005 -> 0.01";
 
@@ -120,10 +120,9 @@ START_TEST(test_short_text)
     kelp_job_differences_text(&differences, false, text, sizeof(text));
     ck_assert_str_eq(text, whole);
 }
-END_TEST
 
 /* A long value is cut, not the names of the keys after it. */
-START_TEST(test_long_value)
+KELP_TEST(test_long_value)
 {
     char job[2048], text[512], path[901];
 
@@ -134,23 +133,4 @@ START_TEST(test_long_value)
     kelp_job_differences_text(&differences, false, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "seed 1 -> 3, model.init \"\" -> pppp"));
     ck_assert_uint_lt(strlen(text), 120);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("job_compare");
-    TCase *tests = tcase_create("job_compare");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, NULL, teardown);
-    tcase_add_test(tests, test_same);
-    tcase_add_loop_test(tests, test_cases, 0, KELP_ARRAY_COUNT(cases));
-    tcase_add_test(tests, test_short_text);
-    tcase_add_test(tests, test_long_value);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

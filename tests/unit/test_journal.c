@@ -1,5 +1,4 @@
 /* The run's files: what stands in them, what is skipped, torn and damaged lines, other digests. */
-#include <check.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "coordinator/journal.h"
+#include "tests/lib/suite.h"
 
 static char folder[64];
 static struct kelp_journal *journal;
@@ -87,8 +87,10 @@ static kelp_status append(struct kelp_record record)
     return kelp_journal_append(journal, &record, NULL);
 }
 
+KELP_CASE("files", .setup = setup, .teardown = teardown)
+
 /* Each kind of entry, as people and tools read it. */
-START_TEST(formats)
+KELP_TEST(formats)
 {
     reopen();
     struct kelp_record train = entry(10, KELP_STEP_TRAIN, "");
@@ -110,10 +112,9 @@ START_TEST(formats)
                                 "{\"version\":12,\"step\":12,\"epoch\":3,\"digest\":\"" B "\"}\n"
                                 "{\"version\":14,\"step\":14,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
-END_TEST
 
 /* JSON has no NaN. */
-START_TEST(not_a_number_is_null)
+KELP_TEST(not_a_number_is_null)
 {
     reopen();
     struct kelp_record record = entry(1, KELP_STEP_EVALUATE_VAL, "");
@@ -123,10 +124,9 @@ START_TEST(not_a_number_is_null)
                                 "\"val/mse\":null,\"val/mae\":1.5}\n");
     reopen();
 }
-END_TEST
 
 /* A replay leaves the files alone, in this process and in the next one; newer entries follow. */
-START_TEST(replay_is_skipped)
+KELP_TEST(replay_is_skipped)
 {
     reopen();
     for (int round = 0; round < 3; round++) {
@@ -139,10 +139,9 @@ START_TEST(replay_is_skipped)
     check_file("digests.jsonl", "{\"version\":1,\"step\":1,\"epoch\":3,\"digest\":\"" A "\"}\n"
                                 "{\"version\":2,\"step\":2,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
-END_TEST
 
 /* Another digest for a version that is on file is an error that shows both; nothing is written. */
-START_TEST(other_digest)
+KELP_TEST(other_digest)
 {
     struct kelp_error error;
     reopen();
@@ -155,7 +154,6 @@ START_TEST(other_digest)
     ck_assert_ptr_nonnull(strstr(error.text, B));
     ck_assert_ptr_nonnull(strstr(error.text, "digests.jsonl"));
 }
-END_TEST
 
 #define DIGEST_LINE(version, digest)                                                               \
     "{\"version\":" version ",\"step\":" version ",\"epoch\":3,\"digest\":\"" digest "\"}\n"
@@ -164,7 +162,7 @@ END_TEST
     "\"val/mae\":1.5}\n"
 
 /* An old leader advises on beside the new one, and both append: each version stands there once. */
-START_TEST(two_leaders)
+KELP_TEST(two_leaders)
 {
     struct kelp_journal *other = NULL;
     reopen();
@@ -186,10 +184,9 @@ START_TEST(two_leaders)
                                     DIGEST_LINE("4", A) DIGEST_LINE("5", A));
     reopen();
 }
-END_TEST
 
 /* The other leader died in the middle of a line: ours does not go on behind the piece. */
-START_TEST(torn_line_of_another)
+KELP_TEST(torn_line_of_another)
 {
     reopen();
     ck_assert_int_eq(append(entry(1, KELP_STEP_FINISH, A)), KELP_OK);
@@ -198,10 +195,9 @@ START_TEST(torn_line_of_another)
     ck_assert_int_eq(append(entry(3, KELP_STEP_FINISH, A)), KELP_OK);
     check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", B) DIGEST_LINE("3", A));
 }
-END_TEST
 
 /* Files that two leaders wrote without locking open, and newer entries follow. */
-START_TEST(repeated_version)
+KELP_TEST(repeated_version)
 {
     const char *digests =
         DIGEST_LINE("1", A) DIGEST_LINE("2", B) DIGEST_LINE("2", B) DIGEST_LINE("1", A);
@@ -216,9 +212,8 @@ START_TEST(repeated_version)
     ck_assert_int_eq(append(entry(3, KELP_STEP_FINISH, A)), KELP_OK);
     reopen();
 }
-END_TEST
 
-START_TEST(repeated_version_other_digest)
+KELP_TEST(repeated_version_other_digest)
 {
     const char *digests = DIGEST_LINE("1", A) DIGEST_LINE("2", A) DIGEST_LINE("1", B);
     struct kelp_error error;
@@ -230,10 +225,9 @@ START_TEST(repeated_version_other_digest)
     ck_assert_ptr_null(journal);
     check_file("digests.jsonl", digests);
 }
-END_TEST
 
 /* A crash in the middle of a line: the line goes, and the entry is written again when it comes. */
-START_TEST(torn_line)
+KELP_TEST(torn_line)
 {
     const char *whole = "{\"version\":1,\"step\":1,\"epoch\":3,\"digest\":\"" A "\"}\n";
     char torn[256];
@@ -244,10 +238,9 @@ START_TEST(torn_line)
     ck_assert_int_eq(append(entry(2, KELP_STEP_FINISH, B)), KELP_OK);
     reopen();
 }
-END_TEST
 
 /* Any other damage is named by file and line and nothing is changed. */
-START_TEST(damage)
+KELP_LOOP_TEST(damage, 0, 6)
 {
     static const char *const texts[] = {
         "{\"version\":1}\n",
@@ -264,11 +257,10 @@ START_TEST(damage)
     ck_assert_ptr_null(journal);
     check_file("digests.jsonl", texts[_i]);
 }
-END_TEST
 
 /* What another job wrote from a version on is forgotten, in this process and in the file; what
  * comes then may differ. */
-START_TEST(forgotten)
+KELP_TEST(forgotten)
 {
     reopen();
     for (uint64_t version = 1; version <= 4; version++) {
@@ -290,11 +282,10 @@ START_TEST(forgotten)
     reopen();
     ck_assert_int_eq(append(entry(0, KELP_STEP_EVALUATE_VAL, A)), KELP_ERR_MISMATCH);
 }
-END_TEST
 
 /* A job of 2 epochs ended with a digest at its version 12, which a longer one does not record when
  * it evaluates: 5 steps an epoch, and an evaluation or none. */
-START_TEST(end_of_shorter)
+KELP_LOOP_TEST(end_of_shorter, 0, 7)
 {
     static const struct {
         bool evaluate;
@@ -331,11 +322,10 @@ START_TEST(end_of_shorter)
     ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
     kelp_job_file_destroy(file);
 }
-END_TEST
 
 /* What the validation split said at a step is known again after a restart; a value that was not
  * finite, and other parts, say nothing. */
-START_TEST(evaluations)
+KELP_TEST(evaluations)
 {
     double metric[KELP_CHECKPOINT_METRICS] = {0};
     write_file(
@@ -352,10 +342,9 @@ START_TEST(evaluations)
     ck_assert(!kelp_journal_evaluated(journal, 6, metric));
     ck_assert(!kelp_journal_evaluated(journal, 4, metric));
 }
-END_TEST
 
 /* A disk that is full in the middle of a line: nothing of the line stays, and it goes in later. */
-START_TEST(full_disk)
+KELP_TEST(full_disk)
 {
     struct kelp_error error;
     struct rlimit limit = {.rlim_cur = 100, .rlim_max = RLIM_INFINITY}; /* bytes of a file */
@@ -372,40 +361,10 @@ START_TEST(full_disk)
     check_file("digests.jsonl", "{\"version\":1,\"step\":1,\"epoch\":3,\"digest\":\"" A "\"}\n"
                                 "{\"version\":2,\"step\":2,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
-END_TEST
 
-START_TEST(no_folder)
+KELP_TEST(no_folder)
 {
     struct kelp_error error;
     ck_assert_int_eq(kelp_journal_open("/nowhere/at/all", &journal, &error), KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, "/nowhere/at/all/metrics.jsonl"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("journal");
-    TCase *tcase = tcase_create("files");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, formats);
-    tcase_add_test(tcase, not_a_number_is_null);
-    tcase_add_test(tcase, replay_is_skipped);
-    tcase_add_test(tcase, other_digest);
-    tcase_add_test(tcase, two_leaders);
-    tcase_add_test(tcase, torn_line_of_another);
-    tcase_add_test(tcase, repeated_version);
-    tcase_add_test(tcase, repeated_version_other_digest);
-    tcase_add_test(tcase, torn_line);
-    tcase_add_loop_test(tcase, damage, 0, 6);
-    tcase_add_test(tcase, evaluations);
-    tcase_add_test(tcase, full_disk);
-    tcase_add_test(tcase, forgotten);
-    tcase_add_loop_test(tcase, end_of_shorter, 0, 7);
-    tcase_add_test(tcase, no_folder);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

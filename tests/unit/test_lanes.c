@@ -1,6 +1,5 @@
 /* Lanes: pieces of a lane add up to it, and a lane over which a batch norm cannot work is refused
  * before anything starts. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "common/tensors/safetensors.h"
 #include "common/training/control.h"
+#include "tests/lib/suite.h"
 #include "worker/core/schedule.h"
 #include "worker/lanes.h"
 
@@ -92,9 +92,11 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     return gradient;
 }
 
+KELP_CASE("lanes", .setup = setup, .teardown = teardown)
+
 /* With any number of pieces, also more than there are samples, the same gradient and sums but for
  * rounding: every sample once. */
-START_TEST(test_pieces_add_up)
+KELP_LOOP_TEST(test_pieces_add_up, 0, 4)
 {
     static const char *const pieces[] = {"2", "3", "11", "64"};
     struct kelp_lanes *lanes;
@@ -129,10 +131,9 @@ START_TEST(test_pieces_add_up)
     free(weights);
     free(expected);
 }
-END_TEST
 
 /* Pieces cover their lane in order, without gap or overlap. */
-START_TEST(test_pieces_cover)
+KELP_LOOP_TEST(test_pieces_cover, 0, 30)
 {
     for (uint32_t pieces = 1; pieces < 40; pieces++) {
         const struct kelp_schedule_range lane = {.first = 7, .count = (uint64_t)_i};
@@ -146,7 +147,6 @@ START_TEST(test_pieces_cover)
         ck_assert_uint_eq(next, lane.first + lane.count);
     }
 }
-END_TEST
 
 /* ---- batch norm ---- */
 
@@ -179,7 +179,7 @@ static const char fare_text[] = "name: lanes\n"
 
 /* Jobs whose lanes would have one sample alone in some step are refused with what would help, and
  * others are not. */
-START_TEST(test_batch_norm)
+KELP_LOOP_TEST(test_batch_norm, 0, 8)
 {
     static const struct {
         const char *batch, *lanes, *pieces, *drop_last;
@@ -219,21 +219,4 @@ START_TEST(test_batch_norm)
     ck_assert_msg(strstr(error.text, cases[_i].text) != NULL, "%s", error.text);
     ck_assert_msg(strstr(error.text, "layer bn1: a batch norm over one sample") != NULL, "%s",
                   error.text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("lanes");
-    TCase *tcase = tcase_create("lanes");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, test_pieces_add_up, 0, 4);
-    tcase_add_loop_test(tcase, test_pieces_cover, 0, 30);
-    tcase_add_loop_test(tcase, test_batch_norm, 0, 8);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,4 +1,3 @@
-#include <check.h>
 #include <errno.h>
 #include <regex.h>
 #include <stdlib.h>
@@ -6,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "tests/lib/suite.h"
 
 static int pipe_fds[2];
 static char line[8192];
@@ -30,8 +30,10 @@ static void read_line(void)
     line[got] = '\0';
 }
 
+KELP_CASE("log", .setup = setup, .teardown = teardown)
+
 /* A line is time, level, role/id and text, and is written with one write. */
-START_TEST(test_format)
+KELP_TEST(test_format)
 {
     regex_t pattern;
 
@@ -45,10 +47,9 @@ START_TEST(test_format)
     ck_assert_msg(regexec(&pattern, line, 0, NULL, 0) == 0, "%s", line);
     regfree(&pattern);
 }
-END_TEST
 
 /* What is below the level is not written; errno survives. */
-START_TEST(test_levels)
+KELP_TEST(test_levels)
 {
     ck_assert(kelp_log_enabled(KELP_LOG_ERROR));
     ck_assert(!kelp_log_enabled(KELP_LOG_DEBUG));
@@ -60,19 +61,17 @@ START_TEST(test_levels)
     ck_assert_ptr_null(strstr(line, "hidden"));
     ck_assert_ptr_nonnull(strstr(line, "error ps/shard-0 shown\n"));
 }
-END_TEST
 
 /* One event is one line, whatever its text holds. */
-START_TEST(test_control_characters)
+KELP_TEST(test_control_characters)
 {
     kelp_log_warn("a\nb\tc\x7f\x1b[0m");
     read_line();
     ck_assert_ptr_nonnull(strstr(line, " a b c  [0m\n"));
 }
-END_TEST
 
 /* A line that is too long is cut and says so. */
-START_TEST(test_long_line)
+KELP_TEST(test_long_line)
 {
     static char text[6000];
 
@@ -81,23 +80,4 @@ START_TEST(test_long_line)
     read_line();
     ck_assert_uint_eq(strlen(line), 4096);
     ck_assert_str_eq(line + 4096 - strlen("x [cut]\n"), "x [cut]\n");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("log");
-    TCase *tests = tcase_create("log");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_format);
-    tcase_add_test(tests, test_levels);
-    tcase_add_test(tests, test_control_characters);
-    tcase_add_test(tests, test_long_line);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,5 @@
 /* Manifests: what is written is read back, nonsense is refused, the digest is of the state alone.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "common/etcd/etcd_internal.h"
 #include "common/training/manifest.h"
+#include "tests/lib/suite.h"
 
 #define DIGEST_A "0123456789abcdef0123456789abcdef"
 #define DIGEST_B "fedcba9876543210fedcba9876543210"
@@ -28,7 +28,7 @@ static void parse_good(struct kelp_manifest *manifest)
 }
 
 /* Reading and writing are inverse; a metric that was not finite stays a number that is none. */
-START_TEST(round_trip)
+KELP_TEST(round_trip)
 {
     struct kelp_manifest manifest;
     struct kelp_error error;
@@ -52,10 +52,9 @@ START_TEST(round_trip)
     free(text);
     kelp_manifest_fini(&manifest);
 }
-END_TEST
 
 /* A copy shares nothing with what it was made from. */
-START_TEST(copy)
+KELP_TEST(copy)
 {
     struct kelp_manifest manifest;
     struct kelp_manifest other;
@@ -73,7 +72,6 @@ START_TEST(copy)
     free(text);
     kelp_manifest_fini(&other);
 }
-END_TEST
 
 static const char *const changes[][2] = {
     {"\"job\":\"etth1\"", "\"job\":\"\""},
@@ -110,7 +108,7 @@ static const char *const changes[][2] = {
 };
 
 /* Each one change to the good text makes it a manifest that must not be used. */
-START_TEST(refusals)
+KELP_LOOP_TEST(refusals, 0, KELP_ARRAY_COUNT(changes))
 {
     char text[sizeof(good) + 64];
     struct kelp_manifest manifest;
@@ -122,20 +120,18 @@ START_TEST(refusals)
     ck_assert_int_eq(kelp_manifest_parse(text, strlen(text), &manifest, &error), KELP_ERR_FORMAT);
     ck_assert_str_ne(error.text, "");
 }
-END_TEST
 
 /* Every truncation of a good text is refused: a file that was half written is no manifest. */
-START_TEST(truncations)
+KELP_TEST(truncations)
 {
     struct kelp_manifest manifest;
     for (size_t length = 0; length < strlen(good); length++) {
         ck_assert_int_eq(kelp_manifest_parse(good, length, &manifest, NULL), KELP_ERR_FORMAT);
     }
 }
-END_TEST
 
 /* No model has no partitions; more than the limits are refused before memory is taken. */
-START_TEST(limits)
+KELP_TEST(limits)
 {
     struct kelp_manifest manifest;
     static const char none[] =
@@ -153,7 +149,6 @@ START_TEST(limits)
                      KELP_ERR_LIMIT);
     free(large);
 }
-END_TEST
 
 /* As many storages and partitions as there can be. */
 static void print_large(size_t name_bytes, struct kelp_manifest *ret_manifest, char **ret_text)
@@ -175,7 +170,7 @@ static void print_large(size_t name_bytes, struct kelp_manifest *ret_manifest, c
 }
 
 /* The largest manifest that there can be is read back. */
-START_TEST(largest)
+KELP_TEST(largest)
 {
     struct kelp_manifest manifest;
     struct kelp_manifest back;
@@ -189,11 +184,10 @@ START_TEST(largest)
     kelp_manifest_fini(&manifest);
     kelp_manifest_fini(&back);
 }
-END_TEST
 
 /* All that retention can keep, one that is being made and one that is being removed: a leader gets
  * them in one answer of etcd's, in base64 with a few numbers each. */
-START_TEST(all_that_are_kept)
+KELP_TEST(all_that_are_kept)
 {
     struct kelp_manifest manifest;
     char *text = NULL;
@@ -206,10 +200,9 @@ START_TEST(all_that_are_kept)
     free(text);
     kelp_manifest_fini(&manifest);
 }
-END_TEST
 
 /* The digest follows the version and the parts, not where they lie or who made them when. */
-START_TEST(state_digest)
+KELP_TEST(state_digest)
 {
     struct kelp_manifest manifest;
     char first[KELP_DIGEST_HEX_BYTES];
@@ -230,9 +223,8 @@ START_TEST(state_digest)
     ck_assert_str_ne(first, other);
     kelp_manifest_fini(&manifest);
 }
-END_TEST
 
-START_TEST(folder_names)
+KELP_TEST(folder_names)
 {
     char longest[KELP_FOLDER_NAME_MAX + 2];
     memset(longest, 'a', sizeof(longest));
@@ -245,26 +237,4 @@ START_TEST(folder_names)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
         ck_assert_msg(!kelp_folder_name_valid(bad[i]), "\"%s\" was taken", bad[i]);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("manifest");
-    TCase *tcase = tcase_create("texts");
-    tcase_add_test(tcase, round_trip);
-    tcase_add_test(tcase, copy);
-    tcase_add_loop_test(tcase, refusals, 0, (int)KELP_ARRAY_COUNT(changes));
-    tcase_add_test(tcase, truncations);
-    tcase_add_test(tcase, limits);
-    tcase_add_test(tcase, largest);
-    tcase_add_test(tcase, all_that_are_kept);
-    tcase_add_test(tcase, state_digest);
-    tcase_add_test(tcase, folder_names);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

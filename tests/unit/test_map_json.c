@@ -1,10 +1,10 @@
 /* The coordinator's texts in etcd: what is written is read back, and nonsense is refused. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/etcd/map_json.h"
+#include "tests/lib/suite.h"
 
 static const char good[] =
     "{\"generation\":3,\"restore_version\":0,\"nonce\":\"n-1\",\"shards\":[{\"shard\":\"shard-0\","
@@ -13,7 +13,7 @@ static const char good[] =
     "{\"map_epoch\":1,\"primary\":1}]}";
 
 /* Reading and writing are inverse, and all 64 bits of an incarnation survive. */
-START_TEST(map_round_trip)
+KELP_TEST(map_round_trip)
 {
     struct kelp_map map;
     struct kelp_error error;
@@ -28,10 +28,9 @@ START_TEST(map_round_trip)
     free(text);
     kelp_map_fini(&map);
 }
-END_TEST
 
 /* Each one change to the good text makes it a map that must not be used. */
-START_TEST(map_refusals)
+KELP_LOOP_TEST(map_refusals, 0, 21)
 {
     static const char *const changes[][2] = {
         {"\"generation\":3", "\"generation\":0"},
@@ -66,19 +65,17 @@ START_TEST(map_refusals)
     ck_assert_int_eq(kelp_map_parse(text, strlen(text), &map, &error), KELP_ERR_FORMAT);
     ck_assert_str_ne(error.text, "");
 }
-END_TEST
 
 /* Every truncation of a good text is refused. */
-START_TEST(map_truncations)
+KELP_TEST(map_truncations)
 {
     struct kelp_map map;
     for (size_t length = 0; length < strlen(good); length++) {
         ck_assert_int_eq(kelp_map_parse(good, length, &map, NULL), KELP_ERR_FORMAT);
     }
 }
-END_TEST
 
-START_TEST(registrations)
+KELP_TEST(registrations)
 {
     struct kelp_map_shard shard = {.id = "shard-0"};
     struct kelp_error error;
@@ -92,10 +89,9 @@ START_TEST(registrations)
     ck_assert_ptr_nonnull(strstr(error.text, "incarnation"));
     ck_assert_int_eq(kelp_registration_parse("[]", 2, &shard, &error), KELP_ERR_FORMAT);
 }
-END_TEST
 
 /* A reason may hold quotes and line breaks. */
-START_TEST(states)
+KELP_TEST(states)
 {
     struct kelp_job_state state = {
         .state = "failed", .reason = "shard-0: \"no\"\nroom", .version = 9};
@@ -108,22 +104,4 @@ START_TEST(states)
     ck_assert_uint_eq(back.version, 9);
     ck_assert_int_eq(kelp_job_state_parse(text, strlen(text) - 1, &back, NULL), KELP_ERR_FORMAT);
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("map_json");
-    TCase *tcase = tcase_create("texts");
-    tcase_add_test(tcase, map_round_trip);
-    tcase_add_loop_test(tcase, map_refusals, 0, 21);
-    tcase_add_test(tcase, map_truncations);
-    tcase_add_test(tcase, registrations);
-    tcase_add_test(tcase, states);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 /* Membership: joins, replacement, silence, stopped ticks. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/core/membership.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_membership membership;
 
@@ -27,8 +27,10 @@ static uint64_t join(enum kelp_member_kind kind, const char *id, uint64_t incarn
     return key;
 }
 
+KELP_CASE("members", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* Workers get lanes, shards do not. */
-START_TEST(joining_workers_get_lanes)
+KELP_TEST(joining_workers_get_lanes)
 {
     uint64_t replaced = 0;
     uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
@@ -43,10 +45,9 @@ START_TEST(joining_workers_get_lanes)
     ck_assert_uint_eq(membership.losses[KELP_MEMBER_WORKER], 1);
     ck_assert_uint_eq(membership.counts[KELP_MEMBER_SHARD], 1);
 }
-END_TEST
 
 /* A second process with the same id replaces the first and is no loss. */
-START_TEST(same_id_replaces)
+KELP_TEST(same_id_replaces)
 {
     uint64_t replaced = 0;
     uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
@@ -57,10 +58,9 @@ START_TEST(same_id_replaces)
     ck_assert_uint_eq(membership.losses[KELP_MEMBER_WORKER], 0);
     ck_assert_uint_eq(membership.counts[KELP_MEMBER_WORKER], 1);
 }
-END_TEST
 
 /* Silence over detect_ms, counted from the latest sign of life. */
-START_TEST(silence_is_a_loss)
+KELP_TEST(silence_is_a_loss)
 {
     uint64_t replaced = 0;
     uint64_t lost[4];
@@ -78,10 +78,9 @@ START_TEST(silence_is_a_loss)
     kelp_membership_heard(&membership, b, NULL, 1250);
     ck_assert_str_eq(kelp_membership_find(&membership, b)->trouble, "no data");
 }
-END_TEST
 
 /* A coordinator that was stopped for ten seconds blames nobody for it. */
-START_TEST(own_sleep_is_nobodys_silence)
+KELP_TEST(own_sleep_is_nobodys_silence)
 {
     uint64_t replaced = 0;
     uint64_t lost[4];
@@ -93,9 +92,8 @@ START_TEST(own_sleep_is_nobodys_silence)
     }
     ck_assert_uint_eq(kelp_membership_tick(&membership, 11300, lost, 4), 1);
 }
-END_TEST
 
-START_TEST(ids_are_checked)
+KELP_TEST(ids_are_checked)
 {
     struct kelp_member_joined joined = {.kind = KELP_MEMBER_WORKER, .id = "a b"};
     struct kelp_error error;
@@ -112,10 +110,9 @@ START_TEST(ids_are_checked)
                      KELP_ERR_INVALID);
     ck_assert_uint_eq(membership.count, 0);
 }
-END_TEST
 
 /* One worker more than the table holds is refused with the number in the text. */
-START_TEST(workers_are_bounded)
+KELP_TEST(workers_are_bounded)
 {
     uint64_t replaced = 0;
     char id[32];
@@ -130,25 +127,4 @@ START_TEST(workers_are_bounded)
     ck_assert_int_eq(kelp_membership_join(&membership, &joined, 0, &key, &replaced, &error),
                      KELP_ERR_LIMIT);
     ck_assert_ptr_nonnull(strstr(error.text, "4096"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("membership");
-    TCase *tcase = tcase_create("members");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, joining_workers_get_lanes);
-    tcase_add_test(tcase, same_id_replaces);
-    tcase_add_test(tcase, silence_is_a_loss);
-    tcase_add_test(tcase, own_sleep_is_nobodys_silence);
-    tcase_add_test(tcase, ids_are_checked);
-    tcase_add_test(tcase, workers_are_bounded);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

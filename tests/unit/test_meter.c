@@ -1,9 +1,9 @@
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/run/meter.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_meter busy(void)
 {
@@ -22,7 +22,7 @@ static struct kelp_meter busy(void)
 }
 
 /* A wide terminal shows everything, in this order. */
-START_TEST(test_wide_bar)
+KELP_TEST(test_wide_bar)
 {
     struct kelp_meter meter = busy();
     char text[KELP_METER_TEXT_MAX];
@@ -32,10 +32,9 @@ START_TEST(test_wide_bar)
                            "step 812/1900  loss 0.1612  24.1k samples/s  2 workers  1 shard  "
                            "00:12 left");
 }
-END_TEST
 
 /* No line is longer than the terminal is wide, and the share done is always told. */
-START_TEST(test_every_width)
+KELP_TEST(test_every_width)
 {
     struct kelp_meter meter = busy();
     char text[KELP_METER_TEXT_MAX];
@@ -46,10 +45,9 @@ START_TEST(test_every_width)
         ck_assert_msg(strstr(text, "42%") != NULL, "%u: '%s'", columns, text);
     }
 }
-END_TEST
 
 /* A cluster that waits says for what; a reason longer than the line is cut. */
-START_TEST(test_waiting)
+KELP_TEST(test_waiting)
 {
     struct kelp_meter meter = {.reason = "1 of 2 workers are there", .left_s = -1};
     char text[KELP_METER_TEXT_MAX];
@@ -61,10 +59,9 @@ START_TEST(test_waiting)
     kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_str_eq(text, "waiting: 1 of 2 workers are there");
 }
-END_TEST
 
 /* 100 % is not shown before the last step is made, and steps beyond the total are not over it. */
-START_TEST(test_share)
+KELP_TEST(test_share)
 {
     struct kelp_meter meter = busy();
     char text[KELP_METER_TEXT_MAX];
@@ -82,9 +79,8 @@ START_TEST(test_share)
     kelp_meter_bar(&meter, 200, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "  0%"));
 }
-END_TEST
 
-START_TEST(test_line)
+KELP_TEST(test_line)
 {
     struct kelp_meter meter = busy();
     char text[KELP_METER_TEXT_MAX];
@@ -100,10 +96,9 @@ START_TEST(test_line)
     ck_assert_ptr_nonnull(strstr(text, "block 812/1900"));
     ck_assert_ptr_null(strstr(text, "epoch"));
 }
-END_TEST
 
 /* A loss that is not finite is shown as it is. */
-START_TEST(test_loss_not_finite)
+KELP_TEST(test_loss_not_finite)
 {
     struct kelp_meter meter = busy();
     char text[KELP_METER_TEXT_MAX];
@@ -112,9 +107,8 @@ START_TEST(test_loss_not_finite)
     kelp_meter_line(&meter, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "loss nan"));
 }
-END_TEST
 
-START_TEST(test_units)
+KELP_TEST(test_units)
 {
     static const struct {
         double seconds;
@@ -138,10 +132,9 @@ START_TEST(test_units)
         ck_assert_str_eq(text, counts[i].text);
     }
 }
-END_TEST
 
 /* The rate is that of the window; the whole run's counts from the first step seen. */
-START_TEST(test_rate)
+KELP_TEST(test_rate)
 {
     struct kelp_rate rate = {0};
 
@@ -160,10 +153,9 @@ START_TEST(test_rate)
     ck_assert(kelp_rate_recent(&rate) == 0);
     ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
 }
-END_TEST
 
 /* A run of a moment is timed from the last look at which it had not begun. */
-START_TEST(test_rate_of_a_short_run)
+KELP_TEST(test_rate_of_a_short_run)
 {
     struct kelp_rate rate = {0};
 
@@ -177,10 +169,9 @@ START_TEST(test_rate_of_a_short_run)
     kelp_rate_add(&rate, 283, 2200);
     ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
 }
-END_TEST
 
 /* After a roll-back the window begins anew and no rate is negative. */
-START_TEST(test_rate_after_roll_back)
+KELP_TEST(test_rate_after_roll_back)
 {
     struct kelp_rate rate = {0};
 
@@ -191,28 +182,4 @@ START_TEST(test_rate_after_roll_back)
     kelp_rate_add(&rate, 60, 4000);
     ck_assert(fabs(kelp_rate_recent(&rate) - 50) < 1e-9);
     ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("meter");
-    TCase *tests = tcase_create("meter");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_wide_bar);
-    tcase_add_test(tests, test_every_width);
-    tcase_add_test(tests, test_waiting);
-    tcase_add_test(tests, test_share);
-    tcase_add_test(tests, test_line);
-    tcase_add_test(tests, test_loss_not_finite);
-    tcase_add_test(tests, test_units);
-    tcase_add_test(tests, test_rate);
-    tcase_add_test(tests, test_rate_of_a_short_run);
-    tcase_add_test(tests, test_rate_after_roll_back);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

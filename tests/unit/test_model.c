@@ -1,12 +1,12 @@
 /* Models: parameters as PyTorch has them, errors that name what is wrong, and sums and gradients
  * that add up over lanes. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 #include "worker/model/model.h"
 
 #define BATCH 12
@@ -88,8 +88,10 @@ static void expect_tensors(const struct expected_tensor *expected, uint32_t coun
     }
 }
 
+KELP_CASE("model", .setup = setup, .teardown = teardown)
+
 /* fc1 ... fcN over the flattened sample. */
-START_TEST(test_mlp_tensors)
+KELP_TEST(test_mlp_tensors)
 {
     const struct expected_tensor expected[] = {
         {"fc1.weight", 2, {7, 36}, 36}, {"fc1.bias", 1, {7, 0}, 36},   {"fc2.weight", 2, {5, 7}, 7},
@@ -102,9 +104,8 @@ START_TEST(test_mlp_tensors)
     build(BATCH);
     expect_tensors(expected, KELP_ARRAY_COUNT(expected));
 }
-END_TEST
 
-START_TEST(test_dlinear_tensors)
+KELP_TEST(test_dlinear_tensors)
 {
     const struct expected_tensor expected[] = {
         {"linear_seasonal.weight", 2, {4, 12}, 12},
@@ -116,10 +117,9 @@ START_TEST(test_dlinear_tensors)
     build(BATCH);
     expect_tensors(expected, KELP_ARRAY_COUNT(expected));
 }
-END_TEST
 
 /* PyTorch numbers the layers of a ModuleList; all of the first list come before the second. */
-START_TEST(test_individual_tensors)
+KELP_TEST(test_individual_tensors)
 {
     const struct expected_tensor expected[] = {
         {"linear_seasonal.0.weight", 2, {4, 12}, 12}, {"linear_seasonal.0.bias", 1, {4, 0}, 12},
@@ -134,10 +134,9 @@ START_TEST(test_individual_tensors)
     build(BATCH);
     expect_tensors(expected, KELP_ARRAY_COUNT(expected));
 }
-END_TEST
 
 /* With model.init all initial values come from the file. */
-START_TEST(test_init_file)
+KELP_TEST(test_init_file)
 {
     job.model.kind = KELP_MODEL_DLINEAR;
     (void)snprintf(job.model.init, sizeof(job.model.init), "start.safetensors");
@@ -146,10 +145,9 @@ START_TEST(test_init_file)
         ck_assert_int_eq(plan.tensors[i].init, KELP_INIT_FILE);
     }
 }
-END_TEST
 
 /* Samples that a model cannot take are told with both shapes. */
-START_TEST(test_dlinear_shapes)
+KELP_TEST(test_dlinear_shapes)
 {
     job.model.kind = KELP_MODEL_DLINEAR;
     shape.target.dims[1] = 2;
@@ -160,9 +158,8 @@ START_TEST(test_dlinear_shapes)
     ck_assert_msg(strstr(error.text, "[12] to [4, 2]") != NULL, "%s", error.text);
     ck_assert_ptr_null(model);
 }
-END_TEST
 
-START_TEST(test_bad_hyperparameters)
+KELP_TEST(test_bad_hyperparameters)
 {
     job.model.kind = KELP_MODEL_DLINEAR;
     job.model.kernel_size = 4;
@@ -177,7 +174,6 @@ START_TEST(test_bad_hyperparameters)
     job.cluster.lane_threads = 0;
     ck_assert_int_eq(kelp_model_create(&job, &shape, BATCH, &model, &error), KELP_ERR_INVALID);
 }
-END_TEST
 
 static void choose_model(int index)
 {
@@ -189,7 +185,7 @@ static void choose_model(int index)
 }
 
 /* Sums are the plain ones over the model's own output. */
-START_TEST(test_sums)
+KELP_LOOP_TEST(test_sums, 0, 6)
 {
     double sums[KELP_METRIC_SUM_COUNT], squared = 0.0, absolute = 0.0;
     choose_model(_i);
@@ -218,10 +214,9 @@ START_TEST(test_sums)
     }
     free(output);
 }
-END_TEST
 
 /* Lanes of any size, each divided by the whole batch, add up to the whole batch's gradient. */
-START_TEST(test_lanes_add_up)
+KELP_LOOP_TEST(test_lanes_add_up, 0, 6)
 {
     static const uint32_t lanes[] = {5, 1, 0, 4, 2};
     double sums[KELP_METRIC_SUM_COUNT], lane_sums[KELP_METRIC_SUM_COUNT], total = 0.0;
@@ -250,10 +245,9 @@ START_TEST(test_lanes_add_up)
     free(lane_gradient);
     free(added);
 }
-END_TEST
 
 /* Padding between tensors is left alone: what was there stays. */
-START_TEST(test_padding_stays)
+KELP_LOOP_TEST(test_padding_stays, 0, 6)
 {
     double sums[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
@@ -274,10 +268,9 @@ START_TEST(test_padding_stays)
     }
     ck_assert_uint_gt(padding, 0);
 }
-END_TEST
 
 /* Evaluating more samples than fit at once is the same as doing it in pieces. */
-START_TEST(test_pieces)
+KELP_LOOP_TEST(test_pieces, 0, 6)
 {
     double whole[KELP_METRIC_SUM_COUNT], pieces[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
@@ -301,10 +294,9 @@ START_TEST(test_pieces)
                      KELP_ERR_LIMIT);
     ck_assert_mem_eq(whole, pieces, sizeof(whole));
 }
-END_TEST
 
 /* Weights are read where they were bound last: they are double-buffered. */
-START_TEST(test_bind_again)
+KELP_LOOP_TEST(test_bind_again, 0, 6)
 {
     double first[KELP_METRIC_SUM_COUNT], second[KELP_METRIC_SUM_COUNT];
     choose_model(_i);
@@ -320,9 +312,8 @@ START_TEST(test_bind_again)
     ck_assert_mem_eq(first, second, sizeof(first));
     free(other);
 }
-END_TEST
 
-START_TEST(test_compute_kind)
+KELP_TEST(test_compute_kind)
 {
     char text[128], short_text[8];
     uint64_t answer = 0, again = 1;
@@ -333,30 +324,4 @@ START_TEST(test_compute_kind)
                      KELP_OK);
     ck_assert_int_eq(strncmp(text, short_text, sizeof(short_text) - 1), 0);
     ck_assert_uint_eq(answer, again);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("model");
-    TCase *tcase = tcase_create("model");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_mlp_tensors);
-    tcase_add_test(tcase, test_dlinear_tensors);
-    tcase_add_test(tcase, test_individual_tensors);
-    tcase_add_test(tcase, test_init_file);
-    tcase_add_test(tcase, test_dlinear_shapes);
-    tcase_add_test(tcase, test_bad_hyperparameters);
-    tcase_add_loop_test(tcase, test_sums, 0, 6);
-    tcase_add_loop_test(tcase, test_lanes_add_up, 0, 6);
-    tcase_add_loop_test(tcase, test_padding_stays, 0, 6);
-    tcase_add_loop_test(tcase, test_pieces, 0, 6);
-    tcase_add_loop_test(tcase, test_bind_again, 0, 6);
-    tcase_add_test(tcase, test_compute_kind);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,10 @@
 /* The models: how many parameters they have, what they do with a sample that does not fit, and what
  * holds for their outputs whatever the weights are. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
 
@@ -68,7 +68,7 @@ static void check_refused(const struct kelp_job *job, const struct kelp_sample_s
 }
 
 /* The same numbers of parameters as PyTorch's. */
-START_TEST(parameter_counts)
+KELP_TEST(parameter_counts)
 {
     struct kelp_job job = job_of(KELP_MODEL_FARE, KELP_LOSS_SMOOTH_L1);
     struct kelp_sample_shape shape = {
@@ -91,10 +91,9 @@ START_TEST(parameter_counts)
     job.model.individual = true;
     ck_assert_uint_eq(count_parameters(&job, &shape), 3 * (36 * 24 + 24));
 }
-END_TEST
 
 /* What goes by AUC needs a score. */
-START_TEST(auc_of_two_classes)
+KELP_TEST(auc_of_two_classes)
 {
     struct kelp_job job = job_of(KELP_MODEL_CONVNET, KELP_LOSS_NLL);
     struct kelp_sample_shape shape = {
@@ -115,10 +114,9 @@ START_TEST(auc_of_two_classes)
                   "checkpoint.metric: val/auc is of two classes, but the model puts out 3 numbers "
                   "a sample; take val/loss or val/accuracy");
 }
-END_TEST
 
 /* 73 series, six known inputs, seven quantiles: the model of the hourly taxi rides. */
-START_TEST(tft_parameters)
+KELP_TEST(tft_parameters)
 {
     struct kelp_job job = job_of(KELP_MODEL_TFT, KELP_LOSS_QUANTILE);
     const double quantiles[] = {0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98};
@@ -152,9 +150,8 @@ START_TEST(tft_parameters)
     ck_assert_uint_eq(output->dims[1], 2);
     kelp_model_destroy(model);
 }
-END_TEST
 
-START_TEST(samples_that_do_not_fit)
+KELP_TEST(samples_that_do_not_fit)
 {
     const struct kelp_sample_shape image = {
         .input_count = 1, .inputs = {numbers(3, 1, 28, 28)}, .target = category(11)};
@@ -191,10 +188,9 @@ START_TEST(samples_that_do_not_fit)
                   "mlp takes numbers to numbers, or with a loss of classes to a class of a known "
                   "number of them, but the data has categories [] and [3] to [2]");
 }
-END_TEST
 
 /* An image that is too small is an error of the layer that it does not fit. */
-START_TEST(image_too_small)
+KELP_TEST(image_too_small)
 {
     const struct kelp_sample_shape shape = {
         .input_count = 1, .inputs = {numbers(3, 1, 4, 2)}, .target = category(10)};
@@ -204,7 +200,6 @@ START_TEST(image_too_small)
     ck_assert_int_eq(kelp_model_create(&job, &shape, 4, &model, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "conv1") != NULL, "%s", error.text);
 }
-END_TEST
 
 /* ---- running one ----------------------------------------------------------------------------- */
 
@@ -248,7 +243,7 @@ static void unbind(struct bound *bound)
 
 /* NLinear forecasts differences from the last value: a series that is higher by ten has a forecast
  * that is higher by ten, each channel by itself. */
-START_TEST(nlinear_follows_the_level)
+KELP_LOOP_TEST(nlinear_follows_the_level, 0, 2)
 {
     const struct kelp_sample_shape shape = {
         .input_count = 1, .inputs = {numbers(2, 6, 2, 0)}, .target = numbers(2, 3, 2, 0)};
@@ -267,11 +262,10 @@ START_TEST(nlinear_follows_the_level)
     }
     unbind(&bound);
 }
-END_TEST
 
 /* The Temporal Fusion Transformer does not look ahead: a known input of the last position changes
  * the forecast of that position alone. */
-START_TEST(tft_is_causal)
+KELP_TEST(tft_is_causal)
 {
     const struct kelp_sample_shape shape = {
         .input_count = 4,
@@ -292,10 +286,9 @@ START_TEST(tft_is_causal)
     ck_assert_float_gt(fabsf(output[3] - output[7]), 1e-3f);
     unbind(&bound);
 }
-END_TEST
 
 /* Another category in any field gives another logit. */
-START_TEST(deepfm_uses_every_field)
+KELP_TEST(deepfm_uses_every_field)
 {
     struct kelp_sample_shape shape = {.input_count = 2,
                                       .inputs = {numbers(1, 3, 0, 0), numbers(1, 2, 0, 0)},
@@ -315,25 +308,4 @@ START_TEST(deepfm_uses_every_field)
         ck_assert_float_ne(output[i], output[0]);
     }
     unbind(&bound);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("models");
-    TCase *tcase = tcase_create("models");
-    tcase_add_test(tcase, parameter_counts);
-    tcase_add_test(tcase, auc_of_two_classes);
-    tcase_add_test(tcase, tft_parameters);
-    tcase_add_test(tcase, samples_that_do_not_fit);
-    tcase_add_test(tcase, image_too_small);
-    tcase_add_loop_test(tcase, nlinear_follows_the_level, 0, 2);
-    tcase_add_test(tcase, tft_is_causal);
-    tcase_add_test(tcase, deepfm_uses_every_field);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

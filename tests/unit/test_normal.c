@@ -1,13 +1,13 @@
 /* Quantiles of the normal distribution against the values of other programs, and against the
  * distribution function of the C library. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/tensors/normal.h"
+#include "tests/lib/suite.h"
 
 /* Python's statistics.NormalDist().inv_cdf(). */
-START_TEST(test_values)
+KELP_TEST(test_values)
 {
     static const struct {
         double probability, quantile;
@@ -30,10 +30,9 @@ START_TEST(test_values)
                                 1e-13);
     }
 }
-END_TEST
 
 /* It is the inverse of the distribution function all the way, ascending and odd. */
-START_TEST(test_inverse)
+KELP_TEST(test_inverse)
 {
     double before = -INFINITY;
 
@@ -49,20 +48,4 @@ START_TEST(test_inverse)
         const double x = kelp_normal_quantile(p);
         ck_assert_double_eq_tol(0.5 * erfc(-x / sqrt(2.0)) / p, 1.0, 1e-13);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("normal");
-    TCase *tests = tcase_create("normal");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_values);
-    tcase_add_test(tests, test_inverse);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

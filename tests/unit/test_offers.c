@@ -1,6 +1,6 @@
-#include <check.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/core/offers.h"
 
 static struct kelp_offers offers;
@@ -31,7 +31,9 @@ static bool find(uint64_t version)
     return kelp_offers_find(&offers, &of, computed, &first, &count);
 }
 
-START_TEST(same_lanes_from_several_partitions)
+KELP_CASE("lanes", .setup = setup)
+
+KELP_TEST(same_lanes_from_several_partitions)
 {
     ck_assert(!find(7));
     ck_assert(add(7, 2, 2));
@@ -51,10 +53,9 @@ START_TEST(same_lanes_from_several_partitions)
     ck_assert_uint_eq(first, 5);
     ck_assert_uint_eq(count, 3);
 }
-END_TEST
 
 /* A partition that lags needs v, one that does not wants v + 1: the lower must not be lost. */
-START_TEST(two_versions_are_kept)
+KELP_TEST(two_versions_are_kept)
 {
     ck_assert(add(8, 0, 1));
     ck_assert(add(7, 4, 2));
@@ -70,9 +71,8 @@ START_TEST(two_versions_are_kept)
     ck_assert_uint_eq(first, 3);
     ck_assert_uint_eq(count, 1);
 }
-END_TEST
 
-START_TEST(another_word_of_that_version)
+KELP_TEST(another_word_of_that_version)
 {
     struct kelp_control_word other = word(7);
 
@@ -84,7 +84,6 @@ START_TEST(another_word_of_that_version)
     ck_assert(kelp_offers_find(&offers, &other, computed, &first, &count));
     ck_assert_uint_eq(count, 1);
 }
-END_TEST
 
 static void fetched(uint64_t version, uint64_t step)
 {
@@ -108,7 +107,7 @@ static void add_at(uint64_t version, uint64_t step, uint32_t lane)
 }
 
 /* Whoever lags behind all offers needs a push to learn where it is. */
-START_TEST(fetched_a_step_before)
+KELP_TEST(fetched_a_step_before)
 {
     add_at(4, 3, 1); /* of long ago */
     add_at(8, 6, 2);
@@ -119,9 +118,8 @@ START_TEST(fetched_a_step_before)
     ck_assert(find_at(8, 6));
     ck_assert_uint_eq(first, 2);
 }
-END_TEST
 
-START_TEST(fetched_what_was_offered)
+KELP_TEST(fetched_what_was_offered)
 {
     add_at(7, 5, 3);
     add_at(8, 6, 2);
@@ -134,9 +132,8 @@ START_TEST(fetched_what_was_offered)
     fetched(9, 6); /* offers have become old meanwhile */
     ck_assert(!find_at(9, 6));
 }
-END_TEST
 
-START_TEST(cleared)
+KELP_TEST(cleared)
 {
     ck_assert(add(7, 0, KELP_JOB_LANES_MAX));
     ck_assert(find(7));
@@ -145,24 +142,4 @@ START_TEST(cleared)
     ck_assert(!find(7));
     ck_assert(add(3, 0, 1)); /* a generation that starts over is as good */
     ck_assert(find(3));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("offers");
-    TCase *tcase = tcase_create("lanes");
-    tcase_add_checked_fixture(tcase, setup, NULL);
-    tcase_add_test(tcase, same_lanes_from_several_partitions);
-    tcase_add_test(tcase, two_versions_are_kept);
-    tcase_add_test(tcase, another_word_of_that_version);
-    tcase_add_test(tcase, fetched_a_step_before);
-    tcase_add_test(tcase, fetched_what_was_offered);
-    tcase_add_test(tcase, cleared);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,7 +1,6 @@
 /* The CPU device: every operator against the plainest possible loop, on awkward sizes; every
  * instruction set and alignment to the same bits; the compute kind. */
 #include <cblas.h>
-#include <check.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 #include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/device.h"
+#include "tests/lib/suite.h"
 
 #define ROOM 6000 /* floats of each buffer */
 
@@ -67,9 +67,11 @@ static void expect_near(const float *values, const float *wanted, uint64_t count
     }
 }
 
+KELP_CASE("ops", .setup = setup, .teardown = teardown)
+
 /* Products with each pair of transposes, written over and added to, between rows that do not touch.
  */
-START_TEST(test_matmul)
+KELP_LOOP_TEST(test_matmul, 0, KELP_ARRAY_COUNT(sizes))
 {
     const uint32_t m = sizes[_i], n = sizes[(_i * 5 + 3) % (int)KELP_ARRAY_COUNT(sizes)];
     const uint32_t k = sizes[(_i * 3 + 7) % (int)KELP_ARRAY_COUNT(sizes)];
@@ -103,10 +105,9 @@ START_TEST(test_matmul)
         expect_near(c, expected, ROOM, "matmul", (int)m);
     }
 }
-END_TEST
 
 /* A result that was NaN before is gone after writing over it. */
-START_TEST(test_matmul_overwrites_nan)
+KELP_TEST(test_matmul_overwrites_nan)
 {
     for (uint32_t k = 0; k < 3; k++) {
         const struct kelp_matmul matmul = {
@@ -120,10 +121,9 @@ START_TEST(test_matmul_overwrites_nan)
         }
     }
 }
-END_TEST
 
 /* Sizes that OpenBLAS cannot take are an error of the stream, once, and not a crash. */
-START_TEST(test_matmul_too_large)
+KELP_TEST(test_matmul_too_large)
 {
     struct kelp_error error = {KELP_OK, ""};
     const struct kelp_matmul matmul = {.m = 1,
@@ -140,9 +140,8 @@ START_TEST(test_matmul_too_large)
     ck_assert_ptr_nonnull(strstr(error.text, "matrix product"));
     ck_assert_int_eq(stream->table->wait(stream, &error), KELP_OK);
 }
-END_TEST
 
-START_TEST(test_bias)
+KELP_LOOP_TEST(test_bias, 0, KELP_ARRAY_COUNT(sizes))
 {
     const uint32_t columns = sizes[_i], rows = sizes[(_i * 3 + 2) % (int)KELP_ARRAY_COUNT(sizes)];
     const struct kelp_bias bias = {
@@ -171,9 +170,8 @@ START_TEST(test_bias)
         ck_assert_mem_eq(b, expected, ROOM * sizeof(float));
     }
 }
-END_TEST
 
-START_TEST(test_elementwise)
+KELP_LOOP_TEST(test_elementwise, 0, KELP_ARRAY_COUNT(sizes))
 {
     const uint64_t count = sizes[_i];
     const struct kelp_device_table *table = stream->table;
@@ -212,10 +210,9 @@ START_TEST(test_elementwise)
     }
     ck_assert_float_eq(d[count], behind);
 }
-END_TEST
 
 /* What is not a number does not become one. */
-START_TEST(test_nan_stays)
+KELP_TEST(test_nan_stays)
 {
     const float scale = 1.0f;
     double sums[KELP_LOSS_SUMS];
@@ -247,7 +244,6 @@ START_TEST(test_nan_stays)
         ck_assert_double_nan(sums[KELP_LOSS_SUM_SQUARED]);
     }
 }
-END_TEST
 
 static double replicated(const float *row, int64_t at, uint32_t length)
 {
@@ -255,7 +251,7 @@ static double replicated(const float *row, int64_t at, uint32_t length)
 }
 
 /* The average and its gradient, kernels shorter and longer than the row. */
-START_TEST(test_moving_average)
+KELP_LOOP_TEST(test_moving_average, 0, KELP_ARRAY_COUNT(sizes))
 {
     const uint32_t length = sizes[_i], rows = 3;
     for (uint32_t width = 1; width < 30; width += 4) {
@@ -292,9 +288,8 @@ START_TEST(test_moving_average)
         }
     }
 }
-END_TEST
 
-START_TEST(test_transpose)
+KELP_LOOP_TEST(test_transpose, 0, KELP_ARRAY_COUNT(sizes))
 {
     const uint32_t rows = sizes[_i], columns = sizes[(_i * 5 + 4) % (int)KELP_ARRAY_COUNT(sizes)];
     const uint32_t batch = rows * columns > 1000 ? 1 : 3;
@@ -316,7 +311,6 @@ START_TEST(test_transpose)
         ck_assert_mem_eq(c, expected, ROOM * sizeof(float));
     }
 }
-END_TEST
 
 /* All loops of one variant, one after the other, into `result`. */
 static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, uint32_t size,
@@ -359,7 +353,7 @@ static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, u
 }
 
 /* Every instruction set gives the same bits, wherever the buffers begin. */
-START_TEST(test_variants_agree)
+KELP_LOOP_TEST(test_variants_agree, 0, KELP_ARRAY_COUNT(sizes))
 {
     static float first[ROOM], other[ROOM];
     const size_t bytes = run_all(kelp__loops_variant(0)->operators, 0, sizes[_i], first);
@@ -371,10 +365,9 @@ START_TEST(test_variants_agree)
         }
     }
 }
-END_TEST
 
 /* The kind names what decides the bits; the answer is the same every time and on another stream. */
-START_TEST(test_compute_kind)
+KELP_TEST(test_compute_kind)
 {
     char kind[KELP_COMPUTE_KIND_SIZE], again[KELP_COMPUTE_KIND_SIZE];
     uint64_t answer = 0, answer_again = 1;
@@ -388,10 +381,9 @@ START_TEST(test_compute_kind)
     ck_assert_ptr_nonnull(strstr(kind, "threads=1"));
     ck_assert_ptr_nonnull(strstr(kind, kelp__loops()->name));
 }
-END_TEST
 
 /* A device that was made after ours with more threads does not change those of ours. */
-START_TEST(test_devices_take_turns)
+KELP_TEST(test_devices_take_turns)
 {
     struct kelp_device *other = NULL;
     struct kelp_stream *other_stream = NULL;
@@ -411,7 +403,6 @@ START_TEST(test_devices_take_turns)
     other->table->stream_destroy(other_stream);
     other->table->destroy(other);
 }
-END_TEST
 
 static const struct kelp_device_table *cpu_table;
 static struct kelp_device_table failing_table;
@@ -428,7 +419,7 @@ static kelp_status counted_alloc(struct kelp_device *on, size_t bytes, void **re
 }
 
 /* Any allocation of the known-answer computation may fail: the status says so, nothing is lost. */
-START_TEST(test_compute_kind_without_memory)
+KELP_TEST(test_compute_kind_without_memory)
 {
     char kind[KELP_COMPUTE_KIND_SIZE] = "untouched";
     uint64_t answer = 42;
@@ -448,9 +439,8 @@ START_TEST(test_compute_kind_without_memory)
     ck_assert_uint_gt(count, 1);
     ck_assert_uint_ne(answer, 42);
 }
-END_TEST
 
-START_TEST(test_device_memory)
+KELP_TEST(test_device_memory)
 {
     struct kelp_error error = {KELP_OK, ""};
     void *memory = NULL;
@@ -462,32 +452,4 @@ START_TEST(test_device_memory)
     struct kelp_device *other = NULL;
     ck_assert_int_eq(kelp_device_cpu_create(0, &other, &error), KELP_ERR_INVALID);
     ck_assert_ptr_null(other);
-}
-END_TEST
-
-int main(void)
-{
-    const int size_count = (int)KELP_ARRAY_COUNT(sizes);
-    Suite *suite = suite_create("ops");
-    TCase *tcase = tcase_create("ops");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, test_matmul, 0, size_count);
-    tcase_add_test(tcase, test_matmul_overwrites_nan);
-    tcase_add_test(tcase, test_matmul_too_large);
-    tcase_add_loop_test(tcase, test_bias, 0, size_count);
-    tcase_add_loop_test(tcase, test_elementwise, 0, size_count);
-    tcase_add_test(tcase, test_nan_stays);
-    tcase_add_loop_test(tcase, test_moving_average, 0, size_count);
-    tcase_add_loop_test(tcase, test_transpose, 0, size_count);
-    tcase_add_loop_test(tcase, test_variants_agree, 0, size_count);
-    tcase_add_test(tcase, test_compute_kind);
-    tcase_add_test(tcase, test_devices_take_turns);
-    tcase_add_test(tcase, test_compute_kind_without_memory);
-    tcase_add_test(tcase, test_device_memory);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,6 +1,5 @@
 /* Optimizer updates: every instruction set gives the bits of plain scalar arithmetic, whatever the
  * alignment and however the vector is cut; what is not finite is noticed. */
-#include <check.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/optimizer.h"
+#include "tests/lib/suite.h"
 
 #define COUNT 1027 /* no multiple of any vector width */
 #define STEPS 3
@@ -255,7 +255,7 @@ static void run(const struct kelp_optimizer_loops *loops, const struct kelp_job 
 }
 
 /* Each instruction set, aligned or not, gives the bits of the scalar formulas. */
-START_TEST(test_variants_give_scalar_bits)
+KELP_LOOP_TEST(test_variants_give_scalar_bits, 0, KELP_ARRAY_COUNT(jobs))
 {
     const struct kelp_job job = job_at(_i);
     static struct vectors v, plain;
@@ -282,10 +282,9 @@ START_TEST(test_variants_give_scalar_bits)
         }
     }
 }
-END_TEST
 
 /* Cutting the vector anywhere changes nothing. */
-START_TEST(test_cuts_change_nothing)
+KELP_LOOP_TEST(test_cuts_change_nothing, 0, KELP_ARRAY_COUNT(jobs))
 {
     const struct kelp_job job = job_at(_i);
     static struct vectors whole, cut;
@@ -321,11 +320,10 @@ START_TEST(test_cuts_change_nothing)
     ck_assert_mem_eq(whole.next, cut.next, COUNT * sizeof(float));
     ck_assert_mem_eq(whole.slots, cut.slots, sizeof(whole.slots));
 }
-END_TEST
 
 /* One element that is infinite or NaN is noticed wherever it stands; large and tiny ones are not.
  */
-START_TEST(test_not_finite_is_noticed)
+KELP_LOOP_TEST(test_not_finite_is_noticed, 0, KELP_ARRAY_COUNT(jobs))
 {
     const struct kelp_job job = job_at(_i);
     static struct vectors v;
@@ -354,10 +352,9 @@ START_TEST(test_not_finite_is_noticed)
     }
     ck_assert(kelp_optimizer_apply(&step, &buffers, 0));
 }
-END_TEST
 
 /* The sum takes received bytes at any offset. */
-START_TEST(test_vector_add_takes_any_alignment)
+KELP_TEST(test_vector_add_takes_any_alignment)
 {
     static float sum[COUNT], other[COUNT], expected[COUNT];
     static char bytes[sizeof(other) + 8];
@@ -378,10 +375,9 @@ START_TEST(test_vector_add_takes_any_alignment)
         ck_assert_mem_eq(sum, expected, sizeof(sum));
     }
 }
-END_TEST
 
 /* Slots are those that PyTorch keeps, under its names. */
-START_TEST(test_slots)
+KELP_TEST(test_slots)
 {
     static const struct {
         struct kelp_job job;
@@ -415,10 +411,9 @@ START_TEST(test_slots)
     job.train.initial_accumulator = 0.25;
     ck_assert_float_eq(kelp_optimizer_slot_start(&job, 0), 0.25f);
 }
-END_TEST
 
 /* A centered variance that rounding makes negative counts as zero: no root of it. */
-START_TEST(test_centered_stays_finite)
+KELP_TEST(test_centered_stays_finite)
 {
     struct kelp_job job = {
         .train = {.optimizer = KELP_OPTIMIZER_RMSPROP, .centered = true, .alpha = 0.5, .lr = 1e-4}};
@@ -436,10 +431,9 @@ START_TEST(test_centered_stays_finite)
         weight = next;
     }
 }
-END_TEST
 
 /* A step that leaves decay out is the step of a job without decay. */
-START_TEST(test_leave_decay)
+KELP_LOOP_TEST(test_leave_decay, 0, KELP_ARRAY_COUNT(jobs))
 {
     struct kelp_job job = job_at(_i);
     static struct vectors v;
@@ -462,10 +456,9 @@ START_TEST(test_leave_decay)
     ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
     ck_assert_mem_eq(v.next, expected, sizeof(expected));
 }
-END_TEST
 
 /* A scale acts on the gradient before everything else. */
-START_TEST(test_scale)
+KELP_LOOP_TEST(test_scale, 0, KELP_ARRAY_COUNT(jobs))
 {
     const struct kelp_job job = job_at(_i);
     static struct vectors v;
@@ -490,10 +483,9 @@ START_TEST(test_scale)
     ck_assert(kelp_optimizer_apply(&step, &buffers, COUNT));
     ck_assert_mem_eq(v.next, expected, sizeof(expected));
 }
-END_TEST
 
 /* Bias corrections stay right for late steps: by then they are 1. */
-START_TEST(test_late_steps)
+KELP_TEST(test_late_steps)
 {
     struct kelp_job job = job_at(7);
     struct kelp_optimizer_step step;
@@ -503,27 +495,4 @@ START_TEST(test_late_steps)
     kelp_optimizer_prepare(&step, &job, 0.25, 10);
     ck_assert_double_eq_tol((double)step.step_size, 0.25 / (1.0 - pow(0.9, 10)), 1e-7);
     ck_assert_double_eq_tol((double)step.bias2_sqrt, sqrt(1.0 - pow(0.999, 10)), 1e-8);
-}
-END_TEST
-
-int main(void)
-{
-    const int job_count = (int)KELP_ARRAY_COUNT(jobs);
-    Suite *suite = suite_create("optimizer");
-    TCase *tcase = tcase_create("optimizer");
-    tcase_add_loop_test(tcase, test_variants_give_scalar_bits, 0, job_count);
-    tcase_add_loop_test(tcase, test_cuts_change_nothing, 0, job_count);
-    tcase_add_loop_test(tcase, test_not_finite_is_noticed, 0, job_count);
-    tcase_add_test(tcase, test_vector_add_takes_any_alignment);
-    tcase_add_test(tcase, test_slots);
-    tcase_add_test(tcase, test_centered_stays_finite);
-    tcase_add_loop_test(tcase, test_leave_decay, 0, job_count);
-    tcase_add_loop_test(tcase, test_scale, 0, job_count);
-    tcase_add_test(tcase, test_late_steps);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

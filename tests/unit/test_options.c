@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/program/options.h"
+#include "tests/lib/suite.h"
 
 static const char *const formats[] = {"text", "json", NULL};
 static const struct kelp_option table[] = {
@@ -72,7 +72,7 @@ static struct kelp_options *parse(const char *const *words)
 #define PARSE(...) parse((const char *const[]){__VA_ARGS__, NULL})
 
 /* Values from the command line, in both forms, and defaults for the rest. */
-START_TEST(test_values)
+KELP_TEST(test_values)
 {
     struct kelp_options *options =
         PARSE("job.yaml", "--workers=2:8", "--shards", "3", "--dry-run", "-o", "json", "--set",
@@ -98,10 +98,9 @@ START_TEST(test_values)
     ck_assert_ptr_null(kelp_options_positional(options, 2));
     kelp_options_destroy(options);
 }
-END_TEST
 
 /* The environment stands between command line and default, and its mistakes are named. */
-START_TEST(test_environment)
+KELP_TEST(test_environment)
 {
     ck_assert_int_eq(setenv("KELP_EVERY", "5s", 1), 0);
     ck_assert_int_eq(setenv("KELP_DRY_RUN", "true", 1), 0);
@@ -121,10 +120,9 @@ START_TEST(test_environment)
     ck_assert_str_eq(error.text, "environment KELP_EVERY: '5' is not a duration from 1ms to 1m "
                                  "(a whole number with ms, s or m)");
 }
-END_TEST
 
 /* Each mistake is one line that says what would be right. */
-START_TEST(test_mistakes)
+KELP_LOOP_TEST(test_mistakes, 0, 11)
 {
     static const struct {
         const char *words[4];
@@ -148,10 +146,9 @@ START_TEST(test_mistakes)
     ck_assert_ptr_null(parse(words));
     ck_assert_str_eq(error.text, cases[_i].expected);
 }
-END_TEST
 
 /* Help and version go before missing arguments; later mistakes do not matter. */
-START_TEST(test_wishes)
+KELP_TEST(test_wishes)
 {
     ck_assert_ptr_null(PARSE("--help", "--zebra"));
     ck_assert_int_eq(wish, KELP_WISH_HELP);
@@ -160,10 +157,9 @@ START_TEST(test_wishes)
     ck_assert_ptr_null(PARSE("--version"));
     ck_assert_int_eq(wish, KELP_WISH_VERSION);
 }
-END_TEST
 
 /* A required option is asked for by flag and variable. */
-START_TEST(test_required)
+KELP_TEST(test_required)
 {
     static const struct kelp_option required[] = {
         {.name = "etcd", .type = KELP_OPTION_TEXT, .required = true, .help = "URL"}};
@@ -176,10 +172,9 @@ START_TEST(test_required)
                      KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "--etcd is missing (or KELP_ETCD in the environment)");
 }
-END_TEST
 
 /* The help names each option with range and default, and no line is over 80 columns. */
-START_TEST(test_help)
+KELP_TEST(test_help)
 {
     char *text;
     size_t bytes, column = 0;
@@ -203,33 +198,11 @@ START_TEST(test_help)
     }
     free(text);
 }
-END_TEST
 
-START_TEST(test_nearest)
+KELP_TEST(test_nearest)
 {
     static const char *const names[] = {"train", "status", "digest"};
 
     ck_assert_str_eq(kelp_options_nearest("trian", names, 3), "train");
     ck_assert_ptr_null(kelp_options_nearest("zebra", names, 3));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("options");
-    TCase *tests = tcase_create("options");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_values);
-    tcase_add_test(tests, test_environment);
-    tcase_add_loop_test(tests, test_mistakes, 0, 11);
-    tcase_add_test(tests, test_wishes);
-    tcase_add_test(tests, test_required);
-    tcase_add_test(tests, test_help);
-    tcase_add_test(tests, test_nearest);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/partition.h"
+#include "tests/lib/suite.h"
 
 /*
  * The shell of these tests: gradients are texts such as "((0+1)+(2+3))", so that association is
@@ -274,8 +274,10 @@ static void train_step(void)
     finish_apply(true);
 }
 
+KELP_CASE("other partitions", .setup = open_other, .teardown = close_bench)
+
 /* The order in which lanes come does not change how they are associated. */
-START_TEST(association_is_by_position)
+KELP_LOOP_TEST(association_is_by_position, 0, 4)
 {
     static const uint32_t orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
     static const char *const names[] = {"0", "1", "2", "3"};
@@ -289,10 +291,9 @@ START_TEST(association_is_by_position)
     finish_apply(true);
     ck_assert_uint_eq(view().step, 1);
 }
-END_TEST
 
 /* A node under one that is there, or the same again, is dropped and counted. */
-START_TEST(covered_nodes_are_duplicates)
+KELP_TEST(covered_nodes_are_duplicates)
 {
     push(0, 2, "01");
     push(0, 1, "0");
@@ -309,10 +310,9 @@ START_TEST(covered_nodes_are_duplicates)
     ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "(01+23)");
     finish_apply(true);
 }
-END_TEST
 
 /* A larger node takes the place of what it contains, merges under way included. */
-START_TEST(superset_replaces_what_it_contains)
+KELP_TEST(superset_replaces_what_it_contains)
 {
     push(0, 1, "0");
     push(1, 1, "1"); /* asks for 0+1 */
@@ -326,10 +326,9 @@ START_TEST(superset_replaces_what_it_contains)
     finish_apply(true);
     ck_assert_uint_eq(live_handles(), 0);
 }
-END_TEST
 
 /* A late merge result of a replaced node never lands in a newer merge of the same place. */
-START_TEST(late_merge_of_an_older_entry_is_released)
+KELP_TEST(late_merge_of_an_older_entry_is_released)
 {
     push(0, 1, "0");
     push(1, 1, "1");
@@ -345,10 +344,9 @@ START_TEST(late_merge_of_an_older_entry_is_released)
     ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "((a+b)+cd)");
     finish_apply(true);
 }
-END_TEST
 
 /* Empty nodes are the identity: what they meet moves up untouched, without a merge. */
-START_TEST(empty_nodes_are_the_identity)
+KELP_TEST(empty_nodes_are_the_identity)
 {
     struct kelp_control_word word = train_word(0, 0);
 
@@ -362,10 +360,9 @@ START_TEST(empty_nodes_are_the_identity)
     ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "3");
     finish_apply(true);
 }
-END_TEST
 
 /* Nodes whose gradient is missing, or there without samples, are refused: a root is never empty. */
-START_TEST(gradient_must_match_the_samples)
+KELP_TEST(gradient_must_match_the_samples)
 {
     struct kelp_control_word word = train_word(0, 0);
 
@@ -377,9 +374,8 @@ START_TEST(gradient_must_match_the_samples)
     push_as(&word, 0, 4, NULL, 0);
     ck_assert_uint_eq(bench.refusal_count, 2);
 }
-END_TEST
 
-START_TEST(lane_ranges_are_checked)
+KELP_LOOP_TEST(lane_ranges_are_checked, 0, 8)
 {
     static const uint32_t bad[][2] = {{1, 2}, {0, 3}, {0, 0},          {4, 1},
                                       {0, 8}, {3, 2}, {UINT32_MAX, 1}, {0, UINT32_MAX}};
@@ -389,10 +385,9 @@ START_TEST(lane_ranges_are_checked)
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_INVALID);
     ck_assert_uint_eq(live_handles(), 0);
 }
-END_TEST
 
 /* Fences: older is refused by name, newer waits for the map. */
-START_TEST(fences)
+KELP_LOOP_TEST(fences, 0, 5)
 {
     struct kelp_control_word word = train_word(0, 0);
     static const struct {
@@ -426,10 +421,9 @@ START_TEST(fences)
     ck_assert_uint_eq(bench.answers[0].requester, 6);
     ck_assert_uint_eq(view().pending, 0);
 }
-END_TEST
 
 /* Late pushes are dropped silently; pushes from the future cannot be and are refused. */
-START_TEST(steps_before_and_after)
+KELP_TEST(steps_before_and_after)
 {
     train_step();
     struct kelp_control_word word = train_word(0, 0);
@@ -440,10 +434,9 @@ START_TEST(steps_before_and_after)
     push_as(&word, 0, 4, "early", 1);
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_INVALID);
 }
-END_TEST
 
 /* Two words for one version: the second is refused. */
-START_TEST(words_must_agree)
+KELP_TEST(words_must_agree)
 {
     struct kelp_control_word word = train_word(4, 0);
     push_as(&word, 0, 1, "0", 1);
@@ -461,10 +454,11 @@ START_TEST(words_must_agree)
     push_as(&word, 1, 1, "1", 1);
     ck_assert_uint_eq(bench.refusal_count, 3);
 }
-END_TEST
+
+KELP_CASE("partition 0", .setup = open_control, .teardown = close_bench)
 
 /* Partition 0 compares with its own word. */
-START_TEST(control_checks_the_word)
+KELP_TEST(control_checks_the_word)
 {
     struct kelp_control_word word = view().word;
     word.sample_count--;
@@ -476,10 +470,11 @@ START_TEST(control_checks_the_word)
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_INVALID);
     ck_assert_uint_eq(bench.refusal_count, 2);
 }
-END_TEST
+
+KELP_CASE("other partitions", .setup = open_other, .teardown = close_bench)
 
 /* The other partitions pass evaluation entries when a word of a later version arrives. */
-START_TEST(evaluation_entries_pass)
+KELP_TEST(evaluation_entries_pass)
 {
     train_step(); /* version 0; the next it hears of is 3: 1 and 2 were evaluations */
     ck_assert_uint_eq(view().version, 1);
@@ -515,10 +510,9 @@ START_TEST(evaluation_entries_pass)
     push_as(&seen, 0, 4, NULL, 0);
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_INVALID);
 }
-END_TEST
 
 /* Pulls by step: current and older at once, later ones wait, older ones are gone. */
-START_TEST(pulls_by_step)
+KELP_TEST(pulls_by_step)
 {
     pull(1, KELP_PULL_STEP, 0, false, 0);
     ck_assert_uint_eq(bench.answers[0].send, KELP_WEIGHTS_CURRENT);
@@ -542,10 +536,9 @@ START_TEST(pulls_by_step)
     ck_assert_uint_eq(bench.answers[4].step, 2);
     ck_assert(!bench.answers[4].has_word);
 }
-END_TEST
 
 /* The older weights go when the apply begins: their buffer takes the next ones. */
-START_TEST(older_weights_end_with_the_apply)
+KELP_TEST(older_weights_end_with_the_apply)
 {
     train_step();
     push(0, 4, "r");
@@ -557,10 +550,9 @@ START_TEST(older_weights_end_with_the_apply)
     pull(1, KELP_PULL_STEP, 1, false, 0);
     ck_assert_uint_eq(bench.answers[2].send, KELP_WEIGHTS_OLDER);
 }
-END_TEST
 
 /* One waiting pull for each requester and mode; a requester that left is not answered. */
-START_TEST(waiting_pulls)
+KELP_TEST(waiting_pulls)
 {
     pull(1, KELP_PULL_STEP, 1, false, 0);
     pull(1, KELP_PULL_STEP, 1, true, 0);
@@ -580,10 +572,9 @@ START_TEST(waiting_pulls)
     pull(4, (enum kelp_pull_mode)9, 1, false, 0);
     ck_assert_int_eq(bench.answers[3].status, KELP_ERR_INVALID);
 }
-END_TEST
 
 /* A generation's end answers those who wait, and releases what is pending. */
-START_TEST(unload_and_load)
+KELP_TEST(unload_and_load)
 {
     pull(1, KELP_PULL_STEP, 1, false, 0);
     push(0, 1, "0");
@@ -602,10 +593,9 @@ START_TEST(unload_and_load)
     push(0, 4, "x");
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_OLD_GENERATION);
 }
-END_TEST
 
 /* Nothing is loaded: everyone is asked to come back. */
-START_TEST(absent_is_busy)
+KELP_TEST(absent_is_busy)
 {
     ck_assert_int_eq(
         kelp_partition_unload(bench.partition, KELP_ERR_OLD_GENERATION, &bench.actions), KELP_OK);
@@ -615,10 +605,9 @@ START_TEST(absent_is_busy)
     pull(1, KELP_PULL_CURRENT, 0, false, 0);
     ck_assert_int_eq(bench.answers[0].status, KELP_ERR_BUSY);
 }
-END_TEST
 
 /* A gradient that is not finite: nothing is applied, and nothing more is. */
-START_TEST(not_finite_stops)
+KELP_TEST(not_finite_stops)
 {
     pull(1, KELP_PULL_STEP, 1, false, 0);
     push(0, 4, "nan");
@@ -632,10 +621,9 @@ START_TEST(not_finite_stops)
     pull(2, KELP_PULL_CURRENT, 0, false, 0);
     ck_assert_int_eq(bench.answers[0].status, KELP_OK);
 }
-END_TEST
 
 /* The apply of a generation that ended meanwhile changes nothing. */
-START_TEST(late_apply_is_ignored)
+KELP_TEST(late_apply_is_ignored)
 {
     push(0, 4, "r");
     ck_assert_int_eq(
@@ -647,7 +635,6 @@ START_TEST(late_apply_is_ignored)
     ck_assert_uint_eq(view().step, 0);
     ck_assert_uint_eq(view().phase, KELP_PARTITION_COLLECTING);
 }
-END_TEST
 
 static void complete_control(double loss)
 {
@@ -658,8 +645,10 @@ static void complete_control(double loss)
     }
 }
 
+KELP_CASE("partition 0", .setup = open_control, .teardown = close_bench)
+
 /* Partition 0 walks through the whole schedule; versions count entries, steps training steps. */
-START_TEST(whole_schedule)
+KELP_TEST(whole_schedule)
 {
     static const enum kelp_step_kind kinds[] = {
         KELP_STEP_TRAIN,  KELP_STEP_TRAIN, KELP_STEP_EVALUATE_VAL, KELP_STEP_EVALUATE_TEST,
@@ -697,10 +686,9 @@ START_TEST(whole_schedule)
     }
     ck_assert_uint_eq(bench.refusal_count, 1);
 }
-END_TEST
 
 /* The older weights go with the TRAIN word that consumed them, also across evaluations. */
-START_TEST(older_weights_have_their_word)
+KELP_TEST(older_weights_have_their_word)
 {
     struct kelp_control_word word = view().word;
     complete_control(1);
@@ -719,10 +707,9 @@ START_TEST(older_weights_have_their_word)
     ck_assert_uint_eq(bench.answers[2].word.version, 3);
     ck_assert_uint_eq(bench.answers[2].send, KELP_WEIGHTS_NONE);
 }
-END_TEST
 
 /* Sums are added along the tree; the record of an entry is made of them. */
-START_TEST(sums_go_along_the_tree)
+KELP_TEST(sums_go_along_the_tree)
 {
     struct kelp_control_word word = view().word;
     push_as(&word, 3, 1, "3", 1e-17);
@@ -734,10 +721,9 @@ START_TEST(sums_go_along_the_tree)
     /* ((1 - 1) + (1e-17 + 1e-17)) / 4 samples; any other association loses the small ones */
     ck_assert_double_eq(bench.record.metrics.of[KELP_METRIC_LOSS], 2e-17 / 4);
 }
-END_TEST
 
 /* An evaluation node with a gradient, sums missing, a digest missing: refused. */
-START_TEST(control_content_is_checked)
+KELP_TEST(control_content_is_checked)
 {
     struct kelp_control_word word = view().word;
     struct kelp_push request = {
@@ -783,10 +769,11 @@ START_TEST(control_content_is_checked)
     ck_assert_str_eq(bench.record.digest, "00112233445566778899aabbccddeeff");
     ck_assert_uint_eq(view().word.kind, KELP_STEP_DONE);
 }
-END_TEST
+
+KELP_CASE("hollow", .setup = open_hollow, .teardown = close_bench)
 
 /* A partition without elements goes along with the others, without gradients. */
-START_TEST(hollow_partition_steps)
+KELP_TEST(hollow_partition_steps)
 {
     push(0, 2, "something");
     ck_assert_uint_eq(bench.refusal_count, 1);
@@ -798,7 +785,6 @@ START_TEST(hollow_partition_steps)
     finish_apply(true);
     ck_assert_uint_eq(view().step, 1);
 }
-END_TEST
 
 /* ---- snapshots ---------------------------------------------------------------------------------
  */
@@ -811,9 +797,11 @@ static void order_snapshot(uint64_t serial, uint64_t step)
     take_actions();
 }
 
+KELP_CASE("other partitions", .setup = open_other, .teardown = close_bench)
+
 /* At once where it stands; when it gets there, before anything of the next step is applied; PAST
  * behind it. Each order ends once. */
-START_TEST(snapshot_at_its_step)
+KELP_TEST(snapshot_at_its_step)
 {
     order_snapshot(5, 0);
     ck_assert_uint_eq(bench.snapshot_count, 1);
@@ -835,11 +823,10 @@ START_TEST(snapshot_at_its_step)
     train_step();
     ck_assert_uint_eq(bench.past_count, 1);
 }
-END_TEST
 
 /* While a step is applied its weights are half old, half new: too late for them, in time for the
  * next ones. */
-START_TEST(snapshot_while_applying)
+KELP_TEST(snapshot_while_applying)
 {
     push(0, 4, "r");
     order_snapshot(1, 0);
@@ -852,10 +839,9 @@ START_TEST(snapshot_while_applying)
     ck_assert_uint_eq(bench.snapshot_count, 1);
     ck_assert_uint_eq(bench.snapshot.snapshot.step, 1);
 }
-END_TEST
 
 /* A later order takes the place of one that waits, serial 0 too; other generations are ignored. */
-START_TEST(snapshot_orders_replace_each_other)
+KELP_TEST(snapshot_orders_replace_each_other)
 {
     struct kelp_snapshot_order older = {.serial = 9, .generation = 2, .step = 1};
 
@@ -873,10 +859,9 @@ START_TEST(snapshot_orders_replace_each_other)
     ck_assert_uint_eq(bench.snapshot_count, 1);
     ck_assert_uint_eq(bench.past_count, 0);
 }
-END_TEST
 
 /* Unloading forgets an order: the next generation knows nothing of it. */
-START_TEST(snapshot_ends_with_the_generation)
+KELP_TEST(snapshot_ends_with_the_generation)
 {
     struct kelp_partition_start start = {.generation = 3, .map_epoch = 7};
 
@@ -890,10 +875,9 @@ START_TEST(snapshot_ends_with_the_generation)
     ck_assert_uint_eq(bench.snapshot_count, 0);
     ck_assert_uint_eq(bench.past_count, 0);
 }
-END_TEST
 
 /* A gradient that is not finite was not applied: the state before it is whole, and can be saved. */
-START_TEST(snapshot_of_a_failed_partition)
+KELP_TEST(snapshot_of_a_failed_partition)
 {
     push(0, 4, "r");
     finish_apply(false);
@@ -903,10 +887,11 @@ START_TEST(snapshot_of_a_failed_partition)
     ck_assert_uint_eq(bench.snapshot_count, 1);
     ck_assert_uint_eq(bench.past_count, 0);
 }
-END_TEST
+
+KELP_CASE("partition 0", .setup = open_control, .teardown = close_bench)
 
 /* Partition 0 hands out its control state: between evaluations, and when the job is done. */
-START_TEST(snapshot_has_the_control_state)
+KELP_TEST(snapshot_has_the_control_state)
 {
     order_snapshot(1, 2);
     train_step();
@@ -931,58 +916,4 @@ START_TEST(snapshot_has_the_control_state)
     order_snapshot(3, 4);
     ck_assert_uint_eq(bench.snapshot_count, 3);
     ck_assert_int_eq((int)bench.snapshot.snapshot.control.kind, KELP_STEP_DONE);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("partition");
-    TCase *hollow = tcase_create("hollow");
-    TCase *other = tcase_create("other partitions");
-    TCase *control = tcase_create("partition 0");
-
-    tcase_add_checked_fixture(other, open_other, close_bench);
-    tcase_add_loop_test(other, association_is_by_position, 0, 4);
-    tcase_add_test(other, covered_nodes_are_duplicates);
-    tcase_add_test(other, superset_replaces_what_it_contains);
-    tcase_add_test(other, late_merge_of_an_older_entry_is_released);
-    tcase_add_test(other, empty_nodes_are_the_identity);
-    tcase_add_test(other, gradient_must_match_the_samples);
-    tcase_add_loop_test(other, lane_ranges_are_checked, 0, 8);
-    tcase_add_loop_test(other, fences, 0, 5);
-    tcase_add_test(other, steps_before_and_after);
-    tcase_add_test(other, words_must_agree);
-    tcase_add_test(other, evaluation_entries_pass);
-    tcase_add_test(other, pulls_by_step);
-    tcase_add_test(other, older_weights_end_with_the_apply);
-    tcase_add_test(other, waiting_pulls);
-    tcase_add_test(other, unload_and_load);
-    tcase_add_test(other, absent_is_busy);
-    tcase_add_test(other, not_finite_stops);
-    tcase_add_test(other, late_apply_is_ignored);
-    tcase_add_test(other, snapshot_at_its_step);
-    tcase_add_test(other, snapshot_while_applying);
-    tcase_add_test(other, snapshot_orders_replace_each_other);
-    tcase_add_test(other, snapshot_ends_with_the_generation);
-    tcase_add_test(other, snapshot_of_a_failed_partition);
-    suite_add_tcase(suite, other);
-
-    tcase_add_checked_fixture(hollow, open_hollow, close_bench);
-    tcase_add_test(hollow, hollow_partition_steps);
-    suite_add_tcase(suite, hollow);
-
-    tcase_add_checked_fixture(control, open_control, close_bench);
-    tcase_add_test(control, control_checks_the_word);
-    tcase_add_test(control, whole_schedule);
-    tcase_add_test(control, older_weights_have_their_word);
-    tcase_add_test(control, sums_go_along_the_tree);
-    tcase_add_test(control, control_content_is_checked);
-    tcase_add_test(control, snapshot_has_the_control_state);
-    suite_add_tcase(suite, control);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

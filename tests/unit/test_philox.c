@@ -1,8 +1,8 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/suite.h"
 
 /* The vectors of Random123's kat_vectors for philox4x32 with 10 rounds. */
 static const struct {
@@ -20,17 +20,16 @@ static const struct {
 };
 
 /* The raw function is Philox4x32-10. */
-START_TEST(test_known_answers)
+KELP_LOOP_TEST(test_known_answers, 0, sizeof(known) / sizeof(known[0]))
 {
     uint32_t words[4];
 
     kelp_philox_block(known[_i].counter, known[_i].key, words);
     ck_assert_mem_eq(words, known[_i].expected, sizeof(words));
 }
-END_TEST
 
 /* Seed, use, stream and index each change the block. */
-START_TEST(test_arguments_matter)
+KELP_TEST(test_arguments_matter)
 {
     uint32_t base[4], other[4];
     const uint64_t wide = UINT64_C(1) << 32;
@@ -47,10 +46,9 @@ START_TEST(test_arguments_matter)
     kelp_philox(1, KELP_PHILOX_INIT, 0, 0, other);
     ck_assert_mem_eq(base, other, sizeof(base));
 }
-END_TEST
 
 /* Conversions stay in [0, 1) and [0, bound) at both ends of a word's range. */
-START_TEST(test_ranges)
+KELP_TEST(test_ranges)
 {
     ck_assert_float_eq(kelp_philox_float(0), 0.0f);
     ck_assert_float_eq(kelp_philox_float(0xffffffff), 1.0f - 0x1p-24f);
@@ -61,10 +59,9 @@ START_TEST(test_ranges)
     ck_assert_uint_eq(kelp_philox_below(0, 0, 7), 0);
     ck_assert_uint_eq(kelp_philox_below(0x80000000, 0, 10), 5);
 }
-END_TEST
 
 /* Floats are uniform: mean and variance of 100,000 lie within five standard errors. */
-START_TEST(test_moments)
+KELP_TEST(test_moments)
 {
     double sum = 0, squares = 0;
     const uint32_t count = 100000;
@@ -81,10 +78,9 @@ START_TEST(test_moments)
     ck_assert_double_eq_tol(sum / count, 0.5, 0.005);
     ck_assert_double_eq_tol(squares / count, 1.0 / 3, 0.005);
 }
-END_TEST
 
 /* These numbers are for ever: another order of samples is another digest for every job. */
-START_TEST(test_permutation_known)
+KELP_TEST(test_permutation_known)
 {
     static const uint64_t expected[8] = {2292, 7197, 6714, 622, 6135, 1447, 324, 800};
     struct kelp_permutation permutation;
@@ -93,23 +89,4 @@ START_TEST(test_permutation_known)
     for (uint64_t i = 0; i < 8; i++) {
         ck_assert_uint_eq(kelp_permutation_at(&permutation, i * 1000), expected[i]);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("philox");
-    TCase *tests = tcase_create("philox");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_loop_test(tests, test_known_answers, 0, sizeof(known) / sizeof(known[0]));
-    tcase_add_test(tests, test_arguments_matter);
-    tcase_add_test(tests, test_ranges);
-    tcase_add_test(tests, test_moments);
-    tcase_add_test(tests, test_permutation_known);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

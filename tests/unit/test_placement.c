@@ -1,9 +1,9 @@
 /* Placement: the way to RUNNING, what it waits for, losses, failed writes, taking over. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/core/placement.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_placement placement;
 static uint64_t now;
@@ -105,8 +105,10 @@ static uint32_t finished(uint64_t generation)
         (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED, .generation = generation});
 }
 
+KELP_CASE("machine", .setup = setup, .teardown = teardown)
+
 /* Each thing that is missing is named, in the order in which it is needed. */
-START_TEST(says_what_it_waits_for)
+KELP_TEST(says_what_it_waits_for)
 {
     ck_assert_str_eq(placement.reason, "reading the map from etcd");
     (void)none_read();
@@ -127,10 +129,9 @@ START_TEST(says_what_it_waits_for)
     ck_assert_str_eq(placement.reason, "waiting for shard-0 to load generation 1");
     ck_assert_str_eq(kelp_placement_state_text(placement.state), "starting");
 }
-END_TEST
 
 /* etcd was emptied while a shard lived: it takes maps above the one that it has alone. */
-START_TEST(opens_above_what_shards_have)
+KELP_TEST(opens_above_what_shards_have)
 {
     (void)none_read();
     (void)plan(5);
@@ -142,11 +143,10 @@ START_TEST(opens_above_what_shards_have)
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
     ck_assert_uint_eq(placement.next.generation, 8);
 }
-END_TEST
 
 /* A shard that was stopped loses its lease, goes on, and is connected to before it has registered
  * again: then it is there. */
-START_TEST(connected_before_registered)
+KELP_TEST(connected_before_registered)
 {
     (void)none_read();
     (void)plan(5);
@@ -161,9 +161,8 @@ START_TEST(connected_before_registered)
     ck_assert_uint_ne(tick(1000) & KELP_DO_WRITE_MAP, 0);
     ck_assert_str_eq(placement.reason, "opening generation 1");
 }
-END_TEST
 
-START_TEST(spreads_contiguously)
+KELP_TEST(spreads_contiguously)
 {
     start();
     const struct kelp_map *map = kelp_placement_loaded_map(&placement);
@@ -178,10 +177,9 @@ START_TEST(spreads_contiguously)
     ck_assert_int_eq(kelp_map_check(map, NULL), KELP_OK);
     ck_assert_str_eq(placement.reason, "");
 }
-END_TEST
 
 /* A broken stream alone changes nothing for as long as the lease lives. */
-START_TEST(broken_stream_is_no_loss)
+KELP_TEST(broken_stream_is_no_loss)
 {
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
@@ -192,10 +190,9 @@ START_TEST(broken_stream_is_no_loss)
     ck_assert_str_eq(placement.reason, "");
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
 }
-END_TEST
 
 /* Broken stream, gone lease, and the wait over: the partitions go to the other shard. */
-START_TEST(lost_shard_is_replaced_after_the_wait)
+KELP_TEST(lost_shard_is_replaced_after_the_wait)
 {
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
@@ -213,10 +210,9 @@ START_TEST(lost_shard_is_replaced_after_the_wait)
     (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
 }
-END_TEST
 
 /* A restarted shard is a loss at once, and the new generation waits for its stream alone. */
-START_TEST(new_incarnation_is_a_loss)
+KELP_TEST(new_incarnation_is_a_loss)
 {
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
@@ -228,10 +224,9 @@ START_TEST(new_incarnation_is_a_loss)
     ck_assert_uint_eq(placement.next.partitions[0].map_epoch, 1);
     ck_assert_uint_eq(placement.next.partitions[3].map_epoch, 2);
 }
-END_TEST
 
 /* A loss while the map is being written leads to one more generation, not to two at once. */
-START_TEST(loss_while_opening)
+KELP_TEST(loss_while_opening)
 {
     (void)none_read();
     (void)plan(4);
@@ -245,10 +240,9 @@ START_TEST(loss_while_opening)
     ck_assert_uint_eq(placement.next.generation, 2);
     ck_assert_uint_eq(placement.next.shards[1].incarnation, 12);
 }
-END_TEST
 
 /* etcd refuses or its answer is lost: tried again after a pause, the lost one after reading. */
-START_TEST(failed_writes)
+KELP_TEST(failed_writes)
 {
     (void)none_read();
     (void)plan(4);
@@ -269,10 +263,9 @@ START_TEST(failed_writes)
     ck_assert_uint_eq(placement.map.generation, 1);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
 }
-END_TEST
 
 /* A new leader keeps the map when its shards are alive, and restores when one is another. */
-START_TEST(takes_over)
+KELP_LOOP_TEST(takes_over, 0, 2)
 {
     start();
     struct kelp_map found;
@@ -293,10 +286,9 @@ START_TEST(takes_over)
         ck_assert_uint_eq(placement.next.generation, 2);
     }
 }
-END_TEST
 
 /* What is wrong with the job stays wrong; anything else is tried again after a pause. */
-START_TEST(load_failures)
+KELP_TEST(load_failures)
 {
     (void)none_read();
     (void)plan(4);
@@ -322,10 +314,9 @@ START_TEST(load_failures)
     ck_assert_str_eq(placement.reason, "shard-1: no such file");
     ck_assert_uint_eq(tick(60000), 0);
 }
-END_TEST
 
 /* The end is the end; the map stays readable. */
-START_TEST(done_stays_done)
+KELP_TEST(done_stays_done)
 {
     start();
     ck_assert_uint_ne(finished(1) & KELP_DO_STATE, 0);
@@ -335,11 +326,10 @@ START_TEST(done_stays_done)
     (void)tick(60000);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
 }
-END_TEST
 
 /* A shard is lost while the finish is on its way: the job goes on to the finish of the model that
  * is computed again. The late finish comes while the restore waits, opens, loads, or runs. */
-START_TEST(late_finish_is_dropped)
+KELP_LOOP_TEST(late_finish_is_dropped, 0, 4)
 {
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
@@ -366,11 +356,10 @@ START_TEST(late_finish_is_dropped)
     (void)finished(2);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
 }
-END_TEST
 
 /* A new leader hears of the finish from shard-0, before it has read the map or while it loads: it
  * is done only when shard-1 turns out to hold its part, and not when that one is lost. */
-START_TEST(early_finish_waits)
+KELP_LOOP_TEST(early_finish_waits, 0, 4)
 {
     bool before_map = _i % 2 == 0;
     bool lost = _i >= 2;
@@ -405,18 +394,16 @@ START_TEST(early_finish_waits)
     (void)tick(100);
     ck_assert_int_eq(placement.state, lost ? KELP_PLACEMENT_RUNNING : KELP_PLACEMENT_DONE);
 }
-END_TEST
 
-START_TEST(orders_names)
+KELP_TEST(orders_names)
 {
     ck_assert_int_lt(kelp_map_compare_ids("shard-2", "shard-10"), 0);
     ck_assert_int_gt(kelp_map_compare_ids("shard-2", "shard-1"), 0);
     ck_assert_int_eq(kelp_map_compare_ids("a", "a"), 0);
 }
-END_TEST
 
 /* Every field that a damaged map could have wrong is refused. */
-START_TEST(checks_maps)
+KELP_TEST(checks_maps)
 {
     start();
     struct kelp_map map;
@@ -435,7 +422,6 @@ START_TEST(checks_maps)
     kelp_map_fini(&map);
     ck_assert_int_eq(kelp_map_init(&map, 1, 5000, NULL), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* ---- checkpoints, storage, silence ------------------------------------------------------------
  */
@@ -478,7 +464,7 @@ static void restore(uint64_t version)
 
 /* Damage is never taken for the end: the shell says which one is next; another shard's complaint
  * about the same checkpoint changes nothing. */
-START_TEST(damaged_checkpoint)
+KELP_TEST(damaged_checkpoint)
 {
     restore(20);
     uint32_t actions = load_failed("shard-1", 12, KELP_ERR_CORRUPT);
@@ -490,10 +476,9 @@ START_TEST(damaged_checkpoint)
     ck_assert_uint_eq(placement.next.restore_version, 10);
     ck_assert_uint_eq(placement.next.generation, 3);
 }
-END_TEST
 
 /* The file that tells of which job a checkpoint is may not be there yet either. */
-START_TEST(waits_for_a_job)
+KELP_LOOP_TEST(waits_for_a_job, 0, 2)
 {
     struct kelp_placement_event event = {.kind = KELP_PLACEMENT_MISSING,
                                          .text = "storage checkpoints/step-9.g1/job.yaml"};
@@ -512,11 +497,10 @@ START_TEST(waits_for_a_job)
     (void)none_read();
     ck_assert_str_eq(placement.reason, "waiting for 2 of 2 workers");
 }
-END_TEST
 
 /* A disk that cannot be read is tried again, later each time, and then its checkpoint is left; a
  * host without memory says nothing about the checkpoint. */
-START_TEST(unreadable_checkpoint)
+KELP_LOOP_TEST(unreadable_checkpoint, 0, 2)
 {
     kelp_status status = _i == 0 ? KELP_ERR_IO : KELP_ERR_NO_MEMORY;
     restore(20);
@@ -540,20 +524,18 @@ START_TEST(unreadable_checkpoint)
     (void)written(KELP_WRITTEN_OK); /* the one before it has tries of its own */
     ck_assert_uint_eq(load_failed("shard-1", 12, status) & KELP_DO_DAMAGED, 0);
 }
-END_TEST
 
 /* Without a checkpoint there is nothing before it: the job fails, and says where it stood. */
-START_TEST(damage_without_checkpoint)
+KELP_TEST(damage_without_checkpoint)
 {
     restore(0);
     (void)load_failed("shard-1", 12, KELP_ERR_CORRUPT);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_FAILED);
     ck_assert_str_eq(placement.reason, "shard-1: chunk 3; it was at step 7");
 }
-END_TEST
 
 /* Storage is waited for by name: for ever, or as long as the job says. */
-START_TEST(waits_for_storage)
+KELP_LOOP_TEST(waits_for_storage, 0, 2)
 {
     placement.options.storage_wait_ms = _i == 0 ? 0 : 5000;
     restore(20);
@@ -570,10 +552,9 @@ START_TEST(waits_for_storage)
         ck_assert_ptr_nonnull(strstr(placement.reason, "waited 5 s for storage step-9.g1"));
     }
 }
-END_TEST
 
 /* While nobody knows whether a commit took effect, no generation is opened. */
-START_TEST(undecided_commit)
+KELP_TEST(undecided_commit)
 {
     start();
     (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE, .undecided = true});
@@ -581,10 +562,9 @@ START_TEST(undecided_commit)
     ck_assert_uint_ne(restore_from(9, 1, false) & KELP_DO_WRITE_MAP, 0);
     ck_assert_uint_eq(placement.next.restore_version, 9);
 }
-END_TEST
 
 /* Names of imported checkpoints hold generations: the next one is above all of them. */
-START_TEST(generations_go_on)
+KELP_TEST(generations_go_on)
 {
     (void)none_read();
     (void)restore_from(9, 7, false);
@@ -594,11 +574,10 @@ START_TEST(generations_go_on)
     (void)appear("shard-1", 11);
     ck_assert_uint_eq(placement.next.generation, 8);
 }
-END_TEST
 
 /* The shard's side ended the stream and it stays away: lost, though its lease lives; its process is
  * gone. Mere silence: not lost, but named, until somebody has started it again. */
-START_TEST(broken_or_silent)
+KELP_LOOP_TEST(broken_or_silent, 0, 2)
 {
     start();
     (void)disconnected("shard-1", _i == 0);
@@ -618,11 +597,10 @@ START_TEST(broken_or_silent)
         ck_assert(!kelp_placement_silent(&placement, shard, now));
     }
 }
-END_TEST
 
 /* No shard is heard, and all their leases live: it is us. One that was broken off, or whose lease
  * is gone, speaks against it. */
-START_TEST(cut_off)
+KELP_LOOP_TEST(cut_off, 0, 3)
 {
     start();
     (void)disconnected("shard-0", false);
@@ -636,10 +614,9 @@ START_TEST(cut_off)
     }
     ck_assert((actions & KELP_DO_RESIGN) == (_i == 0 ? KELP_DO_RESIGN : 0));
 }
-END_TEST
 
 /* Who left for good, and is in no map, is forgotten. */
-START_TEST(forgets_names)
+KELP_TEST(forgets_names)
 {
     start();
     (void)appear("shard-7", 70);
@@ -650,10 +627,9 @@ START_TEST(forgets_names)
     ck_assert_ptr_null(kelp_placement_find(&placement, "shard-7"));
     ck_assert_uint_eq(placement.shard_count, 2);
 }
-END_TEST
 
 /* A finish does not count while a shard is not reached: it may be dead. */
-START_TEST(finish_needs_all_shards)
+KELP_TEST(finish_needs_all_shards)
 {
     start();
     (void)disconnected("shard-1", true);
@@ -662,10 +638,9 @@ START_TEST(finish_needs_all_shards)
     (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 11);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
 }
-END_TEST
 
 /* After the end a shard is lost: with a checkpoint of the final state it is loaded once more. */
-START_TEST(lost_after_the_end)
+KELP_LOOP_TEST(lost_after_the_end, 0, 2)
 {
     start();
     (void)finished(1);
@@ -684,9 +659,8 @@ START_TEST(lost_after_the_end)
     (void)finished(2);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
 }
-END_TEST
 
-START_TEST(rests_when_paused)
+KELP_TEST(rests_when_paused)
 {
     start();
     struct kelp_placement_event event = {.kind = KELP_PLACEMENT_PAUSE, .text = "paused at step 9"};
@@ -695,47 +669,4 @@ START_TEST(rests_when_paused)
     ck_assert_str_eq(placement.reason, "paused at step 9");
     ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
     ck_assert(kelp_placement_settled(&placement));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("placement");
-    TCase *tcase = tcase_create("machine");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, says_what_it_waits_for);
-    tcase_add_test(tcase, opens_above_what_shards_have);
-    tcase_add_test(tcase, connected_before_registered);
-    tcase_add_test(tcase, spreads_contiguously);
-    tcase_add_test(tcase, broken_stream_is_no_loss);
-    tcase_add_test(tcase, lost_shard_is_replaced_after_the_wait);
-    tcase_add_test(tcase, new_incarnation_is_a_loss);
-    tcase_add_test(tcase, loss_while_opening);
-    tcase_add_test(tcase, failed_writes);
-    tcase_add_loop_test(tcase, takes_over, 0, 2);
-    tcase_add_test(tcase, load_failures);
-    tcase_add_test(tcase, done_stays_done);
-    tcase_add_loop_test(tcase, late_finish_is_dropped, 0, 4);
-    tcase_add_loop_test(tcase, early_finish_waits, 0, 4);
-    tcase_add_test(tcase, orders_names);
-    tcase_add_test(tcase, checks_maps);
-    tcase_add_test(tcase, damaged_checkpoint);
-    tcase_add_loop_test(tcase, waits_for_a_job, 0, 2);
-    tcase_add_loop_test(tcase, unreadable_checkpoint, 0, 2);
-    tcase_add_test(tcase, damage_without_checkpoint);
-    tcase_add_loop_test(tcase, waits_for_storage, 0, 2);
-    tcase_add_test(tcase, undecided_commit);
-    tcase_add_test(tcase, generations_go_on);
-    tcase_add_loop_test(tcase, broken_or_silent, 0, 2);
-    tcase_add_loop_test(tcase, cut_off, 0, 3);
-    tcase_add_test(tcase, forgets_names);
-    tcase_add_test(tcase, finish_needs_all_shards);
-    tcase_add_loop_test(tcase, lost_after_the_end, 0, 2);
-    tcase_add_test(tcase, rests_when_paused);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,4 +1,3 @@
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +5,7 @@
 
 #include "common/tensors/safetensors.h"
 #include "common/training/plan.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_plan plan;
 static struct kelp_error error;
@@ -55,8 +55,10 @@ static void lay_out(uint32_t max_shards)
     ck_assert_msg(kelp_plan_lay_out(&plan, max_shards, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_CASE("plan", .setup = setup, .teardown = teardown)
+
 /* Tensors start at multiples of 16 elements, in order; the flat vector is padded to one. */
-START_TEST(test_lay_out)
+KELP_TEST(test_lay_out)
 {
     lay_out(4);
     ck_assert_uint_eq(plan.tensors[0].offset, 0);
@@ -67,11 +69,10 @@ START_TEST(test_lay_out)
     ck_assert_uint_eq(plan.flat_count, 512);
     ck_assert_uint_eq(plan.partition_count, 1); /* 2 KiB: not worth cutting */
 }
-END_TEST
 
 /* The formula of docs/PROTOCOL.md: at least 4 for each possible shard, at least one for each 4 MiB,
  * never below 4 KiB, never over 1024. */
-START_TEST(test_partition_counts)
+KELP_TEST(test_partition_counts)
 {
     static const struct {
         uint64_t elements;
@@ -91,10 +92,9 @@ START_TEST(test_partition_counts)
                       plan.partition_count);
     }
 }
-END_TEST
 
 /* Mistakes in tensors are refused by name. */
-START_TEST(test_lay_out_refuses)
+KELP_TEST(test_lay_out_refuses)
 {
     name_tensor(1, "scale", 1, (const uint64_t[]){5});
     ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_INVALID);
@@ -108,10 +108,9 @@ START_TEST(test_lay_out_refuses)
     plan.tensor_count = 0;
     ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* The text gives the same plan, and that plan the same text. */
-START_TEST(test_round_trip)
+KELP_TEST(test_round_trip)
 {
     char *text, *again, difference[256];
     struct kelp_plan parsed;
@@ -134,10 +133,9 @@ START_TEST(test_round_trip)
     free(text);
     free(again);
 }
-END_TEST
 
 /* What a tensor's update may be is checked. */
-START_TEST(test_parse_update)
+KELP_TEST(test_parse_update)
 {
     static const char *const wrong[] = {"\"momentum\":1.5",
                                         "\"momentum\":-0.1",
@@ -162,10 +160,9 @@ START_TEST(test_parse_update)
     }
     free(text);
 }
-END_TEST
 
 /* Parameters decay but those that a pattern names; a pattern that names none is refused. */
-START_TEST(test_mark_decays)
+KELP_TEST(test_mark_decays)
 {
     static const struct {
         const char *patterns;
@@ -198,10 +195,9 @@ START_TEST(test_mark_decays)
         ck_assert_ptr_nonnull(strstr(error.text, "train.decay_exclude: no parameter's name"));
     }
 }
-END_TEST
 
 /* Each cut of a plan's text is refused. */
-START_TEST(test_parse_truncated)
+KELP_TEST(test_parse_truncated)
 {
     char *text;
     struct kelp_plan parsed;
@@ -213,10 +209,9 @@ START_TEST(test_parse_truncated)
     }
     free(text);
 }
-END_TEST
 
 /* What differs is named, and cluster.mixed forgives the compute kind alone. */
-START_TEST(test_difference)
+KELP_TEST(test_difference)
 {
     char text[256], *json;
     struct kelp_plan other;
@@ -247,10 +242,9 @@ START_TEST(test_difference)
     kelp_plan_fini(&other);
     free(json);
 }
-END_TEST
 
 /* S_0 does not depend on how it is cut, lies within its bounds, and follows the seed. */
-START_TEST(test_initialise)
+KELP_TEST(test_initialise)
 {
     static struct kelp_job job;
     float whole[512], piece[512];
@@ -278,10 +272,9 @@ START_TEST(test_initialise)
     ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, piece, &error), KELP_OK);
     ck_assert_float_ne(whole[0], piece[0]);
 }
-END_TEST
 
 /* Normal values have their mean and deviation, and do not depend on how they are cut. */
-START_TEST(test_initialise_normal)
+KELP_TEST(test_initialise_normal)
 {
     static struct kelp_job job = {.seed = 3};
     static float whole[65536], piece[64];
@@ -309,10 +302,9 @@ START_TEST(test_initialise_normal)
         ck_assert_mem_eq(piece, whole + first, sizeof(piece));
     }
 }
-END_TEST
 
 /* Tensors of model.init are read under their prefix; a missing or misshapen one is named. */
-START_TEST(test_initialise_from_file)
+KELP_TEST(test_initialise_from_file)
 {
     static struct kelp_job job;
     static const char header[] =
@@ -357,11 +349,10 @@ START_TEST(test_initialise_from_file)
     ck_assert_str_eq(error.text, "m: no tensor scale");
     kelp_safetensors_close(file);
 }
-END_TEST
 
 /* The canonical form is what docs/PROTOCOL.md says: the expected digits come from xxhsum -H2 over
  * bytes written by another program. */
-START_TEST(test_digest)
+KELP_TEST(test_digest)
 {
     float flat[32] = {1, 2, 3};
     char hex[33], other[33];
@@ -379,31 +370,4 @@ START_TEST(test_digest)
     flat[2] = 9;
     kelp_plan_digest(&plan, flat, other);
     ck_assert_str_ne(hex, other);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plan");
-    TCase *tests = tcase_create("plan");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_lay_out);
-    tcase_add_test(tests, test_partition_counts);
-    tcase_add_test(tests, test_lay_out_refuses);
-    tcase_add_test(tests, test_round_trip);
-    tcase_add_test(tests, test_parse_update);
-    tcase_add_test(tests, test_mark_decays);
-    tcase_add_test(tests, test_initialise_normal);
-    tcase_add_test(tests, test_parse_truncated);
-    tcase_add_test(tests, test_difference);
-    tcase_add_test(tests, test_initialise);
-    tcase_add_test(tests, test_initialise_from_file);
-    tcase_add_test(tests, test_digest);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

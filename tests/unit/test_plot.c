@@ -1,5 +1,4 @@
 /* Pictures of a run: ticks, what is read, which panels there are, forecasts in the data's scale. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "cli/run/model_file.h"
 #include "common/base/files.h"
 #include "common/training/plan.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 #include "worker/model/derive.h"
 #include "worker/model/model.h"
@@ -39,8 +39,10 @@ static kelp_status read_curves(const char *text, struct kelp_curves *curves)
     return kelp_curves_read(folder, curves, &error);
 }
 
+KELP_CASE("plot", .setup = setup, .teardown = teardown)
+
 /* Round numbers that lie inside, for any size; none where there is no range. */
-START_TEST(tick_texts)
+KELP_TEST(tick_texts)
 {
     static const struct {
         double tick, step;
@@ -55,9 +57,8 @@ START_TEST(tick_texts)
         ck_assert_str_eq(text, cases[i].text);
     }
 }
-END_TEST
 
-START_TEST(ticks)
+KELP_TEST(ticks)
 {
     static const double ranges[][2] = {{0, 1},       {-3.7, 12},      {1e-9, 1.1e-9},
                                        {0.14, 0.22}, {-1e300, 1e300}, {1000000, 1000001},
@@ -81,7 +82,6 @@ START_TEST(ticks)
     ck_assert_uint_eq(kelp_chart_ticks(0, (double)NAN, 6, at), 0);
     ck_assert_uint_eq(kelp_chart_ticks(-INFINITY, INFINITY, 6, at), 0);
 }
-END_TEST
 
 static const char lines[] =
     "{\"version\":3,\"step\":4,\"epoch\":1,\"train/loss\":1.5,\"lr\":0.5}\n"
@@ -91,7 +91,7 @@ static const char lines[] =
 
 /* Each measure is a panel with its parts, the loss first and the rate last; null is a gap; a line
  * that is being written is not there yet. */
-START_TEST(panels)
+KELP_TEST(panels)
 {
     static struct kelp_chart_panel panel[KELP_CHART_PANELS_MAX];
     static struct kelp_curves curves;
@@ -110,9 +110,8 @@ START_TEST(panels)
     ck_assert_str_eq(panel[2].title, "learning rate");
     kelp_curves_fini(&curves);
 }
-END_TEST
 
-START_TEST(damaged)
+KELP_TEST(damaged)
 {
     static struct kelp_curves curves;
     char text[sizeof(lines) + 16];
@@ -126,10 +125,9 @@ START_TEST(damaged)
     ck_assert_int_eq(read_curves("", &curves), KELP_OK);
     ck_assert_uint_eq(curves.count, 0);
 }
-END_TEST
 
 /* Any values make a picture: none that is finite, one alone, huge ones, a band. */
-START_TEST(pictures)
+KELP_TEST(pictures)
 {
     static const double x[] = {1, 2, 3, 4};
     static const double values[][4] = {{(double)NAN, INFINITY, -INFINITY, (double)NAN},
@@ -159,7 +157,6 @@ START_TEST(pictures)
     ck_assert_mem_eq(bytes, "\x89PNG", 4);
     free(bytes);
 }
-END_TEST
 
 /* The initial weights of a job as a file. */
 static void write_weights(const struct kelp_job *job, const char *path)
@@ -185,7 +182,7 @@ static void write_weights(const struct kelp_job *job, const char *path)
 
 /* Four windows of the test split: the past ends where the truth begins, in the data's own numbers,
  * of which the generated temperatures are tens; both kinds of features. */
-START_TEST(forecasts)
+KELP_LOOP_TEST(forecasts, 0, 2)
 {
     struct kelp_job_file *file = kelp_job_file_create();
     struct kelp_forecasts drawn;
@@ -229,25 +226,4 @@ START_TEST(forecasts)
     kelp_forecasts_fini(&drawn);
     ck_assert_int_eq(kelp_forecasts_make(job, "/nowhere", &drawn, &error), KELP_ERR_NOT_FOUND);
     kelp_job_file_destroy(file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plot");
-    TCase *tests = tcase_create("plot");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, tick_texts);
-    tcase_add_test(tests, ticks);
-    tcase_add_test(tests, panels);
-    tcase_add_test(tests, damaged);
-    tcase_add_test(tests, pictures);
-    tcase_add_loop_test(tests, forecasts, 0, 2);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,12 +1,12 @@
 /* Models in shared libraries: the example is built and computes, and everything that can be wrong
  * with a library is one clear line. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/suite.h"
 #include "worker/model/model.h"
 #include "worker/model/plugin.h"
 
@@ -50,8 +50,10 @@ static void expect_refused(const char *text)
     ck_assert_ptr_null(strchr(error.text, '\n'));
 }
 
+KELP_CASE("plugin", .setup = setup)
+
 /* Parameters with PyTorch's names, the param in the shapes. */
-START_TEST(test_example)
+KELP_TEST(test_example)
 {
     static const char *const names[] = {"conv1.weight",    "conv1.bias",    "conv2.weight",
                                         "bn.weight",       "bn.bias",       "fc1.weight",
@@ -73,10 +75,9 @@ START_TEST(test_example)
     ck_assert_uint_eq(kelp_model_output(model)->dims[0], 5);
     kelp_model_destroy(model);
 }
-END_TEST
 
 /* Built twice, as every worker does, it is the same model and computes the same bits. */
-START_TEST(test_example_computes)
+KELP_TEST(test_example_computes)
 {
     float input[300], outputs[2][15];
     for (int i = 0; i < 300; i++) {
@@ -102,9 +103,8 @@ START_TEST(test_example_computes)
     ck_assert_mem_eq(outputs[0], outputs[1], sizeof(outputs[0]));
     ck_assert(outputs[0][0] < 0.0f); /* the logarithm of a probability */
 }
-END_TEST
 
-START_TEST(test_bad_params)
+KELP_TEST(test_bad_params)
 {
     static const struct {
         const char *params, *text;
@@ -122,18 +122,16 @@ START_TEST(test_bad_params)
         ck_assert_ptr_nonnull(strstr(error.text, "model.params"));
     }
 }
-END_TEST
 
-START_TEST(test_other_samples)
+KELP_TEST(test_other_samples)
 {
     shape.inputs[0].rank = 2;
     expect_refused("conv_small takes an image");
     shape.inputs[0] = (struct kelp_sample_tensor){.rank = 3, .dims = {1, 4, 4}};
     expect_refused("layer conv2");
 }
-END_TEST
 
-START_TEST(test_bad_libraries)
+KELP_TEST(test_bad_libraries)
 {
     use_plugin("there_is_none");
     expect_refused("there_is_none.so");
@@ -146,10 +144,9 @@ START_TEST(test_bad_libraries)
     (void)snprintf(job.model.plugin, sizeof(job.model.plugin), "libm.so.6"); /* a file is meant */
     expect_refused("libm.so.6");
 }
-END_TEST
 
 /* A text file, and the first half of a library. */
-START_TEST(test_damaged_libraries)
+KELP_TEST(test_damaged_libraries)
 {
     char folder[] = "/tmp/kelp-plugin-XXXXXX", path[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -173,10 +170,9 @@ START_TEST(test_damaged_libraries)
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }
-END_TEST
 
 /* Each mistake of the library's author is told by the layer's name; nothing crashes. */
-START_TEST(test_mistakes)
+KELP_TEST(test_mistakes)
 {
     static const char *const texts[] = {
         "",          "layer conv",  "layer p",       "layer p",      "layer p",
@@ -188,10 +184,9 @@ START_TEST(test_mistakes)
         expect_refused(texts[i]);
     }
 }
-END_TEST
 
 /* Two workers with two libraries have different plans, in words. */
-START_TEST(test_digest)
+KELP_TEST(test_digest)
 {
     struct kelp_plan ours = {.samples = {1, 1, 1}}, theirs = ours, read;
     char text[200], *printed = NULL;
@@ -216,26 +211,4 @@ START_TEST(test_digest)
     use_plugin("there_is_none");
     ck_assert_int_eq(kelp__plugin_digest(job.model.plugin, &theirs.model_digest, &error),
                      KELP_ERR_NOT_FOUND);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plugin");
-    TCase *tcase = tcase_create("plugin");
-    tcase_add_checked_fixture(tcase, setup, NULL);
-    tcase_add_test(tcase, test_example);
-    tcase_add_test(tcase, test_example_computes);
-    tcase_add_test(tcase, test_bad_params);
-    tcase_add_test(tcase, test_other_samples);
-    tcase_add_test(tcase, test_bad_libraries);
-    tcase_add_test(tcase, test_damaged_libraries);
-    tcase_add_test(tcase, test_mistakes);
-    tcase_add_test(tcase, test_digest);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

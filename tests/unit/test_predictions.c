@@ -1,5 +1,4 @@
 /* Files of predictions: whole or not there, the same whoever writes them, and checked when read. */
-#include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 #include "worker/predictions.h"
 
 static struct kelp_test_folder folder;
@@ -57,8 +57,10 @@ static int count_files(void)
     return count;
 }
 
+KELP_CASE("files", .setup = setup, .teardown = teardown)
+
 /* What was written is read back, and is there once however often it was written. */
-START_TEST(written_twice)
+KELP_TEST(written_twice)
 {
     struct kelp_prediction_part wanted = part;
     float *got = NULL;
@@ -77,10 +79,9 @@ START_TEST(written_twice)
     ck_assert_int_eq(kelp_prediction_remove(parts, &part, NULL), KELP_OK);
     ck_assert_int_eq(count_files(), 0);
 }
-END_TEST
 
 /* One that is given up leaves nothing. */
-START_TEST(dropped)
+KELP_TEST(dropped)
 {
     struct kelp_prediction_part wanted = part;
     struct kelp_error error;
@@ -93,10 +94,9 @@ START_TEST(dropped)
     ck_assert_int_eq(kelp_prediction_read(parts, &wanted, &got, &error), KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, "part-3-5"));
 }
-END_TEST
 
 /* Another part under this name, and any change of a byte, is found. */
-START_TEST(damaged)
+KELP_TEST(damaged)
 {
     struct kelp_prediction_part others[4] = {part, part, part, part};
     char path[256], *bytes = NULL;
@@ -124,10 +124,9 @@ START_TEST(damaged)
     ck_assert_ptr_null(got);
     free(bytes);
 }
-END_TEST
 
 /* What stands in the way is said, with its path. */
-START_TEST(no_folder)
+KELP_TEST(no_folder)
 {
     struct kelp_prediction_writer *writer = NULL;
     struct kelp_error error;
@@ -137,22 +136,4 @@ START_TEST(no_folder)
     ck_assert_int_ne(kelp_prediction_begin(parts, &part, &writer, &error), KELP_OK);
     ck_assert_ptr_null(writer);
     ck_assert_ptr_nonnull(strstr(error.text, path));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("predictions");
-    TCase *tcase = tcase_create("files");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, written_twice);
-    tcase_add_test(tcase, dropped);
-    tcase_add_test(tcase, damaged);
-    tcase_add_test(tcase, no_folder);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,7 +1,7 @@
 #include "common/base/clock.h"
 #include "common/base/process.h"
+#include "tests/lib/suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -55,8 +55,10 @@ static int run(const struct kelp_process_options *base, const char *script, char
     return wait_status;
 }
 
+KELP_CASE("process", .timeout_s = 60)
+
 /* Output goes where it should, the exit status comes back, and again when asked again. */
-START_TEST(output_and_status)
+KELP_TEST(output_and_status)
 {
     char text[256];
     struct kelp_process_options base = {0};
@@ -75,10 +77,9 @@ START_TEST(output_and_status)
     ck_assert_str_eq(text, "killed by signal 9 (Killed)");
     kelp_process_destroy(process);
 }
-END_TEST
 
 /* Environment: set over, taken out by name and by beginning; the working folder. */
-START_TEST(environment_and_folder)
+KELP_TEST(environment_and_folder)
 {
     static const char *const set[] = {"KELP_T_SET=new", "KELP_T_PUT=x=y", NULL};
     static const char *const unset[] = {"KELP_T_GONE", "KELP_TX_*", NULL};
@@ -96,10 +97,9 @@ START_TEST(environment_and_folder)
               text, sizeof(text));
     ck_assert_str_eq(text, "new,x=y,none,1,none\n/tmp\n");
 }
-END_TEST
 
 /* A child gets its three standard descriptors and no other, whatever the parent has open. */
-START_TEST(no_descriptor_leaks)
+KELP_TEST(no_descriptor_leaks)
 {
     struct kelp_process_options base = {0};
     char text[256];
@@ -109,10 +109,9 @@ START_TEST(no_descriptor_leaks)
     (void)run(&base, "ls /proc/self/fd | tr '\\n' ' '", text, sizeof(text));
     ck_assert_str_eq(text, "0 1 2 3 "); /* 3 is ls reading the folder */
 }
-END_TEST
 
 /* Signals that the parent blocks or ignores are neither in the child, which leads its own group. */
-START_TEST(signals_and_group)
+KELP_TEST(signals_and_group)
 {
     struct kelp_process_options base = {0};
     char text[256];
@@ -128,10 +127,9 @@ START_TEST(signals_and_group)
     (void)run(&base, "test $(cut -d' ' -f5 /proc/$$/stat) = $$ && echo own", text, sizeof(text));
     ck_assert_str_eq(text, "own\n");
 }
-END_TEST
 
 /* What cannot be started is an error at once, with its name. */
-START_TEST(cannot_start)
+KELP_TEST(cannot_start)
 {
     static const struct {
         const char *program;
@@ -159,10 +157,9 @@ START_TEST(cannot_start)
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* and no child is left */
     ck_assert_int_eq(errno, ECHILD);
 }
-END_TEST
 
 /* Several are waited for together; which one ended shows. */
-START_TEST(poll_several)
+KELP_TEST(poll_several)
 {
     struct kelp_process *slow = start_shell("exec sleep 60", KELP_PROCESS_NULL);
     struct kelp_process *quick = start_shell("exit 3", KELP_PROCESS_NULL);
@@ -181,11 +178,10 @@ START_TEST(poll_several)
     kelp_process_destroy(quick);
     kelp_process_destroy(slow);
 }
-END_TEST
 
 /* A polite one ends by SIGTERM at once; a stubborn one by SIGKILL after its grace, its own children
  * with it. */
-START_TEST(stop)
+KELP_TEST(stop)
 {
     int fds[2];
     char byte;
@@ -219,10 +215,9 @@ START_TEST(stop)
     kelp_process_destroy(stubborn);
     (void)close(fds[0]);
 }
-END_TEST
 
 /* The parent is killed with SIGKILL: the child does not outlive it. */
-START_TEST(dies_with_its_parent)
+KELP_TEST(dies_with_its_parent)
 {
     int fds[2];
     char byte;
@@ -248,9 +243,8 @@ START_TEST(dies_with_its_parent)
     } while (read(fds[0], &byte, 1) > 0); /* it ends when nobody has the other end any more */
     (void)close(fds[0]);
 }
-END_TEST
 
-START_TEST(find)
+KELP_TEST(find)
 {
     char path[KELP_PROCESS_PATH_MAX];
 
@@ -262,28 +256,4 @@ START_TEST(find)
     ck_assert_int_eq(kelp_process_find("tmp", path, &error), KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_process_find("./x", path, &error), KELP_OK);
     ck_assert_str_eq(path, "./x");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("process");
-    TCase *tests = tcase_create("process");
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, output_and_status);
-    tcase_add_test(tests, environment_and_folder);
-    tcase_add_test(tests, no_descriptor_leaks);
-    tcase_add_test(tests, signals_and_group);
-    tcase_add_test(tests, cannot_start);
-    tcase_add_test(tests, poll_several);
-    tcase_add_test(tests, stop);
-    tcase_add_test(tests, dies_with_its_parent);
-    tcase_add_test(tests, find);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

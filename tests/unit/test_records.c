@@ -1,9 +1,9 @@
 /* Progress: records come once, in order, again from the beginning after a restore, and wait. */
-#include <check.h>
 #include <string.h>
 
 #include "coordinator/core/limits.h"
 #include "coordinator/core/progress.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_progress progress;
 
@@ -33,8 +33,10 @@ static uint64_t take(void)
     return version;
 }
 
+KELP_CASE("progress", .setup = setup, .teardown = teardown)
+
 /* One that came before is dropped; version 0 is a record like any other. */
-START_TEST(once_and_in_order)
+KELP_TEST(once_and_in_order)
 {
     ck_assert_ptr_null(kelp_progress_peek(&progress));
     ck_assert_int_eq(put(0, KELP_STEP_TRAIN), KELP_OK);
@@ -48,10 +50,9 @@ START_TEST(once_and_in_order)
     ck_assert_uint_eq(take(), 4);
     ck_assert_ptr_null(kelp_progress_peek(&progress));
 }
-END_TEST
 
 /* A new generation replays; the same one announced twice does not. */
-START_TEST(generations)
+KELP_TEST(generations)
 {
     kelp_progress_restart(&progress, 1);
     ck_assert_int_eq(put(7, KELP_STEP_TRAIN), KELP_OK);
@@ -63,9 +64,8 @@ START_TEST(generations)
     ck_assert_uint_eq(take(), 7);
     ck_assert_uint_eq(take(), 2);
 }
-END_TEST
 
-START_TEST(latest)
+KELP_TEST(latest)
 {
     struct kelp_record record = {.word = {.version = 5, .step = 5, .kind = KELP_STEP_TRAIN},
                                  .epoch_end = true,
@@ -81,10 +81,9 @@ START_TEST(latest)
     ck_assert_uint_eq(progress.latest[KELP_SPLIT_VAL].word.version, 6);
     ck_assert_uint_eq(progress.latest[KELP_SPLIT_TEST].word.version, 7);
 }
-END_TEST
 
 /* The queue is bounded, and memory is used again while some come and some go. */
-START_TEST(bounded)
+KELP_TEST(bounded)
 {
     uint64_t version = 0;
     while (put(version, KELP_STEP_TRAIN) == KELP_OK) {
@@ -96,22 +95,4 @@ START_TEST(bounded)
         ck_assert_uint_eq(take(), i);
         ck_assert_int_eq(put(version + i, KELP_STEP_TRAIN), KELP_OK);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("records");
-    TCase *tcase = tcase_create("progress");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, once_and_in_order);
-    tcase_add_test(tcase, generations);
-    tcase_add_test(tcase, latest);
-    tcase_add_test(tcase, bounded);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,4 +1,3 @@
-#include <check.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include "cli/launch/ledger.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_error error;
 static char folder[64];
@@ -37,8 +37,10 @@ static void teardown(void)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+KELP_CASE("run_dir", .setup = setup, .teardown = teardown)
+
 /* A new run makes its folder with parents, refuses one that holds anything, takes an empty one. */
-START_TEST(test_create)
+KELP_TEST(test_create)
 {
     struct kelp_run_dir run;
     struct kelp_run_dir other;
@@ -62,11 +64,10 @@ START_TEST(test_create)
     ck_assert_int_ne(kelp_run_dir_create("file/x", false, &run, &error), KELP_OK);
     ck_assert_int_eq(kelp_run_dir_create("", false, &run, &error), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* The lock is seen from outside while it is held, keeps a second run out, and ends with the
  * process that held it, however it ended. */
-START_TEST(test_lock)
+KELP_TEST(test_lock)
 {
     struct kelp_run_dir run;
     struct kelp_run_dir other;
@@ -99,10 +100,9 @@ START_TEST(test_lock)
     ck_assert_int_eq(kelp_run_dir_resume("r", &run, &error), KELP_OK);
     kelp_run_dir_close(&run);
 }
-END_TEST
 
 /* Runs that begin in the same moment under one name get folders of their own. */
-START_TEST(test_same_moment)
+KELP_LOOP_TEST(test_same_moment, 0, 20)
 {
     enum { RUNS = 4 };
     struct kelp_run_dir run;
@@ -139,10 +139,9 @@ START_TEST(test_same_moment)
         ck_assert_int_eq(waitpid(pids[i], NULL, 0), pids[i]);
     }
 }
-END_TEST
 
 /* Files are replaced as a whole, and read back within their limit. */
-START_TEST(test_files)
+KELP_TEST(test_files)
 {
     struct kelp_run_dir run;
     struct stat info;
@@ -161,7 +160,6 @@ START_TEST(test_files)
     ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_IO);
     kelp_run_dir_close(&run);
 }
-END_TEST
 
 static const char *latest(void)
 {
@@ -174,7 +172,7 @@ static const char *latest(void)
 }
 
 /* runs/latest is relative within runs/, absolute outside, and moves on with each run. */
-START_TEST(test_latest)
+KELP_TEST(test_latest)
 {
     struct kelp_run_dir run;
     char expected[128];
@@ -189,19 +187,17 @@ START_TEST(test_latest)
     ck_assert_str_eq(latest(), expected);
     kelp_run_dir_close(&run);
 }
-END_TEST
 
-START_TEST(test_default_name)
+KELP_TEST(test_default_name)
 {
     char path[KELP_RUN_PATH_MAX + 1];
 
     ck_assert_int_eq(kelp_run_dir_default("etth1", 1769860800, path, &error), KELP_OK);
     ck_assert_str_eq(path, "runs/etth1-20260131-120000");
 }
-END_TEST
 
 /* What is printed is read back the same; what is damaged is refused. */
-START_TEST(test_result)
+KELP_TEST(test_result)
 {
     struct kelp_result result = {.job = "a \"job\"",
                                  .status = "done",
@@ -267,10 +263,9 @@ START_TEST(test_result)
     ck_assert_ptr_null(strstr(text, "model.safetensors"));
     free(text);
 }
-END_TEST
 
 /* Work and checkpoints are added up over all starts of workers and all leaders. */
-START_TEST(test_ledger)
+KELP_TEST(test_ledger)
 {
     static struct kelp_ledger ledger;
     static struct kelp_result result;
@@ -301,27 +296,4 @@ START_TEST(test_ledger)
     ck_assert_uint_eq(result.checkpoints, 2 + 4 + 3 + 3);
     ck_assert_uint_eq(result.worker_count, 1);
     ck_assert_uint_eq(result.workers[0].lanes_computed, 9 + 6 + 2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("run_dir");
-    TCase *tests = tcase_create("run_dir");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_create);
-    tcase_add_test(tests, test_lock);
-    tcase_add_loop_test(tests, test_same_moment, 0, 20);
-    tcase_add_test(tests, test_files);
-    tcase_add_test(tests, test_latest);
-    tcase_add_test(tests, test_default_name);
-    tcase_add_test(tests, test_result);
-    tcase_add_test(tests, test_ledger);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

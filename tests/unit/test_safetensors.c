@@ -1,4 +1,3 @@
-#include <check.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/tensors/safetensors.h"
+#include "tests/lib/suite.h"
 
 static char folder[64];
 static char path[128];
@@ -40,8 +40,10 @@ static size_t build(unsigned char *bytes, const char *header, size_t data_bytes)
     return 8 + header_bytes + data_bytes;
 }
 
+KELP_CASE("safetensors", .setup = setup, .teardown = teardown)
+
 /* What is written is read back: order, names, shapes, types, values, metadata. */
-START_TEST(test_round_trip)
+KELP_TEST(test_round_trip)
 {
     const float weights[6] = {1, 2, 3, 4, 5, -0.0f};
     const double scale = 1.0 / 3;
@@ -93,10 +95,9 @@ START_TEST(test_round_trip)
                      KELP_ERR_UNSUPPORTED);
     kelp_safetensors_close(file);
 }
-END_TEST
 
 /* Floats that lie at an odd address are read all the same. */
-START_TEST(test_unaligned)
+KELP_TEST(test_unaligned)
 {
     unsigned char bytes[256];
     struct kelp_safetensors *file;
@@ -111,7 +112,6 @@ START_TEST(test_unaligned)
     ck_assert_float_eq(value, expected);
     kelp_safetensors_close(file);
 }
-END_TEST
 
 static const struct {
     const char *header;
@@ -157,7 +157,7 @@ static const struct {
 };
 
 /* Damage is refused, and named. */
-START_TEST(test_damaged)
+KELP_LOOP_TEST(test_damaged, 0, KELP_ARRAY_COUNT(damaged))
 {
     unsigned char bytes[512];
     struct kelp_safetensors *file;
@@ -167,10 +167,9 @@ START_TEST(test_damaged)
                      damaged[_i].status);
     ck_assert_msg(strstr(error.text, damaged[_i].expected) == error.text, "%s", error.text);
 }
-END_TEST
 
 /* Each cut of a good file is refused. */
-START_TEST(test_truncated)
+KELP_TEST(test_truncated)
 {
     unsigned char bytes[512];
     struct kelp_safetensors *file;
@@ -185,10 +184,9 @@ START_TEST(test_truncated)
     ck_assert_int_eq(kelp_safetensors_open_memory("m", bytes, count, &file, &error),
                      KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* Files that are missing, empty, or none are named. */
-START_TEST(test_open_errors)
+KELP_TEST(test_open_errors)
 {
     struct kelp_safetensors *file;
 
@@ -205,7 +203,6 @@ START_TEST(test_open_errors)
     ck_assert_int_eq(fclose(out), 0);
     ck_assert_int_eq(kelp_safetensors_open(path, &file, &error), KELP_ERR_FORMAT);
 }
-END_TEST
 
 static size_t entries(void)
 {
@@ -221,7 +218,7 @@ static size_t entries(void)
 }
 
 /* A write that fails leaves nothing behind; one that succeeds replaces the file whole. */
-START_TEST(test_write)
+KELP_TEST(test_write)
 {
     const float value = 1;
     struct kelp_safetensors_item item = {.name = "x", .rank = 0, .data = &value};
@@ -242,10 +239,9 @@ START_TEST(test_write)
     ck_assert_int_eq(stat(path, &info), 0);
     ck_assert_uint_eq(info.st_mode & 0777, 0644);
 }
-END_TEST
 
 /* A file-size limit stands for a full disk: an error, and nothing is left behind. */
-START_TEST(test_no_space)
+KELP_TEST(test_no_space)
 {
     static float values[4096];
     const struct kelp_safetensors_item item = {
@@ -256,26 +252,4 @@ START_TEST(test_no_space)
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert_int_eq(kelp_safetensors_write(path, &item, 1, NULL, 0, &error), KELP_ERR_IO);
     ck_assert_uint_eq(entries(), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("safetensors");
-    TCase *tests = tcase_create("safetensors");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_round_trip);
-    tcase_add_test(tests, test_unaligned);
-    tcase_add_loop_test(tests, test_damaged, 0, KELP_ARRAY_COUNT(damaged));
-    tcase_add_test(tests, test_truncated);
-    tcase_add_test(tests, test_open_errors);
-    tcase_add_test(tests, test_write);
-    tcase_add_test(tests, test_no_space);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

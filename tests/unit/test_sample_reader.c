@@ -2,13 +2,13 @@
  * Samples of lanes, read ahead by a thread or not: the same ones, whatever was guessed, and for a
  * worker that goes on with its lanes the guess is right.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 #include "worker/prefetch.h"
 #include "worker/sample_reader.h"
 
@@ -70,9 +70,11 @@ static uint32_t row_of(const float *input)
     return (uint32_t)input[0] + ((uint32_t)input[1] << 8) + ((uint32_t)input[2] << 16);
 }
 
+KELP_CASE("reader", .setup = setup, .teardown = teardown)
+
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-START_TEST(taken_is_what_was_asked)
+KELP_TEST(taken_is_what_was_asked)
 {
     struct kelp_prefetch *prefetch = NULL;
     float *input = calloc(4, WIDTH * sizeof(*input)), *target = calloc(4, sizeof(*target));
@@ -114,10 +116,9 @@ START_TEST(taken_is_what_was_asked)
     free(input);
     free(target);
 }
-END_TEST
 
 /* What reading comes to is told to whoever takes it. */
-START_TEST(a_failed_read_is_told)
+KELP_TEST(a_failed_read_is_told)
 {
     struct kelp_prefetch *prefetch = NULL;
     float *input = calloc(1, WIDTH * sizeof(*input)), *target = calloc(1, sizeof(*target));
@@ -135,7 +136,6 @@ START_TEST(a_failed_read_is_told)
     free(input);
     free(target);
 }
-END_TEST
 
 /* ---- the reader ---------------------------------------------------------------------------- */
 
@@ -184,7 +184,7 @@ static void begin(struct kelp_sample_reader *reader, enum kelp_step_kind kind, u
 
 /* From the second step on each part was there before it was wanted, over the end of an epoch too,
  * whichever lanes the worker has. */
-START_TEST(training_is_read_ahead)
+KELP_LOOP_TEST(training_is_read_ahead, 0, 3)
 {
     struct kelp_sample_reader *reader = create_reader();
     uint32_t lane_first = (uint32_t)_i, lane_end = _i == 0 ? 8 : lane_first + 2;
@@ -201,10 +201,9 @@ START_TEST(training_is_read_ahead)
     ck_assert_uint_ge(kelp_sample_reader_guessed(reader), parts - first_step);
     kelp_sample_reader_destroy(reader);
 }
-END_TEST
 
 /* Lanes of other workers in between, evaluations, another order: all that changes is the guess. */
-START_TEST(guesses_that_are_wrong)
+KELP_TEST(guesses_that_are_wrong)
 {
     struct kelp_sample_reader *reader = create_reader();
     for (uint64_t step = 0; step < 20; step++) {
@@ -218,10 +217,9 @@ START_TEST(guesses_that_are_wrong)
     }
     kelp_sample_reader_destroy(reader);
 }
-END_TEST
 
 /* In memory nothing is read ahead. */
-START_TEST(in_memory)
+KELP_TEST(in_memory)
 {
     kelp_dataset_close(dataset);
     job.data.input_shape[0] = 15;
@@ -238,23 +236,4 @@ START_TEST(in_memory)
     }
     ck_assert_uint_eq(kelp_sample_reader_guessed(reader), 0);
     kelp_sample_reader_destroy(reader);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sample_reader");
-    TCase *tcase = tcase_create("reader");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, taken_is_what_was_asked);
-    tcase_add_test(tcase, a_failed_read_is_told);
-    tcase_add_loop_test(tcase, training_is_read_ahead, 0, 3);
-    tcase_add_test(tcase, guesses_that_are_wrong);
-    tcase_add_test(tcase, in_memory);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,8 +1,8 @@
 /* The schedule on small numbers that can be worked out by hand; words that ask for too much. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/suite.h"
 #include "worker/core/schedule.h"
 
 static const uint64_t samples[KELP_SPLIT_COUNT] = {10, 5, 0};
@@ -23,7 +23,7 @@ static struct kelp_control_word train_word(uint64_t first, uint64_t count)
 
 /* Lane i takes [floor(iB/L), floor((i+1)B/L)); the last batch of an epoch may be short, and lanes
  * empty. */
-START_TEST(lanes_of_a_batch)
+KELP_TEST(lanes_of_a_batch)
 {
     struct kelp_job job;
     small_job(&job);
@@ -46,10 +46,9 @@ START_TEST(lanes_of_a_batch)
     kelp_schedule_indices(&schedule, kelp_schedule_lane(&schedule, 3), &index);
     ck_assert_uint_eq(index, 9);
 }
-END_TEST
 
 /* Evaluation goes through its part in order even when training is shuffled. */
-START_TEST(evaluation_in_order)
+KELP_TEST(evaluation_in_order)
 {
     struct kelp_job job;
     small_job(&job);
@@ -64,10 +63,9 @@ START_TEST(evaluation_in_order)
         ck_assert_uint_eq(indices[i], i);
     }
 }
-END_TEST
 
 /* Shuffled order depends on seed and epoch, and is the same each time. */
-START_TEST(order_of_an_epoch)
+KELP_TEST(order_of_an_epoch)
 {
     struct kelp_job job;
     small_job(&job);
@@ -87,10 +85,9 @@ START_TEST(order_of_an_epoch)
     ck_assert_int_ne(memcmp(orders[0], orders[1], sizeof(orders[0])), 0);
     ck_assert_int_ne(memcmp(orders[0], orders[2], sizeof(orders[0])), 0);
 }
-END_TEST
 
 /* A word that asks for samples that are not there is refused, whatever its numbers. */
-START_TEST(words_that_ask_for_too_much)
+KELP_TEST(words_that_ask_for_too_much)
 {
     struct kelp_job job;
     small_job(&job);
@@ -117,10 +114,9 @@ START_TEST(words_that_ask_for_too_much)
     ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &finish, NULL), KELP_OK);
     ck_assert_uint_eq(kelp_schedule_lane(&schedule, 0).count, 0);
 }
-END_TEST
 
 /* A range of lanes splits into as few aligned nodes as there can be. */
-START_TEST(split_into_nodes)
+KELP_TEST(split_into_nodes)
 {
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     ck_assert_uint_eq(kelp_schedule_split(0, 0, nodes), 0);
@@ -134,22 +130,4 @@ START_TEST(split_into_nodes)
     ck_assert_uint_eq(kelp_schedule_split(1, 6, nodes), 4);
     ck_assert_uint_eq(kelp_schedule_split(1, KELP_JOB_LANES_MAX - 2, nodes), 18);
     ck_assert_uint_eq(kelp_schedule_split(KELP_JOB_LANES_MAX, 0, nodes), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("schedule");
-    TCase *tcase = tcase_create("schedule");
-    tcase_add_test(tcase, lanes_of_a_batch);
-    tcase_add_test(tcase, evaluation_in_order);
-    tcase_add_test(tcase, order_of_an_epoch);
-    tcase_add_test(tcase, words_that_ask_for_too_much);
-    tcase_add_test(tcase, split_into_nodes);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,8 +1,8 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/snapshot.h"
+#include "tests/lib/suite.h"
 
 #define DIGEST "00112233445566778899aabbccddeeff"
 
@@ -68,9 +68,11 @@ static void write_part(uint64_t ticket, uint32_t partition)
     kelp_snapshot_written(snapshot, ticket, partition, DIGEST, 100 + partition, &actions);
 }
 
+KELP_CASE("snapshot", .setup = open_snapshot, .teardown = close_snapshot)
+
 /* Writes go one at a time in ascending order, whatever the order in which partitions get there;
  * nothing is durable before the disk said so. */
-START_TEST(durable_only_after_the_sync)
+KELP_TEST(durable_only_after_the_sync)
 {
     uint64_t ticket = begin(77, 10);
 
@@ -102,10 +104,9 @@ START_TEST(durable_only_after_the_sync)
     ck_assert_uint_eq(view().word.version, 12);
     ck_assert_uint_eq(view().order.serial, 77);
 }
-END_TEST
 
 /* A word of an order that was replaced changes nothing, even of one with the same serial. */
-START_TEST(late_events_do_nothing)
+KELP_TEST(late_events_do_nothing)
 {
     uint64_t first = begin(1, 10);
 
@@ -127,10 +128,9 @@ START_TEST(late_events_do_nothing)
     ck_assert(!kelp_snapshot_taken(snapshot, second, 4, NULL, &actions)); /* not ours */
     expect("");
 }
-END_TEST
 
 /* The same order again changes nothing, in any state. */
-START_TEST(repeated_orders)
+KELP_TEST(repeated_orders)
 {
     uint64_t ticket = begin(1, 10);
 
@@ -148,10 +148,9 @@ START_TEST(repeated_orders)
     expect("RO");
     ck_assert_str_eq(view().error, "");
 }
-END_TEST
 
 /* An order that comes late does not take the place of a newer one, which its leader waits for. */
-START_TEST(late_orders)
+KELP_TEST(late_orders)
 {
     uint64_t ticket = begin(7, 10);
 
@@ -162,10 +161,9 @@ START_TEST(late_orders)
     take(ticket, 0);
     expect("W");
 }
-END_TEST
 
 /* One partition that went past ends it; the furthest one counts. */
-START_TEST(past)
+KELP_TEST(past)
 {
     uint64_t ticket = begin(1, 10);
 
@@ -182,10 +180,9 @@ START_TEST(past)
     (void)begin(2, 14);
     expect("RO");
 }
-END_TEST
 
 /* What is under way ends with its generation, what is durable stays. */
-START_TEST(generations)
+KELP_TEST(generations)
 {
     static const uint32_t others[] = {1};
     uint64_t ticket;
@@ -214,7 +211,6 @@ START_TEST(generations)
     ck_assert_uint_eq(view().part_count, 1);
     ck_assert(!view().has_word);
 }
-END_TEST
 
 static void give_up(uint64_t generation, uint64_t serial)
 {
@@ -222,7 +218,7 @@ static void give_up(uint64_t generation, uint64_t serial)
 }
 
 /* What is under way is given up by its name. */
-START_TEST(giving_up)
+KELP_TEST(giving_up)
 {
     give_up(4, 1);
     expect("");
@@ -237,11 +233,10 @@ START_TEST(giving_up)
     give_up(4, 1);
     expect("");
 }
-END_TEST
 
 /* A leader that was deposed, and learns of it late, gives up its own: the order of the one that
  * leads now, in the same generation, goes on. */
-START_TEST(giving_up_what_was_replaced)
+KELP_TEST(giving_up_what_was_replaced)
 {
     (void)begin(1, 10);
     actions.count = 0;
@@ -255,38 +250,13 @@ START_TEST(giving_up_what_was_replaced)
     give_up(4, 7);
     expect("DR");
 }
-END_TEST
 
 /* A shard that hosts nothing has nothing to lose. */
-START_TEST(nothing_hosted)
+KELP_TEST(nothing_hosted)
 {
     kelp_snapshot_generation(snapshot, 5, NULL, 0, &actions);
     ck_assert_int_eq(order(1, 5, 10), KELP_OK);
     ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
     ck_assert_uint_eq(view().part_count, 0);
     expect("ROR");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("snapshot");
-    TCase *tests = tcase_create("snapshot");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, open_snapshot, close_snapshot);
-    tcase_add_test(tests, durable_only_after_the_sync);
-    tcase_add_test(tests, late_events_do_nothing);
-    tcase_add_test(tests, repeated_orders);
-    tcase_add_test(tests, late_orders);
-    tcase_add_test(tests, past);
-    tcase_add_test(tests, generations);
-    tcase_add_test(tests, giving_up);
-    tcase_add_test(tests, giving_up_what_was_replaced);
-    tcase_add_test(tests, nothing_hosted);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,5 @@
 /* Snapshots on disk: what is written is read back; damage is found before use; what is not there is
  * told from what is damaged; a failed attempt leaves nothing. */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "common/base/files.h"
 #include "common/tensors/philox.h"
 #include "ps/storage/snapshot_store.h"
+#include "tests/lib/suite.h"
 
 static const struct kelp_snapshot_id id = {.generation = 3, .step = 1500};
 static char folder[] = "/tmp/kelp-store-XXXXXX";
@@ -189,9 +189,11 @@ static kelp_status read_all(const char *path, const struct shape *shape,
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
+KELP_CASE("store", .setup = setup, .teardown = teardown)
+
 /* Every shape comes back, from a folder that has nothing but what is needed, and that reading
  * leaves as it is. */
-START_TEST(round_trip)
+KELP_LOOP_TEST(round_trip, 0, KELP_ARRAY_COUNT(shapes))
 {
     const struct shape *shape = &shapes[_i];
     struct digests digests;
@@ -208,7 +210,6 @@ START_TEST(round_trip)
         ck_assert_str_eq(digests.hex[p], again.hex[p]);
     }
 }
-END_TEST
 
 /* ---- damage -----------------------------------------------------------------------------------
  */
@@ -268,7 +269,7 @@ static off_t next_byte(off_t at, off_t bytes)
 
 /* Whatever single bit of whatever file is another one: it is found, or it did not matter. Absence
  * is not damage, so a bit must not make a file look absent either. */
-START_TEST(flipped_bits)
+KELP_LOOP_TEST(flipped_bits, 0, 2)
 {
     struct digests digests;
     MUST(write_all("a", &damaged, &digests, &error));
@@ -303,7 +304,6 @@ START_TEST(flipped_bits)
     /* Bytes that do not matter are few: unused ends of blocks. */
     ck_assert_msg(found * 100 >= tried * 99, "%u of %u were found", found, tried);
 }
-END_TEST
 
 static void copy_file(const char *from, const char *to)
 {
@@ -315,7 +315,7 @@ static void copy_file(const char *from, const char *to)
 }
 
 /* Cut, grown and exchanged files are damage. */
-START_TEST(other_damage)
+KELP_TEST(other_damage)
 {
     struct digests digests;
     MUST(write_all("a", &damaged, &digests, &error));
@@ -340,10 +340,9 @@ START_TEST(other_damage)
     free_names(&names);
     MUST(read_all("a", &damaged, &digests, &error));
 }
-END_TEST
 
 /* A whole snapshot of another state is not the one asked for, and neither is a part of it. */
-START_TEST(other_state)
+KELP_TEST(other_state)
 {
     struct digests digests;
     struct kelp_snapshot_reader *reader = NULL;
@@ -372,10 +371,9 @@ START_TEST(other_state)
     ck_assert_int_eq(kelp_snapshot_reader_check(reader, digests.hex[2], &error), KELP_ERR_CORRUPT);
     kelp_snapshot_reader_close(reader);
 }
-END_TEST
 
 /* What is not there is waited for, whichever file it is, and found when it has come. */
-START_TEST(absence)
+KELP_TEST(absence)
 {
     struct digests digests = {{""}};
     ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
@@ -397,14 +395,13 @@ START_TEST(absence)
     ck_assert_int_eq(mkdir("a", 0700), 0);
     ck_assert_int_eq(read_all("a", &damaged, &digests, &error), KELP_ERR_NOT_FOUND);
 }
-END_TEST
 
 /* ---- attempts ---------------------------------------------------------------------------------
  */
 
 /* An attempt that is given up leaves nothing; one that was killed is removed by the next; an older
  * snapshot of the name stays until the new one is whole. */
-START_TEST(attempts)
+KELP_TEST(attempts)
 {
     struct digests digests;
     struct digests kept;
@@ -434,10 +431,9 @@ START_TEST(attempts)
     kelp_snapshot_writer_abandon(NULL);
     kelp_snapshot_reader_close(NULL);
 }
-END_TEST
 
 /* Two readers at once, and one while the folder is being removed by name. */
-START_TEST(many_readers)
+KELP_TEST(many_readers)
 {
     struct digests digests;
     struct kelp_snapshot_reader *readers[2];
@@ -452,35 +448,12 @@ START_TEST(many_readers)
     kelp_snapshot_reader_close(readers[0]);
     kelp_snapshot_reader_close(readers[1]);
 }
-END_TEST
 
 /* A path that cannot be is an error of the disk: nobody waits for it to come. */
-START_TEST(bad_paths)
+KELP_TEST(bad_paths)
 {
     struct kelp_snapshot_writer *writer = NULL;
     MUST(kelp_files_write("file", "x", 1, &error));
     ck_assert_int_eq(kelp_snapshot_writer_open("file/a", &id, &writer, &error), KELP_ERR_IO);
     ck_assert_ptr_nonnull(strstr(error.text, "file/a"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("snapshot_store");
-    TCase *tcase = tcase_create("store");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, round_trip, 0, (int)KELP_ARRAY_COUNT(shapes));
-    tcase_add_loop_test(tcase, flipped_bits, 0, 2);
-    tcase_add_test(tcase, other_damage);
-    tcase_add_test(tcase, other_state);
-    tcase_add_test(tcase, absence);
-    tcase_add_test(tcase, attempts);
-    tcase_add_test(tcase, many_readers);
-    tcase_add_test(tcase, bad_paths);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

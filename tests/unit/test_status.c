@@ -1,11 +1,11 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/status.h"
+#include "tests/lib/suite.h"
 
 /* Each listed code has a name, a text and a group, is negative, and is known. */
-START_TEST(test_list)
+KELP_TEST(test_list)
 {
 #define CHECK_STATUS(name, value, group, text)                                                     \
     ck_assert_int_lt(KELP_ERR_##name, 0);                                                          \
@@ -19,10 +19,9 @@ START_TEST(test_list)
     ck_assert(!kelp_status_known(1));
     ck_assert(!kelp_status_known(-9999));
 }
-END_TEST
 
 /* An error is one line whatever it repeats, is cut at its buffer, and needs no place to go. */
-START_TEST(test_fail)
+KELP_TEST(test_fail)
 {
     struct kelp_error error;
     char text[1024];
@@ -40,20 +39,4 @@ START_TEST(test_fail)
     ck_assert_uint_eq(strlen(error.text), sizeof(error.text) - 1);
     ck_assert_int_eq(kelp_fail(NULL, KELP_ERR_IO, "x"), KELP_ERR_IO);
     kelp_error_prefix(NULL, "x");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("status");
-    TCase *tests = tcase_create("status");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_list);
-    tcase_add_test(tests, test_fail);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

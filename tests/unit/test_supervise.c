@@ -1,10 +1,10 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
 #include "cli/run/log_tail.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_error error;
 
@@ -14,7 +14,7 @@ static const struct kelp_supervise_policy policy = {
 static const struct kelp_supervise_end killed = {.exited = false, .lived_ms = 50};
 
 /* A child that dies of a signal is started again, later each time it dies young. */
-START_TEST(test_backoff_doubles)
+KELP_TEST(test_backoff_doubles)
 {
     struct kelp_supervise_policy endless = policy;
     struct kelp_supervise_child child = {.worker = true};
@@ -34,10 +34,9 @@ START_TEST(test_backoff_doubles)
     }
     ck_assert_uint_eq(failures.total, 30);
 }
-END_TEST
 
 /* A back-off that is longer than ours at its longest is kept as it is. */
-START_TEST(test_long_backoff)
+KELP_TEST(test_long_backoff)
 {
     struct kelp_supervise_policy slow = {.max_failures = -1, .backoff_ms = 600000, .restart = true};
     struct kelp_supervise_child child = {.young_deaths = 7};
@@ -48,10 +47,9 @@ START_TEST(test_long_backoff)
                      KELP_VERDICT_RESTART);
     ck_assert_uint_eq(delay_ms, 600000);
 }
-END_TEST
 
 /* Having lived long, a child is started at once again. */
-START_TEST(test_backoff_resets)
+KELP_TEST(test_backoff_resets)
 {
     struct kelp_supervise_child child = {.worker = true, .young_deaths = 5};
     struct kelp_supervise_end old = {.lived_ms = KELP_SUPERVISE_SETTLED_MS};
@@ -65,10 +63,9 @@ START_TEST(test_backoff_resets)
                      KELP_VERDICT_RESTART);
     ck_assert_uint_eq(delay_ms, 100);
 }
-END_TEST
 
 /* When the restarts are used up the run ends; with max_failures 0 at the first death. */
-START_TEST(test_gives_up)
+KELP_TEST(test_gives_up)
 {
     struct kelp_supervise_policy none = policy;
     struct kelp_supervise_child child = {0};
@@ -86,10 +83,9 @@ START_TEST(test_gives_up)
     ck_assert_int_eq(kelp_supervise(&none, &killed, &child, &failures, &delay_ms),
                      KELP_VERDICT_GIVE_UP);
 }
-END_TEST
 
 /* Failures count for as long as the window is: three in any 1000 ms, of all children together. */
-START_TEST(test_window)
+KELP_TEST(test_window)
 {
     static const struct {
         uint64_t at_ms;
@@ -122,10 +118,9 @@ START_TEST(test_window)
     kelp_supervise_limit_text(&policy, text, sizeof(text));
     ck_assert_str_eq(text, "failure.max_failures=3 restarts are used up");
 }
-END_TEST
 
 /* Bad input is not tried again, even when dead children are to stay dead. */
-START_TEST(test_bad_input)
+KELP_TEST(test_bad_input)
 {
     struct kelp_supervise_policy dead = policy;
     struct kelp_supervise_child child = {.worker = true};
@@ -141,10 +136,9 @@ START_TEST(test_bad_input)
                      KELP_VERDICT_LEAVE);
     ck_assert_uint_eq(failures.total, 0);
 }
-END_TEST
 
 /* A worker that leaves in order may go while enough stay; shards and coordinators may not. */
-START_TEST(test_leaving_in_order)
+KELP_TEST(test_leaving_in_order)
 {
     struct kelp_supervise_child worker = {.worker = true};
     struct kelp_supervise_child shard = {.worker = false};
@@ -162,9 +156,8 @@ START_TEST(test_leaving_in_order)
     ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
     ck_assert_uint_eq(failures.total, 1); /* the shard's alone */
 }
-END_TEST
 
-START_TEST(test_trials)
+KELP_TEST(test_trials)
 {
     static const char *const wrong_faults[] = {"",
                                                "worker-1",
@@ -210,10 +203,9 @@ START_TEST(test_trials)
     }
     ck_assert_int_eq(kelp_trials_add_timed(&trials, "step=1:add-worker", &error), KELP_ERR_LIMIT);
 }
-END_TEST
 
 /* The newest error is what is told, else the last line; time, level and role are left out. */
-START_TEST(test_log_tail)
+KELP_TEST(test_log_tail)
 {
     static const struct {
         const char *log;
@@ -240,27 +232,4 @@ START_TEST(test_log_tail)
     }
     kelp_log_tail_message("a long line without end", 23, small, sizeof(small));
     ck_assert_str_eq(small, "a long ");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("supervise");
-    TCase *tests = tcase_create("supervise");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_backoff_doubles);
-    tcase_add_test(tests, test_long_backoff);
-    tcase_add_test(tests, test_backoff_resets);
-    tcase_add_test(tests, test_gives_up);
-    tcase_add_test(tests, test_window);
-    tcase_add_test(tests, test_bad_input);
-    tcase_add_test(tests, test_leaving_in_order);
-    tcase_add_test(tests, test_trials);
-    tcase_add_test(tests, test_log_tail);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -2,7 +2,6 @@
  * Tables and panels of small CSV files: what becomes of each column, how missing values,
  * categories, splits and scales work, the cache, and each mistake a file or a job can hold.
  */
-#include <check.h>
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <zlib.h>
 
 #include "common/base/files.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 
 static char folder[64];
@@ -99,8 +99,10 @@ static void check_sample(const struct kelp_dataset *dataset, enum kelp_split par
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
+KELP_CASE("table", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
 /* Categories first, then numbers in the job's order, then targets; derived columns are columns. */
-START_TEST(columns_of_all_kinds)
+KELP_TEST(columns_of_all_kinds)
 {
     write_file("data.csv", "when,kind,x,y,z\n"
                            "2020-01-06 07:30:00,\"b, c\",1,10,0\n"
@@ -124,10 +126,9 @@ START_TEST(columns_of_all_kinds)
     check_sample(dataset, KELP_SPLIT_TRAIN, 2, (const double[]){0, 2, 33, 3, 30, 1});
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* A filter that is not met, or cannot be told, leaves the row out, before data.missing asks. */
-START_TEST(filters)
+KELP_TEST(filters)
 {
     write_file("data.csv", "x,y,name\n1,1,a\n,2,a\n3,3,b\n4,,a\n5,5,\n");
     SET(job.data.filter, "x > 0\nnot missing(y)\nname != 'b'");
@@ -138,11 +139,10 @@ START_TEST(filters)
     SET(job.data.filter, "x > 100");
     check_refused(KELP_ERR_INVALID, "data.csv: no row is left");
 }
-END_TEST
 
 static const char holes[] = "x,y\n1,1\n,2\nNA,3\n4,nan\n6,6\n";
 
-START_TEST(missing_values)
+KELP_TEST(missing_values)
 {
     write_file("data.csv", holes);
     check_refused(KELP_ERR_FORMAT, "data.csv:3: column x: has no value|data.missing");
@@ -168,11 +168,10 @@ START_TEST(missing_values)
     check_sample(dataset, KELP_SPLIT_VAL, 0, (const double[]){6, 6});
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Categories that the training split does not have are the number behind its own where data.vocab
  * has room, else 0; 7, 7.0 and 07 are one. */
-START_TEST(categories)
+KELP_TEST(categories)
 {
     write_file("data.csv", "c,x,y\n7,1,1\nred,1,1\n7.0,1,1\n07,1,1\nblue,1,1\nred,2,2\n");
     SET(job.data.categories, "c");
@@ -196,10 +195,9 @@ START_TEST(categories)
     job.data.vocab_count = 2;
     check_refused(KELP_ERR_INVALID, "data.vocab: has 2 sizes");
 }
-END_TEST
 
 /* Fitted on the training rows alone; predictions are turned back by what the data set says. */
-START_TEST(scales)
+KELP_TEST(scales)
 {
     write_file("data.csv", "x,y\n1,100\n3,300\n5,500\n");
     job.data.normalize = KELP_NORMALIZE_STANDARD;
@@ -216,10 +214,9 @@ START_TEST(scales)
     write_file("data.csv", "x,y\n1,100\n1,300\n5,500\n");
     check_refused(KELP_ERR_INVALID, "column x: is constant in the training split");
 }
-END_TEST
 
 /* Parts of files of their own, patterns in the order of their names, gzip. */
-START_TEST(files_of_parts)
+KELP_TEST(files_of_parts)
 {
     write_file("a2.csv", "x,y\n2,2\n");
     write_file("a10.csv", "y,x\n10,11\n");
@@ -248,9 +245,8 @@ START_TEST(files_of_parts)
     SET(job.data.test_path, "");
     check_refused(KELP_ERR_FORMAT, "t.csv.gz: is cut off");
 }
-END_TEST
 
-START_TEST(classes)
+KELP_TEST(classes)
 {
     write_file("data.csv", "x,y\n1,2\n2,0\n");
     job.train.loss = KELP_LOSS_CROSS_ENTROPY;
@@ -263,7 +259,6 @@ START_TEST(classes)
     write_file("data.csv", "x,y\n1,-2\n2,0\n");
     check_refused(KELP_ERR_INVALID, "column y: -2 is no class");
 }
-END_TEST
 
 struct mistake {
     const char *text;
@@ -290,7 +285,7 @@ static const struct mistake mistakes[] = {
     {"x,y\n1,2\n0,2\n", "x = 1 / x", KELP_ERR_FORMAT, "data.csv:3: column x: has no value"},
 };
 
-START_TEST(mistake_in_a_table)
+KELP_LOOP_TEST(mistake_in_a_table, 0, (sizeof(mistakes) / sizeof(mistakes[0])))
 {
     const struct mistake *mistake = &mistakes[_i];
     write_file("data.csv", mistake->text);
@@ -301,10 +296,9 @@ START_TEST(mistake_in_a_table)
         check_refused(mistake->status, mistake->expected);
     }
 }
-END_TEST
 
 /* However far down: the line is named. */
-START_TEST(mistake_far_down)
+KELP_TEST(mistake_far_down)
 {
     FILE *file = fopen(data_path, "w");
     ck_assert_ptr_nonnull(file);
@@ -315,9 +309,8 @@ START_TEST(mistake_far_down)
     ck_assert_int_eq(fclose(file), 0);
     check_refused(KELP_ERR_FORMAT, "data.csv:10000: column y: missing, the row has 1 of 2 fields");
 }
-END_TEST
 
-START_TEST(mistakes_in_a_job)
+KELP_TEST(mistakes_in_a_job)
 {
     write_file("data.csv", "x,y\n1,2\n3,4\n");
     SET(job.data.targets, "");
@@ -332,7 +325,6 @@ START_TEST(mistakes_in_a_job)
     SET(job.data.cache, "/proc/no/such/place");
     check_refused(KELP_ERR_NOT_FOUND, "data.cache");
 }
-END_TEST
 
 /* ---- cache --------------------------------------------------------------------------------- */
 
@@ -365,7 +357,7 @@ static uint64_t fingerprint(void)
 
 /* What is in the cache is used as it is (its time does not change), another content or key is
  * another file, and one that is damaged or cut off anywhere is made again, the same. */
-START_TEST(cache)
+KELP_TEST(cache)
 {
     char path[512];
     char other[512];
@@ -403,10 +395,9 @@ START_TEST(cache)
     ck_assert_uint_ne(fingerprint(), value);
     ck_assert_int_eq(count_cached(path), 3);
 }
-END_TEST
 
 /* Without a folder that can be written, data are prepared in memory, to the same. */
-START_TEST(no_cache)
+KELP_TEST(no_cache)
 {
     write_file("data.csv", "x,y\n1,2\n3,4\n5,7\n");
     uint64_t value = fingerprint();
@@ -417,7 +408,6 @@ START_TEST(no_cache)
     ck_assert_int_eq(unsetenv("HOME"), 0);
     ck_assert_uint_eq(fingerprint(), value);
 }
-END_TEST
 
 /* ---- panels -------------------------------------------------------------------------------- */
 
@@ -446,7 +436,7 @@ static void panel_job(void)
     job.data.split[KELP_SPLIT_VAL] = 3;
 }
 
-START_TEST(windows_of_a_panel)
+KELP_TEST(windows_of_a_panel)
 {
     panel_job();
     write_file("data.csv", panel_text);
@@ -481,10 +471,9 @@ START_TEST(windows_of_a_panel)
                  (const double[]){1, 0, 1, 0, 6, 10, 6, 2, 3, 20, 30});
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* Targets by their series' own training rows, inputs by those of all. */
-START_TEST(scales_of_a_panel)
+KELP_TEST(scales_of_a_panel)
 {
     panel_job();
     SET(job.data.columns, "");
@@ -504,10 +493,9 @@ START_TEST(scales_of_a_panel)
     ck_assert(scale.factor == 40.0 && scale.shift == 0.0);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 /* One series, times that are numbers, nothing known ahead. */
-START_TEST(single_series)
+KELP_TEST(single_series)
 {
     panel_job();
     write_file("data.csv", "t,y\n3,30\n1,10\n2,20\n0,0\n");
@@ -524,9 +512,8 @@ START_TEST(single_series)
     ck_assert_str_eq(text, "3");
     kelp_dataset_close(dataset);
 }
-END_TEST
 
-START_TEST(mistakes_in_a_panel)
+KELP_TEST(mistakes_in_a_panel)
 {
     panel_job();
     write_file("data.csv", panel_text);
@@ -559,36 +546,4 @@ START_TEST(mistakes_in_a_panel)
     memcpy(strstr(text, "06:00:00"), "06:77:00", 8);
     write_file("data.csv", text);
     check_refused(KELP_ERR_FORMAT, "data.csv:14: column t: '2020-01-01 06:77:00' is not a time");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("table");
-    TCase *tcase = tcase_create("table");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, columns_of_all_kinds);
-    tcase_add_test(tcase, filters);
-    tcase_add_test(tcase, missing_values);
-    tcase_add_test(tcase, categories);
-    tcase_add_test(tcase, scales);
-    tcase_add_test(tcase, files_of_parts);
-    tcase_add_test(tcase, classes);
-    tcase_add_loop_test(tcase, mistake_in_a_table, 0,
-                        (int)(sizeof(mistakes) / sizeof(mistakes[0])));
-    tcase_add_test(tcase, mistake_far_down);
-    tcase_add_test(tcase, mistakes_in_a_job);
-    tcase_add_test(tcase, cache);
-    tcase_add_test(tcase, no_cache);
-    tcase_add_test(tcase, windows_of_a_panel);
-    tcase_add_test(tcase, scales_of_a_panel);
-    tcase_add_test(tcase, single_series);
-    tcase_add_test(tcase, mistakes_in_a_panel);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

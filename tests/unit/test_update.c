@@ -1,6 +1,5 @@
 /* Updates by segments: statistics, excluded parameters and all others, however the flat vector is
  * cut into slices. */
-#include <check.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 
 #include "common/tensors/philox.h"
 #include "kernels/update.h"
+#include "tests/lib/suite.h"
 
 #define ELEMENTS 160 /* of the plan below */
 
@@ -99,8 +99,10 @@ static bool apply(const struct kelp_job *job, struct vectors *v, uint64_t first,
     return finite;
 }
 
+KELP_CASE("update", .setup = set_up, .teardown = tear_down)
+
 /* Tensors that are updated alike are one segment: the usual model has a single one. */
-START_TEST(test_segments)
+KELP_TEST(test_segments)
 {
     const struct kelp_slice_range all = {.count = ELEMENTS};
     struct kelp_update update;
@@ -125,10 +127,9 @@ START_TEST(test_segments)
     ck_assert_uint_eq(update.count, 0);
     kelp_update_fini(&update);
 }
-END_TEST
 
 /* Each tensor gets its own rule: the optimizer with decay, without, or the average. */
-START_TEST(test_each_by_its_rule)
+KELP_TEST(test_each_by_its_rule)
 {
     static struct vectors v, decayed, plain;
     struct kelp_job with = adamw(0.1), without = adamw(0);
@@ -169,10 +170,9 @@ START_TEST(test_each_by_its_rule)
     ck_assert_float_ne(decayed.next[0], plain.next[0]);
     ck_assert_float_eq(v.next[45], 0.0f); /* padding stays zero */
 }
-END_TEST
 
 /* Cuts at any multiple of 16 elements, through tensors too, change nothing. */
-START_TEST(test_cuts_change_nothing)
+KELP_LOOP_TEST(test_cuts_change_nothing, 1, 12)
 {
     static struct vectors whole, cut;
     const struct kelp_job job = adamw(0.1);
@@ -186,10 +186,9 @@ START_TEST(test_cuts_change_nothing)
     }
     ck_assert_mem_eq(&whole, &cut, sizeof(whole));
 }
-END_TEST
 
 /* What is not finite is noticed in every segment. */
-START_TEST(test_not_finite_is_noticed)
+KELP_TEST(test_not_finite_is_noticed)
 {
     static struct vectors v;
     const struct kelp_job job = adamw(0.1);
@@ -203,7 +202,6 @@ START_TEST(test_not_finite_is_noticed)
     fill(&v);
     ck_assert(apply(&job, &v, 0, ELEMENTS));
 }
-END_TEST
 
 /* ---- steps with decisions ----------------------------------------------------------------------
  */
@@ -253,7 +251,7 @@ static void train(const struct kelp_job *job, struct vectors *v, uint32_t partit
 
 /* The gradient as a whole is scaled by its norm over all parameters and no statistic, to the same
  * bits in any number of partitions. */
-START_TEST(test_clipping)
+KELP_LOOP_TEST(test_clipping, 1, 11)
 {
     static struct vectors whole, cut;
     static double decided[KELP_STEP_DECISION_MAX];
@@ -280,7 +278,6 @@ START_TEST(test_clipping)
     train(&job, &cut, (uint32_t)_i, decided);
     ck_assert_double_eq(decided[0], 1.0);
 }
-END_TEST
 
 /* One step of lamb from zero moments, in double. */
 static void plain_lamb(const struct kelp_job *job, const struct kelp_tensor *tensor,
@@ -302,7 +299,7 @@ static void plain_lamb(const struct kelp_job *job, const struct kelp_tensor *ten
 
 /* Lamb scales the update of each tensor to the length of its weights, whole or shared between
  * partitions, to the same bits. */
-START_TEST(test_lamb)
+KELP_LOOP_TEST(test_lamb, 1, 11)
 {
     static struct vectors whole, cut, first;
     static double decided[KELP_STEP_DECISION_MAX];
@@ -340,10 +337,9 @@ START_TEST(test_lamb)
     ck_assert(_i < 5 || kelp_step_decision_count(&job, &plan) > 0);
     ck_assert_mem_eq(&whole, &cut, sizeof(whole));
 }
-END_TEST
 
 /* A slice with a gradient that is not finite says so, wherever it stands. */
-START_TEST(test_parts_tell_what_is_not_finite)
+KELP_TEST(test_parts_tell_what_is_not_finite)
 {
     static struct vectors v;
     const struct kelp_job job = {.train = {.optimizer = KELP_OPTIMIZER_SGD, .clip_norm = 1}};
@@ -365,26 +361,4 @@ START_TEST(test_parts_tell_what_is_not_finite)
                             i < plan.tensor_count ? 0.0 : 1.0);
     }
     kelp_update_fini(&update);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("update");
-    TCase *tests = tcase_create("update");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_segments);
-    tcase_add_test(tests, test_each_by_its_rule);
-    tcase_add_loop_test(tests, test_cuts_change_nothing, 1, 12);
-    tcase_add_test(tests, test_not_finite_is_noticed);
-    tcase_add_loop_test(tests, test_clipping, 1, 11);
-    tcase_add_loop_test(tests, test_lamb, 1, 11);
-    tcase_add_test(tests, test_parts_tell_what_is_not_finite);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

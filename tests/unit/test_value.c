@@ -1,13 +1,13 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/value.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_error error;
 
 /* Whole numbers: the whole text, within the range, without overflow. */
-START_TEST(test_integers)
+KELP_TEST(test_integers)
 {
     static const char *const wrong[] = {"",
                                         " 1",
@@ -42,9 +42,8 @@ START_TEST(test_integers)
     ck_assert_int_eq(kelp_value_i64("--1", -1, 5, &number, &error), KELP_ERR_INVALID);
     ck_assert_int_eq(kelp_value_i64("-", -1, 5, &number, &error), KELP_ERR_INVALID);
 }
-END_TEST
 
-START_TEST(test_doubles)
+KELP_TEST(test_doubles)
 {
     static const char *const wrong[] = {"",      "nan", "inf", "0x1p3", "1e999",
                                         "1.2.3", "1 ",  "-1",  "2.1",   "1,5"};
@@ -58,10 +57,9 @@ START_TEST(test_doubles)
     }
     ck_assert_str_eq(error.text, "'1,5' is not a number from 0 to 2");
 }
-END_TEST
 
 /* Sizes and durations need their unit. */
-START_TEST(test_units)
+KELP_TEST(test_units)
 {
     static const char *const wrong[] = {"4",   "MiB",    "4mb",         "4 MiB",
                                         "4MB", "1.5MiB", "99999999GiB", "17179869184GiB"};
@@ -83,9 +81,8 @@ START_TEST(test_units)
     ck_assert_ptr_nonnull(strstr(error.text, "a duration from 1ms to 1m"));
     ck_assert_int_eq(kelp_value_duration("61s", 1, 60000, &value, &error), KELP_ERR_INVALID);
 }
-END_TEST
 
-START_TEST(test_ranges)
+KELP_TEST(test_ranges)
 {
     static const char *const wrong[] = {"", ":", "2:", ":2", "5:2", "0:2", "2:9", "1:2:3", "2-3"};
     struct kelp_range range;
@@ -101,9 +98,8 @@ START_TEST(test_ranges)
                       wrong[i]);
     }
 }
-END_TEST
 
-START_TEST(test_choices)
+KELP_TEST(test_choices)
 {
     static const char *const choices[] = {"sgd", "adam", NULL};
     uint32_t index = 9;
@@ -117,10 +113,9 @@ START_TEST(test_choices)
     ck_assert(flag);
     ck_assert_int_eq(kelp_value_bool("yes", &flag, &error), KELP_ERR_INVALID);
 }
-END_TEST
 
 /* Text is UTF-8 that a YAML scalar can hold on one line. */
-START_TEST(test_text)
+KELP_TEST(test_text)
 {
     static const char *const wrong[] = {"a\nb",
                                         "\t",
@@ -143,10 +138,9 @@ START_TEST(test_text)
     }
     ck_assert_int_eq(kelp_value_text("12345", 4, &error), KELP_ERR_INVALID);
 }
-END_TEST
 
 /* What is printed reads back as the same value. */
-START_TEST(test_printing)
+KELP_TEST(test_printing)
 {
     static const double numbers[] = {0.005, 1.0 / 3, 1e-8, 0, 1e300, 0.1 + 0.2, -2.5};
     char text[KELP_VALUE_TEXT_MAX];
@@ -168,9 +162,8 @@ START_TEST(test_printing)
     kelp_value_print_duration(0, text);
     ck_assert_str_eq(text, "0ms");
 }
-END_TEST
 
-START_TEST(test_distance)
+KELP_TEST(test_distance)
 {
     ck_assert_uint_eq(kelp_value_distance("", ""), 0);
     ck_assert_uint_eq(kelp_value_distance("abc", ""), 3);
@@ -180,26 +173,4 @@ START_TEST(test_distance)
     ck_assert(kelp_value_near(1, "lr"));
     ck_assert(!kelp_value_near(2, "lr"));
     ck_assert(kelp_value_near(3, "batch_size"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("value");
-    TCase *tests = tcase_create("value");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_integers);
-    tcase_add_test(tests, test_doubles);
-    tcase_add_test(tests, test_units);
-    tcase_add_test(tests, test_ranges);
-    tcase_add_test(tests, test_choices);
-    tcase_add_test(tests, test_text);
-    tcase_add_test(tests, test_printing);
-    tcase_add_test(tests, test_distance);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

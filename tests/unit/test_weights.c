@@ -1,9 +1,9 @@
-#include <check.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "ps/core/limits.h"
 #include "ps/shard/weights.h"
+#include "tests/lib/suite.h"
 
 static const uint64_t counts[] = {32, 16, 0, 48};
 #define COUNT 4
@@ -34,8 +34,10 @@ static void step_to(uint32_t place, uint64_t step, float value)
     ck_assert_ptr_eq(kelp_weights_current(weights, place), next);
 }
 
+KELP_CASE("all", .setup = set_up, .teardown = tear_down)
+
 /* Slices of one step lie next to each other, zeroed at first, each cache line aligned. */
-START_TEST(slices_are_adjacent)
+KELP_TEST(slices_are_adjacent)
 {
     for (uint64_t step = 0; step < 4; step++) {
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -53,10 +55,9 @@ START_TEST(slices_are_adjacent)
         }
     }
 }
-END_TEST
 
 /* The older weights can be read until the next ones are begun. */
-START_TEST(older_weights)
+KELP_TEST(older_weights)
 {
     const float *values;
     struct kelp_weights_loan loan;
@@ -70,10 +71,9 @@ START_TEST(older_weights)
     ck_assert_float_eq(values[0], 2.0f);
     kelp_weights_return(&loan);
 }
-END_TEST
 
 /* What is lent keeps its values, however many steps follow; slow readers never stop training. */
-START_TEST(loans_are_not_overwritten)
+KELP_TEST(loans_are_not_overwritten)
 {
     struct kelp_weights_loan loans[64];
     const float *values[64];
@@ -100,10 +100,9 @@ START_TEST(loans_are_not_overwritten)
     ck_assert(kelp_weights_lend(weights, 0, KELP_WEIGHTS_CURRENT, &values[0], &loans[0]));
     kelp_weights_return(&loans[0]);
 }
-END_TEST
 
 /* Loans of slices that follow one another join; others do not. */
-START_TEST(loans_join)
+KELP_TEST(loans_join)
 {
     struct kelp_weights_loan loans[COUNT];
     const float *values[COUNT];
@@ -130,10 +129,9 @@ START_TEST(loans_join)
     kelp_weights_return(&loans[0]);
     kelp_weights_return(&loans[1]);
 }
-END_TEST
 
 /* Loans outlive their generation. */
-START_TEST(loans_keep_the_memory)
+KELP_TEST(loans_keep_the_memory)
 {
     struct kelp_weights_loan loan;
     const float *values;
@@ -145,10 +143,9 @@ START_TEST(loans_keep_the_memory)
     kelp_weights_return(&loan);
     weights = NULL;
 }
-END_TEST
 
 /* Memory that was reserved is what a step takes when a slot is lent; contents are not touched. */
-START_TEST(reserved_blocks)
+KELP_TEST(reserved_blocks)
 {
     struct kelp_weights_loan loan;
     const float *values;
@@ -165,25 +162,4 @@ START_TEST(reserved_blocks)
     kelp_weights_ref(weights);
     kelp_weights_unref(weights);
     kelp_weights_return(&loan);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("weights");
-    TCase *all = tcase_create("all");
-
-    tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_test(all, slices_are_adjacent);
-    tcase_add_test(all, older_weights);
-    tcase_add_test(all, loans_are_not_overwritten);
-    tcase_add_test(all, loans_join);
-    tcase_add_test(all, loans_keep_the_memory);
-    tcase_add_test(all, reserved_blocks);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

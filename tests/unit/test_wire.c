@@ -1,11 +1,11 @@
 /* What encoding writes, decoding reads back, however the bytes are cut; and what is not a message
  * is refused with a reason. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/wire_split.h"
 
 #define FIELDS_MAX 65536
@@ -80,8 +80,10 @@ static void refuse(const uint8_t *bytes, size_t length, kelp_status expected, co
     kelp_rpc_message_unref(message);
 }
 
+KELP_CASE("wire", .setup = setup)
+
 /* Whatever the cuts, fields and payload come back. */
-START_TEST(round_trip)
+KELP_LOOP_TEST(round_trip, 0, 36)
 {
     static const size_t lengths[] = {0, 1, 3, 127, 128, 4999};
     static const size_t cuts[] = {0, 1, 2, 7, 64, 1000};
@@ -116,10 +118,9 @@ START_TEST(round_trip)
     free(got);
     free(bytes);
 }
-END_TEST
 
 /* Every proper prefix of a message that ends inside a field is refused; no read beyond the end. */
-START_TEST(truncated)
+KELP_TEST(truncated)
 {
     size_t length = 0;
     uint8_t *bytes = encoded(100, &length);
@@ -144,10 +145,9 @@ START_TEST(truncated)
     ck_assert_uint_ge(refused, length - 6);
     free(bytes);
 }
-END_TEST
 
 /* The payload may stand anywhere; unknown fields of every wire type are passed over. */
-START_TEST(any_order)
+KELP_TEST(any_order)
 {
     static const uint8_t bytes[] = {
         0x7a, 3,    'a',  'b',  'c',                /* payload first */
@@ -170,9 +170,8 @@ START_TEST(any_order)
     protobuf_c_message_free_unpacked(&request->base, NULL);
     kelp_rpc_message_unref(message);
 }
-END_TEST
 
-START_TEST(refusals)
+KELP_TEST(refusals)
 {
     refuse((const uint8_t[]){0x7a, 1, 'a', 0x7a, 1, 'b'}, 6, KELP_ERR_FORMAT, "two payloads");
     refuse((const uint8_t[]){0x7a, 0, 0x7a, 0}, 4, KELP_ERR_FORMAT, "two payloads");
@@ -191,10 +190,9 @@ START_TEST(refusals)
     /* Well-formed at the top, broken inside: a Hello whose string runs beyond it. */
     refuse((const uint8_t[]){0x0a, 2, 0x0a, 9}, 4, KELP_ERR_FORMAT, "kelp.v1.ExchangeRequest");
 }
-END_TEST
 
 /* The bound on what stands beside the payload holds, whatever length is claimed. */
-START_TEST(fields_limit)
+KELP_TEST(fields_limit)
 {
     static uint8_t bytes[FIELDS_MAX + 16] = {0xb2, 0x06, 0x80, 0x80, 0x04}; /* 65536 bytes */
 
@@ -209,10 +207,9 @@ START_TEST(fields_limit)
     protobuf_c_message_free_unpacked(&request->base, NULL);
     kelp_rpc_message_unref(message);
 }
-END_TEST
 
 /* A message type without a payload has nothing special about field 15. */
-START_TEST(without_payload)
+KELP_TEST(without_payload)
 {
     static const uint8_t bytes[] = {0x18, 5, 0x7a, 1, 'a', 0x7a, 1, 'b'};
     struct kelp_rpc_message *message = kelp_test_split(bytes, sizeof(bytes), 2, &generator);
@@ -227,7 +224,6 @@ START_TEST(without_payload)
     protobuf_c_message_free_unpacked(fields, NULL);
     kelp_rpc_message_unref(message);
 }
-END_TEST
 
 static unsigned released;
 static void count_release(void *user)
@@ -238,7 +234,7 @@ static void count_release(void *user)
 
 /* Borrowed memory is given back once, when the last reference goes; refusing it gives nothing back.
  */
-START_TEST(message_ownership)
+KELP_TEST(message_ownership)
 {
     struct kelp_rpc_message *message = kelp_rpc_message_create();
 
@@ -260,27 +256,4 @@ START_TEST(message_ownership)
     kelp_rpc_message_unref(message);
     ck_assert_uint_eq(released, 1);
     kelp_rpc_message_unref(NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("wire");
-    TCase *tests = tcase_create("wire");
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_loop_test(tests, round_trip, 0, 36);
-    tcase_add_test(tests, truncated);
-    tcase_add_test(tests, any_order);
-    tcase_add_test(tests, refusals);
-    tcase_add_test(tests, fields_limit);
-    tcase_add_test(tests, without_payload);
-    tcase_add_test(tests, message_ownership);
-    suite_add_tcase(suite, tests);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

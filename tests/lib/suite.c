@@ -1,0 +1,74 @@
+#include "tests/lib/suite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    Suite *suite;
+    TCase *tcase; /* that tests are added to */
+    const struct kelp_suite_options *options;
+} program;
+
+static Suite *suite(void)
+{
+    if (!program.suite) {
+        const char *name = program_invocation_short_name;
+        program.suite = suite_create(strncmp(name, "test_", 5) == 0 ? name + 5 : name);
+    }
+    return program.suite;
+}
+
+void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
+{
+    program.tcase = tcase_create(suite_case->name);
+    if (suite_case->timeout_s > 0) {
+        tcase_set_timeout(program.tcase, suite_case->timeout_s);
+    }
+    if (suite_case->setup || suite_case->teardown) {
+        tcase_add_checked_fixture(program.tcase, suite_case->setup, suite_case->teardown);
+    }
+    if (suite_case->begin || suite_case->end) {
+        tcase_add_unchecked_fixture(program.tcase, suite_case->begin, suite_case->end);
+    }
+    suite_add_tcase(suite(), program.tcase);
+}
+
+void kelp__suite_add_test(const TTest *test, int first, int end)
+{
+    static const struct kelp_suite_case all = {.name = "all"};
+
+    if (!program.tcase) {
+        kelp__suite_add_case(&all);
+    }
+    tcase_add_loop_test(program.tcase, test, first, end);
+}
+
+void kelp__suite_set(const struct kelp_suite_options *options)
+{
+    program.options = options;
+}
+
+int kelp_suite_seed(void)
+{
+    const char *seed = getenv("KELP_SEED");
+    return seed ? (int)strtol(seed, NULL, 10) : -1;
+}
+
+int kelp_suite_run(void)
+{
+    if (program.options && program.options->before) {
+        program.options->before();
+    }
+    SRunner *runner = srunner_create(suite());
+    if (program.options && program.options->no_fork) {
+        srunner_set_fork_status(runner, CK_NOFORK);
+    }
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    if (program.options && program.options->after) {
+        program.options->after();
+    }
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
