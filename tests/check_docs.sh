@@ -1,6 +1,6 @@
 #!/bin/bash
-# What can be checked of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/: the options in docs/CLI.md are
-# those of the programs, and links lead somewhere.
+# What can be checked of the pages of the documentation: the options in docs/CLI.md are
+# those of the programs, links and paths lead somewhere, and no line is longer than 120 columns.
 # usage: tests/check_docs.sh SOURCE_DIR BUILD_DIR [--update]   (--update writes the options into docs/CLI.md)
 set -euo pipefail
 export LC_ALL=C.UTF-8
@@ -67,14 +67,17 @@ while IFS= read -r line; do
     report "$reference: no block for '$line', or more than one"
 done < <(comm -23 "$scratch/verbs" "$scratch/documented"; uniq -d "$scratch/documented")
 
-# ---- links ---------------------------------------------------------------------------------------
+# ---- lines, links and paths ----------------------------------------------------------------------
 # Where a heading can be reached: lower case, without punctuation, dashes for spaces.
 anchors_of() {
     awk '/^```/ { code = !code } !code && /^#+ / { sub(/^#+ /, ""); print }' "$1" |
         tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
-mapfile -t pages < <(find README.md CONTRIBUTING.md CHANGELOG.md docs -name '*.md' | sort)
+folders='common|proto|kernels|ps|worker|coordinator|cli|include|tests|bench|deploy|docs|examples'
+mapfile -t pages < <(find . -name '*.md' -not -path './build/*' | sed 's,^\./,,' | sort)
 for page in "${pages[@]}"; do
+    line="$(grep -nE '^.{121,}$' "$page" | head -n 1 || true)"
+    if [ -n "$line" ]; then report "$page:${line%%:*}: longer than 120 columns"; fi
     folder="$(dirname "$page")"
     while IFS= read -r link; do
         target="${link%%#*}"
@@ -89,6 +92,17 @@ for page in "${pages[@]}"; do
             report "$page: '$link': no such heading"
         fi
     done < <(grep -oE '\]\([^) ]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//')
+    # `folder/file` in backticks is a file, or a header and its source file without their endings; `test_name` is a
+    # test program. NAME and <kind> stand for what the reader puts there.
+    # shellcheck disable=SC2016 # the backticks of Markdown
+    while IFS= read -r path; do
+        if [[ "$path" == *NAME* || "$path" == *'<'* ]]; then continue; fi
+        if [[ "$path" == test_* ]]; then
+            if [ -z "$(find tests -name "$path.c")" ]; then report "$page: there is no test $path"; fi
+        elif ! compgen -G "$path" >/dev/null && ! compgen -G "$path.[ch]" >/dev/null; then
+            report "$page: there is no $path"
+        fi
+    done < <(grep -oE '`(test_[a-z_0-9]+|('"$folders"')/[^ `]*)`' "$page" | tr -d '`' | sed -E 's/:.*$//; s,/$,,' | sort -u)
 done
 
 if [ "$problems" -gt 0 ]; then
