@@ -88,7 +88,7 @@ static void chaos(const char *const *args, uint32_t timeout_ms)
     kelp_test_command_fini(&command);
     memset(&command, 0, sizeof(command));
     kelp_test_command_run(&command, folder.path, args, timeout_ms);
-    kelp_test_command_gone(&command, 2000);
+    kelp_test_command_gone(&command);
 }
 
 /* How often each role was hit; every fault must have been recovered from. */

@@ -78,7 +78,7 @@ static char *run_or_fail(const char *const *args)
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     char *out = strdup(command.out);
     ck_assert_ptr_nonnull(out);
-    kelp_test_command_gone(&command, 2000);
+    kelp_test_command_gone(&command);
     kelp_test_command_fini(&command);
     return out;
 }

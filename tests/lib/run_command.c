@@ -1,49 +1,84 @@
 #include "tests/lib/run_command.h"
 
-#include <check.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "tests/lib/run_train.h"
+#include "common/base/files.h"
 
-#define SAYS_TIMEOUT_MS 60000
-#define FILE_MAX        (1u << 20)
-#define ARGS_MAX        64
-#define POLL_MS         20
-#define PROCESSES_MAX   64
+#define GONE_MS       15000
+#define FILE_MAX      (1u << 20)
+#define READ_MAX      (64u << 20)
+#define ARGS_MAX      64
+#define POLL_MS       5
+#define PROCESSES_MAX 64
+
+void kelp_test_look_later(void)
+{
+    const struct timespec pause = {.tv_nsec = POLL_MS * 1000000};
+
+    (void)nanosleep(&pause, NULL);
+}
+
+void kelp_test_program(const char *name, char *path, size_t path_bytes)
+{
+    const char *bin = getenv("KELP_BIN");
+    ck_assert_msg(bin != NULL, "KELP_BIN is not set: run this test through ctest");
+    ck_assert_int_lt(snprintf(path, path_bytes, "%s/%s", bin, name), (int)path_bytes);
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
 
 void kelp_test_folder_init(struct kelp_test_folder *folder)
 {
     const char *base = getenv("TMPDIR");
 
     ck_assert_int_lt(
-        snprintf(folder->path, sizeof(folder->path), "%s/kelp-cli-XXXXXX", base ? base : "/tmp"),
+        snprintf(folder->path, sizeof(folder->path), "%s/kelp-test-XXXXXX", base ? base : "/tmp"),
         (int)sizeof(folder->path));
     ck_assert_ptr_nonnull(mkdtemp(folder->path));
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
 }
 
 void kelp_test_folder_fini(struct kelp_test_folder *folder)
 {
     if (!getenv("KELP_KEEP_RUNS")) {
-        (void)nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        (void)kelp_files_remove(folder->path, NULL); /* left-overs are in TMPDIR */
     }
+}
+
+const char *kelp_test_write(const char *folder, const char *name, const char *text)
+{
+    static char path[512];
+    ck_assert_int_lt(snprintf(path, sizeof(path), "%s/%s", folder, name), (int)sizeof(path));
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    return path;
+}
+
+char *kelp_test_read(const char *folder, const char *name, size_t *ret_bytes)
+{
+    struct kelp_error error = {.text = ""};
+    char path[512];
+    char *text = NULL;
+    size_t bytes = 0;
+
+    ck_assert_int_lt(snprintf(path, sizeof(path), "%s/%s", folder, name), (int)sizeof(path));
+    ck_assert_msg(kelp_files_read(path, READ_MAX, &text, &bytes, &error) == KELP_OK, "%s",
+                  error.text);
+    if (ret_bytes) {
+        *ret_bytes = bytes;
+    }
+    return text;
 }
 
 /* A whole file, from /proc too (whose files have no size); "" when it cannot be read. */
@@ -69,6 +104,9 @@ static char *read_file(const char *path, size_t *ret_bytes)
     }
     return text;
 }
+
+/* ---- commands ---------------------------------------------------------------------------------
+ */
 
 static int open_output(char *path, size_t path_bytes, const char *folder, const char *kind)
 {
@@ -139,7 +177,7 @@ void kelp_test_command_says(const char *folder, const char *const *args, int exi
 {
     struct kelp_test_command command;
 
-    kelp_test_command_run(&command, folder, args, SAYS_TIMEOUT_MS);
+    kelp_test_command_run(&command, folder, args, KELP_TEST_HANG_MS);
     ck_assert_msg(command.exit_code == exit_code, "exit %d, not %d; output:\n%s%s",
                   command.exit_code, exit_code, command.out, command.err);
     ck_assert_msg(strstr(command.out, text) != NULL || strstr(command.err, text) != NULL,
@@ -152,22 +190,23 @@ char *kelp_test_command_peek(const struct kelp_test_command *command)
     return read_file(command->err_path, NULL);
 }
 
-void kelp_test_command_await(const struct kelp_test_command *command, const char *text,
-                             uint32_t timeout_ms)
+bool kelp_test_command_ended(const struct kelp_test_command *command)
 {
-    uint64_t end_ms = kelp_clock_ms() + timeout_ms;
-    bool found = false;
+    return command != NULL && kelp_process_wait(command->process, 0, NULL) != KELP_ERR_TIMEOUT;
+}
 
-    while (!found) {
-        char *err = kelp_test_command_peek(command);
-        found = strstr(err, text) != NULL;
-        ck_assert_msg(found || kelp_clock_ms() < end_ms, "kelp did not say '%s' within %u ms:\n%s",
-                      text, timeout_ms, err);
-        free(err);
-        if (!found) {
-            (void)usleep(POLL_MS * 1000);
-        }
-    }
+static bool has_said(const struct kelp_test_command *command, const char *text)
+{
+    char *said = kelp_test_command_peek(command);
+    bool found = strstr(said, text) != NULL;
+    free(said);
+    return found;
+}
+
+void kelp_test_command_await(const struct kelp_test_command *command, const char *text)
+{
+    KELP_TEST_AWAIT_FROM(command, has_said(command, text), "kelp did not say '%s', but:\n%s", text,
+                         kelp_test_command_peek(command));
 }
 
 void kelp_test_command_fini(struct kelp_test_command *command)
@@ -181,6 +220,9 @@ void kelp_test_command_fini(struct kelp_test_command *command)
     command->out = NULL;
     command->err = NULL;
 }
+
+/* ---- processes --------------------------------------------------------------------------------
+ */
 
 static bool has_mark(const char *pid, const char *mark)
 {
@@ -241,11 +283,36 @@ pid_t kelp_test_command_find(const struct kelp_test_command *command, const char
     return 0;
 }
 
-void kelp_test_command_gone(const struct kelp_test_command *command, uint32_t wait_ms)
+pid_t kelp_test_command_signal(const struct kelp_test_command *command, const char *text,
+                               const char *other, int signal_number)
+{
+    pid_t pid = kelp_test_command_find(command, text, other);
+
+    ck_assert_msg(pid > 0, "no process %s %s; kelp said:\n%s", text, other,
+                  kelp_test_command_peek(command));
+    ck_assert_int_eq(kill(pid, signal_number), 0);
+    return pid;
+}
+
+void kelp_test_command_kill_all(struct kelp_test_command *command)
+{
+    pid_t pids[PROCESSES_MAX];
+    size_t count = kelp_test_command_processes(command, pids, PROCESSES_MAX);
+
+    ck_assert_uint_ge(count, 6); /* kelp, etcd, a coordinator, shards, workers */
+    for (size_t i = 0; i < count; i++) {
+        (void)kill(pids[i], SIGKILL); /* some end because others do */
+    }
+    (void)kelp_test_command_wait(command, KELP_TEST_HANG_MS);
+    ck_assert_int_eq(command->exit_code, -1);
+    kelp_test_command_gone(command);
+}
+
+void kelp_test_command_gone(const struct kelp_test_command *command)
 {
     pid_t pids[PROCESSES_MAX];
     char line[512] = "";
-    uint64_t end_ms = kelp_clock_ms() + wait_ms;
+    uint64_t end_ms = kelp_clock_ms() + GONE_MS;
 
     for (;;) {
         size_t count = kelp_test_command_processes(command, pids, PROCESSES_MAX);
@@ -255,6 +322,6 @@ void kelp_test_command_gone(const struct kelp_test_command *command, uint32_t wa
         command_line(pids[0], line, sizeof(line));
         ck_assert_msg(kelp_clock_ms() < end_ms, "%zu processes are left, one is %ld: %s", count,
                       (long)pids[0], line);
-        (void)usleep(POLL_MS * 1000);
+        kelp_test_look_later();
     }
 }

@@ -1,125 +1,140 @@
 #include "tests/lib/run_train.h"
 
 #include <check.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/base/process.h"
+#include "common/base/files.h"
+#include "tests/lib/json_fields.h"
 
 #define OUTPUT_MAX (8u << 20)
 
-void kelp_test_program(const char *name, char *path, size_t path_bytes)
-{
-    const char *bin = getenv("KELP_BIN");
-    ck_assert_msg(bin != NULL, "KELP_BIN is not set: run this test through ctest");
-    ck_assert_int_lt(snprintf(path, path_bytes, "%s/%s", bin, name), (int)path_bytes);
-}
+/* Check bounds its messages: the end of what was said. */
+#define SAID_MAX 2000
 
-const char *kelp_test_write(const char *folder, const char *name, const char *text)
+static const char *last_words(const char *text)
 {
-    static char path[512];
-    ck_assert_int_lt(snprintf(path, sizeof(path), "%s/%s", folder, name), (int)sizeof(path));
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(fputs(text, file), 0);
-    ck_assert_int_eq(fclose(file), 0);
-    return path;
+    size_t length = strlen(text);
+    return length > SAID_MAX ? text + length - SAID_MAX : text;
 }
 
 void kelp_run_prepare(struct kelp_run *run)
 {
-    const char *base = getenv("TMPDIR");
+    struct kelp_test_folder folder;
     memset(run, 0, sizeof(*run));
-    (void)snprintf(run->folder, sizeof(run->folder), "%s/kelp-test-XXXXXX", base ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(run->folder));
+    kelp_test_folder_init(&folder);
+    (void)snprintf(run->folder, sizeof(run->folder), "%s", folder.path);
     (void)snprintf(run->run_folder, sizeof(run->run_folder), "%s/run", run->folder);
 }
 
-static char *read_file(const char *path)
+/* What the command before left here; its files stay. */
+static void forget(struct kelp_run *run)
 {
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        return NULL;
-    }
-    char *text = calloc(1, OUTPUT_MAX);
-    ck_assert_ptr_nonnull(text);
-    size_t length = fread(text, 1, OUTPUT_MAX - 1, file);
-    text[length] = '\0';
-    (void)fclose(file);
-    return text;
+    kelp_test_command_fini(&run->command);
+    free(run->output);
+    cJSON_Delete(run->result);
+    run->output = NULL;
+    run->result = NULL;
 }
 
-static void wait_for_end(struct kelp_run *run, struct kelp_process *process, unsigned timeout_s)
+void kelp_run_fini(struct kelp_run *run)
 {
-    int wait_status = 0;
-    kelp_status status = kelp_process_wait(process, timeout_s * 1000, &wait_status);
-    kelp_process_destroy(process);
-    ck_assert_msg(status == KELP_OK, "kelp train did not end within %u s; see %s", timeout_s,
-                  run->run_folder);
-    run->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+    forget(run);
+    if (run->folder[0] && !getenv("KELP_KEEP_RUNS")) {
+        (void)kelp_files_remove(run->folder, NULL); /* left-overs are in TMPDIR */
+    }
+    memset(run, 0, sizeof(*run));
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+void kelp_run_start(struct kelp_run *run, const char *first, const char *const *args)
+{
+    const char *all[KELP_TEST_ARGS_MAX + 5] = {"train", first, "--run",
+                                               run->run_folder + strlen(run->folder) + 1};
+    size_t count = 4;
+    for (size_t i = 0; args && args[i]; i++) {
+        ck_assert_uint_lt(i, KELP_TEST_ARGS_MAX);
+        all[count++] = args[i];
+    }
+    forget(run);
+    kelp_test_command_start(&run->command, run->folder, all);
+}
+
+static void wait_for_end(struct kelp_run *run, uint32_t timeout_ms)
+{
+    char path[320];
+    char *text = NULL;
+    size_t bytes = 0;
+    (void)kelp_test_command_wait(&run->command, timeout_ms);
+    run->exit_code = run->command.exit_code;
+    bytes = strlen(run->command.out) + strlen(run->command.err) + 1;
+    run->output = malloc(bytes);
+    ck_assert_ptr_nonnull(run->output);
+    (void)snprintf(run->output, bytes, "%s%s", run->command.out, run->command.err);
+    (void)snprintf(path, sizeof(path), "%s/result.json", run->run_folder);
+    if (kelp_files_read(path, OUTPUT_MAX, &text, &bytes, NULL) == KELP_OK) {
+        run->result = cJSON_Parse(text);
+        free(text);
+    }
 }
 
 void kelp_run_train(struct kelp_run *run, const char *job_path, const char *const *args,
                     unsigned timeout_s)
 {
-    char program[512];
-    char output_path[320];
-    char result_path[320];
-    const char *argv[KELP_TEST_ARGS_MAX + 6];
-    size_t count = 0;
-    struct kelp_error error = {.text = ""};
-    struct kelp_process *process = NULL;
+    kelp_run_start(run, job_path, args);
+    wait_for_end(run, timeout_s * 1000);
+}
 
-    kelp_test_program("kelp", program, sizeof(program));
-    (void)snprintf(output_path, sizeof(output_path), "%s/output", run->folder);
-    argv[count++] = program;
-    argv[count++] = "train";
-    argv[count++] = job_path;
-    argv[count++] = "--run";
-    argv[count++] = run->run_folder;
-    for (size_t i = 0; args && args[i]; i++) {
-        ck_assert_uint_lt(i, KELP_TEST_ARGS_MAX);
-        argv[count++] = args[i];
-    }
-    argv[count] = NULL;
-    int fd = open(output_path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
-    ck_assert_int_ge(fd, 0);
-    struct kelp_process_options options = {
-        .argv = argv, .folder = run->folder, .stdout_fd = fd, .stderr_fd = fd};
-    kelp_status status = kelp_process_start(&options, &process, &error);
-    ck_assert_msg(status == KELP_OK, "%s", error.text);
-    (void)close(fd);
-    wait_for_end(run, process, timeout_s);
+void kelp_run_finish(struct kelp_run *run, int exit_code)
+{
+    wait_for_end(run, KELP_TEST_HANG_MS);
+    ck_assert_msg(run->exit_code == exit_code, "exit %d, not %d; it said:\n%s", run->exit_code,
+                  exit_code, last_words(run->output));
+}
 
-    run->output = read_file(output_path);
-    (void)snprintf(result_path, sizeof(result_path), "%s/result.json", run->run_folder);
-    char *text = read_file(result_path);
-    run->result = text ? cJSON_Parse(text) : NULL;
-    free(text);
+void kelp_run_resume(struct kelp_run *run, const char *const *args, int exit_code)
+{
+    kelp_run_start(run, "--resume", args);
+    kelp_run_finish(run, exit_code);
+}
+
+/* ---- what it left -----------------------------------------------------------------------------
+ */
+
+double kelp_run_number(const struct kelp_run *run, const char *name)
+{
+    return kelp_test_number(run->result, name);
+}
+
+const char *kelp_run_text(const struct kelp_run *run, const char *name)
+{
+    return kelp_test_text(run->result, name);
 }
 
 double kelp_run_metric(const struct kelp_run *run, const char *name)
 {
-    const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(run->result, "metrics");
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(metrics, name);
-    ck_assert_msg(cJSON_IsNumber(value), "result.json has no metric %s; output:\n%s", name,
-                  run->output);
-    return value->valuedouble;
+    return kelp_test_number(kelp_test_member(run->result, "metrics"), name);
 }
 
 const char *kelp_run_digest(const struct kelp_run *run)
 {
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(run->result, "digest");
-    ck_assert_msg(cJSON_IsString(value), "result.json has no digest; exit %d, output:\n%s",
-                  run->exit_code, run->output);
-    return value->valuestring;
+    ck_assert_msg(run->result != NULL, "no result.json; exit %d, output:\n%s", run->exit_code,
+                  run->output);
+    return kelp_run_text(run, "digest");
+}
+
+void kelp_run_expect_digest(const struct kelp_run *run, const char *what, char digest[33])
+{
+    if (digest[0] == '\0') {
+        (void)snprintf(digest, 33, "%s", kelp_run_digest(run));
+    }
+    (void)printf("%-50s %s\n", what, kelp_run_digest(run));
+    (void)fflush(stdout);
+    ck_assert_str_eq(kelp_run_digest(run), digest);
 }
 
 double kelp_run_line_number(const struct kelp_run *run, const char *file, const char *key,
@@ -143,23 +158,4 @@ double kelp_run_line_number(const struct kelp_run *run, const char *file, const 
     (void)fclose(stream);
     ck_assert_msg(!isnan(found), "%s has no line with %s=%g and %s", path, key, number, field);
     return found;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-void kelp_run_fini(struct kelp_run *run)
-{
-    if (run->folder[0] && !getenv("KELP_KEEP_RUNS")) {
-        (void)nftw(run->folder, remove_entry, 16,
-                   FTW_DEPTH | FTW_PHYS); /* left-overs are in TMPDIR */
-    }
-    free(run->output);
-    cJSON_Delete(run->result);
-    memset(run, 0, sizeof(*run));
 }
