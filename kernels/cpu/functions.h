@@ -2,7 +2,7 @@
  * Functions of one number out of + - * / and bits alone, written without branches so that loops
  * over them are vectorised: the same bits from every instruction set and C library, which libm does
  * not promise. Polynomials are interpolations in Chebyshev nodes; errors are in units of the last
- * place (tests/unit/test_functions.c). NaN gives NaN.
+ * place (tests/unit/kernels/test_functions.c). NaN gives NaN.
  *
  * Private to kernels/ and its tests.
  */

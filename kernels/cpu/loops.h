@@ -1,7 +1,7 @@
 /*
  * The loops of the CPU device, each file of them compiled once per instruction set and chosen by
  * what the processor has. A loop does the same operations in the same order in every variant, so
- * that all give the same bits (tests/unit/test_optimizer.c, tests/unit/test_ops.c).
+ * that all give the same bits (tests/unit/kernels/test_optimizer.c, test_ops.c).
  *
  * Private to kernels/ and its tests.
  */
