@@ -5,15 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/tensors/safetensors.h"
-#include "tests/lib/shared_files.h"
+#include "common/base/json.h"
+#include "tests/lib/golden.h"
 #include "worker/data/dataset.h"
 
 #define EXIT_SKIPPED 77
+#define ROWS         17420u /* of ETTh1.csv */
 
 static char data_path[KELP_TEST_PATH_MAX];
-static char reference_path[KELP_TEST_PATH_MAX];
-
 static void etth1_job(struct kelp_job *job)
 {
     memset(job, 0, sizeof(*job));
@@ -21,8 +20,6 @@ static void etth1_job(struct kelp_job *job)
     (void)snprintf(job->data.path, sizeof(job->data.path), "%s", data_path);
     (void)snprintf(job->data.target, sizeof(job->data.target), "OT");
     job->data.features = KELP_FEATURES_S;
-    job->data.seq_len = 96;
-    job->data.pred_len = 96;
     job->data.split[KELP_SPLIT_TRAIN] = 8640;
     job->data.split[KELP_SPLIT_VAL] = 2880;
     job->data.split[KELP_SPLIT_TEST] = 2880;
@@ -37,86 +34,147 @@ static struct kelp_dataset *open_or_fail(const struct kelp_job *job)
     return dataset;
 }
 
-/* Windows of the published protocol, univariate 96 to 96 and multivariate 336 to 96. */
+/* The windows of each split, one column or all of them. */
+static void check_windows(const struct kelp_job *job, const cJSON *expected)
+{
+    static const char *const names[] = {"train", "val", "test"};
+    struct kelp_dataset *dataset = open_or_fail(job);
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    for (int i = 0; i < 3; i++) {
+        double count = -1.0;
+        ck_assert_int_eq(kelp_json_double(expected, names[i], &count, NULL), KELP_OK);
+        ck_assert_double_eq((double)info->samples[i], count);
+    }
+    ck_assert_uint_eq(info->shape.inputs[0].dims[1], job->data.features == KELP_FEATURES_S ? 1 : 7);
+    kelp_dataset_close(dataset);
+}
+
+/* "ett_windows_<seq_len>_<pred_len>" of data_checks.json: the published protocol. */
 START_TEST(window_counts)
 {
-    struct kelp_job job;
-    etth1_job(&job);
-    struct kelp_dataset *dataset = open_or_fail(&job);
-    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 8449);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 2785);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2785);
-    ck_assert_uint_eq(info->shape.inputs[0].dims[1], 1);
-    kelp_dataset_close(dataset);
-    job.data.seq_len = 336;
-    job.data.features = KELP_FEATURES_M;
-    dataset = open_or_fail(&job);
-    info = kelp_dataset_info(dataset);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 8209);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 2785);
-    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2785);
-    ck_assert_uint_eq(info->shape.inputs[0].dims[1], 7);
-    kelp_dataset_close(dataset);
+    cJSON *checks = NULL;
+    const cJSON *expected;
+    unsigned checked = 0;
+    ck_assert_int_eq(kelp_golden_json("data_checks.json", &checks, NULL), KELP_OK);
+    cJSON_ArrayForEach(expected, checks)
+    {
+        struct kelp_job job;
+        etth1_job(&job);
+        if (strncmp(expected->string, "ett_", strlen("ett_")) == 0) {
+            ck_assert_int_eq(sscanf(expected->string, "ett_windows_%u_%u", &job.data.seq_len,
+                                    &job.data.pred_len),
+                             2);
+            check_windows(&job, expected);
+            job.data.features = KELP_FEATURES_M;
+            check_windows(&job, expected);
+            checked++;
+        }
+    }
+    ck_assert_uint_gt(checked, 0);
+    cJSON_Delete(checks);
 }
 END_TEST
 
-/* The scaled value of one row, from windows of one row to the next: training covers rows 0 to 8639,
- * validation all later ones. */
-static float value_at(const struct kelp_dataset *dataset, uint64_t row)
+/* The scaled value of one row, from windows of one row to the next: training covers the first
+ * split, validation all later rows. */
+static float value_at(const struct kelp_dataset *dataset, uint64_t train, uint64_t row)
 {
-    float input = 0.0f;
-    float target = 0.0f;
-    enum kelp_split part = row < 8640 ? KELP_SPLIT_TRAIN : KELP_SPLIT_VAL;
-    const uint64_t index[] = {row == 0 ? 0 : row < 8640 ? row - 1 : row - 8640};
-    ck_assert_int_eq(kelp_dataset_read(dataset, part, index, 1, &input, &target), KELP_OK);
+    float input = 0.0f, target = 0.0f;
+    enum kelp_split split = row < train ? KELP_SPLIT_TRAIN : KELP_SPLIT_VAL;
+    const uint64_t index[] = {row == 0 ? 0 : row < train ? row - 1 : row - train};
+    ck_assert_int_eq(kelp_dataset_read(dataset, split, index, 1, &input, &target), KELP_OK);
     return row == 0 ? input : target;
 }
 
-static void compare_rows(const struct kelp_dataset *dataset, uint64_t row,
-                         const struct kelp_safetensors *reference, const char *name)
+/* "first_rows", "last_rows" or "rows_<first>_<end>" of so many rows: where they begin. */
+static bool find_rows(const char *name, uint64_t count, uint64_t row_count, uint64_t *ret_first)
 {
-    const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(reference, name);
-    ck_assert_ptr_nonnull(tensor);
-    for (uint64_t i = 0; i < tensor->elem_count; i++) {
-        float expected = 0.0f;
-        ck_assert_int_eq(kelp_safetensors_floats(tensor, i, 1, &expected, NULL), KELP_OK);
-        float value = value_at(dataset, row + i);
-        ck_assert_msg(fabsf(value - expected) <= 1e-6f * (1.0f + fabsf(expected)),
-                      "%s[%llu]: %.9g, expected %.9g", name, (unsigned long long)i, (double)value,
-                      (double)expected);
+    unsigned long long first = 0, end = 0;
+    if (strcmp(name, "last_rows") == 0) {
+        *ret_first = row_count - count;
+        return true;
     }
+    *ret_first = 0;
+    if (strcmp(name, "first_rows") == 0) {
+        return true;
+    }
+    const bool found = sscanf(name, "rows_%llu_%llu", &first, &end) == 2 && end - first == count;
+    *ret_first = first;
+    return found;
 }
 
-/* First, last, and the rows around the border of the training split. */
-START_TEST(scaled_values)
+/* Rows that a tensor of the fixture has, scaled; "mean_f64" and "std_f64" shape them all. */
+static unsigned check_rows(const struct kelp_golden_file *file, const struct kelp_dataset *dataset,
+                           const struct kelp_job *job, const char *name)
 {
-    struct kelp_error error = {0};
-    struct kelp_safetensors *reference = NULL;
-    kelp_status status = kelp_safetensors_open(reference_path, &reference, &error);
-    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    uint64_t count = 0, first;
+    float *expected = kelp_golden_floats(file, name, &count);
+    const uint64_t *split = job->data.split;
+    ck_assert_ptr_nonnull(expected);
+    ck_assert_msg(find_rows(name, count, split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL], &first),
+                  "%s: not rows that are known", name);
+    for (uint64_t i = 0; i < count; i++) {
+        const float value = value_at(dataset, split[KELP_SPLIT_TRAIN], first + i);
+        ck_assert_msg(fabsf(value - expected[i]) <= 1e-6f * (1.0f + fabsf(expected[i])),
+                      "%s[%u]: %.9g, expected %.9g", name, (unsigned)i, (double)value,
+                      (double)expected[i]);
+    }
+    free(expected);
+    return (unsigned)count;
+}
+
+/* All rows of a fixture that says which ones gave mean and deviation. */
+static unsigned check_scaled(const struct kelp_golden_file *file)
+{
+    const char *rows = strstr(file->model, "rows 0..");
+    uint32_t last = 0;
+    unsigned checked = 0;
     struct kelp_job job;
+    ck_assert_msg(rows != NULL && kelp_golden_number(rows, "rows 0..", &last), "%s", file->model);
     etth1_job(&job);
     job.data.seq_len = 1;
     job.data.pred_len = 1;
-    job.data.split[KELP_SPLIT_VAL] = 17420 - 8640;
+    job.data.split[KELP_SPLIT_TRAIN] = last + 1;
+    job.data.split[KELP_SPLIT_VAL] = ROWS - (last + 1);
     job.data.split[KELP_SPLIT_TEST] = 0;
     struct kelp_dataset *dataset = open_or_fail(&job);
-    compare_rows(dataset, 0, reference, "first_rows");
-    compare_rows(dataset, 8630, reference, "rows_8630_8650");
-    compare_rows(dataset, 17420 - 48, reference, "last_rows");
+    for (size_t i = 0; i < kelp_safetensors_count(file->tensors); i++) {
+        const char *name = kelp_safetensors_at(file->tensors, i)->name;
+        if (strcmp(name, "mean_f64") != 0 && strcmp(name, "std_f64") != 0) {
+            checked += check_rows(file, dataset, &job, name);
+        }
+    }
     kelp_dataset_close(dataset);
-    kelp_safetensors_close(reference);
+    return checked;
+}
+
+START_TEST(scaled_values)
+{
+    struct kelp_golden_set set;
+    unsigned checked = 0;
+    ck_assert(kelp_golden_set_open(&set));
+    for (uint32_t i = 0; i < set.count; i++) {
+        struct kelp_golden_file file;
+        ck_assert_int_eq(kelp_golden_file_open(&set, i, &file, NULL), KELP_OK);
+        if (strstr(file.model, "ETTh1 standardised") != NULL) {
+            checked += check_scaled(&file);
+        }
+        kelp_golden_file_close(&file);
+    }
+    kelp_golden_set_close(&set);
+    printf("%u scaled rows\n", checked);
+    ck_assert_uint_gt(checked, 0);
 }
 END_TEST
 
 int main(void)
 {
     bool has_data = kelp_test_data_file("ett/ETTh1.csv", data_path);
-    bool has_reference = kelp_test_reference_file("etth1_scaled_S.safetensors", reference_path);
+    char reference[KELP_TEST_PATH_MAX];
+    bool has_reference = kelp_test_reference_file("data_checks.json", reference);
     if (!has_data || !has_reference) {
         printf("skipped: %s is not there (%s names another folder)\n",
-               has_data ? reference_path : data_path, has_data ? "KELP_REFERENCE" : "KELP_DATA");
+               has_data ? reference : data_path, has_data ? "KELP_REFERENCE" : "KELP_DATA");
         return EXIT_SKIPPED;
     }
     Suite *suite = suite_create("dataset_etth1");

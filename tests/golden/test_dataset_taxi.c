@@ -10,14 +10,13 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "tests/lib/shared_files.h"
+#include "tests/lib/golden.h"
 #include "worker/data/dataset.h"
 
 #define EXIT_SKIPPED 77
 
 static char trips_path[KELP_TEST_PATH_MAX];
 static char hourly_path[KELP_TEST_PATH_MAX];
-static char checks_path[KELP_TEST_PATH_MAX];
 static char cache_folder[64];
 
 static void make_cache(void)
@@ -34,6 +33,28 @@ static void remove_cache(void)
 #define SET(field, text)                                                                           \
     ck_assert_int_lt(snprintf(field, sizeof(field), "%s", text), (int)sizeof(field))
 
+#define FEATURES_MAX 16
+
+/* The columns that "taxi_feature_order" names, without what it says of them in brackets. Returns
+ * how many. */
+static int set_columns(struct kelp_job *job, const cJSON *checks)
+{
+    const cJSON *name;
+    size_t used = 0;
+    int count = 0;
+    cJSON_ArrayForEach(name, cJSON_GetObjectItemCaseSensitive(checks, "taxi_feature_order"))
+    {
+        ck_assert(cJSON_IsString(name));
+        used += (size_t)snprintf(job->data.columns + used, sizeof(job->data.columns) - used,
+                                 "%s%.*s", count > 0 ? "\n" : "",
+                                 (int)strcspn(name->valuestring, "("), name->valuestring);
+        ck_assert_uint_lt(used, sizeof(job->data.columns));
+        count++;
+    }
+    ck_assert(count > 0 && count <= FEATURES_MAX);
+    return count;
+}
+
 static void fare_job(struct kelp_job *job)
 {
     memset(job, 0, sizeof(*job));
@@ -48,8 +69,6 @@ static void fare_job(struct kelp_job *job)
     SET(job->data.filter, "passenger_count < 5\n"
                           "trip_duration >= 0 and trip_duration < 18000\n"
                           "fare_amount < 1000");
-    SET(job->data.columns,
-        "passenger_count\ntrip_distance\nfare_amount\ntrip_duration\nhour\nday_of_week");
     SET(job->data.targets, "is_big_tip");
     job->data.test_every = 10;
 }
@@ -63,17 +82,6 @@ static struct kelp_dataset *open_or_fail(const struct kelp_job *job)
     return dataset;
 }
 
-static cJSON *read_checks(void)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    cJSON *checks = NULL;
-    ck_assert_int_eq(kelp_files_read(checks_path, 1 << 20, &text, &bytes, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_json_parse(text, bytes, &checks, NULL), KELP_OK);
-    free(text);
-    return checks;
-}
-
 static double check_value(const cJSON *checks, const char *name)
 {
     double value = 0.0;
@@ -81,16 +89,17 @@ static double check_value(const cJSON *checks, const char *name)
     return value;
 }
 
-static double label_mean(const struct kelp_dataset *dataset, enum kelp_split part, double sums[6])
+/* The mean of the labels of a split, and the sum of each of its features. */
+static double label_mean(const struct kelp_dataset *dataset, enum kelp_split split,
+                         double sums[FEATURES_MAX], int features)
 {
-    uint64_t count = kelp_dataset_info(dataset)->samples[part];
+    uint64_t count = kelp_dataset_info(dataset)->samples[split];
     double labels = 0.0;
-    memset(sums, 0, 6 * sizeof(*sums));
+    memset(sums, 0, FEATURES_MAX * sizeof(*sums));
     for (uint64_t i = 0; i < count; i++) {
-        float input[6];
-        float target = 0.0f;
-        ck_assert_int_eq(kelp_dataset_read(dataset, part, &i, 1, input, &target), KELP_OK);
-        for (int c = 0; c < 6; c++) {
+        float input[FEATURES_MAX], target = 0.0f;
+        ck_assert_int_eq(kelp_dataset_read(dataset, split, &i, 1, input, &target), KELP_OK);
+        for (int c = 0; c < features; c++) {
             sums[c] += (double)input[c];
         }
         labels += (double)target;
@@ -98,40 +107,54 @@ static double label_mean(const struct kelp_dataset *dataset, enum kelp_split par
     return labels / (double)count;
 }
 
+/* "taxi_first3": the first rows. */
+static void check_first_rows(const struct kelp_dataset *dataset, const cJSON *rows, int features)
+{
+    const cJSON *row;
+    uint64_t at = 0;
+    ck_assert_int_gt(cJSON_GetArraySize(rows), 0);
+    cJSON_ArrayForEach(row, rows)
+    {
+        float input[FEATURES_MAX], target = 0.0f;
+        ck_assert_int_eq(cJSON_GetArraySize(row), features);
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &at, 1, input, &target),
+                         KELP_OK);
+        for (int c = 0; c < features; c++) {
+            ck_assert_double_eq((double)input[c], cJSON_GetArrayItem(row, c)->valuedouble);
+        }
+        at++;
+    }
+}
+
 /* The article's filters and features: all counts, sums, label means and the first rows. */
 START_TEST(trips)
 {
     struct kelp_job job;
+    cJSON *checks = NULL;
+    double sums[FEATURES_MAX];
+    ck_assert_int_eq(kelp_golden_json("data_checks.json", &checks, NULL), KELP_OK);
     fare_job(&job);
+    const int features = set_columns(&job, checks);
     struct kelp_dataset *dataset = open_or_fail(&job);
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
-    cJSON *checks = read_checks();
-    ck_assert_double_eq((double)info->samples[KELP_SPLIT_TRAIN],
-                        check_value(checks, "taxi_train_rows"));
-    ck_assert_double_eq((double)info->samples[KELP_SPLIT_TEST],
-                        check_value(checks, "taxi_test_rows_index_mod10_eq9"));
-    double sums[6];
-    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TEST, sums),
+    const double train = (double)info->samples[KELP_SPLIT_TRAIN];
+    const double test = (double)info->samples[KELP_SPLIT_TEST];
+    ck_assert_uint_eq(kelp_sample_input_count(&info->shape), (unsigned)features);
+    ck_assert_double_eq(train, check_value(checks, "taxi_train_rows"));
+    ck_assert_double_eq(test, check_value(checks, "taxi_test_rows_index_mod10_eq9"));
+    ck_assert_double_eq(train + test, check_value(checks, "taxi_train_file_rows_after_filter"));
+    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TEST, sums, features),
                             check_value(checks, "taxi_label_mean_test"), 1e-12);
-    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TRAIN, sums),
+    ck_assert_double_eq_tol(label_mean(dataset, KELP_SPLIT_TRAIN, sums, features),
                             check_value(checks, "taxi_label_mean_train"), 1e-12);
     const cJSON *expected = cJSON_GetObjectItemCaseSensitive(checks, "taxi_feature_sum_train");
-    for (int c = 0; c < 6; c++) {
+    ck_assert_int_eq(cJSON_GetArraySize(expected), features);
+    for (int c = 0; c < features; c++) {
         double sum = cJSON_GetArrayItem(expected, c)->valuedouble;
         ck_assert_msg(fabs(sums[c] - sum) <= 1e-7 * sum, "feature %d: %.9g, not %.9g", c, sums[c],
                       sum);
     }
-    for (uint64_t i = 0; i < 3; i++) {
-        const cJSON *row =
-            cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(checks, "taxi_first3"), (int)i);
-        float input[6];
-        float target = 0.0f;
-        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1, input, &target),
-                         KELP_OK);
-        for (int c = 0; c < 6; c++) {
-            ck_assert_double_eq((double)input[c], cJSON_GetArrayItem(row, c)->valuedouble);
-        }
-    }
+    check_first_rows(dataset, cJSON_GetObjectItemCaseSensitive(checks, "taxi_first3"), features);
     cJSON_Delete(checks);
     kelp_dataset_close(dataset);
 }
@@ -221,7 +244,7 @@ END_TEST
 int main(void)
 {
     bool there = kelp_test_data_file("nyc-taxi/yellow_trips_train.csv.gz", trips_path);
-    there = kelp_test_reference_file("data_checks.json", checks_path) && there;
+    there = kelp_test_reference_file("data_checks.json", hourly_path) && there;
     there = kelp_test_data_file("nyc-taxi/hourly/2017-01_1H_zone.csv", hourly_path) && there;
     if (!there) {
         printf("the taxi data or their checks are not there: skipped\n");

@@ -68,7 +68,7 @@ static void add_forecast(const struct kelp_golden_file *file, const char *name, 
 }
 
 /* A tensor that has the value of the metric by that name. */
-static void check_measure(const struct kelp_golden_file *file, const char *name, const char *word)
+static void check_metric(const struct kelp_golden_file *file, const char *name, const char *word)
 {
     uint64_t count = 0;
     enum kelp_metric i = 0;
@@ -97,7 +97,7 @@ static unsigned check_forecast(const struct kelp_golden_file *file, const char *
         const char *word = name + prefix_length;
         if (strncmp(name, forecast, prefix_length) == 0 && strchr(word, '/') == NULL &&
             strcmp(word, "pred") != 0 && strcmp(word, "true") != 0) {
-            check_measure(file, name, word);
+            check_metric(file, name, word);
             checked++;
         }
     }
