@@ -29,11 +29,11 @@ static const struct kelp_option options[] = {
      .min = 100,
      .max = 86400000,
      .default_text = "60s",
-     .help = "how long the checkpoint is waited for"},
+     .help = "how long to wait for the checkpoint"},
     {.name = "etcd",
      .type = KELP_OPTION_TEXT,
      .placeholder = "URL",
-     .help = "find the job through this etcd: what is named then is a job, not a run's folder"},
+     .help = "find the job in this etcd; the argument is then a job's name, not a run's folder"},
 };
 
 static const struct kelp_program program = {

@@ -22,7 +22,7 @@ static const struct kelp_option options[] = {
      .min = 100,
      .max = 3600000,
      .default_text = "30s",
-     .help = "how long a running cluster is tried"},
+     .help = "how long to try to reach a running cluster"},
 };
 
 static const struct kelp_program program = {

@@ -21,7 +21,7 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "KEY=VALUE",
      .repeatable = true,
-     .help = "set any job key, as cluster.workers=4:4"},
+     .help = "set a job key, such as cluster.workers=4:4"},
     {.name = "output",
      .letter = 'o',
      .type = KELP_OPTION_CHOICE,

@@ -29,11 +29,11 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_CHOICE,
      .choices = parts,
      .default_text = "test",
-     .help = "the samples to predict; other data by --set data.test_path=FILE and such"},
-    {.name = "targets", .type = KELP_OPTION_FLAG, .help = "CSV: what was to be predicted, too"},
+     .help = "the split to predict; other data by --set data.test_path=FILE"},
+    {.name = "targets", .type = KELP_OPTION_FLAG, .help = "CSV: add the true values"},
     {.name = "normalized",
      .type = KELP_OPTION_FLAG,
-     .help = "leave the numbers in the model's scale instead of the data's"},
+     .help = "write numbers in the model's scale instead of the data's"},
     KELP_INFERENCE_OPTIONS,
 };
 

@@ -26,7 +26,7 @@ static const struct kelp_option options[] = {
      .min = 100,
      .max = 600000,
      .default_text = "5s",
-     .help = "how long a run's coordinator is tried"},
+     .help = "how long to try to reach the run's coordinator"},
 };
 
 static const struct kelp_program program = {

@@ -10,7 +10,8 @@
 const struct kelp_verb kelp_verbs[] = {
     {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
     {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
-    {"checkpoint", "ask for one; ls, show, verify, export, import, rm", kelp_verb_checkpoint},
+    {"checkpoint", "ask for a checkpoint; ls, show, verify, export, import, rm",
+     kelp_verb_checkpoint},
     {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
     {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
     {"predict", "write the model's output for each sample as CSV or NPY", kelp_verb_predict},
@@ -27,8 +28,8 @@ const struct kelp_verb kelp_verbs[] = {
 static void print_help(FILE *out)
 {
     (void)fputs("Usage: kelp VERB [options]\n\n"
-                "kelp: trains models on a cluster of processes that may come, go and die, to the "
-                "same\nbits whatever its size.\n\nVerbs:\n",
+                "kelp: trains models on a cluster whose processes may join, leave or fail at any "
+                "time.\nThe result has the same bits whatever happens.\n\nVerbs:\n",
                 out);
     for (const struct kelp_verb *verb = kelp_verbs; verb->name; verb++) {
         (void)fprintf(out, "  %-10s %s\n", verb->name, verb->summary);

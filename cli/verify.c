@@ -12,13 +12,13 @@
 static const struct kelp_option options[] = {
     {.name = "replay",
      .type = KELP_OPTION_FLAG,
-     .help = "compute again from the checkpoint before the newest one (or version 0) to the end of "
-             "the record, and compare digests and state; of a failed run, find the lane and the "
-             "tensor"},
+     .help =
+         "compute again from the checkpoint before the newest one (or version 0) to the end of the "
+         "record, and compare digests and state; in a failed run, find the lane and the tensor"},
     {.name = "steps",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
-     .help = "with --replay: compute so many training steps at most"},
+     .help = "with --replay: compute at most so many training steps"},
     KELP_CHECKPOINT_OPTION_OUTPUT,
 };
 

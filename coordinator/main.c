@@ -25,7 +25,7 @@ static const struct kelp_option options_table[] = {
      .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
     {.name = "force",
      .type = KELP_OPTION_FLAG,
-     .help = "go on from checkpoints of a job that differs in keys which shape the result"},
+     .help = "continue from checkpoints of a job that differs in keys that shape the result"},
     {.name = "listen",
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
@@ -35,10 +35,10 @@ static const struct kelp_option options_table[] = {
 
 static const struct kelp_program program = {
     .name = "kelp-coordinator",
-    .summary = "keeps a job's workers and shards together, or stands by to do so",
-    .examples = "kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
+    .summary = "assigns lanes and partitions of a job, or stands by",
+    .examples = "  kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
                 "--run runs/etth1\n"
-                "kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
+                "  kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
                 "--run /shared/etth1 --listen 10.0.0.7:7000\n",
     .options = options_table,
     .option_count = KELP_ARRAY_COUNT(options_table),

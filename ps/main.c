@@ -24,13 +24,13 @@ static const struct kelp_option option_list[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
      .default_text = "127.0.0.1:0",
-     .help = "address to serve at, which others must be able to reach; port 0 takes a free one"},
+     .help = "address to serve at, which others must reach; port 0 takes a free one"},
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",
      .default_text = "",
-     .help = "folder of the run, an absolute path that all hosts of the job reach: checkpoints are "
-             "written and read there; empty: no checkpoints"},
+     .help = "folder of the run for checkpoints, an absolute path that all hosts of the job reach; "
+             "empty: no checkpoints"},
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",
@@ -41,11 +41,12 @@ static const struct kelp_option option_list[] = {
 
 static const struct kelp_program program = {
     .name = "kelp-ps",
-    .summary = "hosts a part of a job's weights: adds up gradients, applies the optimizer, "
+    .summary = "hosts partitions of a job's weights: adds gradients, applies the optimizer, "
                "serves weights",
-    .examples = "kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
-                "kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
-                "--listen 10.0.0.7:7001\n",
+    .examples =
+        "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
+        "  kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
+        "--listen 10.0.0.7:7001\n",
     .options = option_list,
     .option_count = KELP_ARRAY_COUNT(option_list)};
 

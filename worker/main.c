@@ -20,13 +20,13 @@ static const struct kelp_option options[] = {
      .placeholder = "KIND@step=N",
      .group = "Testing",
      .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
-             "before its push, kill-pushing@step=N in its middle, stall@step=N is three seconds "
+             "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
              "late"},
 };
 
 static const struct kelp_program program = {
     .name = "kelp-worker",
-    .summary = "Computes gradients of a job: pulls weights, computes its lanes, pushes",
+    .summary = "computes gradients of a job: pulls weights, computes its lanes, pushes",
     .examples = "  kelp-worker --etcd http://127.0.0.1:2379 --job etth1 --id worker-0\n"
                 "  KELP_ETCD=http://127.0.0.1:2379 kelp-worker --job etth1 --id worker-1 "
                 "--log-level debug\n",

@@ -12,7 +12,7 @@
 static const struct kelp_option options[] = {
     {.name = "with-optimizer",
      .type = KELP_OPTION_FLAG,
-     .help = "the optimizer's state too, as optimizer.SLOT.TENSOR"},
+     .help = "add the optimizer's state, as optimizer.SLOT.TENSOR"},
     KELP_CHECKPOINT_OPTION_RUN,
 };
 

@@ -17,10 +17,10 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "DIR",
      .required = true,
-     .help = "folder of the run; one that is not there is made, with the checkpoint's job"},
+     .help = "folder of the run; if there is none, it is made with the checkpoint's job"},
     {.name = "force",
      .type = KELP_OPTION_FLAG,
-     .help = "also when the run's job differs in keys that shape the result"},
+     .help = "import although the run's job differs in keys that shape the result"},
 };
 
 static const struct kelp_program program = {

@@ -10,7 +10,8 @@
 static const struct kelp_option options[] = {
     {.name = "force",
      .type = KELP_OPTION_FLAG,
-     .help = "also the newest good one: the run goes on from an older one, or from its beginning"},
+     .help = "remove also the newest good one: the run then continues from an older one, or from "
+             "its beginning"},
     KELP_CHECKPOINT_OPTION_RUN,
 };
 

@@ -17,7 +17,7 @@ extern const char *const kelp_checkpoint_outputs[];
 #define KELP_CHECKPOINT_OPTION_RUN                                                                 \
     {                                                                                              \
         .name = "run", .type = KELP_OPTION_TEXT, .placeholder = "DIR",                             \
-        .help = "folder of the run; runs/latest without it"                                        \
+        .help = "folder of the run; else runs/latest"                                              \
     }
 #define KELP_CHECKPOINT_OPTION_OUTPUT                                                              \
     {                                                                                              \

@@ -26,7 +26,7 @@
         {.name = "checkpoint",                                                                     \
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "NAME",                                                                    \
-         .help = "take the weights from that checkpoint: a name of kelp checkpoint ls, newest, "   \
+         .help = "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, "   \
                  "or a folder"},                                                                   \
         {.name = "workers",                                                                        \
          .type = KELP_OPTION_RANGE,                                                                \
@@ -42,11 +42,11 @@
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "KEY=VALUE",                                                               \
          .repeatable = true,                                                                       \
-         .help = "set any job key, as data.test_path=new.csv"},                                    \
+         .help = "set a job key, such as data.test_path=new.csv"},                                 \
         {.name = "run",                                                                            \
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "DIR",                                                                     \
-         .help = "folder for the logs and the result; runs/NAME-VERB-TIME without it"},            \
+         .help = "folder for the logs and the result; else runs/NAME-VERB-TIME"},                  \
         {.name = "etcd",                                                                           \
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "URL",                                                                     \
@@ -56,17 +56,17 @@
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "FILE",                                                                    \
          .group = "Cluster",                                                                       \
-         .help = "the etcd to start; found on PATH without it"},                                   \
+         .help = "the etcd to start; else the one on PATH"},                                       \
         {.name = "log-level",                                                                      \
          .type = KELP_OPTION_CHOICE,                                                               \
          .choices = kelp_log_level_names,                                                          \
          .default_text = "info",                                                                   \
          .group = "Cluster",                                                                       \
-         .help = "of the files in the folder's logs/"},                                            \
+         .help = "least important lines in the folder's logs/"},                                   \
     {                                                                                              \
         .name = "fault", .type = KELP_OPTION_TEXT, .placeholder = "ID:FAULT", .repeatable = true,  \
         .group = "Testing",                                                                        \
-        .help = "make the first start of that process fail, as worker-1:kill@version=3"            \
+        .help = "make the first start of a process fail, such as worker-1:kill@version=3"          \
     }
 
 struct kelp_inference {

@@ -25,7 +25,7 @@
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "NAME",                                                                    \
          .required = true,                                                                         \
-         .help = "the job to work for; its specification is in etcd"},                             \
+         .help = "the job to work for; its text is in etcd"},                                      \
         {.name = "id",                                                                             \
          .type = KELP_OPTION_TEXT,                                                                 \
          .placeholder = "NAME",                                                                    \

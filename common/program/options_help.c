@@ -123,7 +123,8 @@ static void print_listed(FILE *out, const struct kelp_option *option)
             (size_t)snprintf(notes + used, sizeof(notes) - used, "%smay be repeated", separator);
         separator = "; ";
     }
-    if (option->default_text && option->type != KELP_OPTION_FLAG && used < sizeof(notes)) {
+    if (option->default_text && option->default_text[0] != '\0' &&
+        option->type != KELP_OPTION_FLAG && used < sizeof(notes)) {
         (void)snprintf(notes + used, sizeof(notes) - used, "%sdefault %s", separator,
                        option->default_text);
     }
