@@ -69,6 +69,9 @@ static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
         .matrix = c, .ld = COLUMNS, .rows = ROWS, .columns = COLUMNS, .bias = b};
     const struct kelp_bias_gradient bias_gradient = {
         .matrix = c, .ld = COLUMNS, .rows = ROWS, .columns = COLUMNS, .bias = b};
+    const struct kelp_unary relu = {.kind = KELP_UNARY_RELU, .x = c, .y = a, .count = count};
+    const struct kelp_unary_gradient relu_gradient = {
+        .kind = KELP_UNARY_RELU, .y = a, .dy = c, .dx = c, .count = count};
     const struct kelp_moving_average average = {.x = c,
                                                 .y = b,
                                                 .rows = ROWS,
@@ -80,8 +83,8 @@ static kelp_status elementwise(struct answer *answer, struct kelp_error *reterr)
 
     stream->table->bias_add(stream, &bias);
     stream->table->axpy(stream, c, 0.3f, a, count);
-    stream->table->relu(stream, a, c, count);
-    stream->table->relu_gradient(stream, c, a, c, count, KELP_OVERWRITE);
+    stream->table->unary(stream, &relu);
+    stream->table->unary_gradient(stream, &relu_gradient);
     stream->table->bias_gradient(stream, &bias_gradient);
     stream->table->subtract(stream, c, c, b, count);
     stream->table->moving_average(stream, &average);

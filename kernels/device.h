@@ -57,52 +57,10 @@ struct kelp_device_table {
     void (*copy_in)(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes);
     void (*copy_out)(struct kelp_stream *stream, void *host_to, const void *from, size_t bytes);
 
-    void (*fill)(struct kelp_stream *stream, float *values, float value, uint64_t count);
-    void (*axpy)(struct kelp_stream *stream, float *y, float alpha, const float *x,
-                 uint64_t count); /* y += alpha x */
-    /* y = a + b, y = a - b; y may be a or b. */
-    void (*add)(struct kelp_stream *stream, float *y, const float *a, const float *b,
-                uint64_t count);
-    void (*subtract)(struct kelp_stream *stream, float *y, const float *a, const float *b,
-                     uint64_t count);
     void (*matmul)(struct kelp_stream *stream, const struct kelp_matmul *matmul);
-    void (*bias_add)(struct kelp_stream *stream, const struct kelp_bias *bias);
-    void (*bias_gradient)(struct kelp_stream *stream, const struct kelp_bias_gradient *gradient);
-    /* y = max(x, 0), NaN stays; y may be x. Gradient: dx = or += dy where y > 0, else 0; with
-     * KELP_OVERWRITE dx may be dy. */
-    void (*relu)(struct kelp_stream *stream, float *y, const float *x, uint64_t count);
-    void (*relu_gradient)(struct kelp_stream *stream, float *dx, const float *y, const float *dy,
-                          uint64_t count, enum kelp_write write);
-    void (*moving_average)(struct kelp_stream *stream, const struct kelp_moving_average *average);
-    void (*moving_average_gradient)(struct kelp_stream *stream,
-                                    const struct kelp_moving_average *average);
-    void (*transpose)(struct kelp_stream *stream, const struct kelp_transpose *transpose);
-
-    void (*unary)(struct kelp_stream *stream, const struct kelp_unary *unary);
-    void (*unary_gradient)(struct kelp_stream *stream, const struct kelp_unary_gradient *gradient);
-    void (*multiply)(struct kelp_stream *stream, const struct kelp_multiply *multiply);
-    void (*copy)(struct kelp_stream *stream, const struct kelp_copy *copy);
-    void (*reduce)(struct kelp_stream *stream, const struct kelp_reduce *reduce);
-    void (*weighted_sum)(struct kelp_stream *stream, const struct kelp_weighted_sum *sum);
-    void (*weighted_sum_gradient)(struct kelp_stream *stream, const struct kelp_weighted_sum *sum);
-    void (*softmax)(struct kelp_stream *stream, const struct kelp_softmax *softmax);
-    void (*softmax_gradient)(struct kelp_stream *stream, const struct kelp_softmax *softmax);
-    void (*glu)(struct kelp_stream *stream, const struct kelp_glu *glu);
-    void (*glu_gradient)(struct kelp_stream *stream, const struct kelp_glu *glu);
-    void (*layer_norm)(struct kelp_stream *stream, const struct kelp_layer_norm *norm);
-    void (*layer_norm_gradient)(struct kelp_stream *stream, const struct kelp_layer_norm *norm);
-    void (*batch_norm)(struct kelp_stream *stream, const struct kelp_batch_norm *norm);
-    void (*batch_norm_gradient)(struct kelp_stream *stream, const struct kelp_batch_norm *norm);
-    void (*dropout)(struct kelp_stream *stream, const struct kelp_dropout *dropout);
-    void (*embedding)(struct kelp_stream *stream, const struct kelp_embedding *embedding);
-    void (*embedding_gradient)(struct kelp_stream *stream, const struct kelp_embedding *embedding);
-    void (*lstm_cell)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell);
-    void (*lstm_cell_gradient)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell);
-    void (*max_pool)(struct kelp_stream *stream, const struct kelp_max_pool *pool);
-    void (*max_pool_gradient)(struct kelp_stream *stream, const struct kelp_max_pool *pool);
-    void (*average_pool)(struct kelp_stream *stream, const struct kelp_average_pool *pool);
-    void (*average_pool_gradient)(struct kelp_stream *stream, const struct kelp_average_pool *pool);
-    void (*criterion)(struct kelp_stream *stream, const struct kelp_criterion *criterion);
+#define KELP_DEVICE_ENTRY(name, ...) void (*name)(struct kelp_stream * stream, __VA_ARGS__);
+    KELP_OPERATORS(KELP_DEVICE_ENTRY)
+#undef KELP_DEVICE_ENTRY
 
     /* *ret is owned, conv2d_destroy(), before the device goes. Errors: KELP_ERR_INVALID (sizes that
      * do not fit together), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */

@@ -368,4 +368,46 @@ struct kelp_criterion {
     float *workspace;            /* float32[samples * elements] for class losses, else NULL */
 };
 
+/*
+ * The operators that a device does as loops over arrays: X(name, parameters behind the stream).
+ * A line here, and a function KELP_LOOP(name) in kernels/cpu/loops_*.c, put an operator into the
+ * table of kernels/device.h and into each variant of the CPU's. fill: value everywhere; axpy:
+ * y += alpha x; add, subtract: y = a + b, y = a - b, y may be a or b.
+ */
+#define KELP_OPERATORS(X)                                                                          \
+    X(fill, float *values, float value, uint64_t count)                                            \
+    X(axpy, float *y, float alpha, const float *x, uint64_t count)                                 \
+    X(add, float *y, const float *a, const float *b, uint64_t count)                               \
+    X(subtract, float *y, const float *a, const float *b, uint64_t count)                          \
+    X(bias_add, const struct kelp_bias *p)                                                         \
+    X(bias_gradient, const struct kelp_bias_gradient *p)                                           \
+    X(moving_average, const struct kelp_moving_average *p)                                         \
+    X(moving_average_gradient, const struct kelp_moving_average *p)                                \
+    X(transpose, const struct kelp_transpose *p)                                                   \
+    X(unary, const struct kelp_unary *p)                                                           \
+    X(unary_gradient, const struct kelp_unary_gradient *p)                                         \
+    X(multiply, const struct kelp_multiply *p)                                                     \
+    X(copy, const struct kelp_copy *p)                                                             \
+    X(reduce, const struct kelp_reduce *p)                                                         \
+    X(weighted_sum, const struct kelp_weighted_sum *p)                                             \
+    X(weighted_sum_gradient, const struct kelp_weighted_sum *p)                                    \
+    X(softmax, const struct kelp_softmax *p)                                                       \
+    X(softmax_gradient, const struct kelp_softmax *p)                                              \
+    X(glu, const struct kelp_glu *p)                                                               \
+    X(glu_gradient, const struct kelp_glu *p)                                                      \
+    X(layer_norm, const struct kelp_layer_norm *p)                                                 \
+    X(layer_norm_gradient, const struct kelp_layer_norm *p)                                        \
+    X(batch_norm, const struct kelp_batch_norm *p)                                                 \
+    X(batch_norm_gradient, const struct kelp_batch_norm *p)                                        \
+    X(dropout, const struct kelp_dropout *p)                                                       \
+    X(embedding, const struct kelp_embedding *p)                                                   \
+    X(embedding_gradient, const struct kelp_embedding *p)                                          \
+    X(lstm_cell, const struct kelp_lstm_cell *p)                                                   \
+    X(lstm_cell_gradient, const struct kelp_lstm_cell *p)                                          \
+    X(max_pool, const struct kelp_max_pool *p)                                                     \
+    X(max_pool_gradient, const struct kelp_max_pool *p)                                            \
+    X(average_pool, const struct kelp_average_pool *p)                                             \
+    X(average_pool_gradient, const struct kelp_average_pool *p)                                    \
+    X(criterion, const struct kelp_criterion *p)
+
 #endif

@@ -19,30 +19,6 @@ struct cpu_device {
     struct kelp_gemm gemm;
 };
 
-struct cpu_stream {
-    struct kelp_stream base;
-    const struct kelp_loops *loops;
-    /* What wait() reports: why a matrix product failed, or the latest number that is no class or no
-     * row of a table. */
-    kelp_status product_failed;
-    struct kelp_loop_fault fault;
-};
-
-static const struct kelp_loops *all_loops_of(struct kelp_stream *stream)
-{
-    return ((struct cpu_stream *)stream)->loops;
-}
-
-static const struct kelp_operator_loops *loops_of(struct kelp_stream *stream)
-{
-    return all_loops_of(stream)->operators;
-}
-
-static const struct kelp_window_loops *windows_of(struct kelp_stream *stream)
-{
-    return all_loops_of(stream)->window;
-}
-
 static void device_destroy(struct kelp_device *device)
 {
     free(device);
@@ -83,12 +59,11 @@ static void device_free(struct kelp_device *device, void *memory)
 static kelp_status stream_create(struct kelp_device *device, struct kelp_stream **ret,
                                  struct kelp_error *reterr)
 {
-    struct cpu_stream *stream = calloc(1, sizeof(*stream));
+    struct kelp__cpu_stream *stream = calloc(1, sizeof(*stream));
     if (stream == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
     }
     stream->base = (struct kelp_stream){.table = device->table, .device = device};
-    stream->loops = kelp__loops();
     *ret = &stream->base;
     return KELP_OK;
 }
@@ -100,7 +75,7 @@ static void stream_destroy(struct kelp_stream *stream)
 
 static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
 {
-    struct cpu_stream *stream = (struct cpu_stream *)base;
+    struct kelp__cpu_stream *stream = (struct kelp__cpu_stream *)base;
     const kelp_status failed = stream->product_failed;
     stream->product_failed = KELP_OK;
     if (failed == KELP_ERR_DEVICE) {
@@ -135,32 +110,10 @@ static void copy_bytes(struct kelp_stream *stream, void *to, const void *from, s
     }
 }
 
-static void fill(struct kelp_stream *stream, float *values, float value, uint64_t count)
-{
-    loops_of(stream)->fill(values, value, count);
-}
-
-static void axpy(struct kelp_stream *stream, float *y, float alpha, const float *x, uint64_t count)
-{
-    loops_of(stream)->axpy(y, alpha, x, count);
-}
-
-static void add(struct kelp_stream *stream, float *y, const float *a, const float *b,
-                uint64_t count)
-{
-    loops_of(stream)->add(y, a, b, count);
-}
-
-static void subtract(struct kelp_stream *stream, float *y, const float *a, const float *b,
-                     uint64_t count)
-{
-    loops_of(stream)->subtract(y, a, b, count);
-}
-
 /* The first failure is the one that wait() reports. */
 static bool note(struct kelp_stream *stream, kelp_status status)
 {
-    struct cpu_stream *cpu = (struct cpu_stream *)stream;
+    struct kelp__cpu_stream *cpu = (struct kelp__cpu_stream *)stream;
     if (cpu->product_failed == KELP_OK) {
         cpu->product_failed = status;
     }
@@ -186,67 +139,6 @@ static void matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
     }
 }
 
-static void bias_add(struct kelp_stream *stream, const struct kelp_bias *bias)
-{
-    loops_of(stream)->bias_add(bias);
-}
-
-static void bias_gradient(struct kelp_stream *stream, const struct kelp_bias_gradient *gradient)
-{
-    loops_of(stream)->bias_gradient(gradient);
-}
-
-static void relu(struct kelp_stream *stream, float *y, const float *x, uint64_t count)
-{
-    loops_of(stream)->relu(y, x, count);
-}
-
-static void relu_gradient(struct kelp_stream *stream, float *dx, const float *y, const float *dy,
-                          uint64_t count, enum kelp_write write)
-{
-    loops_of(stream)->relu_gradient(dx, y, dy, count, write);
-}
-
-static void moving_average(struct kelp_stream *stream, const struct kelp_moving_average *average)
-{
-    if (average->length != 0) {
-        loops_of(stream)->moving_average(average);
-    }
-}
-
-static void moving_average_gradient(struct kelp_stream *stream,
-                                    const struct kelp_moving_average *average)
-{
-    if (average->length != 0) {
-        loops_of(stream)->moving_average_gradient(average);
-    }
-}
-
-static void transpose(struct kelp_stream *stream, const struct kelp_transpose *transpose)
-{
-    loops_of(stream)->transpose(transpose);
-}
-
-static void max_pool(struct kelp_stream *stream, const struct kelp_max_pool *pool)
-{
-    windows_of(stream)->max_pool(pool);
-}
-
-static void max_pool_gradient(struct kelp_stream *stream, const struct kelp_max_pool *pool)
-{
-    windows_of(stream)->max_pool_gradient(pool);
-}
-
-static void average_pool(struct kelp_stream *stream, const struct kelp_average_pool *pool)
-{
-    windows_of(stream)->average_pool(pool);
-}
-
-static void average_pool_gradient(struct kelp_stream *stream, const struct kelp_average_pool *pool)
-{
-    windows_of(stream)->average_pool_gradient(pool);
-}
-
 static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr)
 {
@@ -256,106 +148,47 @@ static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_c
 
 static void conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
 {
-    const struct kelp_conv2d_context context = {gemm_of(stream), windows_of(stream), run};
+    const struct kelp_conv2d_context context = {gemm_of(stream), kelp__loops()->window, run};
     (void)note(stream, kelp__conv2d_forward(&context));
 }
 
 static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
 {
-    const struct kelp_conv2d_context context = {gemm_of(stream), windows_of(stream), run};
+    const struct kelp_conv2d_context context = {gemm_of(stream), kelp__loops()->window, run};
     (void)note(stream, kelp__conv2d_gradient(&context));
 }
 
-/* Operators that are a loop and nothing else; the second kind may meet a number that is not one of
- * those it can take. */
-#define LOOP(table, name, arguments)                                                               \
-    static void name(struct kelp_stream *stream, const struct arguments *p)                        \
-    {                                                                                              \
-        all_loops_of(stream)->table->name(p);                                                      \
-    }
-#define LOOP_WITH_FAULT(table, name, arguments)                                                    \
-    static void name(struct kelp_stream *stream, const struct arguments *p)                        \
-    {                                                                                              \
-        all_loops_of(stream)->table->name(p, &((struct cpu_stream *)stream)->fault);               \
-    }
+/* The device of one variant: all but the loops is the same. */
+#define CPU_TABLE(variant, loop)                                                                   \
+    extern const struct kelp_device_table kelp__cpu_table_##variant;                               \
+    const struct kelp_device_table kelp__cpu_table_##variant = {                                   \
+        .name = "cpu",                                                                             \
+        .host_memory = true,                                                                       \
+        .destroy = device_destroy,                                                                 \
+        .describe = device_describe,                                                               \
+        .alloc = device_alloc,                                                                     \
+        .free = device_free,                                                                       \
+        .stream_create = stream_create,                                                            \
+        .stream_destroy = stream_destroy,                                                          \
+        .wait = stream_wait,                                                                       \
+        .copy_in = copy_bytes,                                                                     \
+        .copy_out = copy_bytes,                                                                    \
+        .matmul = matmul,                                                                          \
+        .conv2d_create = conv2d_create,                                                            \
+        .conv2d_destroy = kelp__conv2d_destroy,                                                    \
+        .conv2d_workspace = kelp__conv2d_workspace,                                                \
+        .conv2d = conv2d,                                                                          \
+        .conv2d_gradient = conv2d_gradient,                                                        \
+        KELP_OPERATORS(loop)};
 
-LOOP(activation, unary, kelp_unary)
-LOOP(activation, unary_gradient, kelp_unary_gradient)
-LOOP(activation, softmax, kelp_softmax)
-LOOP(activation, softmax_gradient, kelp_softmax)
-LOOP(activation, glu, kelp_glu)
-LOOP(activation, glu_gradient, kelp_glu)
-LOOP(activation, lstm_cell, kelp_lstm_cell)
-LOOP(activation, lstm_cell_gradient, kelp_lstm_cell)
-LOOP(shape, multiply, kelp_multiply)
-LOOP(shape, copy, kelp_copy)
-LOOP(shape, reduce, kelp_reduce)
-LOOP(shape, weighted_sum, kelp_weighted_sum)
-LOOP(shape, weighted_sum_gradient, kelp_weighted_sum)
-LOOP(norm, layer_norm, kelp_layer_norm)
-LOOP(norm, layer_norm_gradient, kelp_layer_norm)
-LOOP(norm, batch_norm, kelp_batch_norm)
-LOOP(norm, batch_norm_gradient, kelp_batch_norm)
-LOOP(dropout, dropout, kelp_dropout)
-LOOP_WITH_FAULT(shape, embedding, kelp_embedding)
-LOOP_WITH_FAULT(shape, embedding_gradient, kelp_embedding)
-LOOP_WITH_FAULT(criterion, criterion, kelp_criterion)
-
-static const struct kelp_device_table cpu_table = {
-    .name = "cpu",
-    .host_memory = true,
-    .destroy = device_destroy,
-    .describe = device_describe,
-    .alloc = device_alloc,
-    .free = device_free,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .wait = stream_wait,
-    .copy_in = copy_bytes,
-    .copy_out = copy_bytes,
-    .fill = fill,
-    .axpy = axpy,
-    .add = add,
-    .subtract = subtract,
-    .matmul = matmul,
-    .bias_add = bias_add,
-    .bias_gradient = bias_gradient,
-    .relu = relu,
-    .relu_gradient = relu_gradient,
-    .moving_average = moving_average,
-    .moving_average_gradient = moving_average_gradient,
-    .transpose = transpose,
-    .unary = unary,
-    .unary_gradient = unary_gradient,
-    .softmax = softmax,
-    .softmax_gradient = softmax_gradient,
-    .glu = glu,
-    .glu_gradient = glu_gradient,
-    .lstm_cell = lstm_cell,
-    .lstm_cell_gradient = lstm_cell_gradient,
-    .multiply = multiply,
-    .copy = copy,
-    .reduce = reduce,
-    .weighted_sum = weighted_sum,
-    .weighted_sum_gradient = weighted_sum_gradient,
-    .layer_norm = layer_norm,
-    .layer_norm_gradient = layer_norm_gradient,
-    .batch_norm = batch_norm,
-    .batch_norm_gradient = batch_norm_gradient,
-    .dropout = dropout,
-    .embedding = embedding,
-    .embedding_gradient = embedding_gradient,
-    .criterion = criterion,
-    .max_pool = max_pool,
-    .max_pool_gradient = max_pool_gradient,
-    .average_pool = average_pool,
-    .average_pool_gradient = average_pool_gradient,
-    .conv2d_create = conv2d_create,
-    .conv2d_destroy = kelp__conv2d_destroy,
-    .conv2d_workspace = kelp__conv2d_workspace,
-    .conv2d = conv2d,
-    .conv2d_gradient = conv2d_gradient,
-};
+#define BASE_LOOP(name, ...) .name = kelp__loop_##name##_base,
+CPU_TABLE(base, BASE_LOOP)
+#ifdef KELP_LOOPS_AVX2
+#define DECLARE_AVX2(name, ...) void kelp__loop_##name##_avx2(struct kelp_stream *, __VA_ARGS__);
+#define AVX2_LOOP(name, ...)    .name = kelp__loop_##name##_avx2,
+KELP_OPERATORS(DECLARE_AVX2)
+CPU_TABLE(avx2, AVX2_LOOP)
+#endif
 
 kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
                                    struct kelp_error *reterr)
@@ -372,7 +205,7 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
     if (device == NULL) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CPU device");
     }
-    device->base.table = &cpu_table;
+    device->base.table = kelp__loops()->table;
     device->gemm = gemm;
     *ret = &device->base;
     return KELP_OK;

@@ -1,25 +1,15 @@
 #include "kernels/cpu/loops.h"
 
-/* The tables of one variant, each from a file loops_*.c of its own. */
+/* The tables of one variant: kernels/cpu/device.c, loops_optimizer.c, loops_window.c. */
 #define TABLES(variant)                                                                            \
+    extern const struct kelp_device_table kelp__cpu_table_##variant;                               \
     extern const struct kelp_optimizer_loops kelp__optimizer_loops_##variant;                      \
-    extern const struct kelp_operator_loops kelp__operator_loops_##variant;                        \
     extern const struct kelp_window_loops kelp__window_loops_##variant;                            \
-    extern const struct kelp_activation_loops kelp__activation_loops_##variant;                    \
-    extern const struct kelp_shape_loops kelp__shape_loops_##variant;                              \
-    extern const struct kelp_norm_loops kelp__norm_loops_##variant;                                \
-    extern const struct kelp_dropout_loops kelp__dropout_loops_##variant;                          \
-    extern const struct kelp_criterion_loops kelp__criterion_loops_##variant;                      \
     static const struct kelp_loops loops_##variant = {                                             \
         .name = #variant,                                                                          \
+        .table = &kelp__cpu_table_##variant,                                                       \
         .optimizer = &kelp__optimizer_loops_##variant,                                             \
-        .operators = &kelp__operator_loops_##variant,                                              \
         .window = &kelp__window_loops_##variant,                                                   \
-        .activation = &kelp__activation_loops_##variant,                                           \
-        .shape = &kelp__shape_loops_##variant,                                                     \
-        .norm = &kelp__norm_loops_##variant,                                                       \
-        .dropout = &kelp__dropout_loops_##variant,                                                 \
-        .criterion = &kelp__criterion_loops_##variant,                                             \
     }
 
 TABLES(base);

@@ -50,22 +50,6 @@ struct kelp_optimizer_loops {
     void (*vector_add)(float *sum, const void *other, uint64_t count);
 };
 
-/* One entry of kernels/device.h each, without the stream. */
-struct kelp_operator_loops {
-    void (*fill)(float *values, float value, uint64_t count);
-    void (*axpy)(float *y, float alpha, const float *x, uint64_t count);
-    void (*add)(float *y, const float *a, const float *b, uint64_t count);
-    void (*subtract)(float *y, const float *a, const float *b, uint64_t count);
-    void (*bias_add)(const struct kelp_bias *bias);
-    void (*bias_gradient)(const struct kelp_bias_gradient *gradient);
-    void (*relu)(float *y, const float *x, uint64_t count);
-    void (*relu_gradient)(float *dx, const float *y, const float *dy, uint64_t count,
-                          enum kelp_write write);
-    void (*moving_average)(const struct kelp_moving_average *average);
-    void (*moving_average_gradient)(const struct kelp_moving_average *average);
-    void (*transpose)(const struct kelp_transpose *transpose);
-};
-
 /* The planes of [samples, channels, inner]. */
 struct kelp_channels {
     uint32_t samples, channels;
@@ -95,12 +79,8 @@ struct kelp_tap_sizes {
     uint32_t inputs, outputs; /* channels; the taps' rows are [outputs, inputs] */
 };
 
-/* Loops over windows of images; pooling as in kernels/device.h, without the stream. */
+/* Loops that convolutions are made of. */
 struct kelp_window_loops {
-    void (*max_pool)(const struct kelp_max_pool *pool);
-    void (*max_pool_gradient)(const struct kelp_max_pool *pool);
-    void (*average_pool)(const struct kelp_average_pool *pool);
-    void (*average_pool_gradient)(const struct kelp_average_pool *pool);
     /* One sample x [channels, input] to columns [channels, kernel, output], 0 where padding is met;
      * and each element of columns added to where it came from. */
     void (*unfold)(const struct kelp_window *window, const float *x, float *columns);
@@ -119,6 +99,13 @@ struct kelp_window_loops {
                                   enum kelp_write write);
 };
 
+/* The same operators in each variant: entries of kernels/device.h, as KELP_LOOP(name). They are
+ * called with the stream of a fault, or with any other: most do not look at it. */
+#define KELP_LOOP(name)              KELP_LOOPS_NAME(kelp__loop_##name)
+#define KELP_LOOP_DECLARE(name, ...) void KELP_LOOP(name)(struct kelp_stream * stream, __VA_ARGS__);
+KELP_OPERATORS(KELP_LOOP_DECLARE)
+#undef KELP_LOOP_DECLARE
+
 /* What a loop met that it cannot compute; the others of its rows are done all the same. */
 enum kelp_loop_fault_what { KELP_LOOP_FINE, KELP_LOOP_BAD_ID, KELP_LOOP_BAD_CLASS };
 struct kelp_loop_fault {
@@ -127,51 +114,19 @@ struct kelp_loop_fault {
     uint64_t limit; /* how many rows or classes there are */
 };
 
-/* One entry of kernels/device.h each, without the stream. */
-struct kelp_activation_loops {
-    void (*unary)(const struct kelp_unary *unary);
-    void (*unary_gradient)(const struct kelp_unary_gradient *gradient);
-    void (*softmax)(const struct kelp_softmax *softmax);
-    void (*softmax_gradient)(const struct kelp_softmax *softmax);
-    void (*glu)(const struct kelp_glu *glu);
-    void (*glu_gradient)(const struct kelp_glu *glu);
-    void (*lstm_cell)(const struct kelp_lstm_cell *cell);
-    void (*lstm_cell_gradient)(const struct kelp_lstm_cell *cell);
-};
-struct kelp_shape_loops {
-    void (*multiply)(const struct kelp_multiply *multiply);
-    void (*copy)(const struct kelp_copy *copy);
-    void (*reduce)(const struct kelp_reduce *reduce);
-    void (*weighted_sum)(const struct kelp_weighted_sum *sum);
-    void (*weighted_sum_gradient)(const struct kelp_weighted_sum *sum);
-    /* *fault is written on a fault alone. */
-    void (*embedding)(const struct kelp_embedding *embedding, struct kelp_loop_fault *fault);
-    void (*embedding_gradient)(const struct kelp_embedding *embedding,
-                               struct kelp_loop_fault *fault);
-};
-struct kelp_norm_loops {
-    void (*layer_norm)(const struct kelp_layer_norm *norm);
-    void (*layer_norm_gradient)(const struct kelp_layer_norm *norm);
-    void (*batch_norm)(const struct kelp_batch_norm *norm);
-    void (*batch_norm_gradient)(const struct kelp_batch_norm *norm);
-};
-struct kelp_dropout_loops {
-    void (*dropout)(const struct kelp_dropout *dropout);
-};
-struct kelp_criterion_loops {
-    void (*criterion)(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault);
+struct kelp__cpu_stream {
+    struct kelp_stream base;
+    /* What wait() reports: why a matrix product failed, or the latest number that is no class or no
+     * row of a table. embedding and criterion write the second, on a fault alone. */
+    kelp_status product_failed;
+    struct kelp_loop_fault fault;
 };
 
 struct kelp_loops {
-    const char *name; /* "base", "avx2" */
+    const char *name;                      /* "base", "avx2" */
+    const struct kelp_device_table *table; /* the CPU device with the operators of this variant */
     const struct kelp_optimizer_loops *optimizer;
-    const struct kelp_operator_loops *operators;
     const struct kelp_window_loops *window;
-    const struct kelp_activation_loops *activation;
-    const struct kelp_shape_loops *shape;
-    const struct kelp_norm_loops *norm;
-    const struct kelp_dropout_loops *dropout;
-    const struct kelp_criterion_loops *criterion;
 };
 
 /* kelp_optimizer_apply() with the loops of one variant. */

@@ -41,7 +41,7 @@ INLINE void unary_loop(const enum kelp_unary_kind kind, const struct kelp_unary 
     }
 }
 
-static void unary(const struct kelp_unary *unary)
+void KELP_LOOP(unary)(struct kelp_stream *stream, const struct kelp_unary *unary)
 {
     switch (unary->kind) {
     case KELP_UNARY_RELU:
@@ -101,7 +101,8 @@ INLINE void unary_gradient_loop(const enum kelp_unary_kind kind,
     }
 }
 
-static void unary_gradient(const struct kelp_unary_gradient *gradient)
+void KELP_LOOP(unary_gradient)(struct kelp_stream *stream,
+                               const struct kelp_unary_gradient *gradient)
 {
     switch (gradient->kind) {
     case KELP_UNARY_RELU:
@@ -220,7 +221,7 @@ static void log_softmax_long(const struct kelp_softmax *softmax, uint64_t r)
     }
 }
 
-static void softmax(const struct kelp_softmax *softmax)
+void KELP_LOOP(softmax)(struct kelp_stream *stream, const struct kelp_softmax *softmax)
 {
     if (softmax->columns == 0) {
         return;
@@ -266,7 +267,7 @@ INLINE void log_softmax_gradient_loop(const struct kelp_softmax *softmax, const 
     }
 }
 
-static void softmax_gradient(const struct kelp_softmax *softmax)
+void KELP_LOOP(softmax_gradient)(struct kelp_stream *stream, const struct kelp_softmax *softmax)
 {
     const bool accumulate = softmax->write == KELP_ACCUMULATE;
     if (softmax->logarithm && accumulate) {
@@ -280,7 +281,7 @@ static void softmax_gradient(const struct kelp_softmax *softmax)
     }
 }
 
-static void glu(const struct kelp_glu *glu)
+void KELP_LOOP(glu)(struct kelp_stream *stream, const struct kelp_glu *glu)
 {
     const uint32_t width = glu->width;
     for (uint64_t r = 0; r < glu->rows; r++) {
@@ -312,7 +313,7 @@ INLINE void glu_gradient_loop(const struct kelp_glu *glu, const bool accumulate)
     }
 }
 
-static void glu_gradient(const struct kelp_glu *glu)
+void KELP_LOOP(glu_gradient)(struct kelp_stream *stream, const struct kelp_glu *glu)
 {
     if (glu->write == KELP_ACCUMULATE) {
         glu_gradient_loop(glu, true);
@@ -328,7 +329,7 @@ INLINE void sigmoid_row(float *x, uint64_t count)
     }
 }
 
-static void lstm_cell(const struct kelp_lstm_cell *cell)
+void KELP_LOOP(lstm_cell)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell)
 {
     const uint64_t hidden = cell->hidden; /* 64 bits: an index that wraps is not vectorised */
     for (uint64_t b = 0; b < cell->batch; b++) {
@@ -381,7 +382,7 @@ INLINE void lstm_cell_gradient_piece(const struct kelp_lstm_cell *cell, uint64_t
     }
 }
 
-static void lstm_cell_gradient(const struct kelp_lstm_cell *cell)
+void KELP_LOOP(lstm_cell_gradient)(struct kelp_stream *stream, const struct kelp_lstm_cell *cell)
 {
     for (uint64_t b = 0; b < cell->batch; b++) {
         for (uint32_t first = 0; first < cell->hidden; first += CELL_PIECE) {
@@ -390,15 +391,3 @@ static void lstm_cell_gradient(const struct kelp_lstm_cell *cell)
         }
     }
 }
-
-extern const struct kelp_activation_loops KELP_LOOPS_NAME(kelp__activation_loops);
-const struct kelp_activation_loops KELP_LOOPS_NAME(kelp__activation_loops) = {
-    .unary = unary,
-    .unary_gradient = unary_gradient,
-    .softmax = softmax,
-    .softmax_gradient = softmax_gradient,
-    .glu = glu,
-    .glu_gradient = glu_gradient,
-    .lstm_cell = lstm_cell,
-    .lstm_cell_gradient = lstm_cell_gradient,
-};

@@ -490,8 +490,9 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
     }
 }
 
-static void criterion(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault)
+void KELP_LOOP(criterion)(struct kelp_stream *stream, const struct kelp_criterion *criterion)
 {
+    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     for (uint64_t i = 0; i < (uint64_t)criterion->samples * KELP_LOSS_SUMS; i++) {
         criterion->sums[i] = 0.0;
     }
@@ -513,8 +514,3 @@ static void criterion(const struct kelp_criterion *criterion, struct kelp_loop_f
         elementwise_gradient(criterion);
     }
 }
-
-extern const struct kelp_criterion_loops KELP_LOOPS_NAME(kelp__criterion_loops);
-const struct kelp_criterion_loops KELP_LOOPS_NAME(kelp__criterion_loops) = {
-    .criterion = criterion,
-};

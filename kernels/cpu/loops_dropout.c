@@ -75,7 +75,7 @@ INLINE void apply_factors(const struct dropout_run *run, const float *factors, c
     }
 }
 
-static void dropout(const struct kelp_dropout *dropout)
+void KELP_LOOP(dropout)(struct kelp_stream *stream, const struct kelp_dropout *dropout)
 {
     assert(dropout->p >= 0.0f && dropout->p < 1.0f);
     assert(dropout->elements / 4 < UINT32_MAX / 2);
@@ -101,8 +101,3 @@ static void dropout(const struct kelp_dropout *dropout)
         }
     }
 }
-
-extern const struct kelp_dropout_loops KELP_LOOPS_NAME(kelp__dropout_loops);
-const struct kelp_dropout_loops KELP_LOOPS_NAME(kelp__dropout_loops) = {
-    .dropout = dropout,
-};

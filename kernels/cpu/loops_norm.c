@@ -13,7 +13,7 @@
 #define NORM_BLOCK 64u
 #define STRIP      32u
 
-static void layer_norm(const struct kelp_layer_norm *norm)
+void KELP_LOOP(layer_norm)(struct kelp_stream *stream, const struct kelp_layer_norm *norm)
 {
     const uint32_t width = norm->width;
     const float *weight = norm->weight, *bias = norm->bias;
@@ -100,7 +100,7 @@ INLINE void layer_norm_strip(const struct kelp_layer_norm *norm, uint32_t first,
     }
 }
 
-static void layer_norm_gradient(const struct kelp_layer_norm *norm)
+void KELP_LOOP(layer_norm_gradient)(struct kelp_stream *stream, const struct kelp_layer_norm *norm)
 {
     if (norm->dweight != NULL || norm->dbias != NULL) {
         uint32_t c = 0;
@@ -324,7 +324,7 @@ static void batch_norm_strip(const struct kelp_batch_norm *norm, uint32_t channe
     affine_strip(norm, channel, width, &affine);
 }
 
-static void batch_norm(const struct kelp_batch_norm *norm)
+void KELP_LOOP(batch_norm)(struct kelp_stream *stream, const struct kelp_batch_norm *norm)
 {
     if (norm->samples == 0 || norm->inner == 0) {
         return;
@@ -417,18 +417,10 @@ static void batch_norm_gradient_strip(const struct kelp_batch_norm *norm, uint32
     }
 }
 
-static void batch_norm_gradient(const struct kelp_batch_norm *norm)
+void KELP_LOOP(batch_norm_gradient)(struct kelp_stream *stream, const struct kelp_batch_norm *norm)
 {
     for (uint32_t c = 0; c < norm->channels; c += STRIP) {
         const uint32_t left = norm->channels - c;
         batch_norm_gradient_strip(norm, c, left < STRIP ? left : STRIP);
     }
 }
-
-extern const struct kelp_norm_loops KELP_LOOPS_NAME(kelp__norm_loops);
-const struct kelp_norm_loops KELP_LOOPS_NAME(kelp__norm_loops) = {
-    .layer_norm = layer_norm,
-    .layer_norm_gradient = layer_norm_gradient,
-    .batch_norm = batch_norm,
-    .batch_norm_gradient = batch_norm_gradient,
-};

@@ -8,35 +8,43 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-static void fill(float *values, float value, uint64_t count)
+INLINE void fill(float *values, float value, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         values[i] = value;
     }
 }
 
-static void axpy(float *restrict y, float alpha, const float *restrict x, uint64_t count)
+void KELP_LOOP(fill)(struct kelp_stream *stream, float *values, float value, uint64_t count)
+{
+    fill(values, value, count);
+}
+
+void KELP_LOOP(axpy)(struct kelp_stream *stream, float *restrict y, float alpha,
+                     const float *restrict x, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         y[i] = y[i] + alpha * x[i];
     }
 }
 
-static void add(float *y, const float *a, const float *b, uint64_t count)
+void KELP_LOOP(add)(struct kelp_stream *stream, float *y, const float *a, const float *b,
+                    uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         y[i] = a[i] + b[i];
     }
 }
 
-static void subtract(float *y, const float *a, const float *b, uint64_t count)
+void KELP_LOOP(subtract)(struct kelp_stream *stream, float *y, const float *a, const float *b,
+                         uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         y[i] = a[i] - b[i];
     }
 }
 
-static void bias_add(const struct kelp_bias *bias)
+void KELP_LOOP(bias_add)(struct kelp_stream *stream, const struct kelp_bias *bias)
 {
     const float *restrict values = bias->bias;
     for (uint32_t r = 0; r < bias->rows; r++) {
@@ -64,7 +72,7 @@ INLINE void bias_strip(const struct kelp_bias_gradient *bias, uint32_t first, co
     }
 }
 
-static void bias_gradient(const struct kelp_bias_gradient *bias)
+void KELP_LOOP(bias_gradient)(struct kelp_stream *stream, const struct kelp_bias_gradient *bias)
 {
     uint32_t c = 0;
     for (; c + STRIP <= bias->columns; c += STRIP) {
@@ -72,27 +80,6 @@ static void bias_gradient(const struct kelp_bias_gradient *bias)
     }
     if (c < bias->columns) {
         bias_strip(bias, c, bias->columns - c);
-    }
-}
-
-static void relu(float *y, const float *x, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        y[i] = x[i] <= 0.0f ? 0.0f : x[i];
-    }
-}
-
-static void relu_gradient(float *dx, const float *y, const float *dy, uint64_t count,
-                          enum kelp_write write)
-{
-    if (write == KELP_OVERWRITE) {
-        for (uint64_t i = 0; i < count; i++) {
-            dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
-        }
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        dx[i] = dx[i] + (y[i] > 0.0f ? dy[i] : 0.0f);
     }
 }
 
@@ -149,12 +136,16 @@ static void moving_sum(float *restrict sums, const float *restrict padded, uint3
     }
 }
 
-static void moving_average(const struct kelp_moving_average *average)
+void KELP_LOOP(moving_average)(struct kelp_stream *stream,
+                               const struct kelp_moving_average *average)
 {
     const uint32_t length = average->length, width = average->kernel_size;
     const uint32_t half = (width - 1) / 2;
     const float divisor = (float)width;
     float *restrict padded = average->workspace;
+    if (length == 0) {
+        return;
+    }
     for (uint32_t r = 0; r < average->rows; r++) {
         const float *x = average->x + (uint64_t)r * length;
         float *restrict y = average->y + (uint64_t)r * length;
@@ -170,13 +161,17 @@ static void moving_average(const struct kelp_moving_average *average)
 
 /* Gradient of the padded row first: position j takes part in the averages j - width + 1 to j. What
  * belongs to the repeated values then goes to the first and to the last. */
-static void moving_average_gradient(const struct kelp_moving_average *average)
+void KELP_LOOP(moving_average_gradient)(struct kelp_stream *stream,
+                                        const struct kelp_moving_average *average)
 {
     const uint32_t length = average->length, width = average->kernel_size;
     const uint32_t half = (width - 1) / 2, padded_length = length + 2 * half;
     const float divisor = (float)width;
     float *restrict padded_dy = average->workspace;
     float *restrict padded_dx = average->workspace + length + 2 * (uint64_t)width;
+    if (length == 0) {
+        return;
+    }
     fill(padded_dy, 0.0f, width - 1);
     fill(padded_dy + width - 1 + length, 0.0f, width - 1);
     for (uint32_t r = 0; r < average->rows; r++) {
@@ -217,7 +212,7 @@ INLINE void transpose_loop(const struct kelp_transpose *transpose, const bool ac
     }
 }
 
-static void transpose(const struct kelp_transpose *transpose)
+void KELP_LOOP(transpose)(struct kelp_stream *stream, const struct kelp_transpose *transpose)
 {
     if (transpose->write == KELP_ACCUMULATE) {
         transpose_loop(transpose, true);
@@ -225,18 +220,3 @@ static void transpose(const struct kelp_transpose *transpose)
         transpose_loop(transpose, false);
     }
 }
-
-extern const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops);
-const struct kelp_operator_loops KELP_LOOPS_NAME(kelp__operator_loops) = {
-    .fill = fill,
-    .axpy = axpy,
-    .add = add,
-    .subtract = subtract,
-    .bias_add = bias_add,
-    .bias_gradient = bias_gradient,
-    .relu = relu,
-    .relu_gradient = relu_gradient,
-    .moving_average = moving_average,
-    .moving_average_gradient = moving_average_gradient,
-    .transpose = transpose,
-};

@@ -6,7 +6,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/sums.h"
 
-static void multiply(const struct kelp_multiply *multiply)
+void KELP_LOOP(multiply)(struct kelp_stream *stream, const struct kelp_multiply *multiply)
 {
     const float *a = multiply->a, *b = multiply->b;
     float *restrict y = multiply->y;
@@ -171,7 +171,7 @@ static void copy_all(const struct kelp_copy *copy, const struct copy_loops *loop
     }
 }
 
-static void copy(const struct kelp_copy *copy)
+void KELP_LOOP(copy)(struct kelp_stream *stream, const struct kelp_copy *copy)
 {
     const struct copy_how how = {copy->scale, copy->write == KELP_ACCUMULATE};
     struct copy_loops loops;
@@ -213,7 +213,7 @@ static void reduce_rows(const struct kelp_reduce *reduce)
     }
 }
 
-static void reduce(const struct kelp_reduce *reduce)
+void KELP_LOOP(reduce)(struct kelp_stream *stream, const struct kelp_reduce *reduce)
 {
     if (reduce->inner == 1) {
         reduce_rows(reduce);
@@ -232,7 +232,7 @@ static void reduce(const struct kelp_reduce *reduce)
     }
 }
 
-static void weighted_sum(const struct kelp_weighted_sum *sum)
+void KELP_LOOP(weighted_sum)(struct kelp_stream *stream, const struct kelp_weighted_sum *sum)
 {
     const uint32_t count = sum->count, width = sum->width;
     for (uint64_t r = 0; r < sum->rows; r++) {
@@ -267,7 +267,8 @@ INLINE void weighted_sum_dx(const struct kelp_weighted_sum *sum, const bool accu
     }
 }
 
-static void weighted_sum_gradient(const struct kelp_weighted_sum *sum)
+void KELP_LOOP(weighted_sum_gradient)(struct kelp_stream *stream,
+                                      const struct kelp_weighted_sum *sum)
 {
     const uint32_t count = sum->count, width = sum->width;
     for (uint64_t i = 0; sum->dweights != NULL && i < (uint64_t)sum->rows * count; i++) {
@@ -299,8 +300,9 @@ INLINE bool table_row(const struct kelp_embedding *embedding, uint64_t row, uint
     return false;
 }
 
-static void embedding(const struct kelp_embedding *embedding, struct kelp_loop_fault *fault)
+void KELP_LOOP(embedding)(struct kelp_stream *stream, const struct kelp_embedding *embedding)
 {
+    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     const uint64_t width = embedding->width;
     for (uint64_t r = 0; r < embedding->rows; r++) {
         uint32_t id = 0;
@@ -313,9 +315,10 @@ static void embedding(const struct kelp_embedding *embedding, struct kelp_loop_f
     }
 }
 
-static void embedding_gradient(const struct kelp_embedding *embedding,
-                               struct kelp_loop_fault *fault)
+void KELP_LOOP(embedding_gradient)(struct kelp_stream *stream,
+                                   const struct kelp_embedding *embedding)
 {
+    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     const uint64_t width = embedding->width;
     if (embedding->write == KELP_OVERWRITE) {
         memset(embedding->dtable, 0, embedding->vocab * width * sizeof(*embedding->dtable));
@@ -332,14 +335,3 @@ static void embedding_gradient(const struct kelp_embedding *embedding,
         }
     }
 }
-
-extern const struct kelp_shape_loops KELP_LOOPS_NAME(kelp__shape_loops);
-const struct kelp_shape_loops KELP_LOOPS_NAME(kelp__shape_loops) = {
-    .multiply = multiply,
-    .copy = copy,
-    .reduce = reduce,
-    .weighted_sum = weighted_sum,
-    .weighted_sum_gradient = weighted_sum_gradient,
-    .embedding = embedding,
-    .embedding_gradient = embedding_gradient,
-};

@@ -95,7 +95,7 @@ INLINE void max_pool_planes(const struct kelp_max_pool *pool, const uint32_t str
 }
 
 /* Loads at a stride that is known are loads of vectors. */
-static void max_pool(const struct kelp_max_pool *pool)
+void KELP_LOOP(max_pool)(struct kelp_stream *stream, const struct kelp_max_pool *pool)
 {
     switch (pool->window.stride[1]) {
     case 1:
@@ -110,7 +110,7 @@ static void max_pool(const struct kelp_max_pool *pool)
     }
 }
 
-static void max_pool_gradient(const struct kelp_max_pool *pool)
+void KELP_LOOP(max_pool_gradient)(struct kelp_stream *stream, const struct kelp_max_pool *pool)
 {
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
@@ -128,7 +128,7 @@ static void max_pool_gradient(const struct kelp_max_pool *pool)
     }
 }
 
-static void average_pool(const struct kelp_average_pool *pool)
+void KELP_LOOP(average_pool)(struct kelp_stream *stream, const struct kelp_average_pool *pool)
 {
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
@@ -153,7 +153,8 @@ static void average_pool(const struct kelp_average_pool *pool)
     }
 }
 
-static void average_pool_gradient(const struct kelp_average_pool *pool)
+void KELP_LOOP(average_pool_gradient)(struct kelp_stream *stream,
+                                      const struct kelp_average_pool *pool)
 {
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
@@ -476,10 +477,6 @@ static void channel_bias_gradient(float *dbias, const float *dy, const struct ke
 
 extern const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops);
 const struct kelp_window_loops KELP_LOOPS_NAME(kelp__window_loops) = {
-    .max_pool = max_pool,
-    .max_pool_gradient = max_pool_gradient,
-    .average_pool = average_pool,
-    .average_pool_gradient = average_pool_gradient,
     .unfold = unfold,
     .fold_add = fold_add,
     .turn = turn,

@@ -107,7 +107,7 @@ static void run_loss(const struct kelp_loops *loops, const void *sizes, const fl
     const struct sizes *s = sizes;
     float *gradient = malloc(s->elements * sizeof(*gradient));
     float *workspace = malloc(s->elements * sizeof(*workspace));
-    struct kelp_loop_fault fault = {.what = KELP_LOOP_FINE};
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     for (uint64_t i = 0; i < s->samples; i++) {
         double sums[KELP_LOSS_SUMS];
         struct kelp_criterion criterion =
@@ -117,14 +117,14 @@ static void run_loss(const struct kelp_loops *loops, const void *sizes, const fl
         criterion.gradient = gradient;
         criterion.sums = sums;
         criterion.workspace = is_class_loss(s) ? workspace : NULL;
-        loops->criterion->criterion(&criterion, &fault);
+        loops->table->criterion(&stream.base, &criterion);
         output[i] = (float)sums[KELP_LOSS_SUM_LOSS];
         for (uint64_t e = 0; e < s->elements; e++) {
             float *to = &gradients[0][i * s->elements + e];
             *to = write == KELP_ACCUMULATE ? *to + gradient[e] : gradient[e];
         }
     }
-    ck_assert_int_eq(fault.what, KELP_LOOP_FINE);
+    ck_assert_int_eq(stream.fault.what, KELP_LOOP_FINE);
     free(gradient);
     free(workspace);
 }
@@ -213,11 +213,11 @@ KELP_LOOP_TEST(test_sums, 0, SEEDS)
         float *target = kelp_operator_floats(_i, 2, s.samples * s.target_elements, 0.1f, 1.0f);
         const uint64_t count = (uint64_t)s.samples * KELP_LOSS_SUMS;
         double *first = malloc(count * sizeof(*first)), *sums = malloc(count * sizeof(*sums));
-        struct kelp_loop_fault fault;
+        struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
         for (uint32_t v = 0; kelp__loops_variant(v) != NULL; v++) {
             struct kelp_criterion criterion = criterion_of(&s, x, target);
             criterion.sums = v == 0 ? first : sums;
-            kelp__loops_variant(v)->criterion->criterion(&criterion, &fault);
+            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
             ck_assert(v == 0 || count == 0 || memcmp(first, sums, count * sizeof(*sums)) == 0);
         }
         for (uint32_t i = 0; i < s.samples; i++) {
@@ -252,7 +252,7 @@ KELP_LOOP_TEST(test_loss_alone, 0, SEEDS)
         float *workspace = malloc((s.samples * s.elements + 1) * sizeof(*workspace));
         double *full = malloc((count + 1) * sizeof(*full)),
                *alone = malloc((count + 1) * sizeof(*alone));
-        struct kelp_loop_fault fault = {.what = KELP_LOOP_FINE};
+        struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
         for (uint64_t i = 0; is_class_loss(&s) && i < s.samples; i++) {
             target[i] = 0.0f;
         }
@@ -260,10 +260,10 @@ KELP_LOOP_TEST(test_loss_alone, 0, SEEDS)
             struct kelp_criterion criterion = criterion_of(&s, x, target);
             criterion.workspace = workspace;
             criterion.sums = full;
-            kelp__loops_variant(v)->criterion->criterion(&criterion, &fault);
+            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
             criterion.sums = alone;
             criterion.loss_alone = true;
-            kelp__loops_variant(v)->criterion->criterion(&criterion, &fault);
+            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
             for (uint64_t i = 0; i < count; i++) {
                 const bool loss = i % KELP_LOSS_SUMS == KELP_LOSS_SUM_LOSS;
                 ck_assert_msg(alone[i] == (loss ? full[i] : 0.0), "loss %d, sum %d: %g", kind,
@@ -283,7 +283,7 @@ KELP_TEST(test_zero_target)
 {
     const float x[2] = {1.0f, 2.0f}, target[2] = {0.0f, 1.0f};
     double sums[KELP_LOSS_SUMS];
-    struct kelp_loop_fault fault;
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     const struct kelp_criterion criterion = {.kind = KELP_LOSS_MAE,
                                              .output = x,
                                              .target = target,
@@ -291,7 +291,7 @@ KELP_TEST(test_zero_target)
                                              .elements = 2,
                                              .target_elements = 2,
                                              .sums = sums};
-    kelp__loops()->criterion->criterion(&criterion, &fault);
+    kelp__loops()->table->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_LOSS], 1.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_SQUARED], 2.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_RELATIVE], INFINITY);
@@ -304,7 +304,7 @@ KELP_TEST(test_class_sums)
     const float two[4] = {0.0f, 1.0f, 2.0f, -1.0f}, log_two[2] = {-0.1f, -2.0f};
     double sums[2 * KELP_LOSS_SUMS];
     float workspace[8];
-    struct kelp_loop_fault fault;
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     struct kelp_criterion criterion = {.kind = KELP_LOSS_CROSS_ENTROPY,
                                        .output = x,
                                        .target = target,
@@ -313,7 +313,7 @@ KELP_TEST(test_class_sums)
                                        .target_elements = 1,
                                        .sums = sums,
                                        .workspace = workspace};
-    kelp__loops()->criterion->criterion(&criterion, &fault);
+    kelp__loops()->table->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_CORRECT], 1.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUMS + KELP_LOSS_SUM_CORRECT], 0.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_SCORE], 0.0);
@@ -321,14 +321,14 @@ KELP_TEST(test_class_sums)
     criterion.output = two;
     criterion.target = (const float[]){0, 0};
     criterion.elements = 2;
-    kelp__loops()->criterion->criterion(&criterion, &fault);
+    kelp__loops()->table->criterion(&stream.base, &criterion);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_SCORE], 1.0 / (1.0 + exp(-1.0)), 1e-6);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUMS + KELP_LOSS_SUM_SCORE], 1.0 / (1.0 + exp(3.0)),
                             1e-6);
     criterion.kind = KELP_LOSS_NLL;
     criterion.output = log_two;
     criterion.samples = 1;
-    kelp__loops()->criterion->criterion(&criterion, &fault);
+    kelp__loops()->table->criterion(&stream.base, &criterion);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_SCORE], exp(-2.0), 1e-6);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_LOSS], 0.1, 1e-6);
 }
@@ -339,7 +339,7 @@ KELP_TEST(test_bce_at_its_ends)
     const float x[4] = {0.0f, 1.0f, 1.0f, 0.0f}, target[4] = {1.0f, 0.0f, 1.0f, 0.0f}, one = 1.0f;
     double sums[KELP_LOSS_SUMS];
     float gradient[4];
-    struct kelp_loop_fault fault;
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     const struct kelp_criterion criterion = {.kind = KELP_LOSS_BCE,
                                              .output = x,
                                              .target = target,
@@ -349,7 +349,7 @@ KELP_TEST(test_bce_at_its_ends)
                                              .gradient_scale = &one,
                                              .gradient = gradient,
                                              .sums = sums};
-    kelp__loops()->criterion->criterion(&criterion, &fault);
+    kelp__loops()->table->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_LOSS], 50.0);
     for (int i = 0; i < 4; i++) {
         ck_assert(isfinite(gradient[i]));

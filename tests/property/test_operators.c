@@ -47,15 +47,15 @@ static void run_unary(const struct kelp_loops *loops, const void *sizes, const f
 {
     const struct unary_sizes *s = sizes;
     const bool by_x = s->kind == KELP_UNARY_GELU;
-    loops->activation->unary(
-        &(struct kelp_unary){.kind = s->kind, .x = inputs[0], .y = output, .count = s->count});
-    loops->activation->unary_gradient(&(struct kelp_unary_gradient){.kind = s->kind,
-                                                                    .x = by_x ? inputs[0] : NULL,
-                                                                    .y = by_x ? NULL : output,
-                                                                    .dy = dy,
-                                                                    .dx = gradients[0],
-                                                                    .count = s->count,
-                                                                    .write = write});
+    loops->table->unary(NULL, &(struct kelp_unary){
+                                  .kind = s->kind, .x = inputs[0], .y = output, .count = s->count});
+    loops->table->unary_gradient(NULL, &(struct kelp_unary_gradient){.kind = s->kind,
+                                                                     .x = by_x ? inputs[0] : NULL,
+                                                                     .y = by_x ? NULL : output,
+                                                                     .dy = dy,
+                                                                     .dx = gradients[0],
+                                                                     .count = s->count,
+                                                                     .write = write});
 }
 
 KELP_LOOP_TEST(test_unary, 0, SEEDS)
@@ -85,13 +85,13 @@ KELP_TEST(test_unary_in_place)
         struct kelp_unary unary = {.kind = (enum kelp_unary_kind)kind, .x = x, .y = y, .count = 37};
         struct kelp_unary_gradient gradient = {
             .kind = (enum kelp_unary_kind)kind, .x = x, .y = y, .dy = dy, .dx = dx, .count = 37};
-        kelp__loops()->activation->unary(&unary);
-        kelp__loops()->activation->unary_gradient(&gradient);
+        kelp__loops()->table->unary(NULL, &unary);
+        kelp__loops()->table->unary_gradient(NULL, &gradient);
         gradient.dx = dy;
-        kelp__loops()->activation->unary_gradient(&gradient);
+        kelp__loops()->table->unary_gradient(NULL, &gradient);
         ck_assert_mem_eq(dx, dy, sizeof(dx));
         unary.y = x;
-        kelp__loops()->activation->unary(&unary);
+        kelp__loops()->table->unary(NULL, &unary);
         ck_assert_mem_eq(x, y, sizeof(y));
         free(x);
         free(dy);
@@ -139,8 +139,8 @@ static void run_softmax(const struct kelp_loops *loops, const void *sizes,
                                          .dy = dy,
                                          .dx = gradients[0],
                                          .write = write};
-    loops->activation->softmax(&softmax);
-    loops->activation->softmax_gradient(&softmax);
+    loops->table->softmax(NULL, &softmax);
+    loops->table->softmax_gradient(NULL, &softmax);
 }
 
 KELP_LOOP_TEST(test_softmax, 0, SEEDS)
@@ -174,7 +174,7 @@ KELP_TEST(test_softmax_large)
         float *x = kelp_operator_floats(1, 1, 3ull * columns, -900.0f, 900.0f);
         const struct kelp_softmax softmax = {
             .x = x, .y = x, .rows = 3, .columns = columns, .logarithm = way == 1};
-        kelp__loops()->activation->softmax(&softmax);
+        kelp__loops()->table->softmax(NULL, &softmax);
         for (uint64_t r = 0; r < 3; r++) {
             double sum = 0.0;
             for (uint32_t c = 0; c < columns; c++) {
@@ -216,8 +216,8 @@ static void run_glu(const struct kelp_loops *loops, const void *sizes, const flo
                                  .dy = dy,
                                  .dx = gradients[0],
                                  .write = write};
-    loops->activation->glu(&glu);
-    loops->activation->glu_gradient(&glu);
+    loops->table->glu(NULL, &glu);
+    loops->table->glu_gradient(NULL, &glu);
 }
 
 KELP_LOOP_TEST(test_glu, 0, SEEDS)
@@ -282,8 +282,8 @@ static void run_lstm_cell(const struct kelp_loops *loops, const void *sizes,
                                         .dh_ld = s->width,
                                         .dc = dc,
                                         .dgates = dgates};
-    loops->activation->lstm_cell(&cell);
-    loops->activation->lstm_cell_gradient(&cell);
+    loops->table->lstm_cell(NULL, &cell);
+    loops->table->lstm_cell_gradient(NULL, &cell);
     for (uint64_t i = 0; i < 4 * count; i++) {
         gradients[0][i] = write == KELP_ACCUMULATE ? gradients[0][i] + dgates[i] : dgates[i];
     }
@@ -348,8 +348,8 @@ static void run_weighted_sum(const struct kelp_loops *loops, const void *sizes,
                                           .dx = gradients[1],
                                           .write_weights = write,
                                           .write_x = write};
-    loops->shape->weighted_sum(&sum);
-    loops->shape->weighted_sum_gradient(&sum);
+    loops->table->weighted_sum(NULL, &sum);
+    loops->table->weighted_sum_gradient(NULL, &sum);
 }
 
 KELP_LOOP_TEST(test_weighted_sum, 0, SEEDS)
@@ -383,13 +383,13 @@ static void run_multiply(const struct kelp_loops *loops, const void *sizes,
 {
     struct kelp_multiply multiply = {
         .a = inputs[0], .b = inputs[1], .y = output, .count = *(const uint64_t *)sizes};
-    loops->shape->multiply(&multiply);
+    loops->table->multiply(NULL, &multiply);
     for (uint32_t i = 0; i < 2; i++) {
         multiply.a = dy;
         multiply.b = inputs[1 - i];
         multiply.y = gradients[i];
         multiply.write = write;
-        loops->shape->multiply(&multiply);
+        loops->table->multiply(NULL, &multiply);
     }
 }
 

@@ -71,7 +71,7 @@ KELP_LOOP_TEST(test_copy, 0, 5 * SEEDS)
             copy.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
             copy.y = y;
             plain_copy(&copy, y_count, wanted);
-            kelp__loops_variant(variant)->shape->copy(&copy);
+            kelp__loops_variant(variant)->table->copy(NULL, &copy);
             for (uint64_t i = 0; i < y_count; i++) {
                 if (y[i] != wanted[i]) {
                     ck_abort_msg("seed %d, element %llu: %g, not %g", _i, (unsigned long long)i,
@@ -98,7 +98,7 @@ KELP_TEST(test_copy_with_holes)
                                    .y_strides = {2, 4},
                                    .scale = 1.0f};
     const float wanted[12] = {1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6, 0};
-    kelp__loops()->shape->copy(&copy);
+    kelp__loops()->table->copy(NULL, &copy);
     ck_assert_mem_eq(y, wanted, sizeof(y));
 }
 
@@ -123,7 +123,7 @@ KELP_LOOP_TEST(test_reduce, 0, SEEDS)
                                                .scale = 0.5f,
                                                .write = accumulate == 1 ? KELP_ACCUMULATE
                                                                         : KELP_OVERWRITE};
-            kelp__loops_variant(variant)->shape->reduce(&reduce);
+            kelp__loops_variant(variant)->table->reduce(NULL, &reduce);
             for (uint64_t i = 0; i < outer * inner; i++) {
                 double sum = accumulate == 1 ? (double)before[i] : 0.0;
                 for (uint64_t m = 0; m < middle; m++) {
@@ -164,7 +164,7 @@ static void run_embedding(const struct kelp_loops *loops, const void *sizes,
 {
     const struct embedding_sizes *s = sizes;
     const uint64_t count = (uint64_t)s->vocab * s->width;
-    struct kelp_loop_fault fault = {.what = KELP_LOOP_FINE};
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     /* Added row by row: only from zero is twice as much exactly twice. */
     float *dtable = kelp_operator_floats(0, 1, count, 1.0f, 2.0f);
     struct kelp_embedding embedding = {.ids = inputs[0],
@@ -177,12 +177,12 @@ static void run_embedding(const struct kelp_loops *loops, const void *sizes,
                                        .dy = dy,
                                        .dtable = dtable,
                                        .write = KELP_OVERWRITE};
-    loops->shape->embedding(&embedding, &fault);
-    loops->shape->embedding_gradient(&embedding, &fault);
+    loops->table->embedding(&stream.base, &embedding);
+    loops->table->embedding_gradient(&stream.base, &embedding);
     for (uint64_t i = 0; i < count; i++) {
         gradients[1][i] = write == KELP_ACCUMULATE ? gradients[1][i] + dtable[i] : dtable[i];
     }
-    ck_assert_int_eq(fault.what, KELP_LOOP_FINE);
+    ck_assert_int_eq(stream.fault.what, KELP_LOOP_FINE);
     free(dtable);
 }
 
@@ -218,7 +218,7 @@ KELP_TEST(test_embedding_accumulates)
 {
     const float ids[3] = {1, 0, 1}, dy[3] = {1, 10, 100};
     float dtable[2] = {1000, 2000};
-    struct kelp_loop_fault fault = {.what = KELP_LOOP_FINE};
+    struct kelp__cpu_stream stream = {.fault = {.what = KELP_LOOP_FINE}};
     const struct kelp_embedding embedding = {.ids = ids,
                                              .ids_stride = 1,
                                              .rows = 3,
@@ -227,7 +227,7 @@ KELP_TEST(test_embedding_accumulates)
                                              .dy = dy,
                                              .dtable = dtable,
                                              .write = KELP_ACCUMULATE};
-    kelp__loops()->shape->embedding_gradient(&embedding, &fault);
+    kelp__loops()->table->embedding_gradient(&stream.base, &embedding);
     ck_assert_float_eq(dtable[0], 1010.0f);
     ck_assert_float_eq(dtable[1], 2101.0f);
 }
@@ -293,9 +293,9 @@ KELP_LOOP_TEST(test_dropout, 0, SEEDS)
                                        .use = 11,
                                        .seed_step = seed_step,
                                        .positions = positions};
-        kelp__loops_variant(variant)->dropout->dropout(&dropout);
+        kelp__loops_variant(variant)->table->dropout(NULL, &dropout);
         dropout.write = KELP_ACCUMULATE;
-        kelp__loops_variant(variant)->dropout->dropout(&dropout);
+        kelp__loops_variant(variant)->table->dropout(NULL, &dropout);
         for (uint64_t i = 0; i < samples * elements; i++) {
             const uint64_t element = i % elements;
             const uint32_t counter[4] = {(uint32_t)(element / 4), positions[i / elements],
@@ -331,7 +331,7 @@ KELP_TEST(test_dropout_share)
                                              .use = change == 4 ? 1 : 0,
                                              .seed_step = seed_step,
                                              .positions = &position};
-        kelp__loops()->dropout->dropout(&dropout);
+        kelp__loops()->table->dropout(NULL, &dropout);
         uint32_t gone = 0, same = 0;
         for (uint32_t i = 0; i < COUNT; i++) {
             gone += y[i] == 0.0f ? 1 : 0;

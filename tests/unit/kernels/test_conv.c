@@ -571,7 +571,7 @@ static void add_result(struct results *results, const void *values, uint64_t cou
 }
 
 /* All loops of one variant, buffers `shift` elements after an aligned address. */
-static struct results run_all(const struct kelp_window_loops *loops, uint32_t seed, uint32_t shift)
+static struct results run_all(const struct kelp_loops *variant, uint32_t seed, uint32_t shift)
 {
     struct results results = {NULL, 0};
     struct kelp_window window = random_window(seed);
@@ -585,9 +585,9 @@ static struct results run_all(const struct kelp_window_loops *loops, uint32_t se
     ck_assert_ptr_nonnull(chosen);
     memcpy(x + shift, source, in * sizeof(float));
     memset(dx + shift, 0, in * sizeof(float));
-    loops->unfold(&window, x + shift, columns + shift);
+    variant->window->unfold(&window, x + shift, columns + shift);
     add_result(&results, columns + shift, out * kernel);
-    loops->fold_add(&window, columns + shift, dx + shift);
+    variant->window->fold_add(&window, columns + shift, dx + shift);
     add_result(&results, dx + shift, in);
     const struct kelp_average_pool average = {.window = window,
                                               .samples = 1,
@@ -596,8 +596,8 @@ static struct results run_all(const struct kelp_window_loops *loops, uint32_t se
                                               .dy = y + shift,
                                               .dx = dx + shift,
                                               .write = KELP_ACCUMULATE};
-    loops->average_pool(&average);
-    loops->average_pool_gradient(&average);
+    variant->table->average_pool(NULL, &average);
+    variant->table->average_pool_gradient(NULL, &average);
     add_result(&results, dx + shift, in);
     const struct kelp_max_pool max = {.window = window,
                                       .samples = 1,
@@ -607,14 +607,14 @@ static struct results run_all(const struct kelp_window_loops *loops, uint32_t se
                                       .dy = y + shift,
                                       .dx = x + shift,
                                       .write = KELP_ACCUMULATE};
-    loops->max_pool(&max);
-    loops->max_pool_gradient(&max);
+    variant->table->max_pool(NULL, &max);
+    variant->table->max_pool_gradient(NULL, &max);
     add_result(&results, dy + shift, out);
     add_result(&results, chosen + shift, out);
     const struct kelp_channels sizes = {1, 5, plane(window.input)};
     float bias[5] = {0};
-    loops->channel_bias_gradient(bias, x + shift, &sizes, KELP_ACCUMULATE);
-    loops->channel_bias_add(x + shift, bias, &sizes);
+    variant->window->channel_bias_gradient(bias, x + shift, &sizes, KELP_ACCUMULATE);
+    variant->window->channel_bias_add(x + shift, bias, &sizes);
     add_result(&results, x + shift, in);
     free(x);
     free(y);
@@ -631,11 +631,11 @@ KELP_LOOP_TEST(test_variants_agree, 0, 15)
 {
     const struct kelp_loops *variant;
     random_use = 0;
-    struct results first = run_all(kelp__loops_variant(0)->window, (uint32_t)_i, 0);
+    struct results first = run_all(kelp__loops_variant(0), (uint32_t)_i, 0);
     for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
         for (uint32_t shift = 0; shift < 9; shift += 3) {
             random_use = 0;
-            struct results other = run_all(variant->window, (uint32_t)_i, shift);
+            struct results other = run_all(variant, (uint32_t)_i, shift);
             ck_assert_uint_eq(first.count, other.count);
             ck_assert_msg(memcmp(first.values, other.values, first.count * sizeof(float)) == 0,
                           "%s, shift %u", variant->name, shift);

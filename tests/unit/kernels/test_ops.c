@@ -197,11 +197,14 @@ KELP_LOOP_TEST(test_elementwise, 0, KELP_ARRAY_COUNT(sizes))
         expected[i] = a[i] > 0.0f ? b[i] : 0.0f;
         workspace[i] = d[i] + expected[i];
     }
-    table->relu_gradient(stream, d, c, b, count, KELP_ACCUMULATE);
+    struct kelp_unary_gradient gradient = {
+        .y = c, .dy = b, .dx = d, .count = count, .write = KELP_ACCUMULATE};
+    table->unary_gradient(stream, &gradient);
     ck_assert_mem_eq(d, workspace, count * sizeof(float));
-    table->relu(stream, a, a, count);
+    table->unary(stream, &(struct kelp_unary){.x = a, .y = a, .count = count});
     ck_assert_mem_eq(a, c, count * sizeof(float));
-    table->relu_gradient(stream, b, a, b, count, KELP_OVERWRITE);
+    gradient = (struct kelp_unary_gradient){.y = a, .dy = b, .dx = b, .count = count};
+    table->unary_gradient(stream, &gradient);
     ck_assert_mem_eq(b, expected, count * sizeof(float));
     const float behind = d[count];
     table->fill(stream, d, 2.5f, count);
@@ -218,7 +221,7 @@ KELP_TEST(test_nan_stays)
     double sums[KELP_LOSS_SUMS];
     a[0] = NAN;
     a[1] = INFINITY;
-    stream->table->relu(stream, b, a, 2);
+    stream->table->unary(stream, &(struct kelp_unary){.x = a, .y = b, .count = 2});
     ck_assert_float_nan(b[0]);
     ck_assert_float_infinite(b[1]);
     static const enum kelp_loss_kind kinds[] = {
@@ -313,7 +316,7 @@ KELP_LOOP_TEST(test_transpose, 0, KELP_ARRAY_COUNT(sizes))
 }
 
 /* All loops of one variant, one after the other, into `result`. */
-static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, uint32_t size,
+static size_t run_all(const struct kelp_device_table *table, uint32_t shift, uint32_t size,
                       float *result)
 {
     float *x = calloc(4 * ROOM, sizeof(*x));
@@ -322,17 +325,19 @@ static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, u
     const uint32_t rows = 5, count = rows * size;
     memcpy(x + shift, a, count * sizeof(float));
     memcpy(y, b, count * sizeof(float));
-    loops->add(z, x + shift, y, count);
-    loops->axpy(z, 0.7f, y, count);
-    loops->subtract(z, z, x + shift, count);
+    table->add(NULL, z, x + shift, y, count);
+    table->axpy(NULL, z, 0.7f, y, count);
+    table->subtract(NULL, z, z, x + shift, count);
     const struct kelp_bias bias = {
         .matrix = z, .ld = size, .rows = rows, .columns = size, .bias = y};
     const struct kelp_bias_gradient bias_gradient = {
         .matrix = z, .ld = size, .rows = rows, .columns = size, .bias = y};
-    loops->bias_add(&bias);
-    loops->relu(x + shift, z, count);
-    loops->relu_gradient(z, x + shift, z, count, KELP_ACCUMULATE);
-    loops->bias_gradient(&bias_gradient);
+    table->bias_add(NULL, &bias);
+    table->unary(NULL, &(struct kelp_unary){.x = z, .y = x + shift, .count = count});
+    table->unary_gradient(
+        NULL, &(struct kelp_unary_gradient){
+                  .y = x + shift, .dy = z, .dx = z, .count = count, .write = KELP_ACCUMULATE});
+    table->bias_gradient(NULL, &bias_gradient);
     const struct kelp_moving_average average = {.x = z,
                                                 .y = x + shift,
                                                 .rows = rows,
@@ -341,12 +346,12 @@ static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, u
                                                 .workspace = space,
                                                 .write = KELP_ACCUMULATE};
     if (size != 0) {
-        loops->moving_average_gradient(&average);
-        loops->moving_average(&average);
+        table->moving_average_gradient(NULL, &average);
+        table->moving_average(NULL, &average);
     }
     const struct kelp_transpose transpose = {
         .x = x + shift, .y = z, .batch = 1, .rows = rows, .columns = size};
-    loops->transpose(&transpose);
+    table->transpose(NULL, &transpose);
     memcpy(result, z, count * sizeof(float));
     free(x);
     return count * sizeof(float);
@@ -356,11 +361,11 @@ static size_t run_all(const struct kelp_operator_loops *loops, uint32_t shift, u
 KELP_LOOP_TEST(test_variants_agree, 0, KELP_ARRAY_COUNT(sizes))
 {
     static float first[ROOM], other[ROOM];
-    const size_t bytes = run_all(kelp__loops_variant(0)->operators, 0, sizes[_i], first);
+    const size_t bytes = run_all(kelp__loops_variant(0)->table, 0, sizes[_i], first);
     const struct kelp_loops *variant;
     for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
         for (uint32_t shift = 0; shift < 9; shift += 3) {
-            (void)run_all(variant->operators, shift, sizes[_i], other);
+            (void)run_all(variant->table, shift, sizes[_i], other);
             ck_assert_msg(memcmp(first, other, bytes) == 0, "%s, shift %u", variant->name, shift);
         }
     }

@@ -4,26 +4,6 @@
 
 /* ---- functions of one element ---- */
 
-static void relu_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
-{
-    graph->stream->table->relu(graph->stream, node->buffer, graph_operand(graph, node, 0)->value,
-                               node->elem_count * count);
-}
-
-static void relu_backward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
-{
-    graph->stream->table->relu_gradient(graph->stream, graph_operand(graph, node, 0)->gradient,
-                                        node->value, node->gradient, node->elem_count * count,
-                                        graph_write(graph, node, 0));
-}
-
-static const struct graph_operator relu_operator = {.name = "relu",
-                                                    .forward = relu_forward,
-                                                    .backward = relu_backward,
-                                                    .backward_reads_output = true,
-                                                    .in_place = true,
-                                                    .gradient_in_place = true};
-
 static bool unary_available(const struct kelp_device_table *table)
 {
     return table->unary != NULL && table->unary_gradient != NULL;
@@ -60,6 +40,7 @@ static void unary_backward(struct kelp_graph *graph, struct graph_node *node, ui
         .backward = unary_backward, .backward_reads_output = true, .in_place = true,               \
         .gradient_in_place = true                                                                  \
     }
+static const struct graph_operator relu_operator = UNARY_OF_OUTPUT("relu");
 static const struct graph_operator elu_operator = UNARY_OF_OUTPUT("elu");
 static const struct graph_operator sigmoid_operator = UNARY_OF_OUTPUT("sigmoid");
 static const struct graph_operator tanh_operator = UNARY_OF_OUTPUT("tanh");
@@ -82,7 +63,7 @@ static uint32_t add_unary(struct kelp_graph *graph, const struct graph_operator 
 
 uint32_t kelp_graph_relu(struct kelp_graph *graph, const char *name, uint32_t x)
 {
-    return kelp__graph_add_like(graph, &relu_operator, name, x);
+    return add_unary(graph, &relu_operator, name, x, KELP_UNARY_RELU);
 }
 
 uint32_t kelp_graph_gelu(struct kelp_graph *graph, const char *name, uint32_t x)
