@@ -1,6 +1,6 @@
 /*
- * The control side: commands in, reports out. More than one coordinator may be connected for a
- * moment; maps are fenced by their generation, so that a deposed leader can do no harm.
+ * The control side: coordinators' commands in, reports out. ps/core/shard_control.h decides what
+ * follows from them; this file and service_load.c and service_snapshot.c carry it out.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -11,298 +11,305 @@
 #include "common/base/log.h"
 #include "ps/service/service_internal.h"
 
-struct kelp__leader {
+/* A coordinator's stream; its address is the stream's number for ps/core/shard_control.h. */
+struct leader {
     struct kelp_service *service;
     struct kelp_rpc_stream *stream;
-    struct kelp__leader *next;
     bool greeted;
     char id[KELP_JOB_NAME_MAX + 1];
-    uint64_t heartbeat;
-    size_t cursor; /* records before it have been sent */
 };
 
-/* ---- reports -----------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
-/* The lock is held. */
-static void send_report(struct kelp__leader *leader, bool with_hello)
+static kelp_status send_report(struct kelp_service *service, const struct kelp_shard_action *action)
 {
-    struct kelp_service *service = leader->service;
+    const struct leader *leader = (const struct leader *)(uintptr_t)action->report.stream;
+    const size_t record_count = action->report.record_count;
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
     Kelp__V1__Record *pointers[KELP_PS_REPORT_RECORDS_MAX];
     struct kelp_wire_record latest;
     struct kelp_wire_best best;
     Kelp__V1__ControlWord word;
+    struct kelp_shard_control_view view;
     struct kelp_rpc_message *message = NULL;
-    struct kelp_error error;
-    size_t end = leader->cursor;
 
-    report.hello = with_hello ? &service->hello : NULL;
-    report.heartbeat = leader->heartbeat;
-    report.loaded_generation = atomic_load(&service->generation);
-    report.status = service->status;
-    report.error = service->error;
-    report.waiting = service->waiting;
-    for (; end < service->record_count && report.n_records < KELP_PS_REPORT_RECORDS_MAX; end++) {
-        kelp_wire_put_record(&service->records[end], &wires[report.n_records]);
-        pointers[report.n_records] = &wires[report.n_records].message;
-        report.n_records++;
+    assert(record_count <= KELP_PS_REPORT_RECORDS_MAX);
+    kelp_shard_control_view(service->control, &view);
+    report.hello = action->report.hello ? &service->hello : NULL;
+    report.heartbeat = action->report.heartbeat;
+    report.loaded_generation = view.generation;
+    report.status = view.status;
+    report.error = (char *)(uintptr_t)view.error;     /* only read */
+    report.waiting = (char *)(uintptr_t)view.waiting; /* only read */
+    for (size_t i = 0; i < record_count; i++) {
+        kelp_wire_put_record(&view.records[action->report.record_first + i], &wires[i]);
+        pointers[i] = &wires[i].message;
     }
+    report.n_records = record_count;
     report.records = pointers;
-    if (service->has_word) {
-        kelp_wire_put_word(&service->word, &word);
+    if (view.word) {
+        kelp_wire_put_word(view.word, &word);
         report.word = &word;
     }
-    if (service->has_word && service->best.known) {
-        kelp_wire_put_best(&service->best, &best);
+    if (view.best) {
+        kelp_wire_put_best(view.best, &best);
         report.best = &best.message;
     }
-    if (service->has_train) {
-        kelp_wire_put_record(&service->latest_train, &latest);
+    if (view.latest_train) {
+        kelp_wire_put_record(view.latest_train, &latest);
         report.latest_train = &latest.message;
     }
-    report.snapshot = kelp__service_snapshots_report(service);
-    if (kelp_wire_encode(&report.base, &message, &error) == KELP_OK &&
-        kelp_rpc_stream_send(leader->stream, message) == KELP_OK) {
-        leader->cursor = end;
-    } /* otherwise the stream is ending, and the next leader asks for what is missing */
-}
-
-void kelp__service_control_report(struct kelp_service *service)
-{
-    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
-        if (leader->greeted) {
-            send_report(leader, false);
-        }
-    }
+    report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
+    kelp_status status = kelp_wire_encode(&report.base, &message, NULL);
+    return status == KELP_OK ? kelp_rpc_stream_send(leader->stream, message) : status;
 }
 
 static void report_due(void *user)
 {
-    struct kelp_service *service = user;
+    (void)kelp__service_control_apply_locked(
+        user, &(struct kelp_shard_event){.kind = KELP_SHARD_ON_TIMER}); /* cannot fail */
+}
 
-    (void)pthread_mutex_lock(&service->control_lock);
-    if (service->dirty) {
-        service->dirty = false;
-        for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
-            if (leader->greeted) {
-                send_report(leader, false);
-                service->dirty = service->dirty || leader->cursor < service->record_count;
-            }
+/* ---- what follows ---- */
+
+static void log_news(const struct kelp_service *service, enum kelp_shard_news news)
+{
+    struct kelp_shard_control_view view;
+
+    kelp_shard_control_view(service->control, &view);
+    switch (news) {
+    case KELP_SHARD_NEWS_FAILED:
+        kelp_log_error("shard cannot go on status=%s error=\"%s\"", kelp_status_name(view.status),
+                       view.error);
+        break;
+    case KELP_SHARD_NEWS_MISSING:
+        kelp_log_warn("waiting for storage missing=\"%s\"", view.waiting);
+        break;
+    case KELP_SHARD_NEWS_SNAPSHOT:
+        kelp__service_snapshots_log(&view.snapshot);
+        break;
+    }
+}
+
+static void carry_out(struct kelp_service *service, const struct kelp_shard_action *action)
+{
+    struct kelp_shard_event event;
+
+    switch (action->kind) {
+    case KELP_SHARD_DO_REPORT:
+        if (send_report(service, action) != KELP_OK) {
+            event = (struct kelp_shard_event){
+                .kind = KELP_SHARD_ON_UNSENT,
+                .unsent = {action->report.stream, action->report.record_first}};
+            (void)kelp__service_control_apply(service, &event); /* cannot fail */
         }
-    } else {
-        /* Nothing since the last time: no timer runs while nothing happens. */
+        break;
+    case KELP_SHARD_DO_LOAD:
+        kelp__service_load_start(service, action->generation);
+        break;
+    case KELP_SHARD_DO_CANCEL_LOAD:
+        kelp__service_load_cancel(service);
+        break;
+    case KELP_SHARD_DO_START_TIMER:
+        if (kelp_rpc_timer_start(service->options.loop, KELP_PS_REPORT_MS, report_due, service,
+                                 &service->timer) != KELP_OK) {
+            service->timer = NULL;
+            event = (struct kelp_shard_event){.kind = KELP_SHARD_ON_NO_TIMER};
+            (void)kelp__service_control_apply(service, &event); /* cannot fail */
+        }
+        break;
+    case KELP_SHARD_DO_STOP_TIMER:
         kelp_rpc_timer_stop(service->timer);
         service->timer = NULL;
-    }
-    (void)pthread_mutex_unlock(&service->control_lock);
-}
-
-/* Leaders are to hear of it within KELP_PS_REPORT_MS. The lock is held. */
-static void mark_dirty(struct kelp_service *service)
-{
-    service->dirty = true;
-    if (!service->timer && kelp_rpc_timer_start(service->options.loop, KELP_PS_REPORT_MS,
-                                                report_due, service, &service->timer) != KELP_OK) {
-        service->timer = NULL; /* the next heartbeat's answer carries it */
+        break;
+    case KELP_SHARD_DO_SNAPSHOT:
+        kelp__service_snapshots_act(service, &action->snapshot);
+        break;
+    case KELP_SHARD_DO_LOG:
+        log_news(service, action->news);
+        break;
     }
 }
 
-void kelp__service_control_fail(struct kelp_service *service, kelp_status status, const char *text)
+kelp_status kelp__service_control_apply(struct kelp_service *service,
+                                        const struct kelp_shard_event *event)
 {
-    if (service->status == KELP_OK) { /* the first one is the cause */
-        service->status = status;
-        (void)snprintf(service->error, sizeof(service->error), "%s", text);
-        kelp_log_error("shard cannot go on status=%s error=\"%s\"", kelp_status_name(status), text);
+    struct kelp_shard_actions actions;
+
+    actions.count = 0; /* the rest is large, and not read */
+    kelp_status status = kelp_shard_control_apply(service->control, event, &actions);
+    for (uint32_t i = 0; i < actions.count; i++) {
+        carry_out(service, &actions.items[i]);
     }
-    mark_dirty(service);
+    return status;
 }
 
-void kelp__service_control_failed(uint32_t partition, kelp_status status, const char *text,
-                                  void *user)
+kelp_status kelp__service_control_apply_locked(struct kelp_service *service,
+                                               const struct kelp_shard_event *event)
 {
-    struct kelp_service *service = user;
-
-    (void)partition; /* the text names it */
     (void)pthread_mutex_lock(&service->control_lock);
-    if (service->loading) {
-        /* Reports speak of the generation that is being loaded; this one is about to end. */
-        kelp_log_warn("failure of a generation that ends error=\"%s\"", text);
-    } else {
-        kelp__service_control_fail(service, status, text);
-    }
+    kelp_status status = kelp__service_control_apply(service, event);
     (void)pthread_mutex_unlock(&service->control_lock);
+    return status;
 }
 
-static bool is_for_the_files(const struct kelp_record *record)
-{
-    return record->epoch_end || record->digest[0] != '\0' ||
-           record->word.kind == KELP_STEP_EVALUATE_VAL ||
-           record->word.kind == KELP_STEP_EVALUATE_TEST;
-}
-
-/* The lock is held. */
-static void keep_record(struct kelp_service *service, const struct kelp_record *record)
-{
-    if (service->record_count == service->record_capacity) {
-        size_t capacity = service->record_capacity ? 2 * service->record_capacity : 64;
-        struct kelp_record *records =
-            capacity > KELP_PS_RECORDS_MAX
-                ? NULL
-                : realloc(service->records, capacity * sizeof(*service->records));
-        if (!records) {
-            kelp__service_control_fail(service, KELP_ERR_LIMIT,
-                                       "too many records: make checkpoint.digest_steps larger");
-            return;
-        }
-        service->records = records;
-        service->record_capacity = capacity;
-    }
-    service->records[service->record_count++] = *record;
-}
+/* ---- events of the shard ---- */
 
 void kelp__service_control_record(const struct kelp_record *record,
                                   const struct kelp_control_word *word,
                                   const struct kelp_best *best, void *user)
 {
-    struct kelp_service *service = user;
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_RECORD, .record = {record, word, best}};
 
-    (void)pthread_mutex_lock(&service->control_lock);
-    if (is_for_the_files(record)) {
-        keep_record(service, record);
-    }
-    if (record->word.kind == KELP_STEP_TRAIN) {
-        service->has_train = true;
-        service->latest_train = *record;
-    } else if (best) {
-        service->best = *best;
-    }
-    service->has_word = true;
-    service->word = *word;
-    mark_dirty(service);
-    (void)pthread_mutex_unlock(&service->control_lock);
+    (void)kelp__service_control_apply_locked(user, &event); /* reports say when it cannot go on */
 }
 
-/* ---- generations -------------------------------------------------------------------------------
- */
-
-void kelp__service_control_generation(struct kelp_service *service,
-                                      const struct kelp_shard_view *view)
+void kelp__service_control_failed(uint32_t partition, kelp_status status, const char *text,
+                                  void *user)
 {
-    service->record_count = 0;
-    service->has_word = view->has_word;
-    service->word = view->word;
-    service->best = view->best;
-    service->has_train = false;
-    service->status = KELP_OK;
-    service->error[0] = '\0';
-    for (struct kelp__leader *leader = service->leaders; leader; leader = leader->next) {
-        leader->cursor = 0;
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_FAILURE, .failure = {status, text}};
+
+    (void)partition; /* the text names it */
+    if (kelp__service_control_apply_locked(user, &event) != KELP_OK) {
+        kelp_log_warn("failure of a generation that ends error=\"%s\"", text);
     }
-    atomic_store(&service->generation, view->generation);
-    kelp__service_snapshots_generation(service, view->generation, view->partitions,
-                                       view->partition_count);
-    kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", view->generation,
-                  view->partition_count);
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams ---- */
 
-/* The lock is held. */
-static kelp_status greet(struct kelp__leader *leader, const Kelp__V1__ShardCommand *command,
+static kelp_status greet(struct leader *leader, const Kelp__V1__ShardCommand *command,
                          struct kelp_error *reterr)
 {
-    struct kelp_service *service = leader->service;
-    kelp_status status = kelp__service_check_hello(service, command->hello, reterr);
+    kelp_status status = kelp__service_check_hello(leader->service, command->hello, reterr);
 
     if (status != KELP_OK) {
         return status;
     }
     (void)snprintf(leader->id, sizeof(leader->id), "%s", command->hello->id); /* log: may be cut */
     leader->greeted = true;
-    while (leader->cursor < service->record_count &&
-           service->records[leader->cursor].word.version < command->records_after) {
-        leader->cursor++;
-    }
     kelp_log_info("coordinator connected coordinator=%s peer=%s", leader->id,
                   kelp_rpc_stream_peer(leader->stream));
     return KELP_OK;
 }
 
-static kelp_status take_command(struct kelp__leader *leader, const Kelp__V1__ShardCommand *command,
-                                struct kelp_error *reterr)
+/* control_lock is held. with_order: the command's snapshot order, if any, is taken too. */
+static kelp_status obey(struct leader *leader, const Kelp__V1__ShardCommand *command,
+                        bool with_order, struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
-    bool first = !leader->greeted;
-    kelp_status status = first ? greet(leader, command, reterr) : KELP_OK;
+    struct kelp_snapshot_order order;
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COMMAND,
+                                     .command = {.stream = (uint64_t)(uintptr_t)leader,
+                                                 .heartbeat = command->heartbeat,
+                                                 .records_after = command->records_after}};
+    kelp_status status = leader->greeted ? KELP_OK : greet(leader, command, reterr);
 
     if (status == KELP_OK && command->plan[0] != '\0') {
         status = kelp__service_load_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
-        status = kelp__service_load_map(service, command->map, command->manifest, reterr);
+        status = kelp__service_load_map(service, command->map, command->manifest,
+                                        &event.command.map_generation, reterr);
     }
-    if (status == KELP_OK) {
-        leader->heartbeat = command->heartbeat;
-        send_report(leader, first);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (with_order) {
+        order = (struct kelp_snapshot_order){.serial = command->snapshot->serial,
+                                             .generation = command->snapshot->generation,
+                                             .step = command->snapshot->step};
+        event.command.order = &order;
+        event.command.give_up = command->snapshot->give_up;
+        kelp__service_snapshots_set_folder(service, command->snapshot->folder);
+    }
+    if (kelp__service_control_apply(service, &event) != KELP_OK) {
+        kelp_log_debug("snapshot order of an older generation ignored generation=%" PRIu64,
+                       order.generation);
+    }
+    return KELP_OK;
+}
+
+/* A command with a snapshot order: what the partitions are to hear, they hear before the next one.
+ */
+static kelp_status obey_order(struct leader *leader, const Kelp__V1__ShardCommand *command,
+                              struct kelp_error *reterr)
+{
+    struct kelp_service *service = leader->service;
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
+
+    if (!turn) {
+        kelp_log_warn("snapshot order not taken: out of memory"); /* the leader sees no report */
+    }
+    (void)pthread_mutex_lock(&service->orders_lock);
+    (void)pthread_mutex_lock(&service->control_lock);
+    kelp_status status = obey(leader, command, turn != NULL, reterr);
+    struct kelp_snapshot_order order = kelp__service_snapshots_pop_order(service);
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (order.serial != 0) {
+        kelp_shard_snapshot(service->shard, &order, kelp__service_turn_shard(turn));
+    }
+    (void)pthread_mutex_unlock(&service->orders_lock);
+    if (turn) {
+        kelp__service_turn_finish(service, turn);
     }
     return status;
 }
 
+static void refuse_stream(struct leader *leader, kelp_status status, char *text)
+{
+    Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
+    struct kelp_rpc_message *answer = NULL;
+
+    kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\"",
+                  leader->greeted ? leader->id : "?", kelp_rpc_stream_peer(leader->stream),
+                  kelp_status_name(status), text);
+    report.hello = &leader->service->hello;
+    report.status = status;
+    report.error = text;
+    if (kelp_wire_encode(&report.base, &answer, NULL) == KELP_OK &&
+        kelp_rpc_stream_send(leader->stream, answer) != KELP_OK) {
+        kelp_log_debug("refusal not sent"); /* the close says it too */
+    }
+    kelp_rpc_stream_close(leader->stream, status, text);
+}
+
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
 {
-    struct kelp__leader *leader = user;
+    struct leader *leader = user;
     struct kelp_service *service = leader->service;
     struct kelp_error error = {.text = ""};
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
 
+    (void)stream;
     kelp_status status = kelp_wire_decode(message, &kelp__v1__shard_command__descriptor,
                                           KELP_PS_COMMAND_BYTES_MAX, &fields, &payload, &error);
     if (status == KELP_OK) {
-        (void)pthread_mutex_lock(&service->control_lock);
         const Kelp__V1__ShardCommand *command = (const void *)fields;
-        status = take_command(leader, command, &error);
-        (void)pthread_mutex_unlock(&service->control_lock);
-        if (status == KELP_OK && command->snapshot) {
-            kelp__service_snapshots_order(service, command->snapshot);
+        if (command->snapshot) {
+            status = obey_order(leader, command, &error);
+        } else {
+            (void)pthread_mutex_lock(&service->control_lock);
+            status = obey(leader, command, false, &error);
+            (void)pthread_mutex_unlock(&service->control_lock);
         }
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (status != KELP_OK) {
-        Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
-        struct kelp_rpc_message *answer = NULL;
-        kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\"",
-                      leader->greeted ? leader->id : "?", kelp_rpc_stream_peer(stream),
-                      kelp_status_name(status), error.text);
-        report.hello = &service->hello;
-        report.status = status;
-        report.error = error.text;
-        if (kelp_wire_encode(&report.base, &answer, NULL) == KELP_OK &&
-            kelp_rpc_stream_send(stream, answer) != KELP_OK) {
-            kelp_log_debug("refusal not sent"); /* the close says it too */
-        }
-        kelp_rpc_stream_close(stream, status, error.text);
+        refuse_stream(leader, status, error.text);
     }
 }
 
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
-    struct kelp__leader *leader = user;
-    struct kelp_service *service = leader->service;
+    struct leader *leader = user;
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CLOSE,
+                                     .stream = (uint64_t)(uintptr_t)leader};
 
     (void)stream;
-    (void)pthread_mutex_lock(&service->control_lock);
-    struct kelp__leader **link = &service->leaders;
-    while (*link != leader) {
-        link = &(*link)->next;
-    }
-    *link = leader->next;
-    service->leader_count--;
-    (void)pthread_mutex_unlock(&service->control_lock);
+    (void)kelp__service_control_apply_locked(leader->service, &event); /* cannot fail */
     if (leader->greeted) {
         kelp_log_info("coordinator's stream ended coordinator=%s status=%s text=\"%s\"", leader->id,
                       kelp_status_name(status), text ? text : "");
@@ -316,23 +323,16 @@ static const struct kelp_rpc_stream_events control_events = {.message = on_messa
 const struct kelp_rpc_stream_events *
 kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user)
 {
-    struct kelp_service *service = server_user;
-    struct kelp__leader *leader = calloc(1, sizeof(*leader));
+    struct leader *leader = calloc(1, sizeof(*leader));
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CONNECT,
+                                     .stream = (uint64_t)(uintptr_t)leader};
 
     if (!leader) {
         return NULL;
     }
-    leader->service = service;
+    leader->service = server_user;
     leader->stream = stream;
-    (void)pthread_mutex_lock(&service->control_lock);
-    bool room = service->leader_count < KELP_PS_CONTROL_STREAMS_MAX;
-    if (room) {
-        leader->next = service->leaders;
-        service->leaders = leader;
-        service->leader_count++;
-    }
-    (void)pthread_mutex_unlock(&service->control_lock);
-    if (!room) {
+    if (kelp__service_control_apply_locked(server_user, &event) != KELP_OK) {
         kelp_log_warn("control stream refused: there are %d already", KELP_PS_CONTROL_STREAMS_MAX);
         free(leader);
         return NULL;
@@ -341,12 +341,19 @@ kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, 
     return &control_events;
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
-void kelp__service_control_free(struct kelp_service *service)
+kelp_status kelp__service_control_open(struct kelp_service *service, struct kelp_error *reterr)
 {
-    assert(!service->leaders);
+    const struct kelp_shard_control_config config = {
+        .report_records_max = KELP_PS_REPORT_RECORDS_MAX,
+        .storage_wait_ms = service->options.job->failure.storage_wait_ms};
+
+    return kelp_shard_control_create(&config, &service->control, reterr);
+}
+
+void kelp__service_control_close(struct kelp_service *service)
+{
     kelp_rpc_timer_stop(service->timer);
     service->timer = NULL;
     if (service->plan) {
@@ -354,5 +361,5 @@ void kelp__service_control_free(struct kelp_service *service)
         free(service->plan);
     }
     free(service->plan_text);
-    free(service->records);
+    kelp_shard_control_destroy(service->control);
 }

@@ -8,13 +8,13 @@
 #include "proto/convert.h"
 #include "proto/wire.h"
 #include "ps/core/limits.h"
+#include "ps/core/shard_control.h"
 #include "ps/service/shard_service.h"
 #include "ps/shard/shard.h"
 
 #define KELP__PROTOCOL 1
 
 struct kelp__service_peer; /* one Exchange stream */
-struct kelp__leader;       /* one Control stream */
 struct kelp__service_load; /* a generation that is being prepared */
 struct kelp__service_turn; /* scratch memory of one message */
 struct kelp__service_snapshots;
@@ -38,32 +38,23 @@ struct kelp_service {
     struct kelp_rpc_timer *tick_timer;
     uint32_t tick_ms; /* its period; 0: there is none */
 
+    /* Held while an order goes to the partitions, so that they hear orders in the order in which
+     * they were taken. Taken before control_lock and before any partition's lock. */
+    pthread_mutex_t orders_lock;
+
     /*
      * Guards everything below. Taken inside a partition's lock (records, failures), so nothing that
      * locks a partition is called under it.
      */
     pthread_mutex_t control_lock;
+    struct kelp_shard_control *control; /* decides what is loaded, reported and saved */
+    struct kelp_rpc_timer *timer;       /* of its reports */
     struct kelp__service_snapshots *snapshots;
-    struct kelp__leader *leaders;
-    uint32_t leader_count;
     struct kelp_plan *plan; /* once known, for good */
     char *plan_text;
     struct kelp__service_load *loading; /* at most one at a time */
-    struct kelp__service_load *wanted;  /* the newest map that came meanwhile */
-    pthread_cond_t load_changed;        /* a load that waits is to look: another map, the end */
-    char waiting[256];                  /* what it waits for; "": for nothing */
-    kelp_status status; /* loading or training failed: what the coordinator is told */
-    char error[512];
-    struct kelp_record *records; /* of this generation, that are for the files */
-    size_t record_count;
-    size_t record_capacity;
-    bool has_word; /* partition 0 is here */
-    struct kelp_control_word word;
-    struct kelp_best best; /* when known */
-    bool has_train;
-    struct kelp_record latest_train;
-    bool dirty;                   /* there is something that leaders have not been told */
-    struct kelp_rpc_timer *timer; /* while there is */
+    struct kelp__service_load *wanted;  /* of the newest map that was taken */
+    pthread_cond_t load_cancelled;
 };
 
 /* service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
@@ -86,27 +77,34 @@ void kelp__service_ticks_stop(struct kelp_service *service);
 /* service_control.c */
 const struct kelp_rpc_stream_events *
 kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
+/* Something happened: carry out what follows. control_lock is held. The result is the event's
+ * (ps/core/shard_control.h). */
+kelp_status kelp__service_control_apply(struct kelp_service *service,
+                                        const struct kelp_shard_event *event);
+/* The same, and control_lock is not held. */
+kelp_status kelp__service_control_apply_locked(struct kelp_service *service,
+                                               const struct kelp_shard_event *event);
 void kelp__service_control_record(const struct kelp_record *record,
                                   const struct kelp_control_word *word,
                                   const struct kelp_best *best, void *user);
 void kelp__service_control_failed(uint32_t partition, kelp_status status, const char *text,
                                   void *user);
-/* With control_lock held: tell all leaders at once; it cannot go on; a generation is served. */
-void kelp__service_control_report(struct kelp_service *service);
-void kelp__service_control_fail(struct kelp_service *service, kelp_status status, const char *text);
-void kelp__service_control_generation(struct kelp_service *service,
-                                      const struct kelp_shard_view *view);
+kelp_status kelp__service_control_open(struct kelp_service *service,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
 /* Free what belongs to the control side. */
-void kelp__service_control_free(struct kelp_service *service);
+void kelp__service_control_close(struct kelp_service *service);
 
-/* service_load.c; control_lock is held for plan and map */
+/* service_load.c; control_lock is held but for init and stop */
 void kelp__service_load_init(struct kelp_service *service);
 kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
                                     struct kelp_error *reterr) KELP_MUST_USE;
-/* manifest: of the checkpoint that the map restores, or "". A known or older generation is ignored.
- */
+/* Make service->wanted of a map that is to be taken, and set *ret_generation; a known or older one
+ * is ignored. manifest: of the checkpoint that the map restores, or "". */
 kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                                   const char *manifest, struct kelp_error *reterr) KELP_MUST_USE;
+                                   const char *manifest, uint64_t *ret_generation,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__service_load_start(struct kelp_service *service, uint64_t generation);
+void kelp__service_load_cancel(struct kelp_service *service);
 /* Wait for a generation that is being prepared; none is any more. */
 void kelp__service_load_stop(struct kelp_service *service);
 
@@ -116,15 +114,17 @@ kelp_status kelp__service_snapshots_open(struct kelp_service *service,
 /* No event of a snapshot comes any more. */
 void kelp__service_snapshots_stop(struct kelp_service *service);
 void kelp__service_snapshots_close(struct kelp_service *service);
-/* control_lock is not held. */
-void kelp__service_snapshots_order(struct kelp_service *service,
-                                   const Kelp__V1__SnapshotOrder *order);
-/* control_lock is held: a newer generation is about to be loaded; it is served. */
-void kelp__service_snapshots_cancel(struct kelp_service *service);
-void kelp__service_snapshots_generation(struct kelp_service *service, uint64_t generation,
-                                        const uint32_t *partitions, uint32_t count);
-/* control_lock is held. NULL: none was ordered. Borrowed until the lock is released. */
-Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *service);
+/* control_lock is held for all that follow. The next order goes into this folder. */
+void kelp__service_snapshots_set_folder(struct kelp_service *service, const char *folder);
+void kelp__service_snapshots_act(struct kelp_service *service,
+                                 const struct kelp_snapshot_action *action);
+/* The order that the partitions are to hear once control_lock is released; serial 0: none. */
+struct kelp_snapshot_order kelp__service_snapshots_pop_order(struct kelp_service *service);
+/* NULL: none was ordered. Borrowed until the lock is released. */
+Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *service,
+                                                         const struct kelp_snapshot_view *view);
+void kelp__service_snapshots_log(const struct kelp_snapshot_view *view);
+/* Events of the shard. */
 bool kelp__service_snapshot_taken(uint64_t ticket, uint32_t partition,
                                   const struct kelp_control_word *word, void *user);
 void kelp__service_snapshot_past(uint64_t ticket, uint64_t step, void *user);

@@ -23,8 +23,7 @@ struct kelp__service_load {
     pthread_t thread;
     bool restores;
     struct kelp_manifest manifest; /* what it restores */
-    bool cancelled;                /* control_lock: another map came, or the process ends */
-    int64_t waiting_since_ms;      /* for storage; 0: it does not */
+    bool cancelled;                /* control_lock guards it */
     uint64_t generation;
     uint32_t count;
     struct kelp_hosting *hosting;
@@ -46,37 +45,10 @@ static void free_load(struct kelp__service_load *load)
     }
 }
 
-/* What was to be loaded is not wanted any more. The lock is held. */
-static void cancel_load(struct kelp_service *service)
+void kelp__service_load_cancel(struct kelp_service *service)
 {
-    if (service->loading) {
-        service->loading->cancelled = true;
-        (void)pthread_cond_broadcast(&service->load_changed);
-    }
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* The lock is held. */
-static void say_what_is_missing(struct kelp__service_load *load, const char *text)
-{
-    struct kelp_service *service = load->service;
-
-    if (load->waiting_since_ms == 0) {
-        load->waiting_since_ms = now_ms();
-    }
-    if (strncmp(service->waiting, text, sizeof(service->waiting) - 1) != 0) {
-        (void)snprintf(service->waiting, sizeof(service->waiting), "%s", text); /* may be cut */
-        kelp_log_warn("waiting for storage generation=%" PRIu64 " missing=\"%s\"", load->generation,
-                      text);
-        kelp__service_control_report(service);
-    }
+    service->loading->cancelled = true;
+    (void)pthread_cond_broadcast(&service->load_cancelled);
 }
 
 /* On the load's thread: until it is time to look again. */
@@ -84,21 +56,22 @@ static bool wait_for_storage(const char *text, void *user)
 {
     struct kelp__service_load *load = user;
     struct kelp_service *service = load->service;
-    uint32_t limit_ms = service->options.job->failure.storage_wait_ms;
     struct timespec until;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
+    struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_STORAGE_MISSING,
+        .missing = {text, (uint64_t)until.tv_sec * 1000 + (uint64_t)until.tv_nsec / 1000000}};
     until.tv_nsec += (long)KELP_PS_STORAGE_LOOK_MS * 1000 * 1000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&service->control_lock);
-    say_what_is_missing(load, text);
-    bool over = limit_ms > 0 && now_ms() - load->waiting_since_ms >= limit_ms;
+    bool again = kelp__service_control_apply(service, &event) == KELP_OK;
     int waited = 0;
-    while (!over && !load->cancelled && waited == 0) {
-        waited = pthread_cond_timedwait(&service->load_changed, &service->control_lock, &until);
+    while (again && !load->cancelled && waited == 0) {
+        waited = pthread_cond_timedwait(&service->load_cancelled, &service->control_lock, &until);
     }
-    bool again = !over && !load->cancelled;
+    again = again && !load->cancelled;
     (void)pthread_mutex_unlock(&service->control_lock);
     return again;
 }
@@ -121,15 +94,21 @@ static void *prepare(void *user)
     return NULL;
 }
 
-/* The lock is held; nothing is being prepared. The load is used up. */
-static void start_load(struct kelp_service *service, struct kelp__service_load *load)
+void kelp__service_load_start(struct kelp_service *service, uint64_t generation)
 {
+    struct kelp__service_load *load = service->wanted;
+
     assert(!service->loading);
+    assert(load && load->generation == generation);
+    service->wanted = NULL;
     service->loading = load;
     if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
+        struct kelp_shard_event event = {
+            .kind = KELP_SHARD_ON_LOADED,
+            .loaded = {.status = KELP_ERR_NO_MEMORY, .text = "no thread to load a generation"}};
         service->loading = NULL;
-        kelp__service_control_fail(service, KELP_ERR_NO_MEMORY, "no thread to load a generation");
         free_load(load);
+        (void)kelp__service_control_apply(service, &event); /* cannot fail */
     }
 }
 
@@ -140,30 +119,31 @@ static void loaded(void *user)
     struct kelp_service *service = load->service;
     struct kelp__service_turn *turn = kelp__service_turn_take(service);
     struct kelp_shard_view *view = malloc(sizeof(*view));
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_LOADED};
 
     (void)pthread_join(load->thread, NULL);
     if (load->status == KELP_OK && (!turn || !view)) {
         kelp_hosting_destroy(load->hosting);
         load->status = kelp_fail(&load->error, KELP_ERR_NO_MEMORY, "no memory for a generation");
     }
+    event.loaded.status = load->status;
+    event.loaded.text = load->error.text;
     if (load->status == KELP_OK) {
         kelp_shard_install(service->shard, load->hosting, kelp__service_turn_shard(turn));
         kelp_shard_view(service->shard, view);
+        event.loaded.partitions = view->partitions;
+        event.loaded.partition_count = view->partition_count;
+        event.loaded.word = view->has_word ? &view->word : NULL;
+        event.loaded.best = view->has_word ? &view->best : NULL;
+        kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", view->generation,
+                      view->partition_count);
     }
     (void)pthread_mutex_lock(&service->control_lock);
-    service->waiting[0] = '\0';
     if (load->status == KELP_OK) {
-        kelp__service_control_generation(service, view);
-    } else if (!load->cancelled) {
-        kelp__service_control_fail(service, load->status, load->error.text);
+        atomic_store(&service->generation, load->generation);
     }
-    kelp__service_control_report(service);
     service->loading = NULL;
-    struct kelp__service_load *wanted = service->wanted;
-    service->wanted = NULL;
-    if (wanted) {
-        start_load(service, wanted);
-    }
+    (void)kelp__service_control_apply(service, &event); /* cannot fail */
     (void)pthread_mutex_unlock(&service->control_lock);
     if (turn) {
         kelp__service_turn_finish(service, turn);
@@ -278,17 +258,9 @@ static kelp_status take_manifest(struct kelp__service_load *load, uint64_t versi
     return KELP_OK;
 }
 
-/* The newest generation that is served, or on its way. */
-static uint64_t newest_generation(const struct kelp_service *service)
-{
-    if (service->wanted) {
-        return service->wanted->generation;
-    }
-    return service->loading ? service->loading->generation : atomic_load(&service->generation);
-}
-
 kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                                   const char *manifest, struct kelp_error *reterr)
+                                   const char *manifest, uint64_t *ret_generation,
+                                   struct kelp_error *reterr)
 {
     if (!service->plan) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
@@ -297,13 +269,14 @@ kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1_
     if (status != KELP_OK) {
         return status;
     }
-    if (names_another_of_us(service, map)) {
+    status = kelp_shard_control_judge(service->control, map->generation,
+                                      names_another_of_us(service, map));
+    if (status == KELP_ERR_MISMATCH) {
         kelp_log_warn("map names another incarnation of this shard: not taken generation=%" PRIu64,
                       map->generation);
-        return KELP_OK; /* the leader finds our registration and makes another map */
     }
-    if (kelp_fence_generation(newest_generation(service), map->generation) != KELP_ERR_BUSY) {
-        return KELP_OK; /* known already, or of a leader that was deposed */
+    if (status != KELP_OK) {
+        return KELP_OK; /* not for us, or known, or of a leader that was deposed */
     }
     struct kelp__service_load *load = make_load(service, map);
     if (!load) {
@@ -314,19 +287,10 @@ kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1_
         free_load(load);
         return status;
     }
-    kelp__service_snapshots_cancel(service);
-    /* From here on the status is that of the new generation: what became of the one before must not
-     * be taken for it. */
-    service->status = KELP_OK;
-    service->error[0] = '\0';
-    kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
-    if (!service->loading) {
-        start_load(service, load);
-        return KELP_OK;
-    }
     free_load(service->wanted);
     service->wanted = load;
-    cancel_load(service);
+    *ret_generation = load->generation;
+    kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
     return KELP_OK;
 }
 
@@ -366,17 +330,19 @@ void kelp__service_load_init(struct kelp_service *service)
 
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&service->load_changed, &attributes);
+    (void)pthread_cond_init(&service->load_cancelled, &attributes);
     (void)pthread_condattr_destroy(&attributes);
 }
 
 void kelp__service_load_stop(struct kelp_service *service)
 {
-    for (;;) {
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_STOP};
+
+    while (service->control) { /* NULL: it was never opened */
         (void)pthread_mutex_lock(&service->control_lock);
         free_load(service->wanted);
         service->wanted = NULL;
-        cancel_load(service);
+        (void)kelp__service_control_apply(service, &event); /* cannot fail */
         bool loading = service->loading != NULL;
         (void)pthread_mutex_unlock(&service->control_lock);
         if (!loading) {

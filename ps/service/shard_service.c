@@ -98,6 +98,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->options = *options;
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
+    (void)pthread_mutex_init(&service->orders_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
     kelp__service_load_init(service);
     kelp__v1__hello__init(&service->hello);
@@ -106,26 +107,34 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->hello.id = (char *)(uintptr_t)options->id;
     service->hello.incarnation = options->incarnation;
     service->hello.protocol = KELP__PROTOCOL;
+    struct kelp_rpc_server_options server = {.address = options->listen,
+                                             .message_bytes_max = message_bytes_max(options->job),
+                                             .methods = methods,
+                                             .method_count = KELP_ARRAY_COUNT(methods),
+                                             .user = service};
+    status = kelp__service_control_open(service, reterr);
+    if (status != KELP_OK) {
+        goto err_close;
+    }
     status = kelp_shard_create(options->job, &kelp__service_shard_events, service, &service->shard,
                                reterr);
-    if (status == KELP_OK) {
-        status = kelp__service_snapshots_open(service, reterr);
-    }
-    if (status == KELP_OK) {
-        struct kelp_rpc_server_options server = {.address = options->listen,
-                                                 .message_bytes_max =
-                                                     message_bytes_max(options->job),
-                                                 .methods = methods,
-                                                 .method_count = KELP_ARRAY_COUNT(methods),
-                                                 .user = service};
-        status = kelp_rpc_server_open(options->loop, &server, &service->server, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_service_close(service);
-        return status;
+        goto err_close;
+    }
+    status = kelp__service_snapshots_open(service, reterr);
+    if (status != KELP_OK) {
+        goto err_close;
+    }
+    status = kelp_rpc_server_open(options->loop, &server, &service->server, reterr);
+    if (status != KELP_OK) {
+        goto err_close;
     }
     *ret_service = service;
     return KELP_OK;
+
+err_close:
+    kelp_service_close(service);
+    return status;
 }
 
 uint16_t kelp_service_port(const struct kelp_service *service)
@@ -147,11 +156,12 @@ void kelp_service_close(struct kelp_service *service)
     kelp__service_ticks_stop(service);
     kelp_shard_destroy(service->shard);
     kelp__service_snapshots_close(service);
-    kelp__service_control_free(service);
+    kelp__service_control_close(service);
     kelp__service_turns_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);
-    (void)pthread_cond_destroy(&service->load_changed);
+    (void)pthread_cond_destroy(&service->load_cancelled);
+    (void)pthread_mutex_destroy(&service->orders_lock);
     (void)pthread_mutex_destroy(&service->control_lock);
     free(service);
 }

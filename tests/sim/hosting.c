@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/sim/invariants.h"
-#include "tests/sim/shard.h"
+#include "tests/sim/shard_control.h"
 #include "tests/sim/shard_snapshot.h"
 
 /* ---- gradients ---------------------------------------------------------------------------------
@@ -292,7 +292,11 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_RECORD:
             kelp_partition_view(hosted->core, &view);
             sim_invariants_record(hosting->shard->process, &action.record);
-            sim_shard_record(hosting->shard, &action.record, &view.word);
+            (void)sim_control_apply(
+                hosting->shard,
+                &(struct kelp_shard_event){
+                    .kind = KELP_SHARD_ON_RECORD,
+                    .record = {&action.record, &view.word, kelp_partition_best(hosted->core)}});
             break;
         case KELP_ACTION_OFFER:
             sim_shard_offer(hosting->shard, hosted->index, &action.offer);

@@ -6,7 +6,6 @@
 #include "ps/core/limits.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/shard_control.h"
-#include "tests/sim/shard_snapshot.h"
 #include "tests/sim/supervisor.h"
 
 #define LEASE_US  (5 * SIM_SECOND) /* ps/etcd_registration.c */
@@ -385,7 +384,8 @@ void sim_shard_start(struct sim *sim, struct sim_process *process)
     shard->sim = sim;
     shard->process = process;
     process->state = shard;
-    sim_snapshot_open(shard);
+    sim_control_open(shard);
+    sim_storage_remove_leftovers(sim, process->id);
     register_soon(shard, sim_draw(sim, 20 * SIM_MS));
 }
 
@@ -399,14 +399,9 @@ void sim_shard_forget(struct sim_process *process)
         sim_etcd_unwatch(shard->sim, shard->watch);
     }
     sim_hosting_destroy(shard->hosting);
-    sim_snapshot_close(shard);
-    sim_map_unref(shard->loading);
-    sim_map_unref(shard->wanted);
-    sim_manifest_unref(shard->loading_manifest);
-    sim_manifest_unref(shard->wanted_manifest);
+    sim_control_close(shard);
     free(shard->outboxes);
     free(shard->spares);
-    free(shard->records);
     free(shard);
     process->state = NULL;
 }

@@ -1,15 +1,15 @@
 /*
- * A simulated kelp-ps: the shells of ps/ around real kelp_partition objects. hosting.c is what
- * ps/shard/shard.c is, shard.c what ps/service/service_exchange.c and ps/etcd_registration.c are,
- * shard_control.c what ps/service/service_control.c is.
+ * A simulated kelp-ps: shells around the product's pure cores (ps/core), which decide. hosting.c
+ * does what ps/shard/shard.c does, shard.c what ps/service/service_exchange.c and
+ * ps/etcd_registration.c do, shard_control.c what ps/service/service_control.c and service_load.c
+ * do.
  */
 #ifndef KELP_TESTS_SIM_SHARD_H
 #define KELP_TESTS_SIM_SHARD_H
 
+#include "ps/core/shard_control.h"
 #include "tests/sim/etcd.h"
 #include "tests/sim/network.h"
-
-#define SIM_LEADERS_MAX 8
 
 struct sim_shard;
 
@@ -81,13 +81,6 @@ struct sim_outbox {
     struct sim_reply *reply;
 };
 
-struct sim_leader_stream {
-    uint64_t stream; /* 0: free */
-    bool greeted;
-    uint64_t heartbeat;
-    size_t cursor; /* records before it have been sent */
-};
-
 /* The thread that writes snapshots. */
 enum sim_writer_job { SIM_JOB_NONE, SIM_JOB_WRITE, SIM_JOB_SYNC };
 
@@ -102,6 +95,13 @@ struct sim_writer {
     uint32_t doing_partition;
     uint32_t storage; /* being written; 0: none */
     uint64_t storage_ticket;
+};
+
+/* A map that is being loaded, or is to be. */
+struct sim_load {
+    struct sim_map *map;           /* a reference */
+    struct sim_manifest *manifest; /* likewise, or NULL */
+    bool cancelled;
 };
 
 struct sim_shard {
@@ -123,25 +123,15 @@ struct sim_shard {
     bool registered_before;
     uint64_t watch;
 
-    struct kelp_snapshot *snapshot;
+    bool plan; /* it has heard the plan */
+    struct kelp_shard_control *control;
     struct sim_writer writer;
-
-    bool plan;
-    struct sim_map *loading; /* a reference */
-    struct sim_map *wanted;  /* likewise */
-    struct sim_manifest *loading_manifest;
-    struct sim_manifest *wanted_manifest;
-    char waiting[80]; /* what loading waits for */
-    struct sim_leader_stream leaders[SIM_LEADERS_MAX];
-    kelp_status status;
-    char error[160];
-    bool dirty;
-    bool timer;
-    bool has_word;
-    struct kelp_control_word word;
-    struct kelp_record *records;
-    size_t record_count;
-    size_t record_capacity;
+    struct kelp_snapshot_order
+        order;                     /* for the partitions, once it was written down; serial 0: no */
+    char folder[SIM_NAME_MAX + 1]; /* of the newest order */
+    bool timer;                    /* of reports */
+    struct sim_load *loading;      /* owned */
+    struct sim_load *wanted;       /* of the newest map that was taken; owned */
 };
 
 void sim_shard_start(struct sim *sim, struct sim_process *process);
@@ -159,7 +149,5 @@ void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
 void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer);
 /* Everything that was answered since leaves. */
 void sim_shard_end_turn(struct sim_shard *shard);
-void sim_shard_record(struct sim_shard *shard, const struct kelp_record *record,
-                      const struct kelp_control_word *word);
 
 #endif

@@ -1,13 +1,12 @@
-/* The control side of a simulated shard: maps in, reports out (ps/service/service_control.c). */
+/* The control side of a simulated shard: ps/core/shard_control.h decides, this carries out. */
 #ifndef KELP_TESTS_SIM_SHARD_CONTROL_H
 #define KELP_TESTS_SIM_SHARD_CONTROL_H
 
 #include "tests/sim/shard.h"
 
-/* Leaders are to hear of it soon. */
-void sim_shard_mark_dirty(struct sim_shard *shard);
-
-/* Leaders hear of it now. */
-void sim_shard_report_all(struct sim_shard *shard);
+void sim_control_open(struct sim_shard *shard);
+void sim_control_close(struct sim_shard *shard);
+/* Something happened: carry out what follows. The result is the event's. */
+kelp_status sim_control_apply(struct sim_shard *shard, const struct kelp_shard_event *event);
 
 #endif

@@ -1,0 +1,320 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/core/shard_control.h"
+#include "tests/lib/suite.h"
+
+#define DIGEST "00112233445566778899aabbccddeeff"
+
+static struct kelp_shard_control *control;
+static struct kelp_shard_actions actions;
+
+static void open_control(void)
+{
+    struct kelp_shard_control_config config = {.report_records_max = 2, .storage_wait_ms = 1000};
+
+    ck_assert_int_eq(kelp_shard_control_create(&config, &control, NULL), KELP_OK);
+    actions.count = 0;
+}
+
+static void close_control(void)
+{
+    kelp_shard_control_destroy(control);
+}
+
+static kelp_status apply(struct kelp_shard_event event)
+{
+    actions.count = 0;
+    return kelp_shard_control_apply(control, &event, &actions);
+}
+
+/* Exactly these actions came, as letters: Report, Load, Cancel, Timer, Halt of it, Snapshot; the
+ * lines for the log: f(ailed), m(issing), s(napshot). */
+static void expect(const char *letters)
+{
+    char text[KELP_SHARD_ACTIONS_MAX + 1] = "";
+
+    for (uint32_t i = 0; i < actions.count; i++) {
+        const struct kelp_shard_action *action = &actions.items[i];
+        text[i] = action->kind == KELP_SHARD_DO_LOG ? "fms"[action->news] : "RLCTHS"[action->kind];
+    }
+    ck_assert_str_eq(text, letters);
+}
+
+/* The n-th REPORT of the last event. */
+static const struct kelp_shard_action *report(uint32_t n)
+{
+    for (uint32_t i = 0; i < actions.count; i++) {
+        if (actions.items[i].kind == KELP_SHARD_DO_REPORT && n-- == 0) {
+            return &actions.items[i];
+        }
+    }
+    ck_abort_msg("no such report");
+    return NULL;
+}
+
+static struct kelp_shard_control_view view(void)
+{
+    struct kelp_shard_control_view result;
+    kelp_shard_control_view(control, &result);
+    return result;
+}
+
+static void connect(uint64_t stream)
+{
+    ck_assert_int_eq(
+        apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = stream}), KELP_OK);
+    expect("");
+}
+
+static void command(uint64_t stream, uint64_t records_after, uint64_t map_generation)
+{
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COMMAND,
+                                     .command = {.stream = stream,
+                                                 .heartbeat = 7,
+                                                 .records_after = records_after,
+                                                 .map_generation = map_generation}};
+
+    ck_assert_int_eq(apply(event), KELP_OK);
+}
+
+static kelp_status order(uint64_t stream, uint64_t serial, uint64_t generation, bool give_up)
+{
+    struct kelp_snapshot_order wanted = {.serial = serial, .generation = generation, .step = 10};
+
+    return apply((struct kelp_shard_event){
+        .kind = KELP_SHARD_ON_COMMAND,
+        .command = {.stream = stream, .order = &wanted, .give_up = give_up}});
+}
+
+static void loaded(void)
+{
+    static const uint32_t hosted[] = {0, 3};
+    struct kelp_control_word word = {.version = 4, .step = 4, .kind = KELP_STEP_TRAIN};
+
+    (void)apply((struct kelp_shard_event){
+        .kind = KELP_SHARD_ON_LOADED,
+        .loaded = {.partitions = hosted, .partition_count = 2, .word = &word}});
+}
+
+static void not_loaded(kelp_status status)
+{
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_LOADED,
+                                          .loaded = {.status = status, .text = "no such thing"}});
+}
+
+static void record(uint64_t version, enum kelp_step_kind kind, const char *digest)
+{
+    struct kelp_record record = {.word = {.version = version, .kind = kind}};
+    struct kelp_control_word next = {.version = version + 1};
+
+    (void)snprintf(record.digest, sizeof(record.digest), "%s", digest);
+    ck_assert_int_eq(apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_RECORD,
+                                                     .record = {&record, &next, NULL}}),
+                     KELP_OK);
+}
+
+static void timer(void)
+{
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_TIMER});
+}
+
+/* A coordinator on stream 1, and this generation is served. */
+static void serve(uint64_t generation)
+{
+    connect(1);
+    command(1, 0, generation);
+    expect("LR");
+    loaded();
+    expect("R");
+}
+
+KELP_CASE("shard control", .setup = open_control, .teardown = close_control)
+
+KELP_TEST(the_first_report_of_a_stream_carries_the_hello)
+{
+    connect(1);
+    command(1, 0, 0);
+    expect("R");
+    ck_assert(report(0)->report.hello);
+    ck_assert_uint_eq(report(0)->report.heartbeat, 7);
+    command(1, 0, 0);
+    ck_assert(!report(0)->report.hello);
+    ck_assert_ptr_null(view().word);
+    ck_assert_uint_eq(view().generation, 0);
+}
+
+KELP_TEST(there_is_room_for_so_many_coordinators)
+{
+    for (uint64_t i = 1; i <= KELP_PS_CONTROL_STREAMS_MAX; i++) {
+        connect(i);
+    }
+    struct kelp_shard_event one_more = {.kind = KELP_SHARD_ON_CONNECT, .stream = 99};
+    ck_assert_int_eq(apply(one_more), KELP_ERR_LIMIT);
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CLOSE, .stream = 3});
+    ck_assert_int_eq(apply(one_more), KELP_OK);
+}
+
+/* The newest map is loaded, whatever becomes of those before it. */
+KELP_TEST(a_newer_map_takes_the_place_of_one_that_is_loaded)
+{
+    connect(1);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, false), KELP_OK);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, true), KELP_ERR_MISMATCH);
+    command(1, 0, 2);
+    expect("LR");
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, false), KELP_ERR_OLD_GENERATION);
+    command(1, 0, 3);
+    expect("CR");
+    command(1, 0, 5);
+    expect("R");
+    ck_assert_int_eq(kelp_shard_control_judge(control, 4, false), KELP_ERR_OLD_GENERATION);
+    not_loaded(KELP_ERR_NOT_FOUND);
+    expect("RL"); /* what became of the cancelled one is nobody's failure */
+    ck_assert_uint_eq(actions.items[1].generation, 5);
+    ck_assert_int_eq(view().status, KELP_OK);
+    loaded();
+    expect("R");
+    ck_assert_uint_eq(view().generation, 5);
+    ck_assert_uint_eq(view().word->version, 4);
+}
+
+KELP_TEST(a_load_that_fails_is_reported_until_the_next_map)
+{
+    serve(1);
+    command(1, 0, 2);
+    not_loaded(KELP_ERR_CORRUPT);
+    expect("fTR");
+    ck_assert_int_eq(view().status, KELP_ERR_CORRUPT);
+    ck_assert_str_eq(view().error, "no such thing");
+    ck_assert_uint_eq(view().generation, 1);
+    struct kelp_shard_event failure = {.kind = KELP_SHARD_ON_FAILURE,
+                                       .failure = {KELP_ERR_INVALID, "not finite"}};
+    ck_assert_int_eq(apply(failure), KELP_OK);
+    ck_assert_int_eq(view().status, KELP_ERR_CORRUPT); /* the first one is the cause */
+    command(1, 0, 3);
+    ck_assert_int_eq(view().status, KELP_OK);
+    ck_assert_int_eq(apply(failure), KELP_ERR_OLD_GENERATION); /* of generation 1 */
+    ck_assert_int_eq(view().status, KELP_OK);
+}
+
+KELP_TEST(missing_storage_is_waited_for_so_long)
+{
+    struct kelp_shard_event missing = {.kind = KELP_SHARD_ON_STORAGE_MISSING,
+                                       .missing = {"shard-1", 5000}};
+
+    connect(1);
+    command(1, 0, 1);
+    ck_assert_int_eq(apply(missing), KELP_OK);
+    expect("mR");
+    ck_assert_str_eq(view().waiting, "shard-1");
+    missing.missing.now_ms = 5999;
+    ck_assert_int_eq(apply(missing), KELP_OK);
+    expect("");
+    missing.missing.now_ms = 6000;
+    ck_assert_int_eq(apply(missing), KELP_ERR_NOT_FOUND);
+    not_loaded(KELP_ERR_NOT_FOUND);
+    ck_assert_str_eq(view().waiting, "");
+    command(1, 0, 2);
+    ck_assert_int_eq(apply(missing), KELP_OK); /* a load of its own */
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_STOP});
+    expect("C");
+    ck_assert_int_eq(apply(missing), KELP_ERR_OLD_GENERATION);
+}
+
+/* Each stream gets each record once, in order, and what it says it has it does not get. */
+KELP_TEST(records_are_sent_once_and_in_order)
+{
+    serve(1);
+    record(4, KELP_STEP_TRAIN, "");
+    expect("T");
+    ck_assert_uint_eq(view().record_count, 0); /* not for the files */
+    ck_assert_uint_eq(view().latest_train->word.version, 4);
+    for (uint64_t version = 5; version < 10; version++) {
+        record(version, version < 7 ? KELP_STEP_EVALUATE_VAL : KELP_STEP_TRAIN, DIGEST);
+        expect("");
+    }
+    timer();
+    expect("R");
+    ck_assert_uint_eq(report(0)->report.record_first, 0);
+    ck_assert_uint_eq(report(0)->report.record_count, 2);
+    ck_assert_uint_eq(view().word->version, 10);
+    connect(2);
+    command(2, 8, 0);
+    ck_assert_uint_eq(report(0)->report.record_first, 3);
+    ck_assert_uint_eq(view().records[3].word.version, 8);
+    timer();
+    expect("RR");
+    ck_assert_uint_eq(report(0)->report.record_first, 2);
+    ck_assert_uint_eq(report(1)->report.record_count, 0);
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_UNSENT, .unsent = {1, 2}});
+    timer();
+    ck_assert_uint_eq(report(0)->report.record_first, 2);
+    ck_assert_uint_eq(report(0)->report.record_count, 2);
+    timer();
+    ck_assert_uint_eq(report(0)->report.record_first, 4);
+    timer();
+    expect("H"); /* nothing new */
+}
+
+KELP_TEST(another_generation_has_records_of_its_own)
+{
+    serve(1);
+    record(4, KELP_STEP_EVALUATE_TEST, "");
+    timer();
+    command(1, 0, 2);
+    loaded();
+    ck_assert_uint_eq(view().record_count, 0);
+    ck_assert_ptr_null(view().latest_train);
+    record(4, KELP_STEP_EVALUATE_TEST, "");
+    timer();
+    ck_assert_uint_eq(report(0)->report.record_first, 0);
+    ck_assert_uint_eq(report(0)->report.record_count, 1);
+}
+
+KELP_TEST(a_timer_that_cannot_be_started_is_tried_again)
+{
+    serve(1);
+    record(4, KELP_STEP_TRAIN, "");
+    expect("T");
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_NO_TIMER});
+    record(5, KELP_STEP_TRAIN, "");
+    expect("T");
+}
+
+KELP_TEST(a_snapshot_is_reported_to_everybody)
+{
+    serve(1);
+    connect(2);
+    command(2, 0, 0);
+    ck_assert_int_eq(order(1, 9, 1, false), KELP_OK);
+    expect("RsRRS");
+    ck_assert_int_eq(actions.items[4].snapshot.kind, KELP_SNAPSHOT_DO_ORDER);
+    struct kelp_shard_event taken = {.kind = KELP_SHARD_ON_SNAPSHOT_TAKEN,
+                                     .snapshot = {.ticket = actions.items[4].snapshot.ticket}};
+    ck_assert_int_eq(apply(taken), KELP_OK);
+    expect("S");
+    ck_assert_int_eq(actions.items[0].snapshot.kind, KELP_SNAPSHOT_DO_WRITE);
+    ck_assert_int_eq(order(1, 8, 1, false), KELP_ERR_OLD_GENERATION);
+    expect("R");
+    ck_assert_int_eq(order(1, 9, 1, true), KELP_OK);
+    expect("RSsRR");
+    ck_assert_int_eq(view().snapshot.state, KELP_SNAPSHOT_FAILED);
+    taken.snapshot.partition = 3;
+    ck_assert_int_eq(apply(taken), KELP_ERR_CLOSED);
+}
+
+KELP_TEST(a_map_ends_the_snapshot_of_the_generation_before)
+{
+    serve(1);
+    ck_assert_int_eq(order(1, 9, 1, false), KELP_OK);
+    command(1, 0, 2);
+    expect("SsRLR");
+    ck_assert_int_eq(view().snapshot.state, KELP_SNAPSHOT_FAILED);
+    ck_assert_int_eq(view().snapshot.status, KELP_ERR_OLD_GENERATION);
+    loaded();
+    ck_assert_int_eq(order(1, 10, 1, false), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(order(1, 11, 2, false), KELP_OK);
+    ck_assert_int_eq(view().snapshot.state, KELP_SNAPSHOT_TAKING);
+}
