@@ -105,6 +105,14 @@ for page in "${pages[@]}"; do
     done < <(grep -oE '`(test_[a-z_0-9]+|('"$folders"')/[^ `]*)`' "$page" | tr -d '`' | sed -E 's/:.*$//; s,/$,,' | sort -u)
 done
 
+# Headings that the source names beside a page must be there.
+while IFS= read -r reference; do
+    page="${reference%%,*}"
+    heading="${reference#*\"}"
+    if ! grep -qxE "#+ ${heading%\"}" "$page"; then report "the source names $reference, which is not there"; fi
+done < <(grep -rhoE 'docs/[A-Z]+\.md, "[^"]+"' CMakeLists.txt common proto kernels ps worker coordinator cli include \
+    tests bench | sort -u)
+
 if [ "$problems" -gt 0 ]; then
     printf '%d problems\n' "$problems"
     exit 1
