@@ -13,30 +13,27 @@
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
 
-#define RETRY_MS    100u
 #define COMMAND_MAX (1u << 20) /* bytes: a map of 1024 partitions is under 32 KiB */
 #define SHARDS_MAX  1024u
 #define PROTOCOL    1u
 #define JOIN_PATH   "/kelp.v1.Coordinator/Join"
 
-struct kelp_membership {
-    struct kelp_membership_options options;
+struct kelp_coordinator_link {
+    struct kelp_coordinator_link_options options;
     struct kelp_rpc_loop *loop;
     struct kelp_etcd_watch *watch;
-    struct kelp_rpc_timer *timer; /* retries; only while there is no stream */
+    struct kelp_rpc_timer *timer; /* of the next attempt */
     struct kelp_rpc_channel *channel;
+    char channel_to[KELP_WORKER_ADDRESS_MAX + 1]; /* address of channel */
     struct kelp_rpc_stream *stream;
-    char connected_to[KELP_WORKER_ADDRESS_MAX + 1];
+    bool unopened; /* the stream could not be opened */
     pthread_t thread;
     bool thread_started;
 
-    pthread_mutex_t mutex; /* guards everything below */
-    char leader[KELP_WORKER_ADDRESS_MAX + 1];
+    pthread_mutex_t mutex;                    /* guards everything below */
+    char leader[KELP_WORKER_ADDRESS_MAX + 1]; /* what the key says */
     bool stop;
-    struct kelp_membership_news news;
-    uint64_t generation;
-    uint64_t version;
-    uint64_t lanes_computed;
+    struct kelp_joining joining;
 };
 
 void kelp_worker_map_free(struct kelp_worker_map *map)
@@ -47,6 +44,17 @@ void kelp_worker_map_free(struct kelp_worker_map *map)
         free(map->map_epoch);
         free(map);
     }
+}
+
+void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_places *ret_places)
+{
+    *ret_places = (struct kelp_places){
+        .generation = map->generation,
+        .shard_count = map->shard_count,
+        .partition_count = map->partition_count,
+        .primary = map->primary,
+        .map_epoch = map->map_epoch,
+    };
 }
 
 /* ---- decoding ----------------------------------------------------------------------------------
@@ -126,18 +134,31 @@ static kelp_status map_decode(const Kelp__V1__Map *wire, struct kelp_worker_map 
 /* ---- the stream --------------------------------------------------------------------------------
  */
 
-static void send_report(struct kelp_membership *m, Kelp__V1__WorkerReport *report)
+static void send_report(struct kelp_coordinator_link *m, const struct kelp_joining_report *from)
 {
     struct kelp_error error;
     struct kelp_rpc_message *message = NULL;
+    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+    Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
 
-    pthread_mutex_lock(&m->mutex);
-    report->assignment_epoch = m->news.assignment_epoch;
-    report->lanes_computed = m->lanes_computed;
-    report->version = m->version;
-    report->generation = m->generation;
-    pthread_mutex_unlock(&m->mutex);
-    if (kelp_wire_encode(&report->base, &message, &error) != KELP_OK) {
+    if (!m->stream) {
+        return;
+    }
+    if (from->hello) {
+        hello.job = (char *)(uintptr_t)m->options.job;
+        hello.spec_digest = m->options.spec_digest;
+        hello.id = (char *)(uintptr_t)m->options.id;
+        hello.incarnation = m->options.incarnation;
+        hello.protocol = PROTOCOL;
+        report.hello = &hello;
+        report.plan = (char *)(uintptr_t)m->options.plan;
+    }
+    report.heartbeat = from->heartbeat;
+    report.assignment_epoch = from->assignment_epoch;
+    report.lanes_computed = from->lanes_computed;
+    report.version = from->version;
+    report.generation = from->generation;
+    if (kelp_wire_encode(&report.base, &message, &error) != KELP_OK) {
         kelp_log_warn("report not sent error=\"%s\"", error.text);
         return;
     }
@@ -148,54 +169,117 @@ static void send_report(struct kelp_membership *m, Kelp__V1__WorkerReport *repor
     }
 }
 
-static void send_hello(struct kelp_membership *m)
-{
-    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
-    Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
+static void on_timer(void *user);
 
-    hello.job = (char *)(uintptr_t)m->options.job;
-    hello.spec_digest = m->options.spec_digest;
-    hello.id = (char *)(uintptr_t)m->options.id;
-    hello.incarnation = m->options.incarnation;
-    hello.protocol = PROTOCOL;
-    report.hello = &hello;
-    report.plan = (char *)(uintptr_t)m->options.plan;
-    send_report(m, &report);
+static void start_timer(struct kelp_coordinator_link *m, uint32_t after_ms)
+{
+    if (kelp_rpc_timer_start(m->loop, after_ms, on_timer, m, &m->timer) != KELP_OK) {
+        kelp_log_error("no memory for a timer: the worker will not look for a coordinator again");
+    }
 }
 
-static void take_command(struct kelp_membership *m, const Kelp__V1__WorkerCommand *command)
+static const struct kelp_rpc_stream_events stream_events;
+
+/* Nobody but the membership's thread writes joining.connected_to: no lock. */
+static void connect_stream(struct kelp_coordinator_link *m)
+{
+    const char *leader = m->joining.connected_to;
+    struct kelp_error error;
+    kelp_status status = KELP_OK;
+
+    if (m->channel && strcmp(leader, m->channel_to) != 0) {
+        kelp_rpc_channel_close(m->channel);
+        m->channel = NULL;
+    }
+    memcpy(m->channel_to, leader, sizeof(m->channel_to));
+    if (!m->channel) {
+        status = kelp_rpc_channel_open(m->loop, leader, COMMAND_MAX, &m->channel, &error);
+    }
+    if (status == KELP_OK) {
+        status = kelp_rpc_stream_open(m->channel, JOIN_PATH, m->options.connect_timeout_ms,
+                                      &stream_events, m, &m->stream, &error);
+    }
+    if (status != KELP_OK) {
+        m->stream = NULL;
+        m->unopened = true;
+        kelp_log_warn("coordinator cannot be reached address=%s error=\"%s\"", leader, error.text);
+    }
+}
+
+static void carry_out(struct kelp_coordinator_link *m, const struct kelp_joining_action *action)
+{
+    switch (action->kind) {
+    case KELP_JOINING_CONNECT:
+        connect_stream(m);
+        break;
+    case KELP_JOINING_CLOSE:
+        kelp_rpc_stream_close(m->stream, m->joining.over ? KELP_OK : KELP_ERR_NOT_LEADER,
+                              m->joining.over ? "leaving" : "another coordinator leads");
+        break;
+    case KELP_JOINING_REPORT:
+        send_report(m, &action->report);
+        break;
+    case KELP_JOINING_RETRY_LATER:
+        start_timer(m, action->after_ms);
+        break;
+    case KELP_JOINING_TELL:
+        m->options.changed(m->options.user);
+        break;
+    case KELP_JOINING_DROP_MAP:
+        kelp_worker_map_free(action->map);
+        break;
+    }
+}
+
+static void take_event(struct kelp_coordinator_link *m, const struct kelp_joining_event *event)
+{
+    struct kelp_joining_actions actions;
+
+    pthread_mutex_lock(&m->mutex);
+    kelp_joining_event(&m->joining, event, &actions);
+    pthread_mutex_unlock(&m->mutex);
+    for (size_t i = 0; i < actions.count; i++) {
+        carry_out(m, &actions.items[i]);
+    }
+    if (m->unopened) {
+        m->unopened = false;
+        take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
+    }
+}
+
+static void on_timer(void *user)
+{
+    struct kelp_coordinator_link *m = user;
+    kelp_rpc_timer_stop(m->timer);
+    m->timer = NULL;
+    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
+}
+
+static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__WorkerCommand *command)
 {
     struct kelp_error error;
     struct kelp_worker_map *map = NULL;
-    bool changed = command->map || command->has_assignment || command->leave || command->status;
 
     if (command->map && map_decode(command->map, &map, &error) != KELP_OK) {
-        kelp_log_warn("map not taken error=\"%s\"", error.text);
+        kelp_log_warn("map not used error=\"%s\"", error.text);
     }
-    pthread_mutex_lock(&m->mutex);
-    if (map) {
-        kelp_worker_map_free(m->news.map);
-        m->news.map = map;
-    }
-    if (command->has_assignment) {
-        m->news.has_assignment = true;
-        m->news.assignment_epoch = command->assignment_epoch;
-        m->news.lane_first = command->lane_first;
-        m->news.lane_count = command->lane_count;
-    }
-    m->news.leave = m->news.leave || command->leave;
-    if (command->status != KELP_OK) {
-        (void)kelp_fail(&m->news.refused, (kelp_status)command->status, "%s", command->error);
-    }
-    pthread_mutex_unlock(&m->mutex);
-    if (changed) {
-        m->options.changed(m->options.user);
-    }
+    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
+                                               .command = {
+                                                   .map = map,
+                                                   .has_assignment = command->has_assignment,
+                                                   .assignment_epoch = command->assignment_epoch,
+                                                   .lane_first = command->lane_first,
+                                                   .lane_count = command->lane_count,
+                                                   .leave = command->leave,
+                                                   .status = (kelp_status)command->status,
+                                                   .error = command->error,
+                                                   .heartbeat = command->heartbeat,
+                                               }});
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
 {
-    struct kelp_membership *m = user;
+    struct kelp_coordinator_link *m = user;
     struct kelp_error error;
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
@@ -207,106 +291,33 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         kelp_rpc_stream_close(stream, status, error.text);
         return;
     }
-    const Kelp__V1__WorkerCommand *command = (const Kelp__V1__WorkerCommand *)(const void *)fields;
-    take_command(m, command);
-    if (command->heartbeat > 0) {
-        Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
-        report.heartbeat = command->heartbeat;
-        send_report(m, &report);
-    }
+    hear_command(m, (const Kelp__V1__WorkerCommand *)(const void *)fields);
     protobuf_c_message_free_unpacked(fields, NULL);
-}
-
-static void retry(void *user);
-
-static void start_retrying(struct kelp_membership *m)
-{
-    pthread_mutex_lock(&m->mutex);
-    bool stop = m->stop;
-    pthread_mutex_unlock(&m->mutex);
-    if (stop) {
-        return; /* a change of leader may still be handled while the loop ends */
-    }
-    if (!m->timer && kelp_rpc_timer_start(m->loop, RETRY_MS, retry, m, &m->timer) != KELP_OK) {
-        kelp_log_error("no memory for a timer: the coordinator will not be looked for again");
-    }
 }
 
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
-    struct kelp_membership *m = user;
+    struct kelp_coordinator_link *m = user;
     (void)stream;
-    kelp_log_info("coordinator stream ended address=%s status=%s reason=\"%s\"", m->connected_to,
+    kelp_log_info("coordinator stream ended address=%s status=%s reason=\"%s\"", m->channel_to,
                   kelp_status_name(status), text);
     m->stream = NULL;
-    start_retrying(m);
+    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
 }
 
 static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
                                                             .closed = on_closed};
 
-/* Open a stream to the leader of now, if one is known. */
-static void try_connect(struct kelp_membership *m)
-{
-    struct kelp_error error;
-    char leader[sizeof(m->leader)];
-
-    pthread_mutex_lock(&m->mutex);
-    memcpy(leader, m->leader, sizeof(leader));
-    bool over = m->stop || m->news.leave || m->news.refused.status != KELP_OK;
-    pthread_mutex_unlock(&m->mutex);
-    if (m->stream || over || leader[0] == '\0') {
-        return;
-    }
-    if (m->channel && strcmp(leader, m->connected_to) != 0) {
-        kelp_rpc_channel_close(m->channel);
-        m->channel = NULL;
-    }
-    memcpy(m->connected_to, leader, sizeof(leader));
-    kelp_status status = KELP_OK;
-    if (!m->channel) {
-        status = kelp_rpc_channel_open(m->loop, leader, COMMAND_MAX, &m->channel, &error);
-    }
-    if (status == KELP_OK) {
-        status = kelp_rpc_stream_open(m->channel, JOIN_PATH, m->options.connect_timeout_ms,
-                                      &stream_events, m, &m->stream, &error);
-    }
-    if (status != KELP_OK) {
-        m->stream = NULL;
-        kelp_log_warn("coordinator cannot be reached address=%s error=\"%s\"", leader, error.text);
-        return;
-    }
-    send_hello(m);
-}
-
-static void retry(void *user)
-{
-    struct kelp_membership *m = user;
-    try_connect(m);
-    if (m->stream) {
-        kelp_rpc_timer_stop(m->timer);
-        m->timer = NULL;
-    }
-}
-
-/* The leader's key changed: leave the old leader's stream, the next attempt goes to the new one. */
 static void leader_changed(void *user)
 {
-    struct kelp_membership *m = user;
+    struct kelp_coordinator_link *m = user;
     char leader[sizeof(m->leader)];
 
     pthread_mutex_lock(&m->mutex);
     memcpy(leader, m->leader, sizeof(leader));
     pthread_mutex_unlock(&m->mutex);
-    if (m->stream && leader[0] != '\0' && strcmp(leader, m->connected_to) != 0) {
-        kelp_rpc_stream_close(m->stream, KELP_ERR_NOT_LEADER, "another coordinator leads");
-        return;
-    }
-    try_connect(m);
-    if (!m->stream) {
-        start_retrying(m);
-    }
+    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER, .leader = leader});
 }
 
 /* ---- etcd: on the client's thread
@@ -314,7 +325,7 @@ static void leader_changed(void *user)
 
 static void on_leader_key(const struct kelp_etcd_pair *pair, void *user)
 {
-    struct kelp_membership *m = user;
+    struct kelp_coordinator_link *m = user;
     cJSON *root = cJSON_ParseWithLength(pair->value, pair->value_bytes);
     const cJSON *address = cJSON_GetObjectItemCaseSensitive(root, "address");
 
@@ -349,18 +360,18 @@ static const struct kelp_etcd_watch_events watch_events = {
 
 static void *run(void *user)
 {
-    struct kelp_membership *m = user;
-    for (;;) {
+    struct kelp_coordinator_link *m = user;
+    bool stopping = false;
+    while (!stopping || m->stream) {
         pthread_mutex_lock(&m->mutex);
         bool stop = m->stop;
         pthread_mutex_unlock(&m->mutex);
-        if (stop && !m->stream) {
-            break;
+        if (stop && !stopping) {
+            stopping = true;
+            take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_STOP});
+        } else {
+            (void)kelp_rpc_loop_run(m->loop, -1);
         }
-        if (stop) {
-            kelp_rpc_stream_close(m->stream, KELP_OK, "leaving");
-        }
-        (void)kelp_rpc_loop_run(m->loop, -1);
     }
     if (m->timer) {
         kelp_rpc_timer_stop(m->timer);
@@ -373,13 +384,14 @@ static void *run(void *user)
     return NULL;
 }
 
-kelp_status kelp_membership_open(const struct kelp_membership_options *options,
-                                 struct kelp_membership **ret_membership, struct kelp_error *reterr)
+kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_options *options,
+                                       struct kelp_coordinator_link **ret_link,
+                                       struct kelp_error *reterr)
 {
     char key[sizeof("/kelp//coordinator") + KELP_JOB_NAME_MAX];
-    struct kelp_membership *m = calloc(1, sizeof(*m));
+    struct kelp_coordinator_link *m = calloc(1, sizeof(*m));
     if (!m) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "membership: out of memory");
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "coordinator link: out of memory");
     }
     m->options = *options;
     pthread_mutex_init(&m->mutex, NULL);
@@ -389,18 +401,18 @@ kelp_status kelp_membership_open(const struct kelp_membership_options *options,
         status = kelp_etcd_watch_open(options->etcd, key, &watch_events, m, &m->watch, reterr);
     }
     if (status == KELP_OK && pthread_create(&m->thread, NULL, run, m) != 0) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "membership: no thread");
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "coordinator link: no thread");
     }
     if (status != KELP_OK) {
-        kelp_membership_close(m);
+        kelp_coordinator_link_close(m);
         return status;
     }
     m->thread_started = true;
-    *ret_membership = m;
+    *ret_link = m;
     return KELP_OK;
 }
 
-void kelp_membership_close(struct kelp_membership *m)
+void kelp_coordinator_link_close(struct kelp_coordinator_link *m)
 {
     if (!m) {
         return;
@@ -418,25 +430,23 @@ void kelp_membership_close(struct kelp_membership *m)
     if (m->loop) {
         kelp_rpc_loop_destroy(m->loop);
     }
-    kelp_worker_map_free(m->news.map);
+    kelp_worker_map_free(m->joining.news.map);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }
 
-void kelp_membership_take(struct kelp_membership *m, struct kelp_membership_news *ret_news)
+bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *m, struct kelp_news *ret_news)
 {
     pthread_mutex_lock(&m->mutex);
-    *ret_news = m->news;
-    m->news.map = NULL;
+    bool any = kelp_joining_take_news(&m->joining, ret_news);
     pthread_mutex_unlock(&m->mutex);
+    return any;
 }
 
-void kelp_membership_progress(struct kelp_membership *m, uint64_t generation, uint64_t version,
-                              uint64_t lanes_computed)
+void kelp_coordinator_link_progress(struct kelp_coordinator_link *m, uint64_t generation,
+                                    uint64_t version, uint64_t lanes_computed)
 {
     pthread_mutex_lock(&m->mutex);
-    m->generation = generation;
-    m->version = version;
-    m->lanes_computed = lanes_computed;
+    kelp_joining_progress(&m->joining, generation, version, lanes_computed);
     pthread_mutex_unlock(&m->mutex);
 }

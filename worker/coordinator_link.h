@@ -3,8 +3,7 @@
  * that heartbeats are answered while lanes are computed.
  *
  * The thread finds the leader in etcd, sends the hello with the plan, answers heartbeats, and keeps
- * the newest map and assignment for the trainer to take. When the leader goes away it looks for
- * the next one; the trainer goes on meanwhile with what it has: the coordinator only gives advice.
+ * the newest map and assignment for the trainer to take. worker/core/joining.h decides.
  */
 #ifndef KELP_WORKER_COORDINATOR_LINK_H
 #define KELP_WORKER_COORDINATOR_LINK_H
@@ -13,8 +12,7 @@
 
 #include "common/base/status.h"
 #include "common/etcd/etcd.h"
-
-#define KELP_WORKER_ADDRESS_MAX 255
+#include "worker/core/joining.h"
 
 struct kelp_worker_shard {
     char name[64];
@@ -32,8 +30,10 @@ struct kelp_worker_map {
     uint64_t *map_epoch; /* of each partition */
 };
 void kelp_worker_map_free(struct kelp_worker_map *map);
+/* Borrowed from the map. */
+void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_places *ret_places);
 
-struct kelp_membership_options {
+struct kelp_coordinator_link_options {
     struct kelp_etcd *etcd; /* borrowed until close */
     const char *job;
     uint64_t spec_digest;
@@ -45,28 +45,19 @@ struct kelp_membership_options {
     void *user;
 };
 
-struct kelp_membership;
-kelp_status kelp_membership_open(const struct kelp_membership_options *options,
-                                 struct kelp_membership **ret_membership,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
-void kelp_membership_close(struct kelp_membership *membership);
+struct kelp_coordinator_link;
+kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_options *options,
+                                       struct kelp_coordinator_link **ret_link,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_coordinator_link_close(struct kelp_coordinator_link *link);
 
-struct kelp_membership_news {
-    struct kelp_worker_map *map; /* newer than the one taken before, or NULL; owned by the taker */
-    bool has_assignment;
-    uint64_t assignment_epoch;
-    uint32_t lane_first;
-    uint32_t lane_count;
-    bool leave;                /* the job is over */
-    struct kelp_error refused; /* status other than KELP_OK: the coordinator will not have us */
-};
-
-/* Take what is new. Threads: the trainer's. */
-void kelp_membership_take(struct kelp_membership *membership,
-                          struct kelp_membership_news *ret_news);
+/* Take what is new: news->map is a struct kelp_worker_map. False: nothing. Threads: the trainer's.
+ */
+bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
+                                     struct kelp_news *ret_news);
 
 /* What the next heartbeat answer tells. Threads: the trainer's. */
-void kelp_membership_progress(struct kelp_membership *membership, uint64_t generation,
-                              uint64_t version, uint64_t lanes_computed);
+void kelp_coordinator_link_progress(struct kelp_coordinator_link *link, uint64_t generation,
+                                    uint64_t version, uint64_t lanes_computed);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * A worker's stream to one shard: opens it, says hello, opens it again when it broke, encodes
- * pushes and pulls into as few messages as fit, decodes answers. Runs in the loop of the worker's
- * thread.
+ * A worker's stream to one shard: opens it when told to, says hello, encodes messages, checks and
+ * decodes replies. worker/core/stepper.h decides what is sent and when. Runs in the loop of the
+ * worker's thread.
  */
 #ifndef KELP_WORKER_EXCHANGE_LINK_H
 #define KELP_WORKER_EXCHANGE_LINK_H
@@ -11,24 +11,16 @@
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
 #include "worker/coordinator_link.h"
-#include "worker/core/sync.h"
+#include "worker/core/stepper.h"
 #include "worker/gradients.h"
-
-/* What was computed for the version in progress, one aligned range of lanes. */
-struct kelp_pushed {
-    uint32_t lane_first;
-    uint32_t lane_count;
-    struct kelp_gradient *gradient;
-    char digest[33];
-    bool sent;
-};
 
 struct kelp_shard_link;
 
 struct kelp_shard_link_events {
-    /* A stream is new: everything pushed for the version in progress and every open pull must be
-     * sent again. */
-    void (*opened)(struct kelp_shard_link *link, void *user);
+    /* The stream ended, or could not be opened. Never from inside a function of the link. */
+    void (*closed)(struct kelp_shard_link *link, void *user);
+    /* The delay of kelp_shard_link_retry_later() is over. */
+    void (*retry)(struct kelp_shard_link *link, void *user);
     /* An answer of the link's own generation, partition, offset and length checked. payload is NULL
      * without weights. */
     void (*answer)(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
@@ -51,6 +43,7 @@ struct kelp_shard_link_options {
     void *user;
 };
 
+/* Without a stream yet: kelp_shard_link_connect(). */
 kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
                                  struct kelp_shard_link **ret_link,
                                  struct kelp_error *reterr) KELP_MUST_USE;
@@ -59,21 +52,13 @@ void kelp_shard_link_close(struct kelp_shard_link *link);
 
 uint32_t kelp_shard_link_shard(const struct kelp_shard_link *link);
 
-/*
- * Send the nodes pushed[0..count) that are marked unsent (or all of them) for the partitions of
- * this shard, and the pulls that sync wants from them. Nothing happens while there is no stream:
- * opened() comes when there is.
- */
-struct kelp_shard_link_batch {
-    const struct kelp_control_word *word; /* of the pushes */
-    const struct kelp_pushed *pushed;
-    size_t pushed_count;
-    bool resend;            /* also what was sent before */
-    bool helps;             /* take offers although nothing is asked for; sent when it changes */
-    struct kelp_sync *sync; /* NULL: no pulls */
-};
+/* Open a stream and say hello. closed() follows when that fails. */
+void kelp_shard_link_connect(struct kelp_shard_link *link);
+void kelp_shard_link_retry_later(struct kelp_shard_link *link, uint32_t after_ms);
+
+/* The contents of the nodes are struct kelp_gradient. A stream that has ended takes nothing. */
 kelp_status kelp_shard_link_send(struct kelp_shard_link *link,
-                                 const struct kelp_shard_link_batch *batch,
+                                 const struct kelp_stepper_message *message,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

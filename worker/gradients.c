@@ -97,6 +97,7 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
         return NULL;
     }
     gradient->present = false;
+    gradient->digest[0] = '\0';
     memset(gradient->sums, 0, gradient->sum_count * sizeof(gradient->sums[0]));
     gradient->sum_count = KELP_METRIC_SUM_SCALARS;
     gradient->next_free = NULL;

@@ -19,6 +19,7 @@ struct kelp_gradient {
     bool present;
     double sums[KELP_METRIC_SUM_COUNT];
     uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
+    char digest[33];    /* of w_v, when it is due with this node; else "" */
     struct kelp_gradient_pool *pool;
     struct kelp_gradient *next_free;
     int references; /* atomic */
@@ -29,8 +30,8 @@ struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count);
 /* Buffers that gRPC still reads are freed when it gives them back. NULL does nothing. */
 void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool);
 
-/* A buffer with one reference, present = false and sums zero; values are undefined but for the
- * padding between tensors, which is zero. NULL: out of memory. Threads: any. */
+/* A buffer with one reference, present = false, no digest and sums zero; values are undefined but
+ * for the padding between tensors, which is zero. NULL: out of memory. Threads: any. */
 struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool);
 void kelp_gradient_ref(struct kelp_gradient *gradient);
 /* The last one puts it back into the pool. Threads: any. */

@@ -1,15 +1,8 @@
 /*
- * The worker library (include/kelp/worker.h): membership, shard links and sync put together.
- *
- * The version in progress has a word, whole weights in weights[current], and the nodes pushed so
- * far, which are kept until w_{v+1} is whole (a shard that lost them gets them again). What follows
- * gathers in weights[1 - current].
- *
- * A worker without lanes is a spare: it has streams, asks for nothing, and says that it helps. An
- * offer makes it fetch the weights, compute what was offered, and be a spare again. Others have w_v
- * when they get an offer of v, because they wait for w_{v+1}.
+ * The worker library (include/kelp/worker.h): the stepper (worker/core/stepper.h) decides; this
+ * file holds weights, streams and timers, and carries its actions out.
  */
-#include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +15,10 @@
 #include "kelp/worker.h"
 #include "proto/convert.h"
 #include "worker/coordinator_link.h"
-#include "worker/core/offers.h"
-#include "worker/core/sync.h"
+#include "worker/core/stepper.h"
 #include "worker/exchange_link.h"
 
-#define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
-#define BUSY_MS        20u
+#define SPIN_US        40u  /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TURN_MS        100u /* the loop is turned so often while lanes are computed */
 #define TOLD_MS        5000u
 #define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
@@ -45,39 +36,28 @@ struct kelp_worker {
     Kelp__V1__Hello hello;
 
     struct kelp_rpc_loop *loop;
-    struct kelp_membership *membership;
-    int news; /* atomic: the membership has something to take */
+    struct kelp_coordinator_link *coordinator;
+    int news; /* atomic: the link has something to take */
     struct kelp_worker_map *map;
-    struct kelp_shard_link **links; /* map->shard_count */
+    struct kelp_worker_map *new_map; /* of the news that is being handled */
+    struct kelp_shard_link **links;  /* map->shard_count */
     uint32_t link_count;
     uint32_t links_alive; /* closed ones that have not ended yet included */
 
-    bool assigned;
-    uint32_t lane_first;
-    uint32_t lane_count;
-    bool spare;    /* no lanes: does not follow the versions */
-    bool fetching; /* no lanes, but an offer: gets the weights of now */
-    struct kelp_offers offers;
-
-    struct kelp_sync *sync;
+    struct kelp_stepper *stepper;
+    struct kelp_stepper_actions actions;
     float *memory;
     float *weights[2];
     unsigned current;
-    bool working; /* word is in progress, its weights are in weights[current] */
-    struct kelp_control_word word;
-    uint8_t computed[KELP_JOB_LANES_MAX]; /* lanes of word handed out or pushed */
-    struct kelp_pushed *pushed;           /* at most one for each lane */
-    size_t pushed_count;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
-    uint64_t turned_ms;                /* when the loop was run last */
-    uint64_t told_ms;                  /* when the log was told last that late lanes are computed */
-    struct kelp_rpc_timer *busy_timer; /* only after a shard answered "busy" */
-    struct kelp_error failure;         /* found inside a callback; reported by kelp_worker_next() */
+    uint64_t turned_ms;               /* when the loop was run last */
+    uint64_t told_ms;                 /* when the log was told last that late lanes are computed */
+    struct kelp_rpc_timer *ask_timer; /* only after a shard answered "busy" */
+    struct kelp_error failure;        /* kelp_worker_next() reports it */
 };
 
-/* ---- opening
- * --------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
                              struct kelp_worker **ret_worker, struct kelp_error *reterr)
@@ -119,106 +99,41 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
     return worker->job;
 }
 
-/* ---- the version in progress
- * ------------------------------------------------------------------------- */
+/* ---- the version in progress ---------------------------------------------------------------- */
 
-static void drop_pushed(struct kelp_worker *worker)
+static void keep_failure(struct kelp_worker *worker, const struct kelp_error *error)
 {
-    for (size_t i = 0; i < worker->pushed_count; i++) {
-        kelp_gradient_unref(worker->pushed[i].gradient);
-    }
-    worker->pushed_count = 0;
-    memset(worker->computed, 0, sizeof(worker->computed));
-}
-
-static void begin_version(struct kelp_worker *worker, const struct kelp_control_word *word,
-                          bool swap)
-{
-    drop_pushed(worker);
-    if (swap) {
-        worker->current = 1 - worker->current;
-    }
-    worker->word = *word;
-    worker->working = true;
-    if (worker->fetching) {
-        kelp_offers_fetched(&worker->offers, word);
-    }
-    worker->fetching = false;
-    kelp_membership_progress(worker->membership, worker->map->generation, word->version,
-                             worker->lanes_computed);
-}
-
-static void send_to(struct kelp_worker *worker, struct kelp_shard_link *link, bool resend,
-                    bool pulls)
-{
-    struct kelp_error error;
-    struct kelp_shard_link_batch batch = {
-        .word = worker->working ? &worker->word : NULL,
-        .pushed = worker->pushed,
-        .pushed_count = worker->pushed_count,
-        .resend = resend,
-        .helps = worker->spare,
-        .sync = pulls && !worker->spare ? worker->sync : NULL,
-    };
-    kelp_status status = kelp_shard_link_send(link, &batch, &error);
-    if (status != KELP_OK && worker->failure.status == KELP_OK) {
-        worker->failure = error;
+    if (worker->failure.status == KELP_OK) {
+        worker->failure = *error;
     }
 }
 
-/* Everything that was pushed since the last time, and every pull that is wanted. */
-static void send_all(struct kelp_worker *worker)
+static void take_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
+
+/* ---- events of links ------------------------------------------------------------------------- */
+
+static void on_closed(struct kelp_shard_link *link, void *user)
 {
-    for (uint32_t i = 0; i < worker->link_count; i++) {
-        send_to(worker, worker->links[i], false, true);
-    }
-    for (size_t i = 0; i < worker->pushed_count; i++) {
-        worker->pushed[i].sent = true;
-    }
+    take_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
+                                                  .shard = kelp_shard_link_shard(link)});
 }
 
-void kelp_worker_send_half(struct kelp_worker *worker)
+static void on_retry(struct kelp_shard_link *link, void *user)
 {
-    if (worker->link_count > 0) {
-        send_to(worker, worker->links[0], false, false);
-        for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
+    take_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
+                                                  .shard = kelp_shard_link_shard(link)});
+}
+
+/* Did the event lead to an action of this kind? */
+static const struct kelp_stepper_action *find_action(const struct kelp_worker *worker,
+                                                     enum kelp_stepper_action_kind kind)
+{
+    for (size_t i = 0; i < worker->actions.count; i++) {
+        if (worker->actions.items[i].kind == kind) {
+            return &worker->actions.items[i];
         }
     }
-}
-
-/* ---- link events
- * --------------------------------------------------------------------------------------- */
-
-static void on_opened(struct kelp_shard_link *link, void *user)
-{
-    struct kelp_worker *worker = user;
-    uint32_t shard = kelp_shard_link_shard(link);
-    for (uint32_t p = 0; p < worker->map->partition_count; p++) {
-        if (worker->map->primary[p] == shard) {
-            kelp_sync_reask(worker->sync, p);
-        }
-    }
-    send_to(worker, link, true, true);
-}
-
-/* The shard has not got the map that we have, or has too many waiting pulls: what is missing is
- * asked for again after a pause. The next turn of kelp_worker_next() sends it. */
-static void ask_again(void *user)
-{
-    struct kelp_worker *worker = user;
-    kelp_rpc_timer_stop(worker->busy_timer);
-    worker->busy_timer = NULL;
-    for (uint32_t p = 0; p < worker->plan->partition_count; p++) {
-        kelp_sync_reask(worker->sync, p);
-    }
-}
-
-static void ask_again_later(struct kelp_worker *worker)
-{
-    if (!worker->busy_timer && kelp_rpc_timer_start(worker->loop, BUSY_MS, ask_again, worker,
-                                                    &worker->busy_timer) != KELP_OK) {
-        (void)kelp_fail(&worker->failure, KELP_ERR_NO_MEMORY, "no memory for a timer");
-    }
+    return NULL;
 }
 
 static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
@@ -226,39 +141,30 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
 {
     struct kelp_worker *worker = user;
     struct kelp_control_word word;
-    bool has_word = answer->partition == 0 && answer->word;
+    struct kelp_error error;
     (void)link;
 
-    if (has_word && !kelp_wire_take_word(answer->word, &word)) {
-        (void)kelp_fail(&worker->failure, KELP_ERR_FORMAT,
-                        "control word of version %llu is malformed",
-                        (unsigned long long)answer->word->version);
+    if (answer->word && !kelp_wire_take_word(answer->word, &word)) {
+        (void)kelp_fail(&error, KELP_ERR_FORMAT, "control word of version %" PRIu64 " is malformed",
+                        answer->word->version);
+        keep_failure(worker, &error);
         return;
     }
-    if (answer->status == KELP_ERR_BUSY) {
-        ask_again_later(worker);
-        return;
-    }
-    if (answer->status == KELP_ERR_OLD_MAP_EPOCH || answer->status == KELP_ERR_OLD_GENERATION ||
-        answer->status == KELP_ERR_NOT_PRIMARY) {
-        kelp_log_info("pull refused partition=%u status=%s", answer->partition,
-                      kelp_status_name(answer->status));
-        return; /* a newer map is on its way from the coordinator */
-    }
-    struct kelp_sync_answer taken = {
+    struct kelp_stepper_event event = {.kind = KELP_STEPPER_ANSWER};
+    event.answer.generation = worker->map->generation;
+    event.answer.answer = (struct kelp_sync_answer){
         .partition = answer->partition,
         .status = (kelp_status)answer->status,
         .step = answer->step,
         .current_step = answer->current_step,
-        /* The last partitions may be empty: then there is nothing to send, and nothing missing. */
-        .has_weights =
-            payload != NULL || kelp_plan_partition(worker->plan, answer->partition).count == 0,
-        .word = has_word ? &word : NULL,
-        .is_part = answer->is_part,
+        .has_weights = payload != NULL,
+        .word = answer->word ? &word : NULL,
+        .is_share = answer->is_part,
         .values = answer->is_part ? answer->part : answer->decision,
         .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
     };
-    if (kelp_sync_take(worker->sync, &taken) && payload) {
+    take_event(worker, &event);
+    if (find_action(worker, KELP_STEPPER_KEEP)) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
                                worker->weights[1 - worker->current] + range.first);
@@ -268,27 +174,21 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
 static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user)
 {
     struct kelp_worker *worker = user;
-    struct kelp_control_word word;
+    struct kelp_stepper_event event = {.kind = KELP_STEPPER_OFFER};
     (void)link;
 
-    if (!kelp_wire_take_word(offer->word, &word) ||
-        !kelp_offers_add(&worker->offers, &word, offer->lane_first, offer->lane_count)) {
-        return; /* it is only advice */
-    }
-    bool held = worker->working && worker->word.version == word.version;
-    if (worker->spare && !held) {
-        worker->fetching = true;
-    } else if (!worker->working) {
-        (void)kelp_sync_offered(worker->sync, word.step);
+    event.offer.generation = worker->map->generation;
+    event.offer.lane_first = offer->lane_first;
+    event.offer.lane_count = offer->lane_count;
+    if (kelp_wire_take_word(offer->word, &event.offer.word)) {
+        take_event(worker, &event); /* else nothing is lost: an offer is only advice */
     }
 }
 
 static const struct kelp_shard_link_events link_events = {
-    .opened = on_opened, .answer = on_answer, .offered = on_offered};
+    .closed = on_closed, .retry = on_retry, .answer = on_answer, .offered = on_offered};
 
-/* ---- maps
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 static void close_links(struct kelp_worker *worker)
 {
@@ -329,62 +229,144 @@ static kelp_status open_links(struct kelp_worker *worker, struct kelp_error *ret
     return KELP_OK;
 }
 
-/* A generation that is new to us: nothing that is held counts any more. */
-static kelp_status take_map(struct kelp_worker *worker, struct kelp_worker_map *map,
-                            struct kelp_error *reterr)
+/* The links of the old map go; those of the new one have no streams yet. */
+static void adopt_map(struct kelp_worker *worker)
 {
-    if (worker->map && map->generation <= worker->map->generation) {
-        kelp_worker_map_free(map); /* a new leader sends the map that we have */
-        return KELP_OK;
-    }
-    if (map->partition_count != worker->plan->partition_count) {
-        kelp_status status =
-            kelp_fail(reterr, KELP_ERR_FORMAT, "map has %u partitions, the plan %u",
-                      map->partition_count, worker->plan->partition_count);
-        kelp_worker_map_free(map);
-        return status;
-    }
-    kelp_log_info("map taken generation=%llu shards=%u partitions=%u",
-                  (unsigned long long)map->generation, map->shard_count, map->partition_count);
+    struct kelp_worker_map *map = worker->new_map;
+    struct kelp_error error;
+
+    kelp_log_info("new map generation=%" PRIu64 " shards=%u partitions=%u", map->generation,
+                  map->shard_count, map->partition_count);
     close_links(worker);
-    drop_pushed(worker);
-    worker->working = false;
-    worker->spare = false;
-    worker->fetching = false;
-    kelp_offers_clear(&worker->offers);
-    kelp_sync_restart(worker->sync);
     kelp_worker_map_free(worker->map);
     worker->map = map;
-    return open_links(worker, reterr);
+    worker->new_map = NULL;
+    if (open_links(worker, &error) != KELP_OK) {
+        keep_failure(worker, &error);
+    }
 }
 
-static kelp_status take_news(struct kelp_worker *worker, struct kelp_error *reterr)
+/* A shard was busy: ask again after a pause. */
+static void on_ask_timer(void *user)
 {
-    struct kelp_membership_news news;
+    struct kelp_worker *worker = user;
+    kelp_rpc_timer_stop(worker->ask_timer);
+    worker->ask_timer = NULL;
+    take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
+}
 
-    if (!__atomic_exchange_n(&worker->news, 0, __ATOMIC_ACQ_REL)) {
-        return KELP_OK;
+static void start_ask_timer(struct kelp_worker *worker, uint32_t after_ms)
+{
+    struct kelp_error error;
+    if (kelp_rpc_timer_start(worker->loop, after_ms, on_ask_timer, worker, &worker->ask_timer) !=
+        KELP_OK) {
+        (void)kelp_fail(&error, KELP_ERR_NO_MEMORY, "no memory for a timer");
+        keep_failure(worker, &error);
     }
-    kelp_membership_take(worker->membership, &news);
-    if (news.refused.status != KELP_OK || news.leave) {
-        kelp_worker_map_free(news.map);
-        if (news.leave) {
-            return kelp_fail(reterr, KELP_ERR_CLOSED, "the job is over");
+}
+
+static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_action *action)
+{
+    if (action->begin.swap) {
+        worker->current = 1 - worker->current;
+    }
+    kelp_coordinator_link_progress(worker->coordinator, worker->map->generation,
+                                   action->begin.word.version, worker->lanes_computed);
+}
+
+static void send_message(struct kelp_worker *worker, const struct kelp_stepper_message *message)
+{
+    struct kelp_error error;
+    if (message->shard < worker->link_count &&
+        kelp_shard_link_send(worker->links[message->shard], message, &error) != KELP_OK) {
+        keep_failure(worker, &error);
+    }
+}
+
+static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_action *action)
+{
+    struct kelp_error over;
+
+    switch (action->kind) {
+    case KELP_STEPPER_FAIL:
+        keep_failure(worker, &action->fail);
+        break;
+    case KELP_STEPPER_LEAVE:
+        (void)kelp_fail(&over, KELP_ERR_CLOSED, "the job is over");
+        keep_failure(worker, &over);
+        break;
+    case KELP_STEPPER_ADOPT:
+        adopt_map(worker);
+        break;
+    case KELP_STEPPER_CONNECT:
+        if (action->shard < worker->link_count) {
+            kelp_shard_link_connect(worker->links[action->shard]);
         }
-        return kelp_fail(reterr, news.refused.status, "%s", news.refused.text);
+        break;
+    case KELP_STEPPER_SEND:
+        send_message(worker, &action->send);
+        break;
+    case KELP_STEPPER_RETRY_LATER:
+        kelp_shard_link_retry_later(worker->links[action->later.shard], action->later.after_ms);
+        break;
+    case KELP_STEPPER_ASK_LATER:
+        start_ask_timer(worker, action->later.after_ms);
+        break;
+    case KELP_STEPPER_STALE:
+        kelp_log_info("pull refused partition=%u status=%s", action->stale.partition,
+                      kelp_status_name(action->stale.status));
+        break;
+    case KELP_STEPPER_BEGIN:
+        begin_version(worker, action);
+        break;
+    case KELP_STEPPER_RELEASE:
+        kelp_gradient_unref(action->release);
+        break;
+    case KELP_STEPPER_KEEP:
+    case KELP_STEPPER_COMPUTE:
+        break; /* whoever made the event looks for them */
     }
-    if (news.has_assignment) {
-        worker->assigned = true;
-        worker->lane_first = news.lane_first;
-        worker->lane_count = news.lane_count;
-        if (news.lane_first > worker->job->cluster.lanes ||
-            news.lane_count > worker->job->cluster.lanes - news.lane_first) {
-            kelp_worker_map_free(news.map);
-            return kelp_fail(reterr, KELP_ERR_FORMAT, "assigned lanes [%u, +%u) of %u",
-                             news.lane_first, news.lane_count, worker->job->cluster.lanes);
-        }
+}
+
+static void carry_out_all(struct kelp_worker *worker)
+{
+    for (size_t i = 0; i < worker->actions.count; i++) {
+        carry_out(worker, &worker->actions.items[i]);
     }
-    return news.map ? take_map(worker, news.map, reterr) : KELP_OK;
+}
+
+static void take_event(struct kelp_worker *worker, const struct kelp_stepper_event *event)
+{
+    struct kelp_error error;
+    kelp_status status = kelp_stepper_event(worker->stepper, event, &worker->actions);
+    if (status != KELP_OK) {
+        (void)kelp_fail(&error, status, "worker: no memory for what is to be sent");
+        keep_failure(worker, &error);
+        return;
+    }
+    carry_out_all(worker);
+}
+
+/* ---- news ------------------------------------------------------------------------------------ */
+
+static void take_news(struct kelp_worker *worker)
+{
+    struct kelp_news news;
+    struct kelp_places places;
+    struct kelp_stepper_event event = {.kind = KELP_STEPPER_NEWS, .news = {.news = &news}};
+
+    if (!__atomic_exchange_n(&worker->news, 0, __ATOMIC_ACQ_REL) ||
+        !kelp_coordinator_link_take_news(worker->coordinator, &news)) {
+        return;
+    }
+    worker->new_map = news.map;
+    if (worker->new_map) {
+        kelp_worker_map_places(worker->new_map, &places);
+        event.news.places = &places;
+    }
+    take_event(worker, &event);
+    kelp_worker_map_free(worker->new_map); /* when it is not the one of now */
+    worker->new_map = NULL;
 }
 
 static void on_changed(void *user)
@@ -394,13 +376,21 @@ static void on_changed(void *user)
     kelp_rpc_loop_wake(worker->loop);
 }
 
+void kelp_worker_send_half(struct kelp_worker *worker)
+{
+    if (worker->link_count > 0) {
+        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
+        for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
+        }
+    }
+}
+
 void kelp_worker_wake(struct kelp_worker *worker)
 {
     kelp_rpc_loop_wake(worker->loop);
 }
 
-/* ---- joining
- * --------------------------------------------------------------------------------------------- */
+/* ---- joining -------------------------------------------------------------------------------- */
 
 static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reterr)
 {
@@ -409,19 +399,13 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
     bytes = (bytes + KELP_TENSOR_ALIGN - 1) / KELP_TENSOR_ALIGN * KELP_TENSOR_ALIGN;
 
     worker->memory = aligned_alloc(KELP_TENSOR_ALIGN, bytes);
-    worker->sync = kelp_sync_create(worker->plan->partition_count);
+    worker->stepper = kelp_stepper_create(worker->job, worker->plan);
     worker->gradients = kelp_gradient_pool_create(worker->plan->flat_count);
-    worker->pushed = calloc(worker->job->cluster.lanes, sizeof(*worker->pushed));
-    if (!worker->memory || !worker->sync || !worker->gradients || !worker->pushed) {
+    if (!worker->memory || !worker->stepper || !worker->gradients) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                          "worker: no memory for two copies of %zu weights", flat_count);
     }
     memset(worker->memory, 0, bytes);
-    if (kelp_control_decides(worker->job) &&
-        kelp_sync_decide(worker->sync, kelp_step_decision_count(worker->job, worker->plan)) !=
-            KELP_OK) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "worker: no memory for decisions");
-    }
     worker->weights[0] = worker->memory;
     worker->weights[1] = worker->memory + flat_count + STAGGER_FLOATS;
     return KELP_OK;
@@ -438,7 +422,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     if (status != KELP_OK) {
         return status;
     }
-    struct kelp_membership_options options = {
+    struct kelp_coordinator_link_options options = {
         .etcd = worker->etcd,
         .job = worker->job_name,
         .spec_digest = worker->hello.spec_digest,
@@ -449,120 +433,48 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
         .changed = on_changed,
         .user = worker,
     };
-    return kelp_membership_open(&options, &worker->membership, reterr);
+    return kelp_coordinator_link_open(&options, &worker->coordinator, reterr);
 }
 
-/* ---- working
- * --------------------------------------------------------------------------------------------- */
+/* ---- working -------------------------------------------------------------------------------- */
 
-static void hand_out(struct kelp_worker *worker, uint32_t first, uint32_t count,
+static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_action *action,
                      struct kelp_work *ret_work)
 {
     *ret_work = (struct kelp_work){
-        .word = worker->word,
+        .word = action->compute.word,
         .weights = worker->weights[worker->current],
-        .lane_first = first,
-        .lane_count = count,
+        .lane_first = action->compute.lane_first,
+        .lane_count = action->compute.lane_count,
     };
-    memset(worker->computed + first, 1, count);
     worker->turned_ms = kelp_clock_ms();
-}
-
-/* The first run of assigned lanes that nobody computed here yet. */
-static bool find_assigned(struct kelp_worker *worker, struct kelp_work *ret_work)
-{
-    if (!worker->working || worker->spare || !worker->assigned ||
-        worker->word.kind == KELP_STEP_DONE) {
-        return false;
-    }
-    uint32_t end = worker->lane_first + worker->lane_count;
-    uint32_t first = worker->lane_first;
-    while (first < end && worker->computed[first]) {
-        first++;
-    }
-    uint32_t last = first;
-    while (last < end && !worker->computed[last]) {
-        last++;
-    }
-    if (first == last) {
-        return false;
-    }
-    hand_out(worker, first, last - first, ret_work);
-    return true;
-}
-
-static bool find_offered(struct kelp_worker *worker, struct kelp_work *ret_work)
-{
-    uint32_t first;
-    uint32_t count;
-
-    if (!worker->working || worker->word.kind == KELP_STEP_DONE ||
-        !kelp_offers_find(&worker->offers, &worker->word, worker->computed, &first, &count)) {
-        return false;
-    }
-    hand_out(worker, first, count, ret_work);
-    if (worker->turned_ms - worker->told_ms >= TOLD_MS) {
+    if (action->compute.offered && worker->turned_ms - worker->told_ms >= TOLD_MS) {
         worker->told_ms = worker->turned_ms;
-        kelp_log_info("computing lanes that are late version=%llu lanes=%u+%u",
-                      (unsigned long long)worker->word.version, first, count);
+        kelp_log_info("computing lanes that are late version=%" PRIu64 " lanes=%u+%u",
+                      ret_work->word.version, ret_work->lane_first, ret_work->lane_count);
     }
-    return true;
-}
-
-/* Ask for what comes next, or stop following when there are no lanes for us. */
-static void follow(struct kelp_worker *worker)
-{
-    bool holding = kelp_sync_state(worker->sync) == KELP_SYNC_HOLDING;
-    bool settled = holding || !worker->working;
-    /* A spare that has helped with a step sees it through where steps need decisions: perhaps
-     * nobody else is there to carry them. */
-    bool carries = worker->pushed_count > 0 && holding && kelp_control_decides(worker->job);
-
-    if (worker->lane_count == 0 && settled && !worker->fetching && !carries) {
-        worker->spare = true;
-    } else if (worker->spare && !carries) {
-        send_all(worker);      /* what was computed just now, while the offer came */
-        worker->spare = false; /* lanes again, or an offer: find out where the job stands */
-        worker->working = false;
-        drop_pushed(worker);
-        kelp_sync_restart(worker->sync);
-    } else if (holding && worker->word.kind != KELP_STEP_DONE) {
-        worker->spare = false;
-        kelp_sync_next(worker->sync);
-    }
-    send_all(worker);
 }
 
 kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
-    struct kelp_control_word word;
-    bool swap;
-
     for (;;) {
-        kelp_status status = take_news(worker, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
+        take_news(worker);
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
         }
         if (kelp_stop_raised(stop)) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");
         }
-        if (worker->map && kelp_sync_complete(worker->sync, &word, &swap)) {
-            begin_version(worker, &word, swap);
-        }
-        if (find_assigned(worker, ret_work)) {
+        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
+        const struct kelp_stepper_action *work = find_action(worker, KELP_STEPPER_COMPUTE);
+        if (work) {
+            hand_out(worker, work, ret_work);
             return KELP_OK;
         }
-        if (worker->map && worker->assigned) {
-            follow(worker);
+        if (worker->failure.status == KELP_OK) {
+            (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, -1);
         }
-        if (find_offered(worker, ret_work)) { /* behind what was sent just now */
-            return KELP_OK;
-        }
-        (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, -1);
     }
 }
 
@@ -587,41 +499,36 @@ struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
                              struct kelp_error *reterr)
 {
-    uint32_t lanes = worker->job->cluster.lanes;
-    bool aligned = node->lane_count > 0 && (node->lane_count & (node->lane_count - 1)) == 0 &&
-                   node->lane_first % node->lane_count == 0;
-
-    if (!worker->working || !aligned || node->lane_first >= lanes ||
-        node->lane_count > lanes - node->lane_first || worker->pushed_count == lanes) {
+    const struct kelp_stepper_event event = {
+        .kind = KELP_STEPPER_COMPUTED,
+        .computed = {.lane_first = node->lane_first,
+                     .lane_count = node->lane_count,
+                     .present = node->gradient->present,
+                     .content = node->gradient},
+    };
+    if (kelp_stepper_event(worker->stepper, &event, &worker->actions) != KELP_OK) {
         kelp_gradient_unref(node->gradient);
         return kelp_fail(reterr, KELP_ERR_INVALID, "push of lanes [%u, +%u) of %u",
-                         node->lane_first, node->lane_count, lanes);
+                         node->lane_first, node->lane_count, worker->job->cluster.lanes);
     }
-    struct kelp_pushed *pushed = &worker->pushed[worker->pushed_count++];
-    *pushed = (struct kelp_pushed){
-        .lane_first = node->lane_first,
-        .lane_count = node->lane_count,
-        .gradient = node->gradient,
-    };
     if (node->digest) {
-        (void)snprintf(pushed->digest, sizeof(pushed->digest), "%s", node->digest);
+        (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
     }
     worker->lanes_computed += node->lane_count;
     return KELP_OK;
 }
 
-/* ---- closing
- * --------------------------------------------------------------------------------------------- */
+/* ---- closing -------------------------------------------------------------------------------- */
 
 void kelp_worker_close(struct kelp_worker *worker)
 {
     if (!worker) {
         return;
     }
-    kelp_membership_close(worker->membership);
+    kelp_coordinator_link_close(worker->coordinator);
     close_links(worker);
-    if (worker->busy_timer) {
-        kelp_rpc_timer_stop(worker->busy_timer);
+    if (worker->ask_timer) {
+        kelp_rpc_timer_stop(worker->ask_timer);
     }
     while (worker->links_alive > 0) {
         (void)kelp_rpc_loop_run(worker->loop, -1); /* each ends within a second of being closed */
@@ -629,13 +536,13 @@ void kelp_worker_close(struct kelp_worker *worker)
     if (worker->loop) {
         kelp_rpc_loop_destroy(worker->loop);
     }
-    if (worker->gradients) {
-        drop_pushed(worker);
+    if (worker->stepper && kelp_stepper_drop(worker->stepper, &worker->actions) == KELP_OK) {
+        carry_out_all(worker);
     }
+    kelp_stepper_actions_fini(&worker->actions);
+    kelp_stepper_destroy(worker->stepper);
     kelp_gradient_pool_destroy(worker->gradients);
     kelp_worker_map_free(worker->map);
-    kelp_sync_destroy(worker->sync);
-    free(worker->pushed);
     free(worker->memory);
     free(worker->plan_text);
     if (worker->etcd) {

@@ -50,8 +50,8 @@ struct partition {
     bool has_waiting[WORKERS];
     bool has_word;  /* others learn of a training entry by pushes; else they cannot offer */
     bool complete;  /* all lanes are there, and the decision is not */
-    unsigned parts; /* partition 0: whose are here */
-    struct message part_waiting[WORKERS];
+    unsigned shares; /* partition 0: whose are here */
+    struct message share_waiting[WORKERS];
     bool has_part_waiting[WORKERS];
 };
 
@@ -169,14 +169,14 @@ static void answer(struct world *world, const struct message *pull, kelp_status 
     post(world, &message);
 }
 
-static void serve_part(struct world *world, const struct message *pull)
+static void serve_share(struct world *world, const struct message *pull)
 {
     struct partition *partition = &world->partitions[pull->partition];
     struct message message = *pull;
     bool known = partition->complete && partition->step == pull->pull.step;
 
     if (!known && partition->step <= pull->pull.step) {
-        partition->part_waiting[pull->worker] = *pull;
+        partition->share_waiting[pull->worker] = *pull;
         partition->has_part_waiting[pull->worker] = true;
         return;
     }
@@ -184,7 +184,7 @@ static void serve_part(struct world *world, const struct message *pull)
     message.answer = (struct kelp_sync_answer){.partition = pull->partition,
                                                .step = pull->pull.step,
                                                .current_step = partition->step,
-                                               .is_part = true};
+                                               .is_share = true};
     message.value_count = known ? 1 : 0;
     message.values[0] = finite_at(pull->partition, pull->pull.step) ? 1 : 0;
     post(world, &message);
@@ -203,8 +203,8 @@ static void serve(struct world *world, const struct message *pull)
         ck_assert(pull->news.skipped || pull->values[0] == decided_at(partition->step));
         advance(world, pull->partition, train_version(partition->step));
     }
-    if (pull->pull.mode == KELP_SYNC_PULL_PART) {
-        serve_part(world, pull);
+    if (pull->pull.mode == KELP_SYNC_PULL_SHARE) {
+        serve_share(world, pull);
         return;
     }
     bool current =
@@ -230,7 +230,7 @@ static void advance(struct world *world, uint32_t p, uint64_t version)
 
     partition->has_word = false;
     partition->complete = false;
-    partition->parts = 0;
+    partition->shares = 0;
     partition->pending = 0;
     partition->step += entries[version] == KELP_STEP_TRAIN;
     partition->version += p == 0;
@@ -246,15 +246,15 @@ static void decide_if_known(struct world *world)
 {
     struct partition *partition = &world->partitions[0];
 
-    if (partition->complete && partition->parts == (1u << PARTITIONS) - 2) {
+    if (partition->complete && partition->shares == (1u << PARTITIONS) - 2) {
         advance(world, 0, partition->version);
     }
 }
 
-static void take_parts(struct world *world, const struct message *parts)
+static void hear_shares(struct world *world, const struct message *shares)
 {
-    if (parts->version == world->partitions[0].version) {
-        world->partitions[0].parts = (1u << PARTITIONS) - 2;
+    if (shares->version == world->partitions[0].version) {
+        world->partitions[0].shares = (1u << PARTITIONS) - 2;
         decide_if_known(world);
     }
 }
@@ -282,7 +282,7 @@ static void take_push(struct world *world, const struct message *push)
     for (unsigned w = 0; w < WORKERS; w++) {
         if (partition->has_part_waiting[w]) {
             partition->has_part_waiting[w] = false;
-            serve_part(world, &partition->part_waiting[w]);
+            serve_share(world, &partition->share_waiting[w]);
         }
     }
     decide_if_known(world);
@@ -294,15 +294,15 @@ static void send_pulls(struct world *world, unsigned w)
     struct kelp_step_decision decision;
     const struct kelp_control_word *news = kelp_sync_news(worker->sync, &decision);
 
-    if (kelp_sync_parts_due(worker->sync)) {
-        struct message parts = {
+    if (kelp_sync_shares_due(worker->sync)) {
+        struct message shares = {
             .kind = PARTS, .worker = w, .life = worker->life, .version = worker->word.version};
         for (uint32_t p = 1; p < PARTITIONS; p++) {
-            const struct kelp_decision_share *part = kelp_sync_part(worker->sync, p);
-            ck_assert_uint_eq(part->count, 1);
-            ck_assert(part->values[0] == (finite_at(p, worker->word.step) ? 1 : 0));
+            const struct kelp_decision_share *share = kelp_sync_share(worker->sync, p);
+            ck_assert_uint_eq(share->count, 1);
+            ck_assert(share->values[0] == (finite_at(p, worker->word.step) ? 1 : 0));
         }
-        post(world, &parts);
+        post(world, &shares);
     }
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         struct message message = {.kind = PULL,
@@ -464,7 +464,7 @@ static void deliver(struct world *world)
     }
     switch (message.kind) {
     case PARTS:
-        take_parts(world, &message);
+        hear_shares(world, &message);
         break;
     case OFFER:
         if (message.life == worker->life) {

@@ -17,6 +17,7 @@ static void draw_job(struct sim *sim)
     job->cluster.shards = (uint32_t)sim_between(sim, 1, SIM_SHARDS_MAX);
     job->cluster.max_shards = SIM_SHARDS_MAX;
     job->transport.connect_timeout_ms = 1000;
+    job->transport.piece_bytes = SIM_BLOCK << sim_mix(job->seed + 37) % 8; /* not drawn, too */
     job->failure.detect_ms = 1000;
     job->failure.shard_wait_ms = (uint32_t)sim_between(sim, 200, 2000);
     job->failure.on_nan = sim_draw(sim, 4) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;

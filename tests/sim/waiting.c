@@ -25,15 +25,17 @@ static void say_worker(struct sim *sim, const struct sim_process *process)
 {
     const struct sim_worker *worker = sim_worker_of(process);
     static const char *const states[] = {"asks what there is", "gathers weights", "holds weights"};
+    struct kelp_stepper_view view;
     uint32_t links = 0;
+    kelp_stepper_view(worker->stepper, &view);
     for (uint32_t i = 0; i < worker->link_count; i++) {
         links += worker->links[i].stream != 0 ? 1 : 0;
     }
     sim_say(sim, process,
             "%s; version %llu of generation %llu, lanes [%u, +%u)%s, %u of %u streams, %s%s",
-            states[kelp_sync_state(worker->sync)], (unsigned long long)worker->word.version,
-            (unsigned long long)(worker->map ? worker->map->map.generation : 0), worker->lane_first,
-            worker->lane_count, worker->spare ? " (a spare)" : "", links, worker->link_count,
+            states[view.sync], (unsigned long long)view.word.version,
+            (unsigned long long)view.generation, view.lane_first, view.lane_count,
+            view.spare ? " (a spare)" : "", links, worker->link_count,
             worker->join ? "in the cluster" : "without a coordinator",
             worker->computing ? ", computing" : "");
 }

@@ -1,6 +1,6 @@
 /*
- * A simulated kelp-worker: the shells of worker/ (client.c, shard_link.c, membership.c, trainer.c)
- * around a real kelp_sync and kelp_schedule.
+ * A simulated kelp-worker around the cores of worker/core that ship: kelp_joining and kelp_stepper
+ * decide, this shell carries out what they say on simulated streams and a virtual clock.
  *
  * The program has two threads: while lanes are computed, the coordinator is still answered, but
  * what shards send waits. So does it here.
@@ -10,7 +10,8 @@
 
 #include "tests/sim/etcd.h"
 #include "tests/sim/network.h"
-#include "worker/core/offers.h"
+#include "worker/core/joining.h"
+#include "worker/core/stepper.h"
 
 /* What a shard sent while lanes were computed. */
 struct sim_inbox {
@@ -21,56 +22,25 @@ struct sim_inbox {
 struct sim_worker_link {
     struct sim_process *shard;
     uint64_t stream; /* 0: none */
-    bool waiting;    /* to open another */
-    bool helps;      /* what the shard was told on this stream */
-};
-
-/* What the membership has for the data loop. */
-struct sim_worker_news {
-    bool any;
-    struct sim_map *map; /* a reference */
-    bool has_assignment;
-    uint64_t assignment_epoch;
-    uint32_t lane_first;
-    uint32_t lane_count;
-    bool leave;
 };
 
 struct sim_worker {
     struct sim *sim;
     struct sim_process *process;
+    struct kelp_joining joining; /* its maps are struct sim_map: references */
+    uint64_t join;               /* stream; 0: none */
 
-    /* membership */
-    int leader;       /* place of the process that leads; -1: not known */
-    int connected_to; /* likewise */
-    uint64_t join;    /* stream; 0: none */
-    bool retrying;
-    struct sim_worker_news news;
-
-    /* the data loop */
-    struct sim_map *map; /* a reference */
-    uint64_t links_life; /* counts openings of links: timers of older ones mean nothing */
+    struct kelp_stepper *stepper; /* its contents are struct sim_node: references */
+    struct kelp_stepper_actions actions;
+    struct sim_map *map;     /* a reference */
+    struct sim_map *new_map; /* of the news that is being handled; a reference */
+    uint64_t links_life;     /* counts openings of links: timers of older ones mean nothing */
     struct sim_worker_link links[SIM_SHARDS_MAX];
     uint32_t link_count;
-    bool assigned;
-    uint32_t lane_first;
-    uint32_t lane_count;
-    bool spare;
-    bool fetching; /* no lanes, but an offer: gets the weights of now */
-    struct kelp_offers offers;
-    struct kelp_sync *sync;
     float weights[2][SIM_FLAT_MAX];
     unsigned current;
-    bool working;
-    struct kelp_control_word word;
-    uint8_t computed[KELP_JOB_LANES_MAX];
-    struct sim_node *pushed[SIM_LANES_MAX]; /* references */
-    size_t pushed_count;
-    bool asking_again;
     bool computing;
-    bool covering; /* what is computed was offered */
-    uint32_t work_first;
-    uint32_t work_count;
+    struct kelp_stepper_action work; /* COMPUTE under way */
     struct sim_inbox *inbox;
     size_t inbox_count;
     size_t inbox_capacity;
@@ -80,15 +50,12 @@ void sim_worker_start(struct sim *sim, struct sim_process *process);
 void sim_worker_forget(struct sim_process *process);
 struct sim_worker *sim_worker_of(const struct sim_process *process);
 
-/* ---- between the files of the worker ------------------------------------------------------
- */
+/* ---- between the files of the worker --------------------------------------------------------- */
 
 /* The data loop goes round: takes news, works, asks for what comes next. */
 void sim_worker_turn(struct sim_worker *worker);
-/* Everything that was pushed since the last time (resend: all of it), and every pull that is
- * wanted. */
-void sim_worker_send(struct sim_worker *worker, struct sim_worker_link *link, bool resend);
-void sim_worker_send_all(struct sim_worker *worker);
+/* Encode and send one message. */
+void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_message *message);
 void sim_worker_join_cluster(struct sim_worker *worker);
 
 #endif

@@ -1,58 +1,70 @@
-/* A simulated worker's stream to the coordinator (worker/coordinator_link.c): a thread of its own
+/* A simulated worker's stream to the coordinator: kelp_joining decides. It is a thread of its own
  * in the program, so that it answers also while lanes are computed. */
-#include <stdlib.h>
-
 #include "tests/sim/worker.h"
 
-#define RETRY_US (100 * SIM_MS)
+static void take_event(struct sim_worker *worker, const struct kelp_joining_event *event);
 
-static void try_connect(struct sim_worker *worker);
-
-static void report(struct sim_worker *worker, uint64_t heartbeat, bool hello)
+static void send_report(struct sim_worker *worker, const struct kelp_joining_report *from)
 {
     struct sim_worker_report *message = sim_message_create(SIM_WORKER_REPORT, sizeof(*message));
-    message->incarnation = hello ? worker->process->incarnation : 0;
-    message->heartbeat = heartbeat;
-    message->assignment_epoch = worker->news.assignment_epoch;
-    message->version = worker->word.version;
-    message->generation = worker->map ? worker->map->map.generation : 0;
+    message->incarnation = from->hello ? worker->process->incarnation : 0;
+    message->heartbeat = from->heartbeat;
+    message->assignment_epoch = from->assignment_epoch;
+    message->version = from->version;
+    message->generation = from->generation;
     sim_stream_send(worker->sim, worker->join, SIM_CLIENT, message);
-}
-
-static void retry(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
-
-static void start_retrying(struct sim_worker *worker)
-{
-    if (!worker->retrying) {
-        worker->retrying = true;
-        sim_after(worker->sim, RETRY_US,
-                  &(struct sim_call){.process = worker->process, .run = retry});
-    }
 }
 
 static void retry(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
-    struct sim_worker *worker = process->state;
     (void)sim;
     (void)data;
     (void)number;
-    worker->retrying = false;
-    try_connect(worker);
-    if (worker->join == 0) {
-        start_retrying(worker);
-    }
+    take_event(process->state, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
 }
 
-static void try_connect(struct sim_worker *worker)
+/* True: the worker's loop is to go round. */
+static bool carry_out(struct sim_worker *worker, const struct kelp_joining_action *action)
 {
-    if (worker->join != 0 || worker->leader < 0 || worker->news.leave) {
-        return;
+    struct sim *sim = worker->sim;
+
+    switch (action->kind) {
+    case KELP_JOINING_CONNECT:
+        worker->join =
+            sim_stream_open(sim, worker->process, sim_find_id(sim, worker->joining.connected_to),
+                            SIM_JOIN, sim->job.transport.connect_timeout_ms);
+        break;
+    case KELP_JOINING_CLOSE:
+        sim_stream_close(sim, worker->join, SIM_CLIENT);
+        break;
+    case KELP_JOINING_REPORT:
+        send_report(worker, &action->report);
+        break;
+    case KELP_JOINING_RETRY_LATER:
+        sim_after(sim, action->after_ms * SIM_MS,
+                  &(struct sim_call){.process = worker->process, .run = retry});
+        break;
+    case KELP_JOINING_TELL:
+        return true;
+    case KELP_JOINING_DROP_MAP:
+        sim_map_unref(action->map);
+        break;
     }
-    worker->connected_to = worker->leader;
-    worker->join =
-        sim_stream_open(worker->sim, worker->process, &worker->sim->processes[worker->leader],
-                        SIM_JOIN, worker->sim->job.transport.connect_timeout_ms);
-    report(worker, 0, true);
+    return false;
+}
+
+static void take_event(struct sim_worker *worker, const struct kelp_joining_event *event)
+{
+    struct kelp_joining_actions actions;
+    bool tell = false;
+
+    kelp_joining_event(&worker->joining, event, &actions);
+    for (size_t i = 0; i < actions.count; i++) {
+        tell = carry_out(worker, &actions.items[i]) || tell;
+    }
+    if (tell) {
+        sim_worker_turn(worker); /* may end the process */
+    }
 }
 
 static void on_message(struct sim *sim, struct sim_process *process, uint64_t stream,
@@ -65,24 +77,19 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (stream != worker->join) {
         return;
     }
-    if (command->map) {
-        sim_map_unref(worker->news.map);
-        worker->news.map = sim_map_ref(command->map);
-    }
-    if (command->has_assignment) {
-        worker->news.has_assignment = true;
-        worker->news.assignment_epoch = command->assignment_epoch;
-        worker->news.lane_first = command->lane_first;
-        worker->news.lane_count = command->lane_count;
-    }
-    worker->news.leave = worker->news.leave || command->leave;
-    if (command->heartbeat > 0) {
-        report(worker, command->heartbeat, false);
-    }
-    if (command->map || command->has_assignment || command->leave) {
-        worker->news.any = true;
-        sim_worker_turn(worker); /* may end the process */
-    }
+    take_event(worker, &(struct kelp_joining_event){
+                           .kind = KELP_JOINING_COMMAND,
+                           .command = {
+                               .map = command->map ? sim_map_ref(command->map) : NULL,
+                               .has_assignment = command->has_assignment,
+                               .assignment_epoch = command->assignment_epoch,
+                               .lane_first = command->lane_first,
+                               .lane_count = command->lane_count,
+                               .leave = command->leave,
+                               .status = command->status,
+                               .error = "refused",
+                               .heartbeat = command->heartbeat,
+                           }});
 }
 
 static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
@@ -92,24 +99,19 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
     (void)broken;
     if (stream == worker->join) {
         worker->join = 0;
-        start_retrying(worker);
+        take_event(worker, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
     }
 }
 
 const struct sim_stream_events sim_join_client = {.message = on_message, .closed = on_closed};
 
-/* ---- who leads ---------------------------------------------------------------------------------
- */
+/* ---- who leads ------------------------------------------------------------------------------- */
 
 static void on_leader(struct sim *sim, struct sim_process *process, const struct sim_key *key)
 {
-    struct sim_worker *worker = process->state;
-    worker->leader = (int)key->value->place;
-    if (worker->join != 0 && worker->leader != worker->connected_to) {
-        sim_stream_close(sim, worker->join, SIM_CLIENT);
-        return;
-    }
-    try_connect(worker);
+    take_event(process->state,
+               &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER,
+                                            .leader = sim->processes[key->value->place].id});
 }
 
 static void on_leader_gone(struct sim *sim, struct sim_process *process, const char *key)

@@ -6,12 +6,12 @@
 
 #define NO_STEP UINT64_MAX
 
-struct part {
+struct slot {
     bool ask;          /* a pull must be sent */
     bool answered;     /* SCANNING: has told what it has */
     uint64_t latest;   /* newest step it told of */
-    bool ask_part;     /* the part of the decision must be asked for */
-    bool has_part;     /* it is here, in step_parts */
+    bool ask_share;    /* the share of the decision must be asked for */
+    bool has_share;    /* it is here, in shares */
     uint64_t gathered; /* step of the weights in the "next" vector; NO_STEP: none */
 };
 
@@ -24,22 +24,22 @@ struct kelp_sync {
     struct kelp_control_word held;
     bool have_word; /* `word` is valid: it came with partition 0's newest answer */
     struct kelp_control_word word;
-    bool decides;                           /* the job's training steps need decisions */
-    struct kelp_decision_share *step_parts; /* owned; partition_count, when it decides */
-    double *decided;                        /* owned; that came with `word` */
+    bool decides;                       /* the job's training steps need decisions */
+    struct kelp_decision_share *shares; /* owned; partition_count, when it decides */
+    double *decided;                    /* owned; that came with `word` */
     uint32_t decided_count;
     uint32_t decided_capacity;
-    bool parts_due;   /* all parts are here and not sent yet */
+    bool shares_due;  /* all shares are here and not sent yet */
     uint32_t missing; /* partitions without weights of `target` */
     uint32_t partition_count;
-    struct part parts[];
+    struct slot slots[];
 };
 
 struct kelp_sync *kelp_sync_create(uint32_t partition_count)
 {
     assert(partition_count > 0);
     struct kelp_sync *sync =
-        calloc(1, sizeof(*sync) + (size_t)partition_count * sizeof(sync->parts[0]));
+        calloc(1, sizeof(*sync) + (size_t)partition_count * sizeof(sync->slots[0]));
     if (sync) {
         sync->partition_count = partition_count;
         kelp_sync_restart(sync);
@@ -50,7 +50,7 @@ struct kelp_sync *kelp_sync_create(uint32_t partition_count)
 void kelp_sync_destroy(struct kelp_sync *sync)
 {
     if (sync) {
-        free(sync->step_parts);
+        free(sync->shares);
         free(sync->decided);
         free(sync);
     }
@@ -59,9 +59,9 @@ void kelp_sync_destroy(struct kelp_sync *sync)
 kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
 {
     assert(!sync->decides);
-    sync->step_parts = calloc(sync->partition_count, sizeof(*sync->step_parts));
+    sync->shares = calloc(sync->partition_count, sizeof(*sync->shares));
     sync->decided = calloc((size_t)value_count + 1, sizeof(*sync->decided));
-    if (!sync->step_parts || !sync->decided) {
+    if (!sync->shares || !sync->decided) {
         return KELP_ERR_NO_MEMORY; /* freed with the rest */
     }
     sync->decided_capacity = value_count;
@@ -71,13 +71,13 @@ kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
 
 static void scan(struct kelp_sync *sync)
 {
-    sync->parts_due = false;
+    sync->shares_due = false;
     sync->state = KELP_SYNC_SCANNING;
     sync->following = false;
     sync->asked_next = false;
     sync->have_word = false;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        sync->parts[p] = (struct part){.ask = true, .gathered = NO_STEP};
+        sync->slots[p] = (struct slot){.ask = true, .gathered = NO_STEP};
     }
 }
 
@@ -96,7 +96,7 @@ static void count_missing(struct kelp_sync *sync)
 {
     sync->missing = 0;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        sync->missing += sync->parts[p].gathered != sync->target;
+        sync->missing += sync->slots[p].gathered != sync->target;
     }
 }
 
@@ -105,30 +105,30 @@ static void settle(struct kelp_sync *sync)
 {
     uint64_t lowest = NO_STEP;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        if (!sync->parts[p].answered) {
+        if (!sync->slots[p].answered) {
             return;
         }
-        lowest = sync->parts[p].latest < lowest ? sync->parts[p].latest : lowest;
+        lowest = sync->slots[p].latest < lowest ? sync->slots[p].latest : lowest;
     }
     sync->state = KELP_SYNC_GATHERING;
     sync->target = lowest;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        sync->parts[p].ask = sync->parts[p].gathered != lowest;
+        sync->slots[p].ask = sync->slots[p].gathered != lowest;
     }
     if (sync->have_word && sync->word.step != lowest) {
         sync->have_word = false;
-        sync->parts[0].ask = true;
+        sync->slots[0].ask = true;
     }
     count_missing(sync);
 }
 
-static bool take_scanned(struct kelp_sync *sync, struct part *part,
+static bool hear_scanned(struct kelp_sync *sync, struct slot *slot,
                          const struct kelp_sync_answer *answer)
 {
-    part->answered = true;
-    part->latest = answer->current_step;
+    slot->answered = true;
+    slot->latest = answer->current_step;
     bool keep = answer->status == KELP_OK && answer->has_weights;
-    part->gathered = keep ? answer->step : NO_STEP;
+    slot->gathered = keep ? answer->step : NO_STEP;
     if (answer->word && answer->status == KELP_OK) {
         sync->word = *answer->word;
         sync->have_word = true;
@@ -146,40 +146,40 @@ static bool deciding(const struct kelp_sync *sync)
            sync->held.kind == KELP_STEP_TRAIN && !sync->have_word;
 }
 
-static bool all_parts(const struct kelp_sync *sync)
+static bool all_shares(const struct kelp_sync *sync)
 {
     for (uint32_t p = 1; p < sync->partition_count; p++) {
-        if (!sync->parts[p].has_part) {
+        if (!sync->slots[p].has_share) {
             return false;
         }
     }
     return sync->partition_count > 1;
 }
 
-static void take_part(struct kelp_sync *sync, struct part *part,
-                      const struct kelp_sync_answer *answer)
+static void keep_share(struct kelp_sync *sync, struct slot *slot,
+                       const struct kelp_sync_answer *answer)
 {
     if (!deciding(sync) || answer->status != KELP_OK || answer->partition == 0 ||
         answer->step != sync->held.step || answer->value_count == 0 ||
-        answer->value_count > KELP_DECISION_SHARE_VALUES_MAX || part->has_part) {
+        answer->value_count > KELP_DECISION_SHARE_VALUES_MAX || slot->has_share) {
         return;
     }
-    struct kelp_decision_share *kept = &sync->step_parts[answer->partition];
+    struct kelp_decision_share *kept = &sync->shares[answer->partition];
     kept->count = answer->value_count;
     memcpy(kept->values, answer->values, answer->value_count * sizeof(kept->values[0]));
-    part->has_part = true;
-    sync->parts_due = all_parts(sync);
+    slot->has_share = true;
+    sync->shares_due = all_shares(sync);
 }
 
 /* The word that follows is known, and the decision with it: the others wait to hear of it. */
 static void spread_decision(struct kelp_sync *sync)
 {
-    sync->parts_due = false;
+    sync->shares_due = false;
     for (uint32_t p = 1; sync->decides && p < sync->partition_count; p++) {
-        struct part *part = &sync->parts[p];
-        part->ask_part = false;
-        part->ask =
-            part->ask || (sync->held.kind == KELP_STEP_TRAIN && part->gathered != sync->target);
+        struct slot *slot = &sync->slots[p];
+        slot->ask_share = false;
+        slot->ask =
+            slot->ask || (sync->held.kind == KELP_STEP_TRAIN && slot->gathered != sync->target);
     }
 }
 
@@ -194,18 +194,18 @@ const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
     return known ? &sync->word : NULL;
 }
 
-bool kelp_sync_parts_due(struct kelp_sync *sync)
+bool kelp_sync_shares_due(struct kelp_sync *sync)
 {
-    bool due = sync->parts_due;
+    bool due = sync->shares_due;
 
-    sync->parts_due = false;
+    sync->shares_due = false;
     return due;
 }
 
-const struct kelp_decision_share *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition)
+const struct kelp_decision_share *kelp_sync_share(const struct kelp_sync *sync, uint32_t partition)
 {
     assert(partition < sync->partition_count);
-    return &sync->step_parts[partition];
+    return &sync->shares[partition];
 }
 
 /* ---- answers -----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer 
 }
 
 /* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
-static bool take_word(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
+static bool hear_word(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
 {
     const struct kelp_control_word *word = answer->word;
 
@@ -248,27 +248,27 @@ static bool take_word(struct kelp_sync *sync, const struct kelp_sync_answer *ans
         sync->target = word->step; /* an evaluation was held, and a training step went by */
         count_missing(sync);
         for (uint32_t p = 1; p < sync->partition_count; p++) {
-            sync->parts[p].ask = sync->parts[p].gathered != sync->target;
+            sync->slots[p].ask = sync->slots[p].gathered != sync->target;
         }
     }
     return true;
 }
 
-static bool take_gathered(struct kelp_sync *sync, struct part *part,
+static bool hear_gathered(struct kelp_sync *sync, struct slot *slot,
                           const struct kelp_sync_answer *answer)
 {
     if (answer->status != KELP_OK) {
         scan(sync); /* no longer readable: the others went on without us */
         return false;
     }
-    if (answer->word && !take_word(sync, answer)) {
+    if (answer->word && !hear_word(sync, answer)) {
         scan(sync);
         return false;
     }
-    if (!answer->has_weights || answer->step != sync->target || part->gathered == sync->target) {
+    if (!answer->has_weights || answer->step != sync->target || slot->gathered == sync->target) {
         return false;
     }
-    part->gathered = answer->step;
+    slot->gathered = answer->step;
     assert(sync->missing > 0);
     sync->missing--;
     return true;
@@ -277,17 +277,17 @@ static bool take_gathered(struct kelp_sync *sync, struct part *part,
 bool kelp_sync_take(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
 {
     assert(answer->partition < sync->partition_count);
-    struct part *part = &sync->parts[answer->partition];
+    struct slot *slot = &sync->slots[answer->partition];
 
-    if (answer->is_part) {
-        take_part(sync, part, answer);
+    if (answer->is_share) {
+        keep_share(sync, slot, answer);
         return false;
     }
     switch (sync->state) {
     case KELP_SYNC_SCANNING:
-        return !part->answered && take_scanned(sync, part, answer);
+        return !slot->answered && hear_scanned(sync, slot, answer);
     case KELP_SYNC_GATHERING:
-        return take_gathered(sync, part, answer);
+        return hear_gathered(sync, slot, answer);
     case KELP_SYNC_HOLDING:
         return false;
     }
@@ -309,8 +309,8 @@ bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_wo
     sync->have_held = true;
     sync->have_word = false;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        sync->parts[p].ask = false;
-        sync->parts[p].ask_part = false;
+        sync->slots[p].ask = false;
+        sync->slots[p].ask_share = false;
     }
     *ret_word = sync->held;
     *ret_swap = !same_weights;
@@ -328,12 +328,12 @@ void kelp_sync_next(struct kelp_sync *sync)
     sync->have_word = false;
     sync->target = sync->held.step + (train ? 1 : 0);
     for (uint32_t p = 0; p < sync->partition_count; p++) {
-        sync->parts[p].gathered = NO_STEP;
-        sync->parts[p].ask = p == 0 || train;
-        sync->parts[p].ask_part = sync->decides && train && p > 0;
-        sync->parts[p].has_part = false;
+        sync->slots[p].gathered = NO_STEP;
+        sync->slots[p].ask = p == 0 || train;
+        sync->slots[p].ask_share = sync->decides && train && p > 0;
+        sync->slots[p].has_share = false;
     }
-    sync->parts_due = false;
+    sync->shares_due = false;
     count_missing(sync);
 }
 
@@ -349,18 +349,19 @@ bool kelp_sync_offered(struct kelp_sync *sync, uint64_t step)
 void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition)
 {
     assert(partition < sync->partition_count);
-    struct part *part = &sync->parts[partition];
+    struct slot *slot = &sync->slots[partition];
 
     switch (sync->state) {
     case KELP_SYNC_SCANNING:
-        part->ask = !part->answered;
+        slot->ask = !slot->answered;
         break;
     case KELP_SYNC_GATHERING: {
         bool same_weights = sync->following && sync->target == sync->held.step;
-        part->ask = (!same_weights && part->gathered != sync->target) ||
+        slot->ask = (!same_weights && slot->gathered != sync->target) ||
                     (partition == 0 && !sync->have_word);
-        part->ask_part = deciding(sync) && partition > 0 && !part->has_part;
-        sync->parts_due = sync->parts_due || (partition == 0 && deciding(sync) && all_parts(sync));
+        slot->ask_share = deciding(sync) && partition > 0 && !slot->has_share;
+        sync->shares_due =
+            sync->shares_due || (partition == 0 && deciding(sync) && all_shares(sync));
         break;
     }
     case KELP_SYNC_HOLDING:
@@ -371,19 +372,19 @@ void kelp_sync_reask(struct kelp_sync *sync, uint32_t partition)
 bool kelp_sync_pull(struct kelp_sync *sync, uint32_t partition, struct kelp_sync_pull *ret_pull)
 {
     assert(partition < sync->partition_count);
-    struct part *part = &sync->parts[partition];
+    struct slot *slot = &sync->slots[partition];
 
     *ret_pull = (struct kelp_sync_pull){.partition = partition};
-    if (!part->ask && part->ask_part) {
-        part->ask_part = false;
-        ret_pull->mode = KELP_SYNC_PULL_PART;
+    if (!slot->ask && slot->ask_share) {
+        slot->ask_share = false;
+        ret_pull->mode = KELP_SYNC_PULL_SHARE;
         ret_pull->step = sync->held.step;
         return true;
     }
-    if (!part->ask) {
+    if (!slot->ask) {
         return false;
     }
-    part->ask = false;
+    slot->ask = false;
     if (sync->state == KELP_SYNC_SCANNING) {
         ret_pull->mode = KELP_SYNC_PULL_CURRENT;
     } else if (partition == 0 && sync->following) {

@@ -12,7 +12,7 @@
  *         ^------------------------- "no longer readable", restart ------------------|
  *
  * In a job whose steps need a decision over all partitions (kelp_sync_decide()) it carries what
- * they need from one to the other while it waits: their parts to partition 0, and the word that
+ * they need from one to the other while it waits: their shares to partition 0, and the word that
  * follows, which tells the decision, to the others, by asking them again.
  *
  * Weights arrive in a buffer of their own (the caller's "next" vector), so that w_v stays whole
@@ -39,7 +39,7 @@ struct kelp_sync_pull {
         KELP_SYNC_PULL_CURRENT,
         KELP_SYNC_PULL_STEP,
         KELP_SYNC_PULL_VERSION,
-        KELP_SYNC_PULL_PART
+        KELP_SYNC_PULL_SHARE
     } mode;
     uint64_t step;
     uint64_t version;
@@ -55,7 +55,7 @@ struct kelp_sync_answer {
     uint64_t current_step; /* newest that the partition has */
     bool has_weights;
     const struct kelp_control_word *word;
-    bool is_part; /* to KELP_SYNC_PULL_PART, about the decision on `step`: values are the part */
+    bool is_share; /* to KELP_SYNC_PULL_SHARE: values are the share in the decision on `step` */
     /* With a word: what was decided about the training step before it. Borrowed. */
     const double *values;
     uint32_t value_count;
@@ -74,10 +74,10 @@ kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count) KELP_
  * decision that it came with; or NULL. Borrowed until the next answer. */
 const struct kelp_control_word *kelp_sync_news(const struct kelp_sync *sync,
                                                struct kelp_step_decision *ret_decision);
-/* True once, when the parts of all partitions but 0 are there (and after kelp_sync_reask() of 0):
+/* True once, when the shares of all partitions but 0 are there (and after kelp_sync_reask() of 0):
  * to be sent to partition 0, with the word of the weights held. */
-bool kelp_sync_parts_due(struct kelp_sync *sync);
-const struct kelp_decision_share *kelp_sync_part(const struct kelp_sync *sync, uint32_t partition);
+bool kelp_sync_shares_due(struct kelp_sync *sync);
+const struct kelp_decision_share *kelp_sync_share(const struct kelp_sync *sync, uint32_t partition);
 
 /* Forget everything, also what is held: a new generation, or lost track. */
 void kelp_sync_restart(struct kelp_sync *sync);

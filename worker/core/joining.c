@@ -1,0 +1,139 @@
+#include "worker/core/joining.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RETRY_MS 100u
+
+static struct kelp_joining_action *emit(struct kelp_joining_actions *actions,
+                                        enum kelp_joining_action_kind kind)
+{
+    assert(actions->count < KELP_JOINING_ACTIONS_MAX);
+    struct kelp_joining_action *action = &actions->items[actions->count++];
+    *action = (struct kelp_joining_action){.kind = kind};
+    return action;
+}
+
+static void report(const struct kelp_joining *joining, bool hello, uint64_t heartbeat,
+                   struct kelp_joining_actions *actions)
+{
+    emit(actions, KELP_JOINING_REPORT)->report = (struct kelp_joining_report){
+        .hello = hello,
+        .heartbeat = heartbeat,
+        .assignment_epoch = joining->news.assignment_epoch,
+        .generation = joining->generation,
+        .version = joining->version,
+        .lanes_computed = joining->lanes_computed,
+    };
+}
+
+static void retry_later(struct kelp_joining *joining, struct kelp_joining_actions *actions)
+{
+    if (!joining->retrying && !joining->over) {
+        joining->retrying = true;
+        emit(actions, KELP_JOINING_RETRY_LATER)->after_ms = RETRY_MS;
+    }
+}
+
+static void connect_or_retry(struct kelp_joining *joining, struct kelp_joining_actions *actions)
+{
+    if (joining->joined || joining->over) {
+        return;
+    }
+    if (joining->leader[0] == '\0') {
+        retry_later(joining, actions);
+        return;
+    }
+    memcpy(joining->connected_to, joining->leader, sizeof(joining->leader));
+    joining->joined = true;
+    emit(actions, KELP_JOINING_CONNECT);
+    report(joining, true, 0, actions);
+}
+
+static void follow_leader(struct kelp_joining *joining, const char *leader,
+                          struct kelp_joining_actions *actions)
+{
+    (void)snprintf(joining->leader, sizeof(joining->leader), "%s", leader);
+    if (joining->joined && strcmp(joining->leader, joining->connected_to) != 0) {
+        emit(actions, KELP_JOINING_CLOSE);
+        return;
+    }
+    connect_or_retry(joining, actions);
+}
+
+static void hear(struct kelp_joining *joining, const struct kelp_joining_event *event,
+                 struct kelp_joining_actions *actions)
+{
+    struct kelp_news *news = &joining->news;
+    bool refused = event->command.status != KELP_OK;
+    if (event->command.map) {
+        if (news->map) {
+            emit(actions, KELP_JOINING_DROP_MAP)->map = news->map;
+        }
+        news->map = event->command.map;
+    }
+    if (event->command.has_assignment) {
+        news->has_assignment = true;
+        news->assignment_epoch = event->command.assignment_epoch;
+        news->lane_first = event->command.lane_first;
+        news->lane_count = event->command.lane_count;
+    }
+    if (refused) {
+        (void)kelp_fail(&news->refused, event->command.status, "%s", event->command.error);
+    }
+    news->leave = news->leave || event->command.leave;
+    joining->over = joining->over || news->leave || refused;
+    if (event->command.map || event->command.has_assignment || event->command.leave || refused) {
+        news->any = true;
+        emit(actions, KELP_JOINING_TELL);
+    }
+    if (event->command.heartbeat > 0) {
+        report(joining, false, event->command.heartbeat, actions);
+    }
+}
+
+void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_event *event,
+                        struct kelp_joining_actions *ret_actions)
+{
+    ret_actions->count = 0;
+    switch (event->kind) {
+    case KELP_JOINING_LEADER:
+        follow_leader(joining, event->leader, ret_actions);
+        break;
+    case KELP_JOINING_CLOSED:
+        joining->joined = false;
+        retry_later(joining, ret_actions);
+        break;
+    case KELP_JOINING_RETRY:
+        joining->retrying = false;
+        connect_or_retry(joining, ret_actions);
+        break;
+    case KELP_JOINING_COMMAND:
+        hear(joining, event, ret_actions);
+        break;
+    case KELP_JOINING_STOP:
+        joining->over = true;
+        if (joining->joined) {
+            emit(ret_actions, KELP_JOINING_CLOSE);
+        }
+        break;
+    }
+}
+
+void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, uint64_t version,
+                           uint64_t lanes_computed)
+{
+    joining->generation = generation;
+    joining->version = version;
+    joining->lanes_computed = lanes_computed;
+}
+
+bool kelp_joining_take_news(struct kelp_joining *joining, struct kelp_news *ret_news)
+{
+    bool any = joining->news.any;
+    *ret_news = joining->news;
+    joining->news.map = NULL;
+    joining->news.any = false;
+    return any;
+}

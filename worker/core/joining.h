@@ -1,0 +1,100 @@
+/*
+ * A worker's stream to the leading coordinator, as a pure state machine: events in, actions out.
+ *
+ *     APART --leader known: CONNECT, hello--> JOINED --CLOSED--> APART, tries again after 100 ms
+ *
+ * It follows the leader's key, answers heartbeats, and collects what the coordinator says until the
+ * worker's loop takes it. While nobody leads, the worker goes on with what it has.
+ *
+ * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing.
+ */
+#ifndef KELP_WORKER_CORE_JOINING_H
+#define KELP_WORKER_CORE_JOINING_H
+
+#include "worker/core/news.h"
+
+#define KELP_WORKER_ADDRESS_MAX 255
+
+enum kelp_joining_event_kind {
+    KELP_JOINING_LEADER,  /* the leader's key says who leads */
+    KELP_JOINING_CLOSED,  /* the stream ended, or could not be opened */
+    KELP_JOINING_RETRY,   /* the delay of RETRY_LATER is over */
+    KELP_JOINING_COMMAND, /* the coordinator sent a message */
+    KELP_JOINING_STOP,    /* the worker leaves */
+};
+
+struct kelp_joining_event {
+    enum kelp_joining_event_kind kind;
+    union {
+        const char *leader; /* address, at most KELP_WORKER_ADDRESS_MAX bytes */
+        struct {
+            void *map; /* given to the machine; or NULL */
+            bool has_assignment;
+            uint64_t assignment_epoch;
+            uint32_t lane_first;
+            uint32_t lane_count;
+            bool leave;
+            kelp_status status; /* other than KELP_OK: refused */
+            const char *error;
+            uint64_t heartbeat; /* number to be answered; 0: none */
+        } command;
+    };
+};
+
+enum kelp_joining_action_kind {
+    KELP_JOINING_CONNECT,     /* open a stream to this->leader */
+    KELP_JOINING_CLOSE,       /* end the stream; CLOSED follows */
+    KELP_JOINING_REPORT,      /* send a report; without a stream it is dropped */
+    KELP_JOINING_RETRY_LATER, /* RETRY after a delay */
+    KELP_JOINING_TELL,        /* wake the worker's loop: there is news */
+    KELP_JOINING_DROP_MAP,    /* free a map that a newer one replaced before it was taken */
+};
+
+struct kelp_joining_report {
+    bool hello;
+    uint64_t heartbeat; /* 0: answers none */
+    uint64_t assignment_epoch;
+    uint64_t generation;
+    uint64_t version;
+    uint64_t lanes_computed;
+};
+
+struct kelp_joining_action {
+    enum kelp_joining_action_kind kind;
+    union {
+        struct kelp_joining_report report;
+        uint32_t after_ms;
+        void *map;
+    };
+};
+
+#define KELP_JOINING_ACTIONS_MAX 4
+struct kelp_joining_actions {
+    struct kelp_joining_action items[KELP_JOINING_ACTIONS_MAX];
+    size_t count;
+};
+
+/* In the caller's memory; all zero at first. */
+struct kelp_joining {
+    char leader[KELP_WORKER_ADDRESS_MAX + 1];       /* "": not known */
+    char connected_to[KELP_WORKER_ADDRESS_MAX + 1]; /* of the newest CONNECT */
+    bool joined;
+    bool retrying;
+    bool over; /* stopped, told to leave, or refused: no new stream */
+    struct kelp_news news;
+    uint64_t generation; /* progress, for reports */
+    uint64_t version;
+    uint64_t lanes_computed;
+};
+
+void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_event *event,
+                        struct kelp_joining_actions *ret_actions);
+
+/* What the next report tells. */
+void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, uint64_t version,
+                           uint64_t lanes_computed);
+
+/* Take what is new. False: nothing. */
+bool kelp_joining_take_news(struct kelp_joining *joining, struct kelp_news *ret_news);
+
+#endif

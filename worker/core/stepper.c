@@ -1,0 +1,492 @@
+#include "worker/core/stepper.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/stepper_internal.h"
+
+#define RETRY_MS 50u /* of a stream to a shard */
+#define BUSY_MS  20u
+
+/* ---- actions --------------------------------------------------------------------------------- */
+
+void *kelp__stepper_reserve(struct kelp_stepper *stepper, void *items, size_t count,
+                            size_t *capacity, size_t bytes)
+{
+    if (count < *capacity) {
+        return items;
+    }
+    size_t wanted = *capacity == 0 ? 16 : 2 * *capacity;
+    void *grown = realloc(items, wanted * bytes);
+    if (!grown) {
+        stepper->status = KELP_ERR_NO_MEMORY;
+        return NULL;
+    }
+    *capacity = wanted;
+    return grown;
+}
+
+struct kelp_stepper_action *kelp__stepper_emit(struct kelp_stepper *stepper,
+                                               enum kelp_stepper_action_kind kind)
+{
+    static struct kelp_stepper_action nowhere;
+    struct kelp_stepper_actions *actions = stepper->actions;
+
+    void *items = kelp__stepper_reserve(stepper, actions->items, actions->count, &actions->capacity,
+                                        sizeof(*actions->items));
+    if (!items) {
+        return &nowhere;
+    }
+    actions->items = items;
+    struct kelp_stepper_action *action = &actions->items[actions->count++];
+    *action = (struct kelp_stepper_action){.kind = kind};
+    return action;
+}
+
+void kelp_stepper_actions_fini(struct kelp_stepper_actions *actions)
+{
+    free(actions->items);
+}
+
+/* ---- the version in progress ----------------------------------------------------------------- */
+
+static void drop_nodes(struct kelp_stepper *stepper)
+{
+    for (size_t i = 0; i < stepper->node_count; i++) {
+        kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release = stepper->nodes[i].content;
+    }
+    stepper->node_count = 0;
+    memset(stepper->computed, 0, sizeof(stepper->computed));
+}
+
+static void begin_version(struct kelp_stepper *stepper, const struct kelp_control_word *word,
+                          bool swap)
+{
+    drop_nodes(stepper);
+    stepper->word = *word;
+    stepper->working = true;
+    if (stepper->fetching) {
+        kelp_offers_fetched(&stepper->offers, word);
+    }
+    stepper->fetching = false;
+    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_BEGIN);
+    action->begin.word = *word;
+    action->begin.swap = swap;
+}
+
+/* What was not sent yet to each shard, and everything that is to be asked for. */
+static void send_all(struct kelp_stepper *stepper)
+{
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.shard = i, .pulls = true});
+    }
+    for (size_t i = 0; i < stepper->node_count; i++) {
+        stepper->nodes[i].sent = true;
+    }
+}
+
+static void compute(struct kelp_stepper *stepper, uint32_t first, uint32_t count, bool offered)
+{
+    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_COMPUTE);
+    action->compute.word = stepper->word;
+    action->compute.lane_first = first;
+    action->compute.lane_count = count;
+    action->compute.offered = offered;
+    memset(stepper->computed + first, 1, count);
+}
+
+/* The first run of assigned lanes that nobody computed here yet. */
+static bool compute_assigned(struct kelp_stepper *stepper)
+{
+    if (!stepper->working || stepper->spare || !stepper->assigned ||
+        stepper->word.kind == KELP_STEP_DONE) {
+        return false;
+    }
+    uint32_t end = stepper->lane_first + stepper->lane_count;
+    uint32_t first = stepper->lane_first;
+    while (first < end && stepper->computed[first]) {
+        first++;
+    }
+    uint32_t last = first;
+    while (last < end && !stepper->computed[last]) {
+        last++;
+    }
+    if (last > first) {
+        compute(stepper, first, last - first, false);
+    }
+    return last > first;
+}
+
+static bool compute_offered(struct kelp_stepper *stepper)
+{
+    uint32_t first;
+    uint32_t count;
+
+    if (!stepper->working || stepper->word.kind == KELP_STEP_DONE ||
+        !kelp_offers_find(&stepper->offers, &stepper->word, stepper->computed, &first, &count)) {
+        return false;
+    }
+    compute(stepper, first, count, true);
+    return true;
+}
+
+/* A spare has lanes again, or an offer: it finds out where the job stands. */
+static void start_over(struct kelp_stepper *stepper)
+{
+    send_all(stepper); /* what was computed just now, while the offer came */
+    stepper->spare = false;
+    stepper->working = false;
+    drop_nodes(stepper);
+    kelp_sync_restart(stepper->sync);
+}
+
+/* Ask for what comes next, or stop following when there are no lanes for this worker. */
+static void follow(struct kelp_stepper *stepper)
+{
+    bool holding = kelp_sync_state(stepper->sync) == KELP_SYNC_HOLDING;
+    bool settled = holding || !stepper->working;
+    /* A spare that helped with a step sees it through where steps need decisions. Perhaps no other
+     * worker is there to carry them. */
+    bool carries = stepper->node_count > 0 && holding && stepper->decides;
+
+    if (stepper->lane_count == 0 && settled && !stepper->fetching && !carries) {
+        stepper->spare = true;
+    } else if (stepper->spare && !carries) {
+        start_over(stepper);
+    } else if (holding && stepper->word.kind != KELP_STEP_DONE) {
+        stepper->spare = false;
+        kelp_sync_next(stepper->sync);
+    }
+    send_all(stepper);
+}
+
+static void turn(struct kelp_stepper *stepper)
+{
+    struct kelp_control_word word;
+    bool swap;
+
+    if (stepper->generation == 0) {
+        return;
+    }
+    if (kelp_sync_complete(stepper->sync, &word, &swap)) {
+        begin_version(stepper, &word, swap);
+    }
+    if (compute_assigned(stepper)) {
+        return;
+    }
+    if (stepper->assigned) {
+        follow(stepper);
+    }
+    (void)compute_offered(stepper); /* after what was sent just now */
+}
+
+static kelp_status add_computed(struct kelp_stepper *stepper,
+                                const struct kelp_stepper_event *event)
+{
+    uint32_t lanes = stepper->job->cluster.lanes;
+    uint32_t first = event->computed.lane_first;
+    uint32_t count = event->computed.lane_count;
+    bool aligned = count > 0 && (count & (count - 1)) == 0 && first % count == 0;
+
+    if (!stepper->working || !aligned || first >= lanes || count > lanes - first ||
+        stepper->node_count == lanes) {
+        return KELP_ERR_INVALID;
+    }
+    stepper->nodes[stepper->node_count++] = (struct kelp_stepper_node){
+        .lane_first = first,
+        .lane_count = count,
+        .present = event->computed.present,
+        .content = event->computed.content,
+    };
+    return KELP_OK;
+}
+
+/* ---- streams to shards ----------------------------------------------------------------------- */
+
+/* What the shard has not got, or has forgotten with the old stream, is sent and asked for again. */
+static void connect_link(struct kelp_stepper *stepper, uint32_t shard)
+{
+    struct kelp__stepper_link *link = &stepper->links[shard];
+
+    kelp__stepper_emit(stepper, KELP_STEPPER_CONNECT)->shard = shard;
+    link->connected = true;
+    link->helps = false;
+    for (uint32_t p = link->partition_first; p < link->partition_end; p++) {
+        kelp_sync_reask(stepper->sync, p);
+    }
+    kelp__stepper_send(
+        stepper, &(struct kelp__stepper_sending){.shard = shard, .resend = true, .pulls = true});
+}
+
+static void link_closed(struct kelp_stepper *stepper, uint32_t shard)
+{
+    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_RETRY_LATER);
+    stepper->links[shard].connected = false;
+    action->later.shard = shard;
+    action->later.after_ms = RETRY_MS;
+}
+
+/* The shard does not have our map yet, or too many pulls wait there. */
+static void ask_later(struct kelp_stepper *stepper)
+{
+    if (!stepper->asking_later) {
+        stepper->asking_later = true;
+        kelp__stepper_emit(stepper, KELP_STEPPER_ASK_LATER)->later.after_ms = BUSY_MS;
+    }
+}
+
+static void ask_again(struct kelp_stepper *stepper)
+{
+    stepper->asking_later = false;
+    for (uint32_t p = 0; p < stepper->plan->partition_count; p++) {
+        kelp_sync_reask(stepper->sync, p);
+    }
+}
+
+static void hear_answer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    struct kelp_sync_answer answer = event->answer.answer;
+    bool bytes_came = answer.has_weights;
+
+    if (event->answer.generation != stepper->generation) {
+        return; /* the map comes from the coordinator */
+    }
+    if (answer.status == KELP_ERR_BUSY) {
+        ask_later(stepper);
+        return;
+    }
+    if (answer.status == KELP_ERR_OLD_MAP_EPOCH || answer.status == KELP_ERR_OLD_GENERATION ||
+        answer.status == KELP_ERR_NOT_PRIMARY) {
+        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_STALE);
+        action->stale.partition = answer.partition;
+        action->stale.status = answer.status;
+        return;
+    }
+    /* The last partitions may be empty: then nothing is sent, and nothing is missing. */
+    answer.has_weights =
+        bytes_came || kelp_plan_partition(stepper->plan, answer.partition).count == 0;
+    answer.word = answer.partition == 0 ? answer.word : NULL;
+    if (kelp_sync_take(stepper->sync, &answer) && bytes_came) {
+        (void)kelp__stepper_emit(stepper, KELP_STEPPER_KEEP);
+    }
+}
+
+/* An offer is only advice: an old one, or one too many, is forgotten. */
+static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    const struct kelp_control_word *word = &event->offer.word;
+
+    if (event->offer.generation != stepper->generation ||
+        !kelp_offers_add(&stepper->offers, word, event->offer.lane_first,
+                         event->offer.lane_count)) {
+        return;
+    }
+    bool held = stepper->working && stepper->word.version == word->version;
+    if (stepper->spare && !held) {
+        stepper->fetching = true;
+    } else if (!stepper->working) {
+        (void)kelp_sync_offered(stepper->sync, word->step);
+    }
+}
+
+/* ---- news ------------------------------------------------------------------------------------ */
+
+static struct kelp_error *fail(struct kelp_stepper *stepper)
+{
+    return &kelp__stepper_emit(stepper, KELP_STEPPER_FAIL)->fail;
+}
+
+/* The run of partitions of each shard. */
+static bool find_runs(struct kelp_stepper *stepper, const struct kelp_places *places)
+{
+    memset(stepper->links, 0, places->shard_count * sizeof(*stepper->links));
+    for (uint32_t p = 0; p < places->partition_count; p++) {
+        struct kelp__stepper_link *link = &stepper->links[places->primary[p]];
+        if (link->partition_end == 0) {
+            link->partition_first = p;
+        } else if (link->partition_end != p) {
+            (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT,
+                            "map: partitions of shard %u are not one run", places->primary[p]);
+            return false;
+        }
+        link->partition_end = p + 1;
+    }
+    return true;
+}
+
+/* A new generation: nothing of the old one counts. */
+static void adopt_map(struct kelp_stepper *stepper, const struct kelp_places *places)
+{
+    if (places->generation <= stepper->generation) {
+        return; /* a new leader sends the map that we have */
+    }
+    if (places->partition_count != stepper->plan->partition_count) {
+        (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT, "map has %u partitions, the plan %u",
+                        places->partition_count, stepper->plan->partition_count);
+        return;
+    }
+    void *links = realloc(stepper->links, places->shard_count * sizeof(*stepper->links));
+    if (!links) {
+        stepper->status = KELP_ERR_NO_MEMORY;
+        return;
+    }
+    stepper->links = links;
+    stepper->link_count = 0;
+    if (!find_runs(stepper, places)) {
+        return;
+    }
+    stepper->generation = places->generation;
+    stepper->link_count = places->shard_count;
+    memcpy(stepper->map_epoch, places->map_epoch,
+           places->partition_count * sizeof(*stepper->map_epoch));
+    stepper->working = false;
+    stepper->spare = false;
+    stepper->fetching = false;
+    drop_nodes(stepper);
+    kelp_offers_clear(&stepper->offers);
+    kelp_sync_restart(stepper->sync);
+    (void)kelp__stepper_emit(stepper, KELP_STEPPER_ADOPT);
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        connect_link(stepper, i);
+    }
+}
+
+static void hear_news(struct kelp_stepper *stepper, const struct kelp_news *news,
+                      const struct kelp_places *places)
+{
+    uint32_t lanes = stepper->job->cluster.lanes;
+
+    if (news->leave) {
+        (void)kelp__stepper_emit(stepper, KELP_STEPPER_LEAVE);
+        return;
+    }
+    if (news->refused.status != KELP_OK) {
+        *fail(stepper) = news->refused;
+        return;
+    }
+    if (news->has_assignment) {
+        if (news->lane_first > lanes || news->lane_count > lanes - news->lane_first) {
+            (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT, "assigned lanes [%u, +%u) of %u",
+                            news->lane_first, news->lane_count, lanes);
+            return;
+        }
+        stepper->assigned = true;
+        stepper->lane_first = news->lane_first;
+        stepper->lane_count = news->lane_count;
+    }
+    if (places) {
+        adopt_map(stepper, places);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    struct kelp_stepper *stepper = calloc(1, sizeof(*stepper));
+    if (!stepper) {
+        return NULL;
+    }
+    stepper->job = job;
+    stepper->plan = plan;
+    stepper->decides = kelp_control_decides(job);
+    stepper->map_epoch = calloc(plan->partition_count, sizeof(*stepper->map_epoch));
+    stepper->nodes = calloc(job->cluster.lanes, sizeof(*stepper->nodes));
+    stepper->sync = kelp_sync_create(plan->partition_count);
+    if (!stepper->map_epoch || !stepper->nodes || !stepper->sync ||
+        (stepper->decides &&
+         kelp_sync_decide(stepper->sync, kelp_step_decision_count(job, plan)) != KELP_OK)) {
+        kelp_stepper_destroy(stepper);
+        return NULL;
+    }
+    return stepper;
+}
+
+void kelp_stepper_destroy(struct kelp_stepper *stepper)
+{
+    if (!stepper) {
+        return;
+    }
+    kelp_sync_destroy(stepper->sync);
+    free(stepper->items.pushes);
+    free(stepper->items.pulls);
+    free(stepper->items.shares);
+    free(stepper->nodes);
+    free(stepper->map_epoch);
+    free(stepper->links);
+    free(stepper);
+}
+
+static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    switch (event->kind) {
+    case KELP_STEPPER_NEWS:
+        hear_news(stepper, event->news.news, event->news.places);
+        break;
+    case KELP_STEPPER_ANSWER:
+        hear_answer(stepper, event);
+        break;
+    case KELP_STEPPER_OFFER:
+        hear_offer(stepper, event);
+        break;
+    case KELP_STEPPER_CLOSED:
+        link_closed(stepper, event->shard);
+        break;
+    case KELP_STEPPER_RETRY:
+        connect_link(stepper, event->shard);
+        break;
+    case KELP_STEPPER_ASK_AGAIN:
+        ask_again(stepper);
+        break;
+    case KELP_STEPPER_COMPUTED:
+        return add_computed(stepper, event);
+    case KELP_STEPPER_TURN:
+        turn(stepper);
+        break;
+    case KELP_STEPPER_HALF:
+        if (stepper->link_count > 0) {
+            kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.shard = 0});
+        }
+        break;
+    }
+    return stepper->status;
+}
+
+static void begin_event(struct kelp_stepper *stepper, struct kelp_stepper_actions *actions)
+{
+    actions->count = 0;
+    stepper->actions = actions;
+    stepper->items.push_count = 0;
+    stepper->items.pull_count = 0;
+    stepper->items.share_count = 0;
+}
+
+kelp_status kelp_stepper_event(struct kelp_stepper *stepper, const struct kelp_stepper_event *event,
+                               struct kelp_stepper_actions *actions)
+{
+    begin_event(stepper, actions);
+    kelp_status status = dispatch(stepper, event);
+    kelp__stepper_point(stepper);
+    return status;
+}
+
+kelp_status kelp_stepper_drop(struct kelp_stepper *stepper, struct kelp_stepper_actions *actions)
+{
+    begin_event(stepper, actions);
+    drop_nodes(stepper);
+    return stepper->status;
+}
+
+void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_view *ret_view)
+{
+    *ret_view = (struct kelp_stepper_view){
+        .sync = kelp_sync_state(stepper->sync),
+        .generation = stepper->generation,
+        .working = stepper->working,
+        .spare = stepper->spare,
+        .word = stepper->word,
+        .lane_first = stepper->lane_first,
+        .lane_count = stepper->lane_count,
+    };
+}

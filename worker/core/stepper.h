@@ -1,0 +1,198 @@
+/*
+ * What a worker does next, as a pure state machine: events in, actions out.
+ *
+ * The stepper holds the map, the assigned lanes, the version in progress, what was pushed for it,
+ * and which streams to shards are open. Weights, gradients and streams are the caller's. A gradient
+ * is a handle here: the stepper has it from COMPUTED until a RELEASE names it.
+ *
+ * The nodes pushed for a version are kept until the next version is whole. A shard that lost them
+ * gets them again on the next stream.
+ *
+ * A worker without lanes is a spare. It keeps its streams, asks for nothing, and tells the shards
+ * that it helps. An offer makes it fetch the weights, compute the offered lanes, and become a spare
+ * again. Other workers wait for w_{v+1} when an offer of v comes, so they have w_v already.
+ *
+ *     FOLLOWING --no lanes, and nothing to fetch--> SPARE
+ *         ^                                           |
+ *         |------- lanes, or an offer: start over ----|
+ *
+ * Threads: one caller. No I/O, no clock, never blocks.
+ * Errors: KELP_ERR_NO_MEMORY (only destroying is allowed afterwards), and KELP_ERR_INVALID for a
+ * COMPUTED of lanes that do not exist, which changes nothing.
+ */
+#ifndef KELP_WORKER_CORE_STEPPER_H
+#define KELP_WORKER_CORE_STEPPER_H
+
+#include "worker/core/news.h"
+#include "worker/core/sync.h"
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+enum kelp_stepper_event_kind {
+    KELP_STEPPER_NEWS,      /* the coordinator sent something */
+    KELP_STEPPER_ANSWER,    /* a shard answered a pull */
+    KELP_STEPPER_OFFER,     /* a shard offers lanes of a late entry */
+    KELP_STEPPER_CLOSED,    /* the stream to a shard ended, or could not be opened */
+    KELP_STEPPER_RETRY,     /* the delay of RETRY_LATER is over */
+    KELP_STEPPER_ASK_AGAIN, /* the delay of ASK_LATER is over */
+    KELP_STEPPER_COMPUTED,  /* a node to push */
+    KELP_STEPPER_TURN,      /* the caller's loop has handled everything that came */
+    KELP_STEPPER_HALF,      /* fault injection: send what is computed to the first shard alone */
+};
+
+struct kelp_stepper_event {
+    enum kelp_stepper_event_kind kind;
+    union {
+        struct {
+            const struct kelp_news *news;
+            const struct kelp_places *places; /* of news->map; NULL: no map */
+        } news;
+        struct {
+            uint64_t generation;            /* of the message */
+            struct kelp_sync_answer answer; /* has_weights: bytes came with it */
+        } answer;
+        struct {
+            uint64_t generation;
+            struct kelp_control_word word;
+            uint32_t lane_first;
+            uint32_t lane_count;
+        } offer;
+        uint32_t shard; /* CLOSED, RETRY */
+        struct {
+            uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
+            uint32_t lane_count;
+            bool present;  /* some lane has samples: a training step's push carries bytes */
+            void *content; /* given to the stepper */
+        } computed;
+    };
+};
+
+/* ---- actions --------------------------------------------------------------------------------- */
+
+enum kelp_stepper_action_kind {
+    KELP_STEPPER_FAIL,        /* the worker cannot go on */
+    KELP_STEPPER_LEAVE,       /* the job is over */
+    KELP_STEPPER_ADOPT,       /* close all streams; the map of the NEWS event is the map now */
+    KELP_STEPPER_CONNECT,     /* open a stream to the shard */
+    KELP_STEPPER_SEND,        /* a message to a shard; a stream that has ended takes nothing */
+    KELP_STEPPER_RETRY_LATER, /* RETRY after a delay */
+    KELP_STEPPER_ASK_LATER,   /* ASK_AGAIN after a delay */
+    KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector */
+    KELP_STEPPER_STALE,       /* for the log: a pull by an old map; a newer map is on its way */
+    KELP_STEPPER_BEGIN,       /* a version is whole: begin to work on it */
+    KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN */
+    KELP_STEPPER_RELEASE,     /* the stepper needs the content of a node no more */
+};
+
+struct kelp_stepper_node {
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool present;
+    bool sent;
+    void *content;
+};
+
+struct kelp_stepper_push {
+    uint32_t partition;
+    uint64_t map_epoch;
+    uint64_t bytes; /* of the slice of the gradient that goes with it */
+    const struct kelp_stepper_node *node;
+};
+
+struct kelp_stepper_pull {
+    uint64_t map_epoch;
+    struct kelp_sync_pull pull;
+};
+
+/* The share of another partition, for the host of partition 0. */
+struct kelp_stepper_share {
+    uint32_t partition;
+    uint64_t map_epoch;
+    const struct kelp_decision_share *share;
+};
+
+#define KELP_STEPPER_ITEMS_MAX (2u * KELP_PARTITIONS_MAX) /* of a kind, in one message */
+
+/* One message to a shard. Everything it points to is borrowed until the next event. */
+struct kelp_stepper_message {
+    uint32_t shard;
+    uint64_t generation;
+    bool helps; /* takes offers although it asks for nothing */
+    bool has_word;
+    struct kelp_control_word word;
+    struct kelp_step_decision decision; /* goes with the word */
+    const struct kelp_stepper_push *pushes;
+    size_t push_count;
+    uint64_t push_bytes; /* of all pushes */
+    const struct kelp_stepper_pull *pulls;
+    size_t pull_count;
+    const struct kelp_stepper_share *shares;
+    size_t share_count;
+};
+
+struct kelp_stepper_action {
+    enum kelp_stepper_action_kind kind;
+    union {
+        struct kelp_error fail;
+        uint32_t shard; /* CONNECT */
+        struct kelp_stepper_message send;
+        struct {
+            uint32_t shard; /* RETRY_LATER */
+            uint32_t after_ms;
+        } later;
+        struct {
+            uint32_t partition;
+            kelp_status status;
+        } stale;
+        struct {
+            struct kelp_control_word word;
+            bool swap; /* the next vector becomes the current one */
+        } begin;
+        struct {
+            struct kelp_control_word word;
+            uint32_t lane_first;
+            uint32_t lane_count;
+            bool offered; /* the lanes are late, and were offered */
+        } compute;
+        void *release;
+    };
+};
+
+/* A list that the caller owns and reuses. */
+struct kelp_stepper_actions {
+    struct kelp_stepper_action *items;
+    size_t count;
+    size_t capacity;
+};
+void kelp_stepper_actions_fini(struct kelp_stepper_actions *actions);
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+struct kelp_stepper;
+
+/* job and plan are borrowed. NULL: out of memory. */
+struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struct kelp_plan *plan);
+/* Contents that were not released are forgotten: kelp_stepper_drop() first. NULL does nothing. */
+void kelp_stepper_destroy(struct kelp_stepper *stepper);
+
+/* Take in one event; *actions is emptied first. The actions are carried out in their order, and
+ * before the next event. */
+kelp_status kelp_stepper_event(struct kelp_stepper *stepper, const struct kelp_stepper_event *event,
+                               struct kelp_stepper_actions *actions) KELP_MUST_USE;
+/* The end: release everything. */
+kelp_status kelp_stepper_drop(struct kelp_stepper *stepper,
+                              struct kelp_stepper_actions *actions) KELP_MUST_USE;
+
+/* For heartbeats, logs and tests. */
+struct kelp_stepper_view {
+    enum kelp_sync_state sync;
+    uint64_t generation; /* 0: no map yet */
+    bool working;
+    bool spare;
+    struct kelp_control_word word; /* of the newest version begun */
+    uint32_t lane_first;
+    uint32_t lane_count;
+};
+void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_view *ret_view);
+
+#endif

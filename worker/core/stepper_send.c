@@ -1,0 +1,238 @@
+/*
+ * What a worker sends to a shard. The last partitions go first: their gradients are complete first.
+ * A message holds pushes of up to transport.piece_bytes, and a slice is never split.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "worker/core/stepper_internal.h"
+
+/* Goes with a word whose decision nobody has to hear. */
+static const struct kelp_step_decision undecided = {.count = 0};
+
+/* The message that is being collected: the items from here on. */
+struct outbox {
+    struct kelp_stepper *stepper;
+    const struct kelp__stepper_link *link;
+    uint32_t shard;
+    bool resend;
+    size_t push_first;
+    size_t pull_first;
+    size_t share_first;
+    uint64_t push_bytes;
+};
+
+static void begin_message(struct outbox *box)
+{
+    const struct kelp__stepper_items *items = &box->stepper->items;
+    box->push_first = items->push_count;
+    box->pull_first = items->pull_count;
+    box->share_first = items->share_count;
+    box->push_bytes = 0;
+}
+
+static size_t pushes_collected(const struct outbox *box)
+{
+    return box->stepper->items.push_count - box->push_first;
+}
+
+static bool collected_any(const struct outbox *box)
+{
+    const struct kelp__stepper_items *items = &box->stepper->items;
+    return items->push_count > box->push_first || items->share_count > box->share_first ||
+           items->pull_count > box->pull_first;
+}
+
+/* One message of what has been collected. Pointers follow: kelp__stepper_point(). */
+static void finish_message(struct outbox *box, const struct kelp_control_word *word,
+                           const struct kelp_step_decision *decision)
+{
+    struct kelp_stepper *stepper = box->stepper;
+    struct kelp_stepper_message *message = &kelp__stepper_emit(stepper, KELP_STEPPER_SEND)->send;
+    *message = (struct kelp_stepper_message){
+        .shard = box->shard,
+        .generation = stepper->generation,
+        .helps = stepper->spare,
+        .has_word = word != NULL,
+        .push_count = stepper->items.push_count - box->push_first,
+        .push_bytes = box->push_bytes,
+        .pull_count = stepper->items.pull_count - box->pull_first,
+        .share_count = stepper->items.share_count - box->share_first,
+    };
+    if (word) {
+        message->word = *word;
+        message->decision = *decision;
+    }
+    begin_message(box);
+}
+
+static uint64_t slice_bytes(const struct kelp_stepper *stepper, uint32_t partition)
+{
+    return kelp_plan_partition(stepper->plan, partition).count * sizeof(float);
+}
+
+static void collect_push(struct outbox *box, const struct kelp_stepper_node *node,
+                         uint32_t partition)
+{
+    struct kelp_stepper *stepper = box->stepper;
+    struct kelp__stepper_items *items = &stepper->items;
+    bool carries = stepper->word.kind == KELP_STEP_TRAIN && node->present;
+    uint64_t bytes = slice_bytes(stepper, partition);
+
+    void *room = kelp__stepper_reserve(stepper, items->pushes, items->push_count,
+                                       &items->push_capacity, sizeof(*items->pushes));
+    if (!room) {
+        return;
+    }
+    items->pushes = room;
+    items->pushes[items->push_count++] = (struct kelp_stepper_push){
+        .partition = partition,
+        .map_epoch = stepper->map_epoch[partition],
+        .bytes = carries ? bytes : 0,
+        .node = node,
+    };
+    box->push_bytes += carries ? bytes : 0;
+}
+
+/* The first partition of a run that ends before `end` and fits into one message. */
+static uint32_t run_before(const struct outbox *box, uint32_t end)
+{
+    uint32_t first = end - 1;
+    uint64_t bytes = slice_bytes(box->stepper, first);
+    while (first > box->link->partition_first) {
+        bytes += slice_bytes(box->stepper, first - 1);
+        if (bytes > box->stepper->job->transport.piece_bytes) {
+            break;
+        }
+        first--;
+    }
+    return first;
+}
+
+/* The nodes for partitions [first, end). */
+static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
+{
+    struct kelp_stepper *stepper = box->stepper;
+    uint64_t piece_bytes = stepper->job->transport.piece_bytes;
+
+    for (size_t n = 0; n < stepper->node_count; n++) {
+        const struct kelp_stepper_node *node = &stepper->nodes[n];
+        for (uint32_t p = first; p < end && (!node->sent || box->resend); p++) {
+            size_t count = pushes_collected(box);
+            bool full = box->push_bytes + slice_bytes(stepper, p) > piece_bytes;
+            if (count == KELP_STEPPER_ITEMS_MAX || (count > 0 && full)) {
+                finish_message(box, &stepper->word, &undecided);
+            }
+            collect_push(box, node, p);
+        }
+    }
+}
+
+/* Entries other than training steps live on partition 0 alone. */
+static void collect_pushes(struct outbox *box)
+{
+    bool train = box->stepper->word.kind == KELP_STEP_TRAIN;
+    uint32_t begin = box->link->partition_first;
+    uint32_t end = train ? box->link->partition_end : (begin == 0 ? 1 : 0);
+    while (end > begin) {
+        uint32_t first = run_before(box, end);
+        collect_run(box, first, end);
+        end = first;
+    }
+}
+
+/* To the host of partition 0: the shares of all others, once they are all there. */
+static void collect_shares(struct outbox *box)
+{
+    struct kelp_stepper *stepper = box->stepper;
+    struct kelp__stepper_items *items = &stepper->items;
+
+    if (box->link->partition_first != 0 || !kelp_sync_shares_due(stepper->sync)) {
+        return;
+    }
+    for (uint32_t p = 1; p < stepper->plan->partition_count; p++) {
+        void *room = kelp__stepper_reserve(stepper, items->shares, items->share_count,
+                                           &items->share_capacity, sizeof(*items->shares));
+        if (!room) {
+            return;
+        }
+        items->shares = room;
+        items->shares[items->share_count++] =
+            (struct kelp_stepper_share){.partition = p,
+                                        .map_epoch = stepper->map_epoch[0],
+                                        .share = kelp_sync_share(stepper->sync, p)};
+    }
+}
+
+static void collect_pulls(struct outbox *box)
+{
+    struct kelp_stepper *stepper = box->stepper;
+    struct kelp__stepper_items *items = &stepper->items;
+    struct kelp_sync_pull pull;
+
+    for (uint32_t p = box->link->partition_first; p < box->link->partition_end; p++) {
+        while (kelp_sync_pull(stepper->sync, p, &pull)) {
+            void *room = kelp__stepper_reserve(stepper, items->pulls, items->pull_count,
+                                               &items->pull_capacity, sizeof(*items->pulls));
+            if (!room) {
+                return;
+            }
+            items->pulls = room;
+            items->pulls[items->pull_count++] =
+                (struct kelp_stepper_pull){.map_epoch = stepper->map_epoch[p], .pull = pull};
+        }
+    }
+}
+
+void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending)
+{
+    struct kelp__stepper_link *link = &stepper->links[sending->shard];
+    const struct kelp_control_word *working = stepper->working ? &stepper->word : NULL;
+    struct kelp_sync *sync = sending->pulls && !stepper->spare ? stepper->sync : NULL;
+    struct outbox box = {
+        .stepper = stepper, .link = link, .shard = sending->shard, .resend = sending->resend};
+    struct kelp_step_decision decision = undecided;
+
+    if (!link->connected || link->partition_end == 0) {
+        return;
+    }
+    bool news = link->helps != stepper->spare;
+    link->helps = stepper->spare;
+    begin_message(&box);
+    if (working) {
+        collect_pushes(&box);
+    }
+    if (working && sync) {
+        collect_shares(&box);
+    }
+    const struct kelp_control_word *word = sync ? kelp_sync_news(sync, &decision) : NULL;
+    if (word && collected_any(&box)) {
+        finish_message(&box, working, &undecided); /* pulls go with another word */
+    }
+    if (sync) {
+        collect_pulls(&box);
+    }
+    if (collected_any(&box) || news) {
+        finish_message(&box, word ? word : working, &decision);
+    }
+}
+
+void kelp__stepper_point(struct kelp_stepper *stepper)
+{
+    struct kelp_stepper_push *push = stepper->items.pushes;
+    struct kelp_stepper_pull *pull = stepper->items.pulls;
+    struct kelp_stepper_share *share = stepper->items.shares;
+
+    for (size_t i = 0; i < stepper->actions->count; i++) {
+        struct kelp_stepper_message *message = &stepper->actions->items[i].send;
+        if (stepper->actions->items[i].kind != KELP_STEPPER_SEND) {
+            continue;
+        }
+        message->pushes = push;
+        message->pulls = pull;
+        message->shares = share;
+        push += message->push_count;
+        pull += message->pull_count;
+        share += message->share_count;
+    }
+}
