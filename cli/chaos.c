@@ -127,8 +127,7 @@ struct chaos {
     struct kelp_result result;
 };
 
-/* ---- before the start -------------------------------------------------------------------------
- */
+/* ---- before the start ---------------------------------------------------------------------- */
 
 static kelp_status load_text(const char *path, char **ret_text, size_t *ret_bytes,
                              struct kelp_error *reterr)
@@ -308,8 +307,7 @@ static int print_plan(const struct chaos *chaos)
     return KELP_EXIT_OK;
 }
 
-/* ---- the two runs -----------------------------------------------------------------------------
- */
+/* ---- the two runs -------------------------------------------------------------------------- */
 
 static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_guard *guard)
 {

@@ -42,8 +42,7 @@ static void warn(const char *text)
     (void)kelp_complain(KELP_EXIT_OK, "%s", text);
 }
 
-/* ---- for people --------------------------------------------------------------------------------
- */
+/* ---- for people ---------------------------------------------------------------------------- */
 
 /* A run that goes on where the other has nothing to compare with. */
 static void print_end(const struct kelp_compare_run *run, uint64_t equal_step)
@@ -197,8 +196,7 @@ static void print_text(const struct kelp_compare *compare)
     print_verdict(compare);
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 static void json_text(const char *name, const char *text)
 {
@@ -294,8 +292,7 @@ static void print_json(const struct kelp_compare *compare)
     (void)printf("]}\n");
 }
 
-/* ---- the verb ----------------------------------------------------------------------------------
- */
+/* ---- the verb ------------------------------------------------------------------------------ */
 
 static int diff(struct kelp_compare *compare, const struct kelp_options *given,
                 const char (*paths)[KELP_RUN_PATH_MAX + 1])

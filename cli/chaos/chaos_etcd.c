@@ -38,8 +38,7 @@ static struct timespec later(uint32_t ms)
     return when;
 }
 
-/* ---- the thread; the lock is held when each begins and ends -----------------------------------
- */
+/* ---- the thread; the lock is held when each begins and ends -------------------------------- */
 
 static void stop(struct kelp_chaos_etcd *etcd, uint32_t grace_ms)
 {
@@ -121,8 +120,7 @@ static void *etcd_thread(void *user)
     return NULL;
 }
 
-/* ---- the caller -------------------------------------------------------------------------------
- */
+/* ---- the caller ---------------------------------------------------------------------------- */
 
 /* Give an order, in place of one that is under way, and wait until it is carried out. */
 static void order_and_wait(struct kelp_chaos_etcd *etcd, enum order order)

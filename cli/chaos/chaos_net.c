@@ -23,8 +23,7 @@
 #define FIELD_LOCAL    1          /* of a line of /proc/net/tcp, from 0: "0100007F:9C41" */
 #define FIELD_INODE    9
 
-/* ---- rules of the kernel's routing ------------------------------------------------------------
- */
+/* ---- rules of the kernel's routing --------------------------------------------------------- */
 
 struct rule {
     struct nlmsghdr header;
@@ -102,8 +101,7 @@ static int local_rule(bool add, uint32_t priority)
     return tell_kernel(&rule);
 }
 
-/* ---- the namespace ----------------------------------------------------------------------------
- */
+/* ---- the namespace ------------------------------------------------------------------------- */
 
 static int loopback_up(void)
 {
@@ -148,8 +146,7 @@ kelp_status kelp_chaos_net_enter(struct kelp_error *reterr)
                                   strerror(error));
 }
 
-/* ---- the ports of a process -------------------------------------------------------------------
- */
+/* ---- the ports of a process ---------------------------------------------------------------- */
 
 /* Inodes of the sockets that the process has open. */
 static uint32_t list_sockets(pid_t pid, unsigned long *inodes)

@@ -185,8 +185,7 @@ bool kelp_chaos_plan_has_role(const struct kelp_chaos_plan *plan, enum kelp_chao
     return has;
 }
 
-/* ---- drawing ----------------------------------------------------------------------------------
- */
+/* ---- drawing ------------------------------------------------------------------------------- */
 
 /* What a number is drawn for: two never share one. */
 enum draw_use { DRAW_STEP, DRAW_FOR, DRAW_INDEX, DRAW_MIX, DRAW_EVERY, DRAW_USES };

@@ -27,8 +27,7 @@ void kelp_chaos_report_fini(struct kelp_chaos_report *report)
     report->events = NULL;
 }
 
-/* ---- taking in --------------------------------------------------------------------------------
- */
+/* ---- taking in ----------------------------------------------------------------------------- */
 
 static void keep(struct kelp_chaos_report *report, const struct kelp_chaos_look *look)
 {
@@ -193,8 +192,7 @@ void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t index, ui
     event->step = report->newest.step;
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ---------------------------------------------------------------------------------- */
 
 void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS_LINE_MAX])
 {
@@ -270,8 +268,7 @@ void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out)
     free(times);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------
- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 static void json_text(FILE *out, const char *name, const char *value)
 {

@@ -59,8 +59,7 @@ static kelp_status stopped(struct kelp_error *reterr)
     return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped by a signal");
 }
 
-/* ---- the quiet run ----------------------------------------------------------------------------
- */
+/* ---- the quiet run ------------------------------------------------------------------------- */
 
 static kelp_status wait_for_train(const struct kelp_chaos_options *options,
                                   struct kelp_chaos_train *train, struct kelp_error *reterr)
@@ -113,8 +112,7 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
     return status;
 }
 
-/* ---- the run with faults ----------------------------------------------------------------------
- */
+/* ---- the run with faults ------------------------------------------------------------------- */
 
 static kelp_status start_train(struct run *run, bool resume, struct kelp_error *reterr)
 {

@@ -11,8 +11,7 @@
 
 #define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
 
-/* ---- whom -------------------------------------------------------------------------------------
- */
+/* ---- whom ---------------------------------------------------------------------------------- */
 
 static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_target *target,
                                                  uint64_t now_ms)
@@ -149,8 +148,7 @@ static bool find_process(const struct kelp_chaos_target *target,
     return false;
 }
 
-/* ---- doing ------------------------------------------------------------------------------------
- */
+/* ---- doing --------------------------------------------------------------------------------- */
 
 static struct kelp_chaos_undo *add_undo(struct kelp_chaos_target *target,
                                         enum kelp_chaos_undo_kind kind, uint64_t at_ms)
@@ -283,8 +281,7 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
     return status;
 }
 
-/* ---- undoing ----------------------------------------------------------------------------------
- */
+/* ---- undoing ------------------------------------------------------------------------------- */
 
 /* What it took is let go; the last undo takes its place. */
 static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
@@ -384,8 +381,7 @@ int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t n
     return most;
 }
 
-/* ---- everything -------------------------------------------------------------------------------
- */
+/* ---- everything ---------------------------------------------------------------------------- */
 
 bool kelp_chaos_target_works(const struct kelp_chaos_target *target, uint64_t now_ms)
 {

@@ -129,8 +129,7 @@ static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node, 
     return KELP_OK;
 }
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values -------------------------------------------------------------------------------- */
 
 static kelp_status need_text(const char *text, struct kelp_error *reterr)
 {
@@ -300,8 +299,7 @@ static kelp_status read_if_possible(struct reader *reader, const yaml_node_t *va
     return status == KELP_OK ? kelp_value_bool(text, &reader->plan->if_possible, reterr) : status;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists --------------------------------------------------------------------------------- */
 
 static const struct key fault_keys[] = {{"kind", read_kind, true},
                                         {"target", read_target, true},
@@ -417,8 +415,7 @@ static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
     return status;
 }
 
-/* ---- the text ---------------------------------------------------------------------------------
- */
+/* ---- the text ------------------------------------------------------------------------------ */
 
 static kelp_status parser_error(struct reader *reader, const yaml_parser_t *parser)
 {

@@ -82,8 +82,7 @@ static kelp_status check_source(struct kelp_checkpoint *checkpoint, struct kelp_
     return status;
 }
 
-/* ---- the run -----------------------------------------------------------------------------------
- */
+/* ---- the run ------------------------------------------------------------------------------- */
 
 static kelp_status check_job(const struct kelp_job_file *theirs, const char *run_path, bool force,
                              struct kelp_error *reterr)
@@ -157,8 +156,7 @@ static kelp_status open_run(struct kelp_job_file *file, const char *path, bool f
     return status;
 }
 
-/* ---- bringing it in ----------------------------------------------------------------------------
- */
+/* ---- bringing it in ------------------------------------------------------------------------ */
 
 /* Remove what was copied when no manifest names it for certain; after a lost answer one may. */
 static void undo(const struct kelp_checkpoint *checkpoint, const struct kelp_run_dir *run,

@@ -52,8 +52,7 @@ static void age_text(const struct kelp_manifest *manifest, char *text, size_t te
     kelp_meter_duration(now_s - (double)manifest->unix_ms / 1000, text, text_bytes);
 }
 
-/* ---- ls ----------------------------------------------------------------------------------------
- */
+/* ---- ls ------------------------------------------------------------------------------------ */
 
 static void print_row(const struct kelp_checkpoint *checkpoint, uint32_t metric)
 {
@@ -177,8 +176,7 @@ int kelp_checkpoint_verb_ls(int argc, char **argv)
     return exit_status;
 }
 
-/* ---- show --------------------------------------------------------------------------------------
- */
+/* ---- show ---------------------------------------------------------------------------------- */
 
 static void show_storages(const struct kelp_manifest *manifest)
 {

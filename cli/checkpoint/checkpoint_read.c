@@ -13,8 +13,7 @@
 
 #define CHECKPOINTS_MAX 65536 /* folders of one run; retention keeps far fewer */
 
-/* ---- one checkpoint ----------------------------------------------------------------------------
- */
+/* ---- one checkpoint ------------------------------------------------------------------------ */
 
 /* "<checkpoint>/<name>". */
 static kelp_status path_of(const struct kelp_checkpoint *checkpoint, const char *name, char *path,
@@ -190,8 +189,7 @@ kelp_status kelp_checkpoint_job(const struct kelp_checkpoint *checkpoint,
     return KELP_OK;
 }
 
-/* ---- all of a run ------------------------------------------------------------------------------
- */
+/* ---- all of a run -------------------------------------------------------------------------- */
 
 static int by_step(const void *left, const void *right)
 {
@@ -331,8 +329,7 @@ const struct kelp_checkpoint *kelp_checkpoints_before(const struct kelp_checkpoi
     return NULL;
 }
 
-/* ---- its parts ---------------------------------------------------------------------------------
- */
+/* ---- its parts ----------------------------------------------------------------------------- */
 
 /* Reading one checkpoint into a state. */
 struct loading {
@@ -488,8 +485,7 @@ kelp_status kelp_checkpoint_load(const struct kelp_checkpoint *checkpoint,
     return read_all(&loading, reterr);
 }
 
-/* ---- verify ------------------------------------------------------------------------------------
- */
+/* ---- verify -------------------------------------------------------------------------------- */
 
 static void whole_fault(struct loading *loading, const char *text)
 {

@@ -112,8 +112,7 @@ void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes)
     (void)snprintf(text, text_bytes, "%.1f %s", value, units[unit]);
 }
 
-/* ---- verifying ---------------------------------------------------------------------------------
- */
+/* ---- verifying ----------------------------------------------------------------------------- */
 
 static void json_fault(struct kelp_checkpoint_check *check,
                        const struct kelp_checkpoint_fault *fault)

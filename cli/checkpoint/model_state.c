@@ -84,8 +84,7 @@ kelp_status kelp_model_state_begin(struct kelp_model_state *state, struct kelp_e
     return status;
 }
 
-/* ---- as in a checkpoint ------------------------------------------------------------------------
- */
+/* ---- as in a checkpoint -------------------------------------------------------------------- */
 
 static void add_item(struct kelp_digest *digest, uint64_t *bytes, uint32_t kind, const void *data,
                      size_t data_bytes)
@@ -136,8 +135,7 @@ kelp_status kelp_model_state_digest(const struct kelp_model_state *state,
     return KELP_OK;
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors ------------------------------------------------------------------------------- */
 
 static const float *values_of(const struct kelp_model_state *state,
                               const struct kelp_model_state_tensor *which)

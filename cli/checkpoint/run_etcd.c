@@ -128,8 +128,7 @@ void kelp_run_etcd_close(struct kelp_run_etcd *etcd)
     free(etcd);
 }
 
-/* ---- manifests ---------------------------------------------------------------------------------
- */
+/* ---- manifests ----------------------------------------------------------------------------- */
 
 struct change {
     char manifest_key[KELP_JOB_CLIENT_KEY_MAX + 1];

@@ -3,8 +3,7 @@
  * code write with, each of which asks gate() first.
  *
  * In mode OK a call costs one load. Otherwise the path decides whether it is ours: that of the
- * argument, or what /proc says of a descriptor. Only fsync() and fdatasync() keep records; so
- * nothing has to be followed from call to call, and nothing is lost when the program is killed.
+ * argument, or what /proc says of a descriptor. So nothing has to be followed from call to call.
  *
  * A symbol that RTLD_NEXT does not find is a mistake of ours: the program is ended.
  */
@@ -32,7 +31,6 @@ static struct {
     struct kelp_faultdisk_control *control; /* NULL: nothing is to be done */
     char root[PATH_MAX];                    /* without a slash at the end */
     size_t root_length;
-    char shadow[PATH_MAX]; /* empty: no records */
 } disk;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -46,15 +44,13 @@ static void begin(void)
 {
     const char *control = getenv(KELP_FAULTDISK_ENV_CONTROL);
     const char *root = getenv(KELP_FAULTDISK_ENV_ROOT);
-    const char *shadow = getenv(KELP_FAULTDISK_ENV_SHADOW);
-    if (control == NULL || root == NULL) {
+    if (!control || !root) {
         return;
     }
-    if (strlen(root) >= sizeof(disk.root) || strlen(shadow ? shadow : "") >= sizeof(disk.shadow)) {
+    if (strlen(root) >= sizeof(disk.root)) {
         complain(root, "the path is too long");
     }
     (void)snprintf(disk.root, sizeof(disk.root), "%s", root);
-    (void)snprintf(disk.shadow, sizeof(disk.shadow), "%s", shadow ? shadow : "");
     disk.root_length = strlen(disk.root);
     int fd = openat(AT_FDCWD, control, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
@@ -69,8 +65,7 @@ static void begin(void)
     disk.control = memory;
 }
 
-/* ---- which calls are ours ---------------------------------------------------------------------
- */
+/* ---- which calls are ours ------------------------------------------------------------------ */
 
 static bool below_root(const char *path)
 {
@@ -117,7 +112,7 @@ static bool path_below_root(int folder_fd, const char *path)
 {
     char whole[2 * PATH_MAX];
     char folder[PATH_MAX] = "";
-    if (path[0] != '/' && folder_fd == AT_FDCWD && getcwd(folder, sizeof(folder)) == NULL) {
+    if (path[0] != '/' && folder_fd == AT_FDCWD && !getcwd(folder, sizeof(folder))) {
         return false;
     }
     if (path[0] != '/' && folder_fd != AT_FDCWD && !fd_path(folder_fd, folder)) {
@@ -128,8 +123,7 @@ static bool path_below_root(int folder_fd, const char *path)
     return below_root(whole);
 }
 
-/* ---- what happens to them ---------------------------------------------------------------------
- */
+/* ---- what happens to them ------------------------------------------------------------------ */
 
 enum call { CALL_WRITE, CALL_SYNC, CALL_TAKE_ROOM, CALL_REMOVE, CALL_READ };
 
@@ -192,35 +186,34 @@ static bool hit(uint32_t mode)
     return false;
 }
 
+/* The mode, and whether a call may be hit at all. */
+static bool may_be_hit(enum call call, uint32_t *ret_mode)
+{
+    (void)pthread_once(&once, begin);
+    if (!disk.control) {
+        return false;
+    }
+    *ret_mode = atomic_load_explicit(&disk.control->mode, memory_order_relaxed);
+    return may_hit(*ret_mode, call);
+}
+
 /* errno is left alone by a call that passes. */
 static bool gate_fd(enum call call, int fd)
 {
-    (void)pthread_once(&once, begin);
-    if (disk.control == NULL) {
-        return false;
-    }
-    uint32_t mode = atomic_load_explicit(&disk.control->mode, memory_order_relaxed);
+    uint32_t mode = 0;
     int error = errno;
-    if (may_hit(mode, call) && fd_below_root(fd) && hit(mode)) {
-        return true;
-    }
-    errno = error;
-    return false;
+    bool fails = may_be_hit(call, &mode) && fd_below_root(fd) && hit(mode);
+    errno = fails ? errno : error;
+    return fails;
 }
 
 static bool gate_path(enum call call, int folder_fd, const char *path)
 {
-    (void)pthread_once(&once, begin);
-    if (disk.control == NULL || path == NULL) {
-        return false;
-    }
-    uint32_t mode = atomic_load_explicit(&disk.control->mode, memory_order_relaxed);
+    uint32_t mode = 0;
     int error = errno;
-    if (may_hit(mode, call) && path_below_root(folder_fd, path) && hit(mode)) {
-        return true;
-    }
-    errno = error;
-    return false;
+    bool fails = path && may_be_hit(call, &mode) && path_below_root(folder_fd, path) && hit(mode);
+    errno = fails ? errno : error;
+    return fails;
 }
 
 static bool gate_stream(enum call call, FILE *stream)
@@ -232,7 +225,7 @@ static bool gate_stream(enum call call, FILE *stream)
 static void *next(const char *name)
 {
     void *symbol = dlsym(RTLD_NEXT, name);
-    if (symbol == NULL) {
+    if (!symbol) {
         complain(name, "not in the C library");
     }
     return symbol;
@@ -242,259 +235,106 @@ static void *next(const char *name)
 #define NEXT(name)                                                                                 \
     static _Atomic(void *) found;                                                                  \
     void *symbol = atomic_load_explicit(&found, memory_order_acquire);                             \
-    if (symbol == NULL) {                                                                          \
+    if (!symbol) {                                                                                 \
         symbol = next(#name);                                                                      \
         atomic_store_explicit(&found, symbol, memory_order_release);                               \
     }                                                                                              \
     __typeof__(name) *real;                                                                        \
     memcpy(&real, &symbol, sizeof(real))
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
-/* Declares `mode`, which stands behind flags that make files. */
-#define TAKE_MODE(flags)                                                                           \
-    mode_t mode = 0;                                                                               \
-    if (((flags)&O_CREAT) != 0 || ((flags)&O_TMPFILE) == O_TMPFILE) {                              \
-        va_list arguments;                                                                         \
-        va_start(arguments, flags);                                                                \
-        mode = va_arg(arguments, mode_t);                                                          \
-        va_end(arguments);                                                                         \
+/* A call that asks a gate first: hit, it fails with `failure`; else the C library does it. */
+#define CALL(type, name, parameters, arguments, hit, failure)                                      \
+    PUBLIC type name parameters                                                                    \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        return (hit) ? (failure) : real arguments;                                                 \
     }
 
-PUBLIC int open(const char *path, int flags, ...)
-{
-    NEXT(open);
-    TAKE_MODE(flags)
-    bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path);
-    return fails ? -1 : real(path, flags, mode);
-}
-
-PUBLIC int open64(const char *path, int flags, ...)
-{
-    NEXT(open64);
-    TAKE_MODE(flags)
-    bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path);
-    return fails ? -1 : real(path, flags, mode);
-}
-
-PUBLIC int openat(int folder_fd, const char *path, int flags, ...)
-{
-    NEXT(openat);
-    TAKE_MODE(flags)
-    bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, folder_fd, path);
-    return fails ? -1 : real(folder_fd, path, flags, mode);
-}
-
-PUBLIC int creat(const char *path, mode_t mode)
-{
-    NEXT(creat);
-    return gate_path(CALL_TAKE_ROOM, AT_FDCWD, path) ? -1 : real(path, mode);
-}
-
-static FILE *open_stream(FILE *(*real)(const char *, const char *), const char *path,
-                         const char *mode)
-{
-    bool takes_room = mode[0] != 'r';
-    return takes_room && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path) ? NULL : real(path, mode);
-}
-
-PUBLIC FILE *fopen(const char *path, const char *mode)
-{
-    NEXT(fopen);
-    return open_stream(real, path, mode);
-}
-
-PUBLIC FILE *fopen64(const char *path, const char *mode)
-{
-    NEXT(fopen64);
-    return open_stream(real, path, mode);
-}
-
-/* ---- reading and writing ----------------------------------------------------------------------
- */
-
-PUBLIC ssize_t read(int fd, void *bytes, size_t count)
-{
-    NEXT(read);
-    return gate_fd(CALL_READ, fd) ? -1 : real(fd, bytes, count);
-}
-
-PUBLIC ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
-{
-    NEXT(pread);
-    return gate_fd(CALL_READ, fd) ? -1 : real(fd, bytes, count, offset);
-}
-
-PUBLIC ssize_t pread64(int fd, void *bytes, size_t count, off64_t offset)
-{
-    NEXT(pread64);
-    return gate_fd(CALL_READ, fd) ? -1 : real(fd, bytes, count, offset);
-}
-
-PUBLIC ssize_t write(int fd, const void *bytes, size_t count)
-{
-    NEXT(write);
-    return gate_fd(CALL_WRITE, fd) ? -1 : real(fd, bytes, count);
-}
-
-PUBLIC ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
-{
-    NEXT(pwrite);
-    return gate_fd(CALL_WRITE, fd) ? -1 : real(fd, bytes, count, offset);
-}
-
-PUBLIC ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset)
-{
-    NEXT(pwrite64);
-    return gate_fd(CALL_WRITE, fd) ? -1 : real(fd, bytes, count, offset);
-}
-
-PUBLIC ssize_t writev(int fd, const struct iovec *pieces, int count)
-{
-    NEXT(writev);
-    return gate_fd(CALL_WRITE, fd) ? -1 : real(fd, pieces, count);
-}
-
-PUBLIC ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
-{
-    NEXT(pwritev);
-    return gate_fd(CALL_WRITE, fd) ? -1 : real(fd, pieces, count, offset);
-}
-
-PUBLIC size_t fwrite(const void *bytes, size_t size, size_t count, FILE *stream)
-{
-    NEXT(fwrite);
-    return gate_stream(CALL_WRITE, stream) ? 0 : real(bytes, size, count, stream);
-}
-
-PUBLIC int fflush(FILE *stream)
-{
-    NEXT(fflush);
-    return stream != NULL && gate_stream(CALL_WRITE, stream) ? EOF : real(stream);
-}
-
-PUBLIC int ftruncate(int fd, off_t length)
-{
-    NEXT(ftruncate);
-    return gate_fd(CALL_TAKE_ROOM, fd) ? -1 : real(fd, length);
-}
-
-PUBLIC int ftruncate64(int fd, off64_t length)
-{
-    NEXT(ftruncate64);
-    return gate_fd(CALL_TAKE_ROOM, fd) ? -1 : real(fd, length);
-}
-
-PUBLIC int fallocate(int fd, int mode, off_t offset, off_t length)
-{
-    NEXT(fallocate);
-    return gate_fd(CALL_TAKE_ROOM, fd) ? -1 : real(fd, mode, offset, length);
-}
-
-PUBLIC int posix_fallocate(int fd, off_t offset, off_t length)
-{
-    NEXT(posix_fallocate);
-    return gate_fd(CALL_TAKE_ROOM, fd) ? errno : real(fd, offset, length);
-}
-
-/* ---- syncing ----------------------------------------------------------------------------------
- */
-
-static int sync_with(int (*real)(int), int fd)
-{
-    if (gate_fd(CALL_SYNC, fd)) {
-        return -1;
+/* The same of a call whose mode stands behind flags that make files. */
+#define CALL_OPEN(name, parameters, arguments, folder_fd)                                          \
+    PUBLIC int name parameters                                                                     \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        mode_t mode = 0;                                                                           \
+        if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) {                          \
+            va_list rest;                                                                          \
+            va_start(rest, flags);                                                                 \
+            mode = va_arg(rest, mode_t);                                                           \
+            va_end(rest);                                                                          \
+        }                                                                                          \
+        bool fails = (flags & O_CREAT) != 0 && gate_path(CALL_TAKE_ROOM, folder_fd, path);         \
+        return fails ? -1 : real arguments;                                                        \
     }
-    int error = errno;
-    int result = real(fd);
-    if (result == 0 && disk.control != NULL && disk.shadow[0] != '\0' && fd_below_root(fd)) {
-        if (!kelp__faultdisk_record(disk.shadow, fd)) {
-            complain("cannot record what was synced", strerror(errno));
-        }
-        errno = error;
-    }
-    return result;
-}
 
-PUBLIC int fsync(int fd)
+static bool gate_open(const char *path, const char *mode)
 {
-    NEXT(fsync);
-    return sync_with(real, fd);
+    return mode[0] != 'r' && gate_path(CALL_TAKE_ROOM, AT_FDCWD, path);
 }
 
-PUBLIC int fdatasync(int fd)
-{
-    NEXT(fdatasync);
-    return sync_with(real, fd);
-}
+CALL_OPEN(open, (const char *path, int flags, ...), (path, flags, mode), AT_FDCWD)
+CALL_OPEN(open64, (const char *path, int flags, ...), (path, flags, mode), AT_FDCWD)
+CALL_OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode), at)
+CALL(int, creat, (const char *path, mode_t mode), (path, mode),
+     gate_path(CALL_TAKE_ROOM, AT_FDCWD, path), -1)
+CALL(FILE *, fopen, (const char *path, const char *mode), (path, mode), gate_open(path, mode), NULL)
+CALL(FILE *, fopen64, (const char *path, const char *mode), (path, mode), gate_open(path, mode),
+     NULL)
 
-PUBLIC int sync_file_range(int fd, off64_t offset, off64_t count, unsigned flags)
-{
-    NEXT(sync_file_range);
-    /* Without flags nothing is written: RocksDB asks so whether there is such a call. */
-    return flags != 0 && gate_fd(CALL_SYNC, fd) ? -1 : real(fd, offset, count, flags);
-}
+/* ---- reading and writing ------------------------------------------------------------------- */
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+CALL(ssize_t, read, (int fd, void *bytes, size_t count), (fd, bytes, count), gate_fd(CALL_READ, fd),
+     -1)
+CALL(ssize_t, pread, (int fd, void *bytes, size_t count, off_t offset), (fd, bytes, count, offset),
+     gate_fd(CALL_READ, fd), -1)
+CALL(ssize_t, pread64, (int fd, void *bytes, size_t count, off64_t offset),
+     (fd, bytes, count, offset), gate_fd(CALL_READ, fd), -1)
+CALL(ssize_t, write, (int fd, const void *bytes, size_t count), (fd, bytes, count),
+     gate_fd(CALL_WRITE, fd), -1)
+CALL(ssize_t, pwrite, (int fd, const void *bytes, size_t count, off_t offset),
+     (fd, bytes, count, offset), gate_fd(CALL_WRITE, fd), -1)
+CALL(ssize_t, pwrite64, (int fd, const void *bytes, size_t count, off64_t offset),
+     (fd, bytes, count, offset), gate_fd(CALL_WRITE, fd), -1)
+CALL(ssize_t, writev, (int fd, const struct iovec *pieces, int count), (fd, pieces, count),
+     gate_fd(CALL_WRITE, fd), -1)
+CALL(ssize_t, pwritev, (int fd, const struct iovec *pieces, int count, off_t offset),
+     (fd, pieces, count, offset), gate_fd(CALL_WRITE, fd), -1)
+CALL(size_t, fwrite, (const void *bytes, size_t size, size_t count, FILE *stream),
+     (bytes, size, count, stream), gate_stream(CALL_WRITE, stream), 0)
+CALL(int, fflush, (FILE * stream), (stream), stream &&gate_stream(CALL_WRITE, stream), EOF)
+CALL(int, ftruncate, (int fd, off_t length), (fd, length), gate_fd(CALL_TAKE_ROOM, fd), -1)
+CALL(int, ftruncate64, (int fd, off64_t length), (fd, length), gate_fd(CALL_TAKE_ROOM, fd), -1)
+CALL(int, fallocate, (int fd, int mode, off_t offset, off_t length), (fd, mode, offset, length),
+     gate_fd(CALL_TAKE_ROOM, fd), -1)
+CALL(int, posix_fallocate, (int fd, off_t offset, off_t length), (fd, offset, length),
+     gate_fd(CALL_TAKE_ROOM, fd), errno)
 
-PUBLIC int mkdir(const char *path, mode_t mode)
-{
-    NEXT(mkdir);
-    return gate_path(CALL_TAKE_ROOM, AT_FDCWD, path) ? -1 : real(path, mode);
-}
+/* ---- syncing ------------------------------------------------------------------------------- */
 
-PUBLIC int mkdirat(int folder_fd, const char *path, mode_t mode)
-{
-    NEXT(mkdirat);
-    return gate_path(CALL_TAKE_ROOM, folder_fd, path) ? -1 : real(folder_fd, path, mode);
-}
+CALL(int, fsync, (int fd), (fd), gate_fd(CALL_SYNC, fd), -1)
+CALL(int, fdatasync, (int fd), (fd), gate_fd(CALL_SYNC, fd), -1)
+/* Without flags nothing is written: RocksDB asks so whether there is such a call. */
+CALL(int, sync_file_range, (int fd, off64_t offset, off64_t count, unsigned flags),
+     (fd, offset, count, flags), flags != 0 && gate_fd(CALL_SYNC, fd), -1)
 
-PUBLIC int link(const char *from, const char *to)
-{
-    NEXT(link);
-    return gate_path(CALL_TAKE_ROOM, AT_FDCWD, to) ? -1 : real(from, to);
-}
+/* ---- names --------------------------------------------------------------------------------- */
 
-PUBLIC int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
-{
-    NEXT(linkat);
-    return gate_path(CALL_TAKE_ROOM, to_fd, to) ? -1 : real(from_fd, from, to_fd, to, flags);
-}
-
-PUBLIC int rename(const char *from, const char *to)
-{
-    NEXT(rename);
-    return gate_path(CALL_TAKE_ROOM, AT_FDCWD, to) ? -1 : real(from, to);
-}
-
-PUBLIC int renameat(int from_fd, const char *from, int to_fd, const char *to)
-{
-    NEXT(renameat);
-    return gate_path(CALL_TAKE_ROOM, to_fd, to) ? -1 : real(from_fd, from, to_fd, to);
-}
-
-PUBLIC int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
-{
-    NEXT(renameat2);
-    return gate_path(CALL_TAKE_ROOM, to_fd, to) ? -1 : real(from_fd, from, to_fd, to, flags);
-}
-
-PUBLIC int unlink(const char *path)
-{
-    NEXT(unlink);
-    return gate_path(CALL_REMOVE, AT_FDCWD, path) ? -1 : real(path);
-}
-
-PUBLIC int unlinkat(int folder_fd, const char *path, int flags)
-{
-    NEXT(unlinkat);
-    return gate_path(CALL_REMOVE, folder_fd, path) ? -1 : real(folder_fd, path, flags);
-}
-
-PUBLIC int rmdir(const char *path)
-{
-    NEXT(rmdir);
-    return gate_path(CALL_REMOVE, AT_FDCWD, path) ? -1 : real(path);
-}
+CALL(int, mkdir, (const char *path, mode_t mode), (path, mode),
+     gate_path(CALL_TAKE_ROOM, AT_FDCWD, path), -1)
+CALL(int, mkdirat, (int at, const char *path, mode_t mode), (at, path, mode),
+     gate_path(CALL_TAKE_ROOM, at, path), -1)
+CALL(int, link, (const char *from, const char *to), (from, to),
+     gate_path(CALL_TAKE_ROOM, AT_FDCWD, to), -1)
+CALL(int, linkat, (int from_at, const char *from, int to_at, const char *to, int flags),
+     (from_at, from, to_at, to, flags), gate_path(CALL_TAKE_ROOM, to_at, to), -1)
+CALL(int, rename, (const char *from, const char *to), (from, to),
+     gate_path(CALL_TAKE_ROOM, AT_FDCWD, to), -1)
+CALL(int, renameat, (int from_at, const char *from, int to_at, const char *to),
+     (from_at, from, to_at, to), gate_path(CALL_TAKE_ROOM, to_at, to), -1)
+CALL(int, renameat2, (int from_at, const char *from, int to_at, const char *to, unsigned flags),
+     (from_at, from, to_at, to, flags), gate_path(CALL_TAKE_ROOM, to_at, to), -1)
+CALL(int, unlink, (const char *path), (path), gate_path(CALL_REMOVE, AT_FDCWD, path), -1)
+CALL(int, unlinkat, (int at, const char *path, int flags), (at, path, flags),
+     gate_path(CALL_REMOVE, at, path), -1)
+CALL(int, rmdir, (const char *path), (path), gate_path(CALL_REMOVE, AT_FDCWD, path), -1)

@@ -52,7 +52,7 @@ kelp_status kelp_faultdisk_open(const char *path, struct kelp_faultdisk **ret_di
                                 struct kelp_error *reterr)
 {
     struct kelp_faultdisk *disk = calloc(1, sizeof(*disk));
-    if (disk == NULL) {
+    if (!disk) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for '%s'", path);
     }
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -71,7 +71,7 @@ kelp_status kelp_faultdisk_open(const char *path, struct kelp_faultdisk **ret_di
 
 void kelp_faultdisk_close(struct kelp_faultdisk *disk)
 {
-    if (disk == NULL) {
+    if (!disk) {
         return;
     }
     (void)munmap(disk->control, sizeof(*disk->control));
@@ -100,8 +100,7 @@ uint64_t kelp_faultdisk_hits(const struct kelp_faultdisk *disk)
     return atomic_load(&disk->control->hits);
 }
 
-/* ---- programs under it ------------------------------------------------------------------------
- */
+/* ---- programs under it --------------------------------------------------------------------- */
 
 /* The sanitizer's library of this process, if it has one: it insists on being the first. */
 static void find_sanitizer(char *path, size_t path_bytes)
@@ -110,15 +109,15 @@ static void find_sanitizer(char *path, size_t path_bytes)
     char line[KELP_FAULTDISK_PATH_MAX];
     path[0] = '\0';
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps != NULL && path[0] == '\0' && fgets(line, sizeof(line), maps) != NULL) {
+    while (maps && path[0] == '\0' && fgets(line, sizeof(line), maps)) {
         const char *file = strchr(line, '/');
-        for (size_t i = 0; file != NULL && i < KELP_ARRAY_COUNT(names); i++) {
-            if (strstr(file, names[i]) != NULL) {
+        for (size_t i = 0; file && i < KELP_ARRAY_COUNT(names); i++) {
+            if (strstr(file, names[i])) {
                 (void)snprintf(path, path_bytes, "%.*s", (int)strcspn(file, "\n"), file);
             }
         }
     }
-    if (maps != NULL) {
+    if (maps) {
         (void)fclose(maps); /* it was only read */
     }
 }
@@ -127,7 +126,7 @@ static kelp_status real_path(const char *path, char ret_path[KELP_FAULTDISK_PATH
                              struct kelp_error *reterr)
 {
     char *real = realpath(path, NULL);
-    if (real == NULL) {
+    if (!real) {
         return kelp_files_error(errno, "find", path, reterr);
     }
     size_t length = strlen(real);
@@ -155,7 +154,6 @@ kelp_status kelp_faultdisk_environment(const struct kelp_faultdisk_paths *paths,
     char library[KELP_FAULTDISK_PATH_MAX];
     char control[KELP_FAULTDISK_PATH_MAX];
     char root[KELP_FAULTDISK_PATH_MAX];
-    char shadow[KELP_FAULTDISK_PATH_MAX] = "";
     find_sanitizer(sanitizer, sizeof(sanitizer));
     kelp_status status = real_path(paths->library, library, reterr);
     if (status == KELP_OK) {
@@ -164,12 +162,9 @@ kelp_status kelp_faultdisk_environment(const struct kelp_faultdisk_paths *paths,
     if (status == KELP_OK) {
         status = real_path(paths->root, root, reterr);
     }
-    if (status == KELP_OK && paths->shadow != NULL) {
-        status = real_path(paths->shadow, shadow, reterr);
-    }
-    if (status == KELP_OK && (below(control, root) || below(shadow, root))) {
+    if (status == KELP_OK && below(control, root)) {
         status = kelp_fail(reterr, KELP_ERR_INVALID,
-                           "control file and shadow must not lie under the root '%s'", root);
+                           "the control file must not lie under the root '%s'", root);
     }
     if (status != KELP_OK) {
         return status;
@@ -179,6 +174,5 @@ kelp_status kelp_faultdisk_environment(const struct kelp_faultdisk_paths *paths,
                    sanitizer[0] != '\0' ? ":" : "", library);
     (void)snprintf(made->control, sizeof(made->control), KELP_FAULTDISK_ENV_CONTROL "=%s", control);
     (void)snprintf(made->root, sizeof(made->root), KELP_FAULTDISK_ENV_ROOT "=%s", root);
-    (void)snprintf(made->shadow, sizeof(made->shadow), KELP_FAULTDISK_ENV_SHADOW "=%s", shadow);
     return KELP_OK;
 }

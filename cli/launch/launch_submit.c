@@ -162,8 +162,7 @@ void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason
     }
 }
 
-/* ---- before anything starts --------------------------------------------------------------------
- */
+/* ---- before anything starts ---------------------------------------------------------------- */
 
 static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume,
                               struct kelp_error *reterr)

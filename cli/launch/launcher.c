@@ -29,8 +29,7 @@ const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
     return launcher->launch->etcd_url ? launcher->launch->etcd_url : launcher->etcd_url;
 }
 
-/* ---- starting ---------------------------------------------------------------------------------
- */
+/* ---- starting ------------------------------------------------------------------------------ */
 
 static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
@@ -151,8 +150,7 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
     return status;
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------------------------- */
 
 /* Our etcd is down, because of that: when is it started again? */
 static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, uint64_t lived_ms,
@@ -424,8 +422,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
     return KELP_OK;
 }
 
-/* ---- ending -----------------------------------------------------------------------------------
- */
+/* ---- ending -------------------------------------------------------------------------------- */
 
 static void stop_all(struct kelp_launcher *launcher)
 {

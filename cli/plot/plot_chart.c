@@ -33,8 +33,7 @@ struct frame {
     double x_low, x_high, y_low, y_high;
 };
 
-/* ---- axes --------------------------------------------------------------------------------------
- */
+/* ---- axes ---------------------------------------------------------------------------------- */
 
 size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks)
 {
@@ -114,8 +113,7 @@ static double to_y(const struct frame *frame, double y)
     return frame->top + (frame->y_high - y) / (frame->y_high - frame->y_low) * frame->height;
 }
 
-/* ---- drawing -----------------------------------------------------------------------------------
- */
+/* ---- drawing ------------------------------------------------------------------------------- */
 
 static void use(cairo_t *cairo, struct color color, double alpha)
 {
@@ -327,8 +325,7 @@ static void draw(cairo_t *cairo, const struct kelp_chart *chart)
     }
 }
 
-/* ---- pictures ----------------------------------------------------------------------------------
- */
+/* ---- pictures ------------------------------------------------------------------------------ */
 
 /* Where cairo writes to: a memory stream. */
 struct output {

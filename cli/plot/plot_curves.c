@@ -124,8 +124,7 @@ void kelp_curves_fini(struct kelp_curves *curves)
     memset(curves, 0, sizeof(*curves));
 }
 
-/* ---- panels ------------------------------------------------------------------------------------
- */
+/* ---- panels -------------------------------------------------------------------------------- */
 
 static void add_line(const struct kelp_curves *curves, const char *name, unsigned color,
                      struct kelp_chart_panel *panel)

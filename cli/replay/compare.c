@@ -7,8 +7,7 @@
 
 #include "cli/run/run_client.h"
 
-/* ---- what is on record -------------------------------------------------------------------------
- */
+/* ---- what is on record --------------------------------------------------------------------- */
 
 /* A run's checkpoints say on what it was computed; without any that can be read nothing does. */
 static void read_compute_kind(struct kelp_compare_run *run)
@@ -83,8 +82,7 @@ void kelp_compare_fini(struct kelp_compare *compare)
     memset(compare, 0, sizeof(*compare));
 }
 
-/* ---- where a replay begins ---------------------------------------------------------------------
- */
+/* ---- where a replay begins ----------------------------------------------------------------- */
 
 /* Load a checkpoint into the run's replay, if the data is still what it was made from. */
 static kelp_status load(struct kelp_compare_run *run, const struct kelp_checkpoint *checkpoint,
@@ -145,8 +143,7 @@ static kelp_status begin(struct kelp_compare_run *run, uint64_t step, struct kel
     }
 }
 
-/* ---- the first states that differ --------------------------------------------------------------
- */
+/* ---- the first states that differ ---------------------------------------------------------- */
 
 static uint64_t step_of(const struct kelp_compare_run *run)
 {
@@ -260,8 +257,7 @@ static kelp_status judge(struct kelp_compare *compare, struct kelp_error *reterr
     return status;
 }
 
-/* ---- two models --------------------------------------------------------------------------------
- */
+/* ---- two models ---------------------------------------------------------------------------- */
 
 static bool layouts_differ(const struct kelp_plan *a, const struct kelp_plan *b, char *text,
                            size_t text_bytes)

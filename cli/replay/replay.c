@@ -114,8 +114,7 @@ void kelp_replay_digest(const struct kelp_replay *replay, char ret_hex[KELP_DIGE
     kelp_plan_digest(replay->plan, replay->state.weights, ret_hex);
 }
 
-/* ---- one entry ---------------------------------------------------------------------------------
- */
+/* ---- one entry ----------------------------------------------------------------------------- */
 
 static struct kelp_gradient *gradient_buffer(void *user)
 {

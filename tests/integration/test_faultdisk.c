@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/faultdisk/faultdisk.h"
 #include "common/base/files.h"
+#include "tests/lib/power_loss.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -260,7 +260,7 @@ static void setup(void)
     ck_assert_int_eq(mkdir("root", 0755), 0);
     MUST(kelp_files_write("root/old", "old", 3, &error));
     MUST(kelp_faultdisk_open("control", &disk, &error));
-    MUST(kelp_faultdisk_begin("shadow", "root", &error));
+    MUST(kelp_power_begin("shadow", "root", &error));
 }
 
 static void teardown(void)
@@ -280,10 +280,10 @@ static void set(enum kelp_faultdisk_mode mode, uint64_t after, uint64_t count)
 /* The wait status of the act. */
 static int run(const char *act)
 {
-    struct kelp_faultdisk_environment environment;
+    struct kelp_power_environment environment;
     const struct kelp_faultdisk_paths paths = {
-        .library = library, .control = "control", .root = "root", .shadow = "shadow"};
-    MUST(kelp_faultdisk_environment(&paths, &environment, &error));
+        .library = library, .control = "control", .root = "root"};
+    MUST(kelp_power_environment(&paths, "shadow", &environment, &error));
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
@@ -307,8 +307,8 @@ static void run_well(const char *act)
 
 static void lose_power(uint64_t seed)
 {
-    const struct kelp_faultdisk_loss loss = {.seed = seed};
-    MUST(kelp_faultdisk_lose_power("shadow", "root", &loss, &error));
+    const struct kelp_power_loss loss = {.seed = seed};
+    MUST(kelp_power_lose("shadow", "root", &loss, &error));
 }
 
 /* NULL: it is not there. */
@@ -372,7 +372,7 @@ START_TEST(power_by_chance)
         char *bytes = NULL;
         size_t count = 0;
         MUST(kelp_files_write("root/old", "old", 3, &error));
-        MUST(kelp_faultdisk_begin("shadow", "root", &error));
+        MUST(kelp_power_begin("shadow", "root", &error));
         run_well("rename");
         lose_power(seed);
         MUST(kelp_files_read("root/old", 64, &bytes, &count, &error));
@@ -387,7 +387,7 @@ START_TEST(power_by_chance)
         char *bytes = NULL;
         size_t count = 0;
         MUST(kelp_files_write("root/old", "old", 3, &error));
-        MUST(kelp_faultdisk_begin("shadow", "root", &error));
+        MUST(kelp_power_begin("shadow", "root", &error));
         run_well("append");
         lose_power(seed);
         MUST(kelp_files_read("root/old", 64, &bytes, &count, &error));
@@ -404,11 +404,11 @@ END_TEST
 START_TEST(power_keeps)
 {
     static const char *const keep[] = {"kept", "none"};
-    const struct kelp_faultdisk_loss loss = {.keep = keep, .keep_count = 2};
+    const struct kelp_power_loss loss = {.keep = keep, .keep_count = 2};
     MUST(kelp_files_make_folder("root/kept", &error));
     MUST(kelp_files_write("root/kept/file", "x", 1, &error));
     MUST(kelp_files_write("root/lost", "x", 1, &error));
-    MUST(kelp_faultdisk_lose_power("shadow", "root", &loss, &error));
+    MUST(kelp_power_lose("shadow", "root", &loss, &error));
     expect("kept/file", "x");
     expect("lost", NULL);
     expect("old", "old");
@@ -481,14 +481,15 @@ END_TEST
 /* What cannot work is refused by name. */
 START_TEST(refusals)
 {
-    struct kelp_faultdisk_environment environment;
+    struct kelp_power_environment environment;
     struct kelp_error error;
     struct kelp_faultdisk *other = NULL;
-    struct kelp_faultdisk_paths paths = {
-        .library = library, .control = "root/old", .root = "root", .shadow = NULL};
-    ck_assert_int_eq(kelp_faultdisk_environment(&paths, &environment, &error), KELP_ERR_INVALID);
+    struct kelp_faultdisk_paths paths = {.library = library, .control = "root/old", .root = "root"};
+    ck_assert_int_eq(kelp_power_environment(&paths, "shadow", &environment, &error),
+                     KELP_ERR_INVALID);
     paths.control = "none";
-    ck_assert_int_eq(kelp_faultdisk_environment(&paths, &environment, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_power_environment(&paths, "shadow", &environment, &error),
+                     KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, "none"));
     ck_assert_int_eq(kelp_faultdisk_open("root/old", &other, &error), KELP_ERR_FORMAT);
 }

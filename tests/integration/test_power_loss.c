@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/faultdisk/faultdisk.h"
 #include "common/base/files.h"
+#include "tests/lib/power_loss.h"
 #include "tests/lib/run_watch.h"
 
 static const char job_text[] = "name: power\nseed: 11\n"
@@ -41,7 +41,7 @@ static void setup(void)
     MUST(kelp_files_make_folder("disk", &error));
     (void)kelp_test_write(run.folder, "disk/job.yaml", job_text);
     MUST(kelp_faultdisk_open("control", &disk, &error));
-    MUST(kelp_faultdisk_begin("shadow", "disk", &error));
+    MUST(kelp_power_begin("shadow", "disk", &error));
 }
 
 static void teardown(void)
@@ -55,7 +55,7 @@ static void teardown(void)
  */
 
 static char library[1024];
-static struct kelp_faultdisk_environment environment;
+static struct kelp_power_environment environment;
 
 /* `name=value` into the environment of what is started from now on, or out of it. */
 static void set_variable(char *variable, bool set)
@@ -78,9 +78,9 @@ static void set_variables(bool set)
 static void start(const char *first)
 {
     const struct kelp_faultdisk_paths paths = {
-        .library = library, .control = "control", .root = "disk", .shadow = "shadow"};
+        .library = library, .control = "control", .root = "disk"};
     kelp_test_program("kelp-faultdisk.so", library, sizeof(library));
-    MUST(kelp_faultdisk_environment(&paths, &environment, &error));
+    MUST(kelp_power_environment(&paths, "shadow", &environment, &error));
     set_variables(true);
     kelp_run_start(&run, first, NULL);
     set_variables(false);
@@ -112,9 +112,9 @@ static struct kelp_run_checkpoint await_commit(long step)
 static void lose_power(uint64_t seed)
 {
     static const char *const keep[] = {"run/etcd"}; /* written in Go: not seen, and synced */
-    const struct kelp_faultdisk_loss loss = {.seed = seed, .keep = keep, .keep_count = 1};
+    const struct kelp_power_loss loss = {.seed = seed, .keep = keep, .keep_count = 1};
     kelp_test_command_kill_all(&run.command);
-    MUST(kelp_faultdisk_lose_power("shadow", "disk", &loss, &error));
+    MUST(kelp_power_lose("shadow", "disk", &loss, &error));
 }
 
 static void set(enum kelp_faultdisk_mode mode, uint32_t slow_ms)

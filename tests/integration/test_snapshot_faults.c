@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/faultdisk/faultdisk.h"
 #include "common/base/files.h"
 #include "ps/storage/snapshot_store.h"
+#include "tests/lib/power_loss.h"
 
 #define PARTS      3
 #define ITEM_BYTES (KELP_SNAPSHOT_CHUNK_BYTES / 4)
@@ -189,7 +189,7 @@ static void setup(void)
     ck_assert_int_eq(chdir(folder), 0);
     MUST(kelp_faultdisk_open("control", &disk, &error));
     ck_assert_int_eq(run(WRITE, "root/" OLDER, 10), 0);
-    MUST(kelp_faultdisk_begin("shadow", "root", &error));
+    MUST(kelp_power_begin("shadow", "root", &error));
 }
 
 static void teardown(void)
@@ -287,14 +287,14 @@ END_TEST
  * bytes and names the disk has kept; the next attempt works. */
 START_TEST(power)
 {
-    const struct kelp_faultdisk_loss loss = {.seed = (uint64_t)_i};
+    const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     uint64_t n = 0;
     do {
         int status = run_with(KELP_FAULTDISK_POWER, n, 0, WRITE, "root/" NEWER, 20);
         ck_assert_msg(faults_hit > 0 ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
                                      : status == 0,
                       "call %llu: status %x", (unsigned long long)n, status);
-        MUST(kelp_faultdisk_lose_power("shadow", "root", &loss, &error));
+        MUST(kelp_power_lose("shadow", "root", &loss, &error));
         ck_assert(faults_hit > 0 || is_there("root/" NEWER));
         if (is_there("root/" NEWER)) {
             expect_whole("root/" NEWER, 20);
@@ -305,7 +305,7 @@ START_TEST(power)
             expect_whole("root/" NEWER, 20);
         }
         MUST(kelp_files_remove("root/" NEWER, &error));
-        MUST(kelp_faultdisk_begin("shadow", "root", &error));
+        MUST(kelp_power_begin("shadow", "root", &error));
         n += STRIDE;
     } while (faults_hit > 0);
     ck_assert_uint_gt(n, 50);
@@ -315,9 +315,9 @@ END_TEST
 /* What was said to be durable is. */
 START_TEST(durable)
 {
-    const struct kelp_faultdisk_loss loss = {.seed = (uint64_t)_i};
+    const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     ck_assert_int_eq(run(WRITE, "root/" NEWER, 20), 0);
-    MUST(kelp_faultdisk_lose_power("shadow", "root", &loss, &error));
+    MUST(kelp_power_lose("shadow", "root", &loss, &error));
     expect_whole("root/" NEWER, 20);
     expect_whole("root/" OLDER, 10);
 }
@@ -326,12 +326,12 @@ END_TEST
 /* A snapshot that replaces one of its name: the one or the other is there at every moment. */
 START_TEST(power_while_replacing)
 {
-    const struct kelp_faultdisk_loss loss = {.seed = (uint64_t)_i};
+    const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     uint64_t n = 0;
     uint64_t replaced = 0;
     for (; replaced < 3; n += STRIDE) {
         (void)run_with(KELP_FAULTDISK_POWER, n, 0, WRITE, "root/" OLDER, 20);
-        MUST(kelp_faultdisk_lose_power("shadow", "root", &loss, &error));
+        MUST(kelp_power_lose("shadow", "root", &loss, &error));
         if (run(READ, "root/" OLDER, 20) == 0) {
             replaced++;
             ck_assert_int_eq(run(WRITE, "root/" OLDER, 10), 0);
@@ -362,9 +362,9 @@ static int begin_again(char **argv)
     char path[64] = "/dev/shm/kelp-faults-XXXXXX";
     char library[1024];
     char variable[128];
-    struct kelp_faultdisk_environment environment;
+    struct kelp_power_environment environment;
     const struct kelp_faultdisk_paths paths = {
-        .library = library, .control = "control", .root = "root", .shadow = "shadow"};
+        .library = library, .control = "control", .root = "root"};
     const char *bin = getenv("KELP_BIN");
     if (mkdtemp(path) == NULL) {
         (void)snprintf(path, sizeof(path), "/tmp/kelp-faults-XXXXXX");
@@ -377,7 +377,7 @@ static int begin_again(char **argv)
     (void)snprintf(library, sizeof(library), "%s/kelp-faultdisk.so", bin);
     (void)snprintf(variable, sizeof(variable), FOLDER_ENV "=%s", path);
     if (kelp_faultdisk_open("control", &disk, &error) != KELP_OK ||
-        kelp_faultdisk_environment(&paths, &environment, &error) != KELP_OK) {
+        kelp_power_environment(&paths, "shadow", &environment, &error) != KELP_OK) {
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
     }

@@ -1,8 +1,10 @@
 /*
- * Losses of power: the tree under root is built again from the shadow, beside it, and takes its
+ * The tree under root is built again from the shadow, beside it, and takes its
  * place. Everything by chance is drawn in the order of names, so that a seed means the same in
  * every run that did the same.
  */
+#include "tests/lib/power_loss.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/faultdisk/faultdisk_internal.h"
 #include "common/base/files.h"
+#include "tests/lib/power_record.h"
 
 #define DEPTH_MAX       64
 #define FILE_BYTES_MAX  (1u << 30)
@@ -44,8 +46,44 @@ static kelp_status record_error(int error, const char *path, struct kelp_error *
     return kelp_files_error(error, "record", path, reterr);
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------
- */
+/* ---- programs that keep a record ----------------------------------------------------------- */
+
+/* The recording library lies in tests/ of the folder that holds the one of the failing disk. */
+kelp_status kelp_power_environment(const struct kelp_faultdisk_paths *paths, const char *shadow,
+                                   struct kelp_power_environment *ret_environment,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_faultdisk_environment disk;
+    char wanted[PATH_BYTES];
+    char *found[2] = {NULL, NULL}; /* the library, and the shadow */
+
+    kelp_status status = kelp_faultdisk_environment(paths, &disk, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const char *slash = strrchr(paths->library, '/');
+    (void)snprintf(wanted, sizeof(wanted), "%.*s/../tests/kelp-shadowdisk.so",
+                   slash ? (int)(slash - paths->library) : 1, slash ? paths->library : ".");
+    found[0] = realpath(wanted, NULL);
+    found[1] = realpath(shadow, NULL);
+    if (!found[0] || !found[1]) {
+        status = kelp_files_error(errno, "find", found[0] ? shadow : wanted, reterr);
+    } else if (strlen(found[0]) >= KELP_FAULTDISK_PATH_MAX ||
+               strlen(found[1]) >= KELP_FAULTDISK_PATH_MAX) {
+        status = too_long(found[0], reterr);
+    } else {
+        struct kelp_power_environment *made = ret_environment;
+        (void)snprintf(made->preload, sizeof(made->preload), "%s:%s", disk.preload, found[0]);
+        memcpy(made->control, disk.control, sizeof(disk.control));
+        memcpy(made->root, disk.root, sizeof(disk.root));
+        (void)snprintf(made->shadow, sizeof(made->shadow), KELP_POWER_ENV_SHADOW "=%s", found[1]);
+    }
+    free(found[0]);
+    free(found[1]);
+    return status;
+}
+
+/* ---- the beginning ------------------------------------------------------------------------- */
 
 static kelp_status record_path(const char *shadow, const char *path, struct kelp_error *reterr)
 {
@@ -54,7 +92,7 @@ static kelp_status record_path(const char *shadow, const char *path, struct kelp
         return kelp_files_error(errno, "open", path, reterr);
     }
     kelp_status status =
-        kelp__faultdisk_record(shadow, fd) ? KELP_OK : record_error(errno, path, reterr);
+        kelp_power_record(shadow, fd) ? KELP_OK : record_error(errno, path, reterr);
     (void)close(fd); /* it was only read */
     return status;
 }
@@ -83,7 +121,7 @@ static kelp_status record_tree(const char *shadow, const char *root, struct kelp
     return status;
 }
 
-kelp_status kelp_faultdisk_begin(const char *shadow, const char *root, struct kelp_error *reterr)
+kelp_status kelp_power_begin(const char *shadow, const char *root, struct kelp_error *reterr)
 {
     kelp_status status = kelp_files_remove(shadow, reterr);
     if (status == KELP_OK) {
@@ -92,11 +130,10 @@ kelp_status kelp_faultdisk_begin(const char *shadow, const char *root, struct ke
     return status == KELP_OK ? record_tree(shadow, root, reterr) : status;
 }
 
-/* ---- what is there now ------------------------------------------------------------------------
- */
+/* ---- what is there now --------------------------------------------------------------------- */
 
 struct place {
-    char id[KELP_FAULTDISK_ID_BYTES];
+    char id[KELP_POWER_ID_BYTES];
     char *path;
 };
 
@@ -135,7 +172,7 @@ static kelp_status add_place(struct rebuild *rebuild, const char *path, struct k
     }
     struct place *place = &rebuild->places[rebuild->place_count];
     char type = '?';
-    if (!kelp__faultdisk_id(AT_FDCWD, path, place->id, &type)) {
+    if (!kelp_power_id(AT_FDCWD, path, place->id, &type)) {
         return record_error(errno, path, reterr);
     }
     place->path = strdup(path);
@@ -178,8 +215,7 @@ static void free_places(struct rebuild *rebuild)
     free(rebuild->places);
 }
 
-/* ---- chance -----------------------------------------------------------------------------------
- */
+/* ---- chance -------------------------------------------------------------------------------- */
 
 /* splitmix64 */
 static uint64_t draw(struct rebuild *rebuild, uint64_t below)
@@ -217,8 +253,7 @@ static kelp_status mix(struct rebuild *rebuild, const struct bytes *synced, cons
     return KELP_OK;
 }
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building ------------------------------------------------------------------------------ */
 
 static kelp_status read_or_empty(const char *path, struct bytes *ret_bytes,
                                  struct kelp_error *reterr)
@@ -295,7 +330,7 @@ static kelp_status build_file(struct rebuild *rebuild, const char *id, const cha
 
 struct entry {
     char type;
-    char id[KELP_FAULTDISK_ID_BYTES];
+    char id[KELP_POWER_ID_BYTES];
     const char *name;
     const char *target; /* of a symbolic link */
 };
@@ -406,11 +441,10 @@ static kelp_status build_folder(struct rebuild *rebuild, const char *id, const c
     return status;
 }
 
-/* ---- the whole tree ---------------------------------------------------------------------------
- */
+/* ---- the whole tree ------------------------------------------------------------------------ */
 
 static kelp_status keep_folders(const char *root, const char *rebuilt,
-                                const struct kelp_faultdisk_loss *loss, struct kelp_error *reterr)
+                                const struct kelp_power_loss *loss, struct kelp_error *reterr)
 {
     char from[PATH_BYTES];
     char to[PATH_BYTES];
@@ -438,12 +472,11 @@ static kelp_status take_place(const char *root, const char *rebuilt, struct kelp
     return kelp_files_remove(rebuilt, reterr);
 }
 
-kelp_status kelp_faultdisk_lose_power(const char *shadow, const char *root,
-                                      const struct kelp_faultdisk_loss *loss,
-                                      struct kelp_error *reterr)
+kelp_status kelp_power_lose(const char *shadow, const char *root,
+                            const struct kelp_power_loss *loss, struct kelp_error *reterr)
 {
     char rebuilt[PATH_BYTES];
-    char id[KELP_FAULTDISK_ID_BYTES];
+    char id[KELP_POWER_ID_BYTES];
     char type = '?';
     struct rebuild rebuild = {.shadow = shadow, .random = loss->seed};
     kelp_status status = join(rebuilt, root, ".", "rebuilt", reterr);
@@ -453,7 +486,7 @@ kelp_status kelp_faultdisk_lose_power(const char *shadow, const char *root,
     if (status == KELP_OK) {
         status = list_places(&rebuild, root, reterr);
     }
-    if (status == KELP_OK && !kelp__faultdisk_id(AT_FDCWD, root, id, &type)) {
+    if (status == KELP_OK && !kelp_power_id(AT_FDCWD, root, id, &type)) {
         status = record_error(errno, root, reterr);
     }
     if (status == KELP_OK) {
@@ -466,5 +499,5 @@ kelp_status kelp_faultdisk_lose_power(const char *shadow, const char *root,
     if (status == KELP_OK) {
         status = take_place(root, rebuilt, reterr);
     }
-    return status == KELP_OK ? kelp_faultdisk_begin(shadow, root, reterr) : status;
+    return status == KELP_OK ? kelp_power_begin(shadow, root, reterr) : status;
 }

@@ -1,7 +1,10 @@
-/* Part of kelp-faultdisk.so too: libc alone, and nothing that a preloaded library cannot do. */
+/* Part of kelp-shadowdisk.so too: libc alone, and nothing that a preloaded library cannot do. */
+#include "tests/lib/power_record.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cli/faultdisk/faultdisk_internal.h"
+#define PATH_BYTES (1024 + 128)
 
-#define PATH_BYTES (KELP_FAULTDISK_PATH_MAX + 128)
-
-/* ---- ids --------------------------------------------------------------------------------------
- */
+/* ---- ids ----------------------------------------------------------------------------------- */
 
 /* FNV-1a over the file handle, which holds the generation of the inode; 0 where there is none. */
 static uint64_t handle_of(int folder_fd, const char *name)
@@ -48,8 +48,8 @@ static char type_of(unsigned mode)
     return S_ISLNK(mode) ? 'l' : '?';
 }
 
-bool kelp__faultdisk_id(int folder_fd, const char *name, char ret_id[KELP_FAULTDISK_ID_BYTES],
-                        char *ret_type)
+bool kelp_power_id(int folder_fd, const char *name, char ret_id[KELP_POWER_ID_BYTES],
+                   char *ret_type)
 {
     struct statx about;
     int flags = AT_SYMLINK_NOFOLLOW | (name[0] == '\0' ? AT_EMPTY_PATH : 0);
@@ -60,15 +60,14 @@ bool kelp__faultdisk_id(int folder_fd, const char *name, char ret_id[KELP_FAULTD
         errno = EOPNOTSUPP;
         return false;
     }
-    (void)snprintf(ret_id, KELP_FAULTDISK_ID_BYTES, "%llx-%llx.%x-%llx",
+    (void)snprintf(ret_id, KELP_POWER_ID_BYTES, "%llx-%llx.%x-%llx",
                    (unsigned long long)about.stx_ino, (unsigned long long)about.stx_btime.tv_sec,
                    about.stx_btime.tv_nsec, (unsigned long long)handle_of(folder_fd, name));
     *ret_type = type_of(about.stx_mode);
     return true;
 }
 
-/* ---- recording --------------------------------------------------------------------------------
- */
+/* ---- recording ----------------------------------------------------------------------------- */
 
 struct record {
     int lock;
@@ -179,13 +178,13 @@ static bool list_folder(int fd, int out)
     }
     bool done = true;
     for (struct dirent *entry = readdir(folder); entry != NULL && done; entry = readdir(folder)) {
-        char id[KELP_FAULTDISK_ID_BYTES];
-        char line[KELP_FAULTDISK_ID_BYTES + 320];
+        char id[KELP_POWER_ID_BYTES];
+        char line[KELP_POWER_ID_BYTES + 320];
         char type = '?';
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
             continue;
         }
-        if (!kelp__faultdisk_id(own, entry->d_name, id, &type)) {
+        if (!kelp_power_id(own, entry->d_name, id, &type)) {
             done = errno == ENOENT; /* removed meanwhile: not there */
             continue;
         }
@@ -199,12 +198,12 @@ static bool list_folder(int fd, int out)
     return done;
 }
 
-bool kelp__faultdisk_record(const char *shadow, int fd)
+bool kelp_power_record(const char *shadow, int fd)
 {
-    char id[KELP_FAULTDISK_ID_BYTES];
+    char id[KELP_POWER_ID_BYTES];
     char type = '?';
     struct record record;
-    if (!kelp__faultdisk_id(fd, "", id, &type)) {
+    if (!kelp_power_id(fd, "", id, &type)) {
         return false;
     }
     if (type != 'f' && type != 'd') {
