@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_request.h"
@@ -9,6 +8,7 @@
 #include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
 #include "cli/verbs.h"
+#include "common/base/clock.h"
 #include "common/program/options.h"
 
 #define POLL_US 50000 /* between questions */
@@ -48,14 +48,6 @@ static const struct kelp_program program = {
     .options = options,
     .option_count = KELP_ARRAY_COUNT(options),
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, uint32_t output)
 {
@@ -109,11 +101,11 @@ static int request(struct kelp_job_client *client, uint32_t timeout_ms, uint32_t
 {
     struct kelp_request pending = {.serial = 0};
     struct kelp_error error = {.status = KELP_OK};
-    uint64_t end_ms = now_ms() + timeout_ms;
+    uint64_t end_ms = kelp_clock_ms() + timeout_ms;
     int exit_status = KELP_EXIT_OK;
 
     for (;;) {
-        uint64_t now = now_ms();
+        uint64_t now = kelp_clock_ms();
         if (now >= end_ms) {
             return kelp_complain(KELP_EXIT_UNREACHABLE, "no checkpoint of job '%s' in time: %s",
                                  kelp_job_client_job(client),

@@ -12,6 +12,7 @@
 #include "cli/plot/plot_run.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/program/options.h"
 
@@ -123,14 +124,6 @@ struct train {
     struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
 {
@@ -386,7 +379,7 @@ int kelp_verb_train(int argc, char **argv)
     if (!train) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
-    train->start_ms = now_ms();
+    train->start_ms = kelp_clock_ms();
     train->run.lock_fd = -1;
     kelp_display_init(&train->display, STDERR_FILENO);
     if (kelp_options_read(&program, argc, argv, &train->given, &exit_status)) {

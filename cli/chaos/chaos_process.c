@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 #define TEXT_MAX 8192 /* of a command line or a status */
 
 /* A file of /proc/PID, NUL-terminated; its length, 0 when it cannot be read. */
@@ -185,18 +187,10 @@ void kelp_chaos_process_close(struct kelp_chaos_process *process)
     }
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static bool wait_gone(const struct kelp_chaos_process *process, uint64_t end_ms)
 {
     struct pollfd item = {.fd = process->pidfd, .events = POLLIN};
-    uint64_t now = now_ms();
+    uint64_t now = kelp_clock_ms();
 
     return poll(&item, 1, now < end_ms ? (int)(end_ms - now) : 0) > 0;
 }
@@ -206,7 +200,7 @@ kelp_status kelp_chaos_kill_family(pid_t parent, uint32_t wait_ms, uint32_t *ret
 {
     pid_t *pids = calloc(KELP_CHAOS_CHILDREN_MAX, sizeof(*pids));
     struct kelp_chaos_process *held = calloc(KELP_CHAOS_CHILDREN_MAX, sizeof(*held));
-    uint64_t end_ms = now_ms() + wait_ms;
+    uint64_t end_ms = kelp_clock_ms() + wait_ms;
     uint32_t count = 0;
     kelp_status status = KELP_OK;
 

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/chaos/chaos_target.h"
 #include "cli/launch/launcher.h"
 #include "cli/launch/monitor.h"
 #include "cli/run/run_client.h"
+#include "common/base/clock.h"
 
 #define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
 #define TICK_MS    200 /* without an event */
@@ -40,14 +40,6 @@ struct run {
     struct kelp_faultdisk_environment disk;
     const char *environment[4];
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static bool stopping(const struct kelp_chaos_options *options)
 {
@@ -197,7 +189,7 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = kelp_monitor_start(run->url, run->options->job, &run->monitor, reterr);
     }
-    run->report->start_ms = now_ms();
+    run->report->start_ms = kelp_clock_ms();
     run->alive_ms = run->report->start_ms;
     return status == KELP_OK ? start_train(run, false, reterr) : status;
 }
@@ -206,7 +198,7 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
 static void say_recovered(struct run *run, bool all)
 {
     char line[KELP_CHAOS_LINE_MAX];
-    uint64_t now = now_ms() - run->report->start_ms;
+    uint64_t now = kelp_clock_ms() - run->report->start_ms;
 
     for (uint32_t i = 0; i < run->report->event_count; i++) {
         const struct kelp_chaos_event *event = &run->report->events[i];
@@ -290,7 +282,7 @@ static bool unfinished(const struct run *run)
 static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault *fault,
                                  bool *ret_done, struct kelp_error *reterr)
 {
-    *ret_done = kelp_chaos_target_works(&run->target, now_ms()) &&
+    *ret_done = kelp_chaos_target_works(&run->target, kelp_clock_ms()) &&
                 (fault->kind == KELP_CHAOS_KILL || !run->pausing);
     if (!*ret_done) {
         return KELP_OK;
@@ -337,7 +329,7 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
     const struct kelp_chaos_fault *fault = &run->options->faults[index];
     char name[32] = "everything";
     bool done = false;
-    uint64_t now = now_ms();
+    uint64_t now = kelp_clock_ms();
 
     run->tried_step[index] = run->report->newest.step;
     kelp_status status = fault->role == KELP_CHAOS_EVERYTHING
@@ -383,12 +375,12 @@ static void wait_for_event(struct run *run)
         {.fd = kelp_process_fd(run->target.train.process), .events = POLLIN},
     };
 
-    (void)poll(items, 4, kelp_chaos_target_wait_ms(&run->target, now_ms(), TICK_MS));
+    (void)poll(items, 4, kelp_chaos_target_wait_ms(&run->target, kelp_clock_ms(), TICK_MS));
 }
 
 static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
 {
-    uint64_t now = now_ms();
+    uint64_t now = kelp_clock_ms();
 
     if (now < run->alive_ms || now - run->alive_ms < run->options->stall_ms) {
         return KELP_OK;
@@ -429,10 +421,10 @@ static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
 
 static kelp_status tend(struct run *run, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_chaos_target_tend(&run->target, now_ms(), reterr);
+    kelp_status status = kelp_chaos_target_tend(&run->target, kelp_clock_ms(), reterr);
 
     while (run->target.gone_count > 0) {
-        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count], now_ms());
+        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count], kelp_clock_ms());
     }
     if (status == KELP_OK) {
         status = do_faults(run, reterr);
@@ -480,7 +472,7 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
     kelp_status status = start(run, reterr);
     if (status == KELP_OK) {
         status = follow(run, reterr);
-        report->wall_s = (double)(now_ms() - report->start_ms) / 1000;
+        report->wall_s = (double)(kelp_clock_ms() - report->start_ms) / 1000;
         say_recovered(run, true);
         say_missed(run);
     }

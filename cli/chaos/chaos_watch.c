@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/wire.h"
 
@@ -29,14 +29,6 @@ struct kelp_chaos_watch {
     struct kelp_chaos_look looks[KELP_CHAOS_LOOKS_MAX];
     uint32_t look_count;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void raise_event(int fd)
 {
@@ -107,7 +99,7 @@ static kelp_status ask(struct kelp_chaos_watch *watch, struct kelp_chaos_look *r
     }
     const Kelp__V1__ShardStatusReply *reply = (Kelp__V1__ShardStatusReply *)(void *)fields;
     if (reply->word) {
-        *ret_look = (struct kelp_chaos_look){.at_ms = now_ms(),
+        *ret_look = (struct kelp_chaos_look){.at_ms = kelp_clock_ms(),
                                              .generation = reply->generation,
                                              .version = reply->word->version,
                                              .step = reply->word->step};

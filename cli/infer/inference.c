@@ -16,6 +16,7 @@
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
 #include "cli/run/verb.h"
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/etcd/etcd.h"
@@ -39,14 +40,6 @@ struct sources {
 static const char *mode_name(const struct kelp_inference *inference)
 {
     return inference->mode == KELP_RUN_PREDICT ? "predict" : "evaluate";
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 static int exit_status_of(kelp_status status)
@@ -564,7 +557,7 @@ void kelp_inference_init(struct kelp_inference *inference, const struct kelp_opt
     inference->given = given;
     inference->mode = mode;
     inference->run.lock_fd = -1;
-    inference->start_ms = now_ms();
+    inference->start_ms = kelp_clock_ms();
     kelp_display_init(&inference->display, STDERR_FILENO);
 }
 

@@ -7,24 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
+#include "common/base/clock.h"
 
 #define ARGUMENTS_MAX (16 + 2 * KELP_TRIALS_MAX)
 
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
 static const char *const kind_programs[] = {"kelp-coordinator", "kelp-ps", "kelp-worker"};
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static kelp_status program_path(const char *bin_folder, enum kelp_child_kind kind,
                                 char path[KELP_PROCESS_PATH_MAX], struct kelp_error *reterr)
@@ -146,7 +138,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     child->starts++;
     child->start_due = false;
     child->fenced = false;
-    child->start_ms = now_ms();
+    child->start_ms = kelp_clock_ms();
     return KELP_OK;
 }
 
@@ -329,7 +321,7 @@ kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now, boo
 
 void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
 {
-    uint64_t end_ms = now_ms() + grace_ms;
+    uint64_t end_ms = kelp_clock_ms() + grace_ms;
 
     for (uint32_t i = 0; i < children->count; i++) {
         if (children->items[i].process) {
@@ -338,7 +330,7 @@ void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
     }
     for (uint32_t i = 0; i < children->count; i++) {
         if (children->items[i].process) {
-            uint64_t now = now_ms();
+            uint64_t now = kelp_clock_ms();
             uint32_t left_ms = now < end_ms ? (uint32_t)(end_ms - now) : 0;
             kelp_process_stop(children->items[i].process, left_ms);
             kelp_process_destroy(children->items[i].process);

@@ -10,8 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 struct kelp_guard {
     int (*work)(struct kelp_guard *guard, void *user);
@@ -57,14 +58,6 @@ static void raise_event(int fd)
     assert(written == (ssize_t)sizeof(one)); /* an eventfd below its limit takes it */
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void *work_thread(void *user)
 {
     struct kelp_guard *guard = user;
@@ -88,7 +81,7 @@ static int64_t enter(struct kelp_guard *guard, enum kelp_guard_stage stage, uint
 {
     atomic_store(&guard->stage, (int)stage);
     raise_event(guard->stage_fd);
-    return now_ms() + stage_ms;
+    return (int64_t)kelp_clock_ms() + stage_ms;
 }
 
 /* A signal has come, or the stage's time is over (number 0): what now? Returns the deadline. */
@@ -116,7 +109,7 @@ static void wait_for_work(struct kelp_guard *guard)
     for (;;) {
         struct pollfd items[2] = {{.fd = guard->done_fd, .events = POLLIN},
                                   {.fd = guard->signal_fd, .events = POLLIN}};
-        int64_t left_ms = deadline_ms == 0 ? -1 : deadline_ms - now_ms();
+        int64_t left_ms = deadline_ms == 0 ? -1 : deadline_ms - (int64_t)kelp_clock_ms();
         if (deadline_ms != 0 && left_ms <= 0) {
             deadline_ms = advance(guard, 0);
             continue;

@@ -9,6 +9,7 @@
 #include "cli/launch/launcher_internal.h"
 #include "cli/run/model_file.h"
 #include "cli/run/status_view.h"
+#include "common/base/clock.h"
 #include "common/program/options.h"
 
 /* The model as the shards have it must be the one that the workers reported the digest of. */
@@ -57,7 +58,7 @@ void kelp__launch_write_result(struct kelp_launcher *launcher)
     struct kelp_error error;
     char *text = NULL;
 
-    launcher->result->wall_s = (double)(kelp__launch_now_ms() - launcher->launch->start_ms) / 1000;
+    launcher->result->wall_s = (double)(kelp_clock_ms() - launcher->launch->start_ms) / 1000;
     kelp_status status = kelp_result_print(launcher->result, &text, &error);
     if (status == KELP_OK) {
         status = kelp_run_dir_write(launcher->launch->run, "result.json", text, &error);

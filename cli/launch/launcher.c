@@ -7,22 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/launch/launcher_internal.h"
 #include "cli/run/status_view.h"
+#include "common/base/clock.h"
 #include "common/program/options.h"
 
 #define SILENT_MS 3000 /* without an answer of the coordinator before people are told */
-
-uint64_t kelp__launch_now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
 {
@@ -46,7 +38,7 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
     kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
     if (status == KELP_OK) {
         launcher->etcd_port = kelp_etcd_server_port(launcher->etcd);
-        launcher->etcd_start_ms = kelp__launch_now_ms();
+        launcher->etcd_start_ms = kelp_clock_ms();
         (void)snprintf(launcher->etcd_url, sizeof(launcher->etcd_url), "%s",
                        kelp_etcd_server_url(launcher->etcd));
     }
@@ -156,7 +148,7 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
 static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, uint64_t lived_ms,
                               struct kelp_error *reterr)
 {
-    uint64_t now = kelp__launch_now_ms();
+    uint64_t now = kelp_clock_ms();
     struct kelp_children *children = &launcher->children;
     struct kelp_supervise_policy policy = children->options.policy;
     char limit[128];
@@ -361,7 +353,7 @@ static void wait_for_event(struct kelp_launcher *launcher)
     }
     count += kelp_children_poll(&launcher->children, items + count, KELP_LAUNCH_POLL_ROOM - count);
     /* The monitor's answers (or their absence) come several times a second. */
-    (void)poll(items, count, wait_ms(launcher, kelp__launch_now_ms()));
+    (void)poll(items, count, wait_ms(launcher, kelp_clock_ms()));
 }
 
 static bool state_is(const struct kelp_launcher *launcher, const char *state)
@@ -404,7 +396,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
 {
     kelp_guard_winds_down(launcher->guard, launcher->launch->pause_ms);
     while (!stopping(launcher)) {
-        uint64_t now = kelp__launch_now_ms();
+        uint64_t now = kelp_clock_ms();
         kelp_status status = take_status(launcher, now, reterr);
         if (status != KELP_OK || ended(launcher) || !wind_down(launcher)) {
             return status;

@@ -39,7 +39,6 @@ struct kelp_launcher {
     struct pollfd items[KELP_LAUNCH_POLL_ROOM];
 };
 
-uint64_t kelp__launch_now_ms(void);
 /* Whichever etcd the run uses. */
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_request.h"
+#include "common/base/clock.h"
 
 struct kelp_monitor {
     struct kelp_job_client *client; /* the thread's own once it runs */
@@ -25,14 +25,6 @@ struct kelp_monitor {
     struct kelp_request request;   /* the thread's: for that */
     uint64_t press_ms;             /* not earlier, after a checkpoint that failed */
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void raise_event(int fd)
 {
@@ -65,10 +57,10 @@ static void press_for_pause(struct kelp_monitor *monitor, const Kelp__V1__Status
     enum kelp_request_news news = kelp_request_take(&monitor->request, reply);
 
     if (news == KELP_REQUEST_REFUSED && monitor->press_ms == 0) {
-        monitor->press_ms = now_ms() + KELP_MONITOR_REFUSED_MS;
+        monitor->press_ms = kelp_clock_ms() + KELP_MONITOR_REFUSED_MS;
     }
     if (news == KELP_REQUEST_WAITS || strcmp(reply->state, "paused") == 0 ||
-        now_ms() < monitor->press_ms) {
+        kelp_clock_ms() < monitor->press_ms) {
         return;
     }
     monitor->press_ms = 0;
@@ -92,7 +84,7 @@ static void *monitor_thread(void *user)
 
     do {
         Kelp__V1__StatusReply *reply = NULL;
-        uint64_t asked_ms = now_ms();
+        uint64_t asked_ms = kelp_clock_ms();
         /* Who does not answer is a matter of the status's age: nobody needs the error. */
         kelp_status status =
             kelp_job_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);

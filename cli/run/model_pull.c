@@ -11,10 +11,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/run/model_file.h"
+#include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "proto/wire.h"
 
@@ -50,14 +50,6 @@ struct pull {
     kelp_status status;
     struct kelp_error error;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void fail(struct pull *pull, kelp_status status, const char *text)
 {
@@ -250,7 +242,7 @@ static kelp_status ask_all(struct pull *pull, bool current, uint64_t target, uin
         }
     }
     while (pull->open_answers > 0 && pull->status == KELP_OK) {
-        uint64_t now = now_ms();
+        uint64_t now = kelp_clock_ms();
         if (now >= deadline) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "the shards did not answer in time");
         }
@@ -279,7 +271,7 @@ static bool one_step(const struct pull *pull, uint64_t *ret_step)
 
 static kelp_status pull_rounds(struct pull *pull, uint64_t *ret_step, struct kelp_error *reterr)
 {
-    uint64_t deadline = now_ms() + pull->request->deadline_ms;
+    uint64_t deadline = kelp_clock_ms() + pull->request->deadline_ms;
 
     for (;;) {
         uint64_t target = 0;
@@ -401,7 +393,7 @@ kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_diges
                              uint64_t *ret_step, struct kelp_error *reterr)
 {
     struct kelp_plan plan;
-    uint64_t end_ms = now_ms() + deadline_ms;
+    uint64_t end_ms = kelp_clock_ms() + deadline_ms;
 
     kelp_status status = get_plan(client, deadline_ms, &plan, reterr);
     if (status != KELP_OK) {
@@ -414,13 +406,13 @@ kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_diges
     }
     struct kelp_model_pull pull = {.plan = &plan, .spec_digest = spec_digest};
     do {
-        uint64_t now = now_ms();
+        uint64_t now = kelp_clock_ms();
         pull.deadline_ms = now < end_ms ? (uint32_t)(end_ms - now) : 1;
         status = fetch_flat(client, &pull, flat, ret_step, reterr);
         /* Fenced or broken: the map has changed, or is about to. */
     } while ((kelp_status_group(status) == KELP_GROUP_FENCED ||
               kelp_status_group(status) == KELP_GROUP_PEER) &&
-             now_ms() + 50 < end_ms && usleep(50000) == 0);
+             kelp_clock_ms() + 50 < end_ms && usleep(50000) == 0);
     if (status != KELP_OK) {
         free(flat);
         kelp_plan_fini(&plan);
