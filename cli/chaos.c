@@ -12,9 +12,7 @@
 #include "cli/replay/digest_log.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
-#include "common/program/options.h"
 
 #define RUNS "Runs"
 
@@ -37,32 +35,16 @@ static const struct kelp_option options[] = {
      .min = 1,
      .max = 1024,
      .group = RUNS,
-     .help = "workers (job key cluster.workers); else at least 2"},
-    {.name = "shards",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .max = 1024,
-     .group = RUNS,
-     .help = "shards (job key cluster.shards); else at least 2"},
-    {.name = "coordinators",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .max = 16,
-     .default_text = "2",
-     .group = RUNS,
-     .help = "coordinators: one leads, the others stand by"},
+     .help = "workers (job key cluster.workers); 2 at least without it"},
+    KELP_VERB_SHARDS(RUNS, "shards (job key cluster.shards); 2 at least without it"),
+    KELP_VERB_COORDINATORS(RUNS, "2", "coordinators: one leads, the others stand by"),
     {.name = "epochs",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
      .max = 1000000,
      .group = RUNS,
-     .help = "job key train.epochs, in both runs; else as many as outlast the plan"},
-    {.name = "set",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "KEY=VALUE",
-     .repeatable = true,
-     .group = RUNS,
-     .help = "set a job key, such as checkpoint.steps=200"},
+     .help = "job key train.epochs, in both runs; without it as many as outlast the plan"},
+    KELP_VERB_SET(RUNS, "set any job key, as checkpoint.steps=200"),
     {.name = "digest",
      .type = KELP_OPTION_TEXT,
      .placeholder = "HEX",
@@ -72,30 +54,17 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "DIR",
      .group = RUNS,
-     .help = "a run of the same job without faults, used as the quiet run"},
-    {.name = "run",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "DIR",
-     .group = RUNS,
-     .help = "folder for both runs and the report; else runs/NAME-chaos-TIME"},
+     .help = "a run of the same job that ended without faults: none is made"},
+    KELP_VERB_RUN(RUNS, "folder for both runs and the report; runs/NAME-chaos-TIME without it"),
     {.name = "stall",
      .type = KELP_OPTION_DURATION,
      .min = 1000,
      .max = 3600000,
      .default_text = "60s",
      .group = RUNS,
-     .help = "a run without a step for so long counts as hanging"},
-    {.name = "etcd-program",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FILE",
-     .group = RUNS,
-     .help = "the etcd to start; else the one on PATH"},
-    {.name = "log-level",
-     .type = KELP_OPTION_CHOICE,
-     .choices = kelp_log_level_names,
-     .default_text = "info",
-     .group = RUNS,
-     .help = "least important lines in the runs' logs/"},
+     .help = "so long without a step, and the run counts as hanging"},
+    KELP_VERB_ETCD_PROGRAM(RUNS),
+    KELP_VERB_LOG_LEVEL(RUNS, "of the files in the runs' logs/"),
 };
 
 static const struct kelp_program program = {
@@ -112,7 +81,7 @@ static const struct kelp_program program = {
 
 /* All of one `kelp chaos`; fields are empty until their stage. */
 struct chaos {
-    struct kelp_options *given;
+    const struct kelp_options *given;
     struct kelp_job_file *file;
     struct kelp_chaos_plan plan;
     struct kelp_chaos_fault faults[KELP_CHAOS_FAULTS_MAX];
@@ -565,23 +534,23 @@ static int run(struct chaos *chaos)
     return exit_status;
 }
 
-int kelp_verb_chaos(int argc, char **argv)
+static int chaos(const struct kelp_options *given)
 {
     struct chaos *chaos = calloc(1, sizeof(*chaos));
-    int exit_status = KELP_EXIT_FAILED;
 
     if (!chaos) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
+    chaos->given = given;
     chaos->folder.lock_fd = -1;
     kelp_display_init(&chaos->display, STDERR_FILENO);
-    if (kelp_options_read(&program, argc, argv, &chaos->given, &exit_status)) {
-        exit_status = run(chaos);
-        kelp_options_destroy(chaos->given);
-    }
+    int exit_status = run(chaos);
     kelp_chaos_report_fini(&chaos->report);
     kelp_run_dir_close(&chaos->folder);
     kelp_job_file_destroy(chaos->file);
     free(chaos);
     return exit_status;
 }
+
+const struct kelp_verb kelp_verb_chaos = {
+    "chaos", "run a job, kill and stop its processes, compare the digest", &program, chaos, NULL};

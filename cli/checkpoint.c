@@ -6,34 +6,21 @@
 #include "cli/checkpoint/checkpoint_request.h"
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/run/run_client.h"
-#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
-#include "common/program/options.h"
 
 #define POLL_US 50000 /* between questions */
 
-enum { OUTPUT_TEXT, OUTPUT_JSON };
-
-static const char *const outputs[] = {"text", "json", NULL};
-
 static const struct kelp_option options[] = {
-    {.name = "output",
-     .letter = 'o',
-     .type = KELP_OPTION_CHOICE,
-     .choices = outputs,
-     .default_text = "text",
-     .help = "a line for people, or one JSON object"},
+    KELP_VERB_OUTPUT("a line for people, or one JSON object"),
     {.name = "timeout",
      .type = KELP_OPTION_DURATION,
      .min = 100,
      .max = 86400000,
      .default_text = "60s",
-     .help = "how long to wait for the checkpoint"},
-    {.name = "etcd",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "URL",
-     .help = "find the job in this etcd; the argument is then a job's name, not a run's folder"},
+     .help = "how long the checkpoint is waited for"},
+    KELP_VERB_ETCD(
+        NULL, "find the job through this etcd: what is named then is a job, not a run's folder"),
 };
 
 static const struct kelp_program program = {
@@ -49,9 +36,9 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, uint32_t output)
+static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, bool json)
 {
-    if (output == OUTPUT_JSON) {
+    if (json) {
         (void)printf("{\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"generation\":%" PRIu64 "}\n",
                      checkpoint->version, checkpoint->step, checkpoint->generation);
     } else {
@@ -64,7 +51,7 @@ static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, uint32_t o
 
 /* One question; true when it settles the matter, *ret_exit_status then says how. */
 static bool settle(struct kelp_job_client *client, struct kelp_request *request, uint32_t left_ms,
-                   uint32_t output, int *ret_exit_status, struct kelp_error *error)
+                   bool json, int *ret_exit_status, struct kelp_error *error)
 {
     Kelp__V1__StatusReply *reply = NULL;
     uint64_t serial = 0;
@@ -76,7 +63,7 @@ static bool settle(struct kelp_job_client *client, struct kelp_request *request,
     }
     enum kelp_request_news news = kelp_request_take(request, reply);
     if (news == KELP_REQUEST_DONE) {
-        *ret_exit_status = print_commit(reply->checkpoint, output);
+        *ret_exit_status = print_commit(reply->checkpoint, json);
     } else if (news == KELP_REQUEST_REFUSED) {
         *ret_exit_status =
             kelp_complain(KELP_EXIT_FAILED, "no checkpoint: %s", reply->checkpoint->error);
@@ -97,7 +84,7 @@ static bool settle(struct kelp_job_client *client, struct kelp_request *request,
 }
 
 /* The coordinator may be between two lives: asked until the deadline. */
-static int request(struct kelp_job_client *client, uint32_t timeout_ms, uint32_t output)
+static int request(struct kelp_job_client *client, uint32_t timeout_ms, bool json)
 {
     struct kelp_request pending = {.serial = 0};
     struct kelp_error error = {.status = KELP_OK};
@@ -111,7 +98,7 @@ static int request(struct kelp_job_client *client, uint32_t timeout_ms, uint32_t
                                  kelp_job_client_job(client),
                                  error.status == KELP_OK ? "it is being written" : error.text);
         }
-        if (settle(client, &pending, (uint32_t)(end_ms - now), output, &exit_status, &error)) {
+        if (settle(client, &pending, (uint32_t)(end_ms - now), json, &exit_status, &error)) {
             return exit_status;
         }
         if (error.status == KELP_ERR_MISMATCH || error.status == KELP_ERR_UNSUPPORTED) {
@@ -139,35 +126,21 @@ static kelp_status open_client(const char *typed, const char *etcd,
     return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
 }
 
-static int ask_for_one(int argc, char **argv)
+static int ask_for_one(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
     struct kelp_job_client *client = NULL;
     struct kelp_error error;
-    int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
+    if (open_client(kelp_verb_typed(given), kelp_options_text(given, "etcd"), &client, &error) !=
+        KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    if (open_client(typed, kelp_options_text(given, "etcd"), &client, &error) != KELP_OK) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
-    } else {
-        exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),
-                              kelp_options_choice(given, "output"));
-    }
+    int exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),
+                              kelp_verb_json(given));
     kelp_job_client_close(client);
-    kelp_options_destroy(given);
     return exit_status;
 }
 
-int kelp_verb_checkpoint(int argc, char **argv)
-{
-    for (const struct kelp_verb *verb = kelp_checkpoint_verbs; argc > 1 && verb->name; verb++) {
-        if (strcmp(verb->name, argv[1]) == 0) {
-            return verb->run(argc - 1, argv + 1);
-        }
-    }
-    return ask_for_one(argc, argv);
-}
+const struct kelp_verb kelp_verb_checkpoint = {"checkpoint",
+                                               "ask for one; ls, show, verify, export, import, rm",
+                                               &program, ask_for_one, kelp_checkpoint_verbs};

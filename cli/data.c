@@ -1,8 +1,8 @@
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/verbs.h"
-#include "common/program/options.h"
 #include "worker/data/dataset.h"
 #include "worker/data/limits.h"
 
@@ -36,31 +36,26 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-int kelp_verb_data(int argc, char **argv)
+static int data(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
     struct kelp_error error;
-    int exit_status = KELP_EXIT_OK;
-
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
     const char *action = kelp_options_positional(given, 0);
     const char *path = kelp_options_text(given, "out");
     uint64_t rows = kelp_options_integer(given, "rows");
+
     if (strcmp(action, "generate") != 0) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE,
-                                    "'%s' is nothing kelp data can do; 'generate' is", action);
-    } else {
-        kelp_status status =
-            kelp_dataset_write_synthetic(path, rows, kelp_options_integer(given, "seed"), &error);
-        if (status != KELP_OK) {
-            exit_status = kelp_complain(
-                status == KELP_ERR_INVALID ? KELP_EXIT_USAGE : KELP_EXIT_FAILED, "%s", error.text);
-        } else {
-            (void)printf("%s: %" PRIu64 " rows\n", path, rows);
-        }
+        return kelp_complain(KELP_EXIT_USAGE, "'%s' is nothing kelp data can do; 'generate' is",
+                             action);
     }
-    kelp_options_destroy(given);
-    return exit_status;
+    kelp_status status =
+        kelp_dataset_write_synthetic(path, rows, kelp_options_integer(given, "seed"), &error);
+    if (status != KELP_OK) {
+        return kelp_complain(status == KELP_ERR_INVALID ? KELP_EXIT_USAGE : KELP_EXIT_FAILED, "%s",
+                             error.text);
+    }
+    (void)printf("%s: %" PRIu64 " rows\n", path, rows);
+    return KELP_EXIT_OK;
 }
+
+const struct kelp_verb kelp_verb_data = {"data", "generate the built-in data set as CSV", &program,
+                                         data, NULL};

@@ -1,28 +1,17 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/replay/compare.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
-#include "common/program/options.h"
-
-enum { OUTPUT_TEXT, OUTPUT_JSON };
-
-static const char *const outputs[] = {"text", "json", NULL};
 
 static const struct kelp_option options[] = {
     {.name = "no-replay",
      .type = KELP_OPTION_FLAG,
-     .help = "compare only the records; compute nothing again"},
-    {.name = "output",
-     .letter = 'o',
-     .type = KELP_OPTION_CHOICE,
-     .choices = outputs,
-     .default_text = "text",
-     .help = "lines for people, or one JSON object"},
+     .help = "compare what is on record alone; compute nothing again"},
+    KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 
 static const struct kelp_program program = {
@@ -294,8 +283,8 @@ static void print_json(const struct kelp_compare *compare)
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
-static int diff(struct kelp_compare *compare, const struct kelp_options *given,
-                const char (*paths)[KELP_RUN_PATH_MAX + 1])
+static int compare_runs(struct kelp_compare *compare, const struct kelp_options *given,
+                        const char (*paths)[KELP_RUN_PATH_MAX + 1])
 {
     struct kelp_error error;
 
@@ -307,35 +296,26 @@ static int diff(struct kelp_compare *compare, const struct kelp_options *given,
         kelp_compare_replay(compare, &error, warn) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    if (kelp_options_choice(given, "output") == OUTPUT_JSON) {
-        print_json(compare);
-    } else {
-        print_text(compare);
-    }
+    (kelp_verb_json(given) ? print_json : print_text)(compare);
     return compare->outcome == KELP_COMPARE_SAME ? KELP_EXIT_OK : KELP_EXIT_FAILED;
 }
 
-int kelp_verb_diff(int argc, char **argv)
+static int diff(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
     struct kelp_compare compare;
     struct kelp_error error;
     char paths[2][KELP_RUN_PATH_MAX + 1];
-    int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
-    memset(&compare, 0, sizeof(compare));
-    for (size_t i = 0; exit_status == KELP_EXIT_OK && i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         if (kelp_run_choose(kelp_options_positional(given, i), paths[i], &error) != KELP_OK) {
-            exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+            return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
         }
     }
-    if (exit_status == KELP_EXIT_OK) {
-        exit_status = diff(&compare, given, paths);
-    }
+    memset(&compare, 0, sizeof(compare));
+    int exit_status = compare_runs(&compare, given, paths);
     kelp_compare_fini(&compare);
-    kelp_options_destroy(given);
     return exit_status;
 }
+
+const struct kelp_verb kelp_verb_diff = {"diff", "say where two runs part: step, tensor, job keys",
+                                         &program, diff, NULL};

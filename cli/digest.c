@@ -1,13 +1,9 @@
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
-#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
-#include "common/program/options.h"
 
 static const struct kelp_program program = {
     .name = "kelp digest",
@@ -54,22 +50,14 @@ static int digest_of_run(const char *typed)
     return print_digest(path);
 }
 
-int kelp_verb_digest(int argc, char **argv)
+static int digest(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
+    const char *typed = kelp_verb_typed(given);
     struct stat info;
-    int exit_status = KELP_EXIT_OK;
+    bool file = typed && !(stat(typed, &info) == 0 && S_ISDIR(info.st_mode));
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    if (typed && !(stat(typed, &info) == 0 && S_ISDIR(info.st_mode))) {
-        exit_status = print_digest(typed);
-    } else {
-        exit_status = digest_of_run(typed);
-    }
-    kelp_options_destroy(given);
-    return exit_status;
+    return file ? print_digest(typed) : digest_of_run(typed);
 }
+
+const struct kelp_verb kelp_verb_digest = {
+    "digest", "print the digest of a run's model or of a safetensors file", &program, digest, NULL};

@@ -4,19 +4,10 @@
 
 #include "cli/infer/inference.h"
 #include "cli/verbs.h"
-#include "common/base/log.h"
-
-enum output { OUTPUT_TEXT, OUTPUT_JSON };
-static const char *const outputs[] = {"text", "json", NULL};
 
 static const struct kelp_option options[] = {
     KELP_INFERENCE_OPTIONS,
-    {.name = "output",
-     .letter = 'o',
-     .type = KELP_OPTION_CHOICE,
-     .choices = outputs,
-     .default_text = "text",
-     .help = "a table for people, or result.json"},
+    KELP_VERB_OUTPUT("a table for people, or result.json"),
 };
 
 static const struct kelp_program program = {
@@ -31,44 +22,37 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-static int print(const struct kelp_inference *inference, enum output output)
+static int print(const struct kelp_inference *inference, bool json)
 {
     struct kelp_error error;
     char *text = NULL;
 
-    if (output == OUTPUT_TEXT) {
+    if (!json) {
         kelp_result_table(stdout, &inference->result);
         (void)printf("weights    %s\nrun        %s\n", inference->weights, inference->run.path);
         return KELP_EXIT_OK;
     }
-    if (kelp_result_print(&inference->result, &text, &error) != KELP_OK) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
-    }
-    (void)fputs(text, stdout);
-    free(text);
-    return KELP_EXIT_OK;
+    kelp_status status = kelp_result_print(&inference->result, &text, &error);
+    return kelp_verb_print(status, text, &error);
 }
 
-int kelp_verb_evaluate(int argc, char **argv)
+static int evaluate(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_FAILED;
-
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
     struct kelp_inference *inference = malloc(sizeof(*inference));
+
     if (!inference) {
-        kelp_options_destroy(given);
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
     kelp_inference_init(inference, given, KELP_RUN_EVALUATE);
-    exit_status = kelp_inference_run(inference);
+    int exit_status = kelp_inference_run(inference);
     if (exit_status == KELP_EXIT_OK) {
-        exit_status = print(inference, (enum output)kelp_options_choice(given, "output"));
+        exit_status = print(inference, kelp_verb_json(given));
     }
     kelp_inference_fini(inference);
     free(inference);
-    kelp_options_destroy(given);
     return exit_status;
 }
+
+const struct kelp_verb kelp_verb_evaluate = {
+    "evaluate", "measure a run's weights on its validation and test split", &program, evaluate,
+    NULL};

@@ -1,14 +1,9 @@
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
-#include "cli/run/run_dir.h"
 #include "cli/verbs.h"
-#include "common/program/options.h"
 #include "common/tensors/safetensors.h"
 
 static const struct kelp_option options[] = {
@@ -157,27 +152,19 @@ static int export_finished(const char *run_path, const char *out)
     return report(out);
 }
 
-int kelp_verb_export(int argc, char **argv)
+static int export(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
+    const char *out = kelp_options_text(given, "out");
     struct kelp_error error;
     char run_path[KELP_RUN_PATH_MAX + 1];
-    int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
+    if (kelp_run_choose(kelp_verb_typed(given), run_path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    const char *out = kelp_options_text(given, "out");
-    if (kelp_run_choose(typed, run_path, &error) != KELP_OK) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
-    } else if (kelp_run_dir_running(run_path)) {
-        exit_status =
-            export_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), out);
-    } else {
-        exit_status = export_finished(run_path, out);
-    }
-    kelp_options_destroy(given);
-    return exit_status;
+    return kelp_run_dir_running(run_path)
+               ? export_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), out)
+               : export_finished(run_path, out);
 }
+
+const struct kelp_verb kelp_verb_export = {
+    "export", "write a run's weights as safetensors with PyTorch's names", &program, export, NULL};

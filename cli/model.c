@@ -7,27 +7,13 @@
 #include "cli/launch/train_job.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
-#include "common/program/options.h"
 #include "worker/model/derive.h"
 #include "worker/model/footprint.h"
 #include "worker/model/graph/graph.h"
 
-enum { OUTPUT_TEXT, OUTPUT_JSON };
-
-static const char *const outputs[] = {"text", "json", NULL};
-
 static const struct kelp_option options[] = {
-    {.name = "set",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "KEY=VALUE",
-     .repeatable = true,
-     .help = "set a job key, such as cluster.workers=4:4"},
-    {.name = "output",
-     .letter = 'o',
-     .type = KELP_OPTION_CHOICE,
-     .choices = outputs,
-     .default_text = "text",
-     .help = "tables for people, or one JSON object"},
+    KELP_VERB_SET(NULL, "set any job key, as cluster.workers=4:4"),
+    KELP_VERB_OUTPUT("tables for people, or one JSON object"),
 };
 
 static const struct kelp_program program = {
@@ -250,7 +236,7 @@ static int show(const struct kelp_options *given)
         exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     } else {
         kelp_footprint(shown.job, &shown.plan, shown.model, shown.dataset, &footprint);
-        if (kelp_options_choice(given, "output") == OUTPUT_JSON) {
+        if (kelp_verb_json(given)) {
             print_json(&shown, &footprint);
         } else {
             print_text(&shown, &footprint);
@@ -260,19 +246,15 @@ static int show(const struct kelp_options *given)
     return exit_status;
 }
 
-int kelp_verb_model(int argc, char **argv)
+static int model(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
     const char *action = kelp_options_positional(given, 0);
-    exit_status = strcmp(action, "show") == 0
-                      ? show(given)
-                      : kelp_complain(KELP_EXIT_USAGE,
-                                      "'%s' is nothing kelp model can do; 'show' is", action);
-    kelp_options_destroy(given);
-    return exit_status;
+
+    return strcmp(action, "show") == 0
+               ? show(given)
+               : kelp_complain(KELP_EXIT_USAGE, "'%s' is nothing kelp model can do; 'show' is",
+                               action);
 }
+
+const struct kelp_verb kelp_verb_model = {
+    "model", "show a job's model: layers, shapes, parameters, memory", &program, model, NULL};

@@ -4,7 +4,6 @@
 #include "cli/plot/plot_run.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
-#include "common/program/options.h"
 
 static const struct kelp_option options[] = {
     {.name = "out",
@@ -26,13 +25,11 @@ static const struct kelp_program program = {
 
 static int plot(const struct kelp_options *given)
 {
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
     const char *out = kelp_options_text(given, "out");
     char run_path[KELP_RUN_PATH_MAX + 1];
     struct kelp_error error;
 
-    kelp_status status = kelp_run_choose(typed, run_path, &error);
+    kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
@@ -46,14 +43,5 @@ static int plot(const struct kelp_options *given)
     return KELP_EXIT_OK;
 }
 
-int kelp_verb_plot(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        exit_status = plot(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_verb_plot = {"plot", "draw a run's curves and forecasts as SVG and PNG",
+                                         &program, plot, NULL};

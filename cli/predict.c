@@ -151,14 +151,5 @@ static int predict(const struct kelp_options *given)
     return exit_status;
 }
 
-int kelp_verb_predict(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_FAILED;
-
-    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        exit_status = predict(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_verb_predict = {
+    "predict", "write the model's output for each sample as CSV or NPY", &program, predict, NULL};

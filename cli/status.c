@@ -1,26 +1,14 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/run/run_client.h"
-#include "cli/run/run_dir.h"
 #include "cli/run/status_view.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
-#include "common/program/options.h"
-
-enum { OUTPUT_TEXT, OUTPUT_JSON };
-
-static const char *const outputs[] = {"text", "json", NULL};
 
 static const struct kelp_option options[] = {
-    {.name = "output",
-     .letter = 'o',
-     .type = KELP_OPTION_CHOICE,
-     .choices = outputs,
-     .default_text = "text",
-     .help = "a table for people, or one JSON object"},
+    KELP_VERB_OUTPUT("a table for people, or one JSON object"),
     {.name = "timeout",
      .type = KELP_OPTION_DURATION,
      .min = 100,
@@ -40,16 +28,6 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-static int print_owned(kelp_status status, char *text, const struct kelp_error *error)
-{
-    if (status != KELP_OK) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s", error->text);
-    }
-    (void)fputs(text, stdout);
-    free(text);
-    return KELP_EXIT_OK;
-}
-
 /* The coordinator may be between two lives: try until the deadline. */
 static kelp_status ask(struct kelp_job_client *client, uint32_t timeout_ms,
                        Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
@@ -68,7 +46,7 @@ static kelp_status ask(struct kelp_job_client *client, uint32_t timeout_ms,
     return status;
 }
 
-static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
+static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
 {
     struct kelp_job_client *client = NULL;
     Kelp__V1__StatusReply *reply = NULL;
@@ -84,37 +62,37 @@ static int show_live(const char *run_path, uint32_t timeout_ms, uint32_t output)
         return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be reached: %s",
                              run_path, error.text);
     }
-    if (output == OUTPUT_JSON) {
+    if (json) {
         status = kelp_status_json(reply, run_path, &text, &error);
     } else {
         status = kelp_status_table(reply, run_path, &text, &error);
     }
     kelp_job_client_status_free(reply);
-    return print_owned(status, text, &error);
+    return kelp_verb_print(status, text, &error);
 }
 
-static int show_result(const char *run_path, uint32_t output, const struct kelp_result *result)
+static int show_result(const char *run_path, bool json, const struct kelp_result *result)
 {
     struct kelp_error error;
     char *text = NULL;
     kelp_status status;
 
-    if (output == OUTPUT_JSON) {
+    if (json) {
         status = kelp_run_dir_read(run_path, "result.json", &text, &error);
     } else {
         status = kelp_result_summary(result, run_path, &text, &error);
     }
-    int exit_status = print_owned(status, text, &error);
-    if (exit_status == KELP_EXIT_OK && output == OUTPUT_TEXT &&
+    int exit_status = kelp_verb_print(status, text, &error);
+    if (exit_status == KELP_EXIT_OK && !json &&
         (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0)) {
         (void)printf("go on      kelp train --resume --run %s\n", run_path);
     }
     return exit_status;
 }
 
-static int show_unfinished(const char *run_path, uint32_t output)
+static int show_unfinished(const char *run_path, bool json)
 {
-    if (output == OUTPUT_JSON) {
+    if (json) {
         (void)printf("{\"status\":\"not running\",\"run\":");
         kelp_json_print_string(stdout, run_path);
         (void)printf("}\n");
@@ -126,41 +104,27 @@ static int show_unfinished(const char *run_path, uint32_t output)
     return KELP_EXIT_OK;
 }
 
-static int show(const char *typed, uint32_t timeout_ms, uint32_t output)
+static int show(const struct kelp_options *given)
 {
+    bool json = kelp_verb_json(given);
     struct kelp_error error;
     struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
 
-    kelp_status status = kelp_run_choose(typed, run_path, &error);
+    kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     if (kelp_run_dir_running(run_path)) {
-        return show_live(run_path, timeout_ms, output);
+        return show_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), json);
     }
     status = kelp_run_result_read(run_path, &result, &error);
     if (status == KELP_ERR_NOT_FOUND) {
-        return show_unfinished(run_path, output);
+        return show_unfinished(run_path, json);
     }
-    if (status != KELP_OK) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
-    }
-    return show_result(run_path, output, &result);
+    return status == KELP_OK ? show_result(run_path, json, &result)
+                             : kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
 }
 
-int kelp_verb_status(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    exit_status = show(typed, (uint32_t)kelp_options_duration_ms(given, "timeout"),
-                       kelp_options_choice(given, "output"));
-    kelp_options_destroy(given);
-    return exit_status;
-}
+const struct kelp_verb kelp_verb_status = {
+    "status", "show a run: live while it runs, its result afterwards", &program, show, NULL};

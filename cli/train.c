@@ -13,10 +13,6 @@
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/program/options.h"
-
-#define TESTING "Testing"
 
 static const struct kelp_option options[] = {
     {.name = "workers",
@@ -25,23 +21,12 @@ static const struct kelp_option options[] = {
      .max = 1024,
      .help = "N or MIN:MAX workers (job key cluster.workers): MAX are started, and training begins "
              "once MIN are there"},
-    {.name = "shards",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .max = 1024,
-     .help = "parameter-server shards (job key cluster.shards)"},
+    KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     {.name = "no-plots",
      .type = KELP_OPTION_FLAG,
-     .help = "do not draw the run's pictures at its end; kelp plot can do it later"},
-    {.name = "set",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "KEY=VALUE",
-     .repeatable = true,
-     .help = "set a job key, such as train.lr=0.01"},
-    {.name = "run",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "DIR",
-     .help = "folder of the run (job key run.dir); else runs/NAME-TIME"},
+     .help = "draw no pictures of the run at its end; kelp plot does it later"},
+    KELP_VERB_SET(NULL, "set any job key, as train.lr=0.01"),
+    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir); runs/NAME-TIME without it"),
     {.name = "resume",
      .type = KELP_OPTION_FLAG,
      .help = "continue the run in that folder from its newest checkpoint; the job may differ where "
@@ -56,46 +41,23 @@ static const struct kelp_option options[] = {
      .help = "how long SIGTERM waits for a checkpoint; 0s: it stops at once"},
     {.name = "print-config",
      .type = KELP_OPTION_FLAG,
-     .help = "print the job in effect, and where each value comes from; start nothing"},
-    {.name = "etcd",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "URL",
-     .group = "Cluster",
-     .help = "use this etcd instead of a private one in the run's folder"},
-    {.name = "etcd-program",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FILE",
-     .group = "Cluster",
-     .help = "the etcd to start; else the one on PATH"},
-    {.name = "coordinators",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .max = 16,
-     .default_text = "1",
-     .group = "Cluster",
-     .help = "coordinators to start: one leads, the others stand by"},
-    {.name = "log-level",
-     .type = KELP_OPTION_CHOICE,
-     .choices = kelp_log_level_names,
-     .default_text = "info",
-     .group = "Cluster",
-     .help = "least important lines in the run's logs/"},
-    {.name = "fault",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "ID:FAULT",
-     .repeatable = true,
-     .group = TESTING,
-     .help = "make the first start of a process fail, such as worker-1:kill@step=120"},
+     .help = "print the job as it would take effect, and where each value comes from; start "
+             "nothing"},
+    KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
+    KELP_VERB_ETCD_PROGRAM("Cluster"),
+    KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
+    KELP_VERB_LOG_LEVEL("Cluster", "of the files in the run's logs/"),
+    KELP_VERB_FAULT("make the first start of that process fail, as worker-1:kill@step=120"),
     {.name = "at",
      .type = KELP_OPTION_TEXT,
      .placeholder = "step=N:DO",
      .repeatable = true,
-     .group = TESTING,
+     .group = "Testing",
      .help = "when step N is reached: add-worker, or kill=ID"},
     {.name = "no-restart",
      .type = KELP_OPTION_FLAG,
-     .group = TESTING,
-     .help = "do not start processes again that have died"},
+     .group = "Testing",
+     .help = "leave processes that died dead"},
 };
 
 static const struct kelp_program program = {
@@ -112,7 +74,7 @@ static const struct kelp_program program = {
 
 /* All of one `kelp train`; fields are empty until their stage. */
 struct train {
-    struct kelp_options *given;
+    const struct kelp_options *given;
     uint64_t start_ms;
     struct kelp_trials trials;
     struct kelp_job_file *file;
@@ -218,12 +180,8 @@ static int print_config(const struct train *train)
     struct kelp_error error;
     char *text = NULL;
 
-    if (kelp_job_file_print(train->file, true, &text, &error) != KELP_OK) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
-    }
-    (void)fputs(text, stdout);
-    free(text);
-    return KELP_EXIT_OK;
+    kelp_status status = kelp_job_file_print(train->file, true, &text, &error);
+    return kelp_verb_print(status, text, &error);
 }
 
 static int print_summary(const struct train *train)
@@ -231,12 +189,8 @@ static int print_summary(const struct train *train)
     struct kelp_error error;
     char *text = NULL;
 
-    if (kelp_result_summary(&train->result, train->run.path, &text, &error) != KELP_OK) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
-    }
-    (void)fputs(text, stdout);
-    free(text);
-    return KELP_EXIT_OK;
+    kelp_status status = kelp_result_summary(&train->result, train->run.path, &text, &error);
+    return kelp_verb_print(status, text, &error);
 }
 
 static int work(struct kelp_guard *guard, void *user)
@@ -371,24 +325,25 @@ static int train_job(struct train *train)
     return done ? print_summary(train) : run(train);
 }
 
-int kelp_verb_train(int argc, char **argv)
+static int train(const struct kelp_options *given)
 {
     struct train *train = calloc(1, sizeof(*train));
-    int exit_status = KELP_EXIT_FAILED;
 
     if (!train) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
+    train->given = given;
     train->start_ms = kelp_clock_ms();
     train->run.lock_fd = -1;
     kelp_display_init(&train->display, STDERR_FILENO);
-    if (kelp_options_read(&program, argc, argv, &train->given, &exit_status)) {
-        exit_status = train_job(train);
-        kelp_options_destroy(train->given);
-    }
+    int exit_status = train_job(train);
     kelp_run_dir_close(&train->run);
     kelp_job_file_destroy(train->file);
     free(train->spec);
     free(train);
     return exit_status;
 }
+
+const struct kelp_verb kelp_verb_train = {
+    "train", "run a job: a whole cluster on this machine, from start to end", &program, train,
+    NULL};

@@ -3,36 +3,27 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/program/options.h"
-
 #define VERBS_MAX 32
 
-const struct kelp_verb kelp_verbs[] = {
-    {"train", "run a job: a whole cluster on this machine, from start to end", kelp_verb_train},
-    {"status", "show a run: live while it runs, its result afterwards", kelp_verb_status},
-    {"checkpoint", "ask for a checkpoint; ls, show, verify, export, import, rm",
-     kelp_verb_checkpoint},
-    {"digest", "print the digest of a run's model or of a safetensors file", kelp_verb_digest},
-    {"export", "write a run's weights as safetensors with PyTorch's names", kelp_verb_export},
-    {"predict", "write the model's output for each sample as CSV or NPY", kelp_verb_predict},
-    {"evaluate", "measure a run's weights on its validation and test split", kelp_verb_evaluate},
-    {"plot", "draw a run's curves and forecasts as SVG and PNG", kelp_verb_plot},
-    {"verify", "check a run's checkpoints, and its steps by computing again", kelp_verb_verify},
-    {"diff", "say where two runs part: step, tensor, job keys", kelp_verb_diff},
-    {"chaos", "run a job, kill and stop its processes, compare the digest", kelp_verb_chaos},
-    {"model", "show a job's model: layers, shapes, parameters, memory", kelp_verb_model},
-    {"data", "generate the built-in data set as CSV", kelp_verb_data},
-    {NULL, NULL, NULL},
+const struct kelp_verb *const kelp_verbs[] = {
+    &kelp_verb_train,      &kelp_verb_status,
+    &kelp_verb_checkpoint, &kelp_verb_digest,
+    &kelp_verb_export,     &kelp_verb_predict,
+    &kelp_verb_evaluate,   &kelp_verb_plot,
+    &kelp_verb_verify,     &kelp_verb_diff,
+    &kelp_verb_chaos,      &kelp_verb_model,
+    &kelp_verb_data,       NULL,
 };
 
 static void print_help(FILE *out)
 {
-    (void)fputs("Usage: kelp VERB [options]\n\n"
-                "kelp: trains models on a cluster whose processes may join, leave or fail at any "
-                "time.\nThe result has the same bits whatever happens.\n\nVerbs:\n",
-                out);
-    for (const struct kelp_verb *verb = kelp_verbs; verb->name; verb++) {
-        (void)fprintf(out, "  %-10s %s\n", verb->name, verb->summary);
+    (void)fputs(
+        "Usage: kelp VERB [options]\n\n"
+        "kelp: trains models on a cluster whose workers may join, leave or fail at any time.\n"
+        "The bits of the result do not depend on the size of the cluster.\n\nVerbs:\n",
+        out);
+    for (size_t i = 0; kelp_verbs[i]; i++) {
+        (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }
     (void)fputs(
         "\nOptions:\n"
@@ -52,8 +43,8 @@ static int unknown_verb(const char *typed)
     const char *names[VERBS_MAX];
     size_t count = 0;
 
-    for (const struct kelp_verb *verb = kelp_verbs; verb->name && count < VERBS_MAX; verb++) {
-        names[count++] = verb->name;
+    for (; kelp_verbs[count] && count < VERBS_MAX; count++) {
+        names[count] = kelp_verbs[count]->name;
     }
     const char *nearest = kelp_options_nearest(typed, names, count);
     if (nearest) {
@@ -77,10 +68,9 @@ int kelp_command(int argc, char **argv)
         (void)printf("kelp %s\n", KELP_VERSION);
         return KELP_EXIT_OK;
     }
-    for (const struct kelp_verb *verb = kelp_verbs; verb->name; verb++) {
-        if (strcmp(verb->name, word) == 0) {
-            return verb->run(argc - 1, argv + 1);
-        }
+    const struct kelp_verb *verb = kelp_verb_find(kelp_verbs, word);
+    if (verb) {
+        return kelp_verb_run(verb, argc - 1, argv + 1);
     }
     if (word[0] == '-') {
         return kelp_complain(KELP_EXIT_USAGE, "option '%s' comes before the verb; see kelp --help",

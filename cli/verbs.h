@@ -6,22 +6,22 @@
 
 #include "cli/run/verb.h"
 
-/* The table, ending with an empty entry. */
-extern const struct kelp_verb kelp_verbs[];
+/* The table, ending with NULL. */
+extern const struct kelp_verb *const kelp_verbs[];
 
-int kelp_verb_train(int argc, char **argv);
-int kelp_verb_status(int argc, char **argv);
-int kelp_verb_checkpoint(int argc, char **argv);
-int kelp_verb_plot(int argc, char **argv);
-int kelp_verb_digest(int argc, char **argv);
-int kelp_verb_export(int argc, char **argv);
-int kelp_verb_verify(int argc, char **argv);
-int kelp_verb_diff(int argc, char **argv);
-int kelp_verb_chaos(int argc, char **argv);
-int kelp_verb_predict(int argc, char **argv);
-int kelp_verb_evaluate(int argc, char **argv);
-int kelp_verb_data(int argc, char **argv);
-int kelp_verb_model(int argc, char **argv);
+extern const struct kelp_verb kelp_verb_train;
+extern const struct kelp_verb kelp_verb_status;
+extern const struct kelp_verb kelp_verb_checkpoint;
+extern const struct kelp_verb kelp_verb_digest;
+extern const struct kelp_verb kelp_verb_export;
+extern const struct kelp_verb kelp_verb_predict;
+extern const struct kelp_verb kelp_verb_evaluate;
+extern const struct kelp_verb kelp_verb_plot;
+extern const struct kelp_verb kelp_verb_verify;
+extern const struct kelp_verb kelp_verb_diff;
+extern const struct kelp_verb kelp_verb_chaos;
+extern const struct kelp_verb kelp_verb_model;
+extern const struct kelp_verb kelp_verb_data;
 
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */
 int kelp_command(int argc, char **argv);

@@ -18,8 +18,8 @@ static const struct kelp_option options[] = {
     {.name = "steps",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
-     .help = "with --replay: compute at most so many training steps"},
-    KELP_CHECKPOINT_OPTION_OUTPUT,
+     .help = "with --replay: compute so many training steps at most"},
+    KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 
 static const struct kelp_program program = {
@@ -115,7 +115,7 @@ static int replay_stretch(struct verify *verify, const struct kelp_recompute *wh
     if (verify->stretches > 0 && ret_result->steps == 0 && !ret_result->text[0]) {
         return KELP_EXIT_OK; /* nothing behind the newest checkpoint */
     }
-    if (verify->check.output == KELP_CHECKPOINT_JSON) {
+    if (verify->check.json) {
         (void)printf("%s", verify->stretches > 0 ? "," : "");
         stretch_json(what, ret_result);
     } else {
@@ -149,7 +149,7 @@ static int replay(struct verify *verify, const struct kelp_options *given)
 
 static int verify_run(struct verify *verify, const struct kelp_options *given)
 {
-    bool json = verify->check.output == KELP_CHECKPOINT_JSON;
+    bool json = verify->check.json;
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
 
@@ -179,28 +179,25 @@ static int verify_run(struct verify *verify, const struct kelp_options *given)
                                                                     : exit_status;
 }
 
-int kelp_verb_verify(int argc, char **argv)
+static int verify(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
+    struct verify verify = {.check = {.json = kelp_verb_json(given)}};
     struct kelp_error error;
-    int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
-    struct verify verify = {.check = {.output = kelp_options_choice(given, "output")}};
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
     if (kelp_options_given(given, "steps") && !kelp_options_flag(given, "replay")) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE, "--steps goes with --replay");
-    } else if (kelp_run_choose(typed, verify.run_path, &error) != KELP_OK) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
-    } else if (kelp_checkpoints_list(verify.run_path, &verify.list, &error) != KELP_OK) {
-        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
-    } else {
-        exit_status = verify_run(&verify, given);
-        kelp_checkpoints_fini(&verify.list);
+        return kelp_complain(KELP_EXIT_USAGE, "--steps goes with --replay");
     }
-    kelp_options_destroy(given);
+    if (kelp_run_choose(kelp_verb_typed(given), verify.run_path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    if (kelp_checkpoints_list(verify.run_path, &verify.list, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    int exit_status = verify_run(&verify, given);
+    kelp_checkpoints_fini(&verify.list);
     return exit_status;
 }
+
+const struct kelp_verb kelp_verb_verify = {
+    "verify", "check a run's checkpoints, and its steps by computing again", &program, verify,
+    NULL};

@@ -137,14 +137,5 @@ static int export_named(const struct kelp_options *given)
     return exit_status;
 }
 
-int kelp_checkpoint_verb_export(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        exit_status = export_named(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_checkpoint_verb_export = {
+    "export", "write a checkpoint's weights as safetensors", &program, export_named, NULL};

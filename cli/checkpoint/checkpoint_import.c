@@ -243,8 +243,6 @@ static kelp_status import(struct kelp_checkpoint *checkpoint, const struct kelp_
 static int exit_status_of(kelp_status status)
 {
     switch (status) {
-    case KELP_OK:
-        return KELP_EXIT_OK;
     case KELP_ERR_UNREACHABLE:
     case KELP_ERR_TIMEOUT:
         return KELP_EXIT_UNREACHABLE;
@@ -260,24 +258,19 @@ static int exit_status_of(kelp_status status)
     }
 }
 
-int kelp_checkpoint_verb_import(int argc, char **argv)
+static int import_folder(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
     struct kelp_checkpoint checkpoint;
     struct kelp_error error;
-    int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
     kelp_status status = open_source(kelp_options_positional(given, 0), &checkpoint, &error);
     if (status == KELP_OK) {
         status = import(&checkpoint, given, &error);
         kelp_checkpoint_fini(&checkpoint);
     }
-    if (status != KELP_OK) {
-        exit_status = kelp_complain(exit_status_of(status), "%s", error.text);
-    }
-    kelp_options_destroy(given);
-    return exit_status;
+    return status == KELP_OK ? KELP_EXIT_OK
+                             : kelp_complain(exit_status_of(status), "%s", error.text);
 }
+
+const struct kelp_verb kelp_checkpoint_verb_import = {
+    "import", "bring in a checkpoint's folder from elsewhere", &program, import_folder, NULL};

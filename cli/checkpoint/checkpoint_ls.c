@@ -152,29 +152,21 @@ static void list_json(const struct kelp_checkpoints *list, const char *run_path)
     (void)printf("]}\n");
 }
 
-int kelp_checkpoint_verb_ls(int argc, char **argv)
+static int ls(const struct kelp_options *given)
 {
-    struct kelp_options *given = NULL;
     struct kelp_checkpoints list;
     char run_path[KELP_RUN_PATH_MAX + 1];
     int exit_status = KELP_EXIT_OK;
 
-    if (!kelp_options_read(&ls_program, argc, argv, &given, &exit_status)) {
-        return exit_status;
-    }
-    const char *typed =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
-    if (kelp_checkpoint_choose(given, typed, run_path, &list, &exit_status)) {
-        if (kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
-            list_json(&list, run_path);
-        } else {
-            list_text(&list, run_path);
-        }
+    if (kelp_checkpoint_choose(given, kelp_verb_typed(given), run_path, &list, &exit_status)) {
+        (kelp_verb_json(given) ? list_json : list_text)(&list, run_path);
         kelp_checkpoints_fini(&list);
     }
-    kelp_options_destroy(given);
     return exit_status;
 }
+
+const struct kelp_verb kelp_checkpoint_verb_ls = {"ls", "list the checkpoints of a run",
+                                                  &ls_program, ls, NULL};
 
 /* ---- show ---------------------------------------------------------------------------------- */
 
@@ -267,13 +259,11 @@ static int show(const struct kelp_options *given)
     struct kelp_checkpoint_source source = {.listed = false};
     int exit_status = KELP_EXIT_OK;
 
-    const char *name =
-        kelp_options_positional_count(given) > 0 ? kelp_options_positional(given, 0) : NULL;
     const struct kelp_checkpoint *checkpoint =
-        kelp_checkpoint_find(&source, given, name, &exit_status);
+        kelp_checkpoint_find(&source, given, kelp_verb_typed(given), &exit_status);
     if (checkpoint && checkpoint->fault.status != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
-    } else if (checkpoint && kelp_options_choice(given, "output") == KELP_CHECKPOINT_JSON) {
+    } else if (checkpoint && kelp_verb_json(given)) {
         exit_status = show_json(checkpoint);
     } else if (checkpoint) {
         show_text(checkpoint);
@@ -282,14 +272,5 @@ static int show(const struct kelp_options *given)
     return exit_status;
 }
 
-int kelp_checkpoint_verb_show(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (kelp_options_read(&show_program, argc, argv, &given, &exit_status)) {
-        exit_status = show(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_checkpoint_verb_show = {"show", "tell all about one checkpoint",
+                                                    &show_program, show, NULL};

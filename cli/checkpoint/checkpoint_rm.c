@@ -147,14 +147,5 @@ static int rm(const struct kelp_options *given)
     return exit_status;
 }
 
-int kelp_checkpoint_verb_rm(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        exit_status = rm(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_checkpoint_verb_rm = {
+    "rm", "remove checkpoints of a run that is stopped", &program, rm, NULL};

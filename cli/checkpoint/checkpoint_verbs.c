@@ -7,16 +7,14 @@
 #include "cli/run/run_client.h"
 #include "common/base/json.h"
 
-const char *const kelp_checkpoint_outputs[] = {"text", "json", NULL};
-
-const struct kelp_verb kelp_checkpoint_verbs[] = {
-    {"ls", "list the checkpoints of a run", kelp_checkpoint_verb_ls},
-    {"show", "tell all about one checkpoint", kelp_checkpoint_verb_show},
-    {"verify", "check every part against its digest", kelp_checkpoint_verb_verify},
-    {"export", "write a checkpoint's weights as safetensors", kelp_checkpoint_verb_export},
-    {"import", "bring in a checkpoint's folder from elsewhere", kelp_checkpoint_verb_import},
-    {"rm", "remove checkpoints of a run that is stopped", kelp_checkpoint_verb_rm},
-    {NULL, NULL, NULL},
+const struct kelp_verb *const kelp_checkpoint_verbs[] = {
+    &kelp_checkpoint_verb_ls,
+    &kelp_checkpoint_verb_show,
+    &kelp_checkpoint_verb_verify,
+    &kelp_checkpoint_verb_export,
+    &kelp_checkpoint_verb_import,
+    &kelp_checkpoint_verb_rm,
+    NULL,
 };
 
 bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
@@ -136,7 +134,7 @@ static void told(const struct kelp_checkpoint_fault *fault, void *user)
 {
     struct kelp_checkpoint_check *check = user;
 
-    if (check->output == KELP_CHECKPOINT_JSON) {
+    if (check->json) {
         json_fault(check, fault);
     } else if (fault->has_partition) {
         (void)printf("%s: DAMAGED: storage %s, partition %u: %s\n", check->name, fault->storage,
@@ -157,7 +155,7 @@ kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
     check->name = checkpoint->name;
     kelp_status status = kelp_checkpoint_verify(checkpoint, &faults, reterr, told, check);
     if (status == KELP_ERR_NOT_FOUND) {
-        if (check->output == KELP_CHECKPOINT_TEXT) {
+        if (!check->json) {
             (void)printf("%s: removed meanwhile\n", checkpoint->name);
         }
         return KELP_OK;
@@ -168,7 +166,7 @@ kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
     check->checked++;
     check->faults += faults;
     check->damaged += faults > 0;
-    if (faults == 0 && check->output == KELP_CHECKPOINT_TEXT) {
+    if (faults == 0 && !check->json) {
         char size[32];
         kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
         (void)printf("%s: good, %u partitions, %s\n", checkpoint->name,

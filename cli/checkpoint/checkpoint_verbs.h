@@ -6,32 +6,19 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/run/verb.h"
-#include "common/program/options.h"
 
-/* `kelp checkpoint VERB`; ends with an empty entry. */
-extern const struct kelp_verb kelp_checkpoint_verbs[];
+/* `kelp checkpoint VERB`; ends with NULL. */
+extern const struct kelp_verb *const kelp_checkpoint_verbs[];
 
-enum kelp_checkpoint_output { KELP_CHECKPOINT_TEXT, KELP_CHECKPOINT_JSON };
-extern const char *const kelp_checkpoint_outputs[];
+#define KELP_CHECKPOINT_OPTION_RUN    KELP_VERB_RUN(NULL, "folder of the run; runs/latest without it")
+#define KELP_CHECKPOINT_OPTION_OUTPUT KELP_VERB_OUTPUT("lines for people, or one JSON object")
 
-#define KELP_CHECKPOINT_OPTION_RUN                                                                 \
-    {                                                                                              \
-        .name = "run", .type = KELP_OPTION_TEXT, .placeholder = "DIR",                             \
-        .help = "folder of the run; else runs/latest"                                              \
-    }
-#define KELP_CHECKPOINT_OPTION_OUTPUT                                                              \
-    {                                                                                              \
-        .name = "output", .letter = 'o', .type = KELP_OPTION_CHOICE,                               \
-        .choices = kelp_checkpoint_outputs, .default_text = "text",                                \
-        .help = "lines for people, or one JSON object"                                             \
-    }
-
-int kelp_checkpoint_verb_ls(int argc, char **argv);
-int kelp_checkpoint_verb_show(int argc, char **argv);
-int kelp_checkpoint_verb_verify(int argc, char **argv);
-int kelp_checkpoint_verb_export(int argc, char **argv);
-int kelp_checkpoint_verb_import(int argc, char **argv);
-int kelp_checkpoint_verb_rm(int argc, char **argv);
+extern const struct kelp_verb kelp_checkpoint_verb_ls;
+extern const struct kelp_verb kelp_checkpoint_verb_show;
+extern const struct kelp_verb kelp_checkpoint_verb_verify;
+extern const struct kelp_verb kelp_checkpoint_verb_export;
+extern const struct kelp_verb kelp_checkpoint_verb_import;
+extern const struct kelp_verb kelp_checkpoint_verb_rm;
 
 /* The run that was typed, or that --run names, and what it has; false with *ret_exit_status set,
  * and said, when there is none. *ret_list is owned (kelp_checkpoints_fini()). */
@@ -67,7 +54,7 @@ void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes);
 /* Tell what verifying checkpoints finds, and count. One line for each checkpoint that is whole, one
  * for each fault of the others; or elements of a JSON array. */
 struct kelp_checkpoint_check {
-    enum kelp_checkpoint_output output;
+    bool json;
     uint32_t checked;
     uint32_t damaged;
     uint32_t faults;  /* of all */

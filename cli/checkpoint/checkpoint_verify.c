@@ -54,7 +54,7 @@ static int verify_all(struct kelp_checkpoint_check *check, const struct kelp_opt
     if (!kelp_checkpoint_source_list(source, given, &exit_status)) {
         return exit_status;
     }
-    if (check->output == KELP_CHECKPOINT_TEXT && source->list.count == 0) {
+    if (!check->json && source->list.count == 0) {
         (void)printf("the run has no checkpoint\n");
     }
     for (size_t i = 0; exit_status == KELP_EXIT_OK && i < source->list.count; i++) {
@@ -65,30 +65,21 @@ static int verify_all(struct kelp_checkpoint_check *check, const struct kelp_opt
 
 static int verify(const struct kelp_options *given)
 {
-    struct kelp_checkpoint_check check = {.output = kelp_options_choice(given, "output")};
+    struct kelp_checkpoint_check check = {.json = kelp_verb_json(given)};
     struct kelp_checkpoint_source source = {.listed = false};
     bool named = kelp_options_positional_count(given) > 0;
 
-    if (check.output == KELP_CHECKPOINT_JSON) {
+    if (check.json) {
         (void)printf("{\"faults\":[");
     }
     int exit_status =
         named ? verify_named(&check, given, &source) : verify_all(&check, given, &source);
-    if (check.output == KELP_CHECKPOINT_JSON) {
+    if (check.json) {
         (void)printf("],\"checked\":%u,\"damaged\":%u}\n", check.checked, check.damaged);
     }
     kelp_checkpoint_source_fini(&source);
     return exit_status == KELP_EXIT_OK && check.damaged > 0 ? KELP_EXIT_FAILED : exit_status;
 }
 
-int kelp_checkpoint_verb_verify(int argc, char **argv)
-{
-    struct kelp_options *given = NULL;
-    int exit_status = KELP_EXIT_OK;
-
-    if (kelp_options_read(&program, argc, argv, &given, &exit_status)) {
-        exit_status = verify(given);
-        kelp_options_destroy(given);
-    }
-    return exit_status;
-}
+const struct kelp_verb kelp_checkpoint_verb_verify = {
+    "verify", "check every part against its digest", &program, verify, NULL};

@@ -15,10 +15,8 @@
 #include "cli/launch/train_job.h"
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
-#include "cli/run/verb.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
-#include "common/base/log.h"
 #include "common/etcd/etcd.h"
 #include "worker/model/derive.h"
 #include "worker/model/model.h"
@@ -62,10 +60,8 @@ static int exit_status_of(kelp_status status)
 static kelp_status choose_job(const struct kelp_inference *inference, struct sources *sources,
                               struct kelp_error *reterr)
 {
+    const char *typed = kelp_verb_typed(inference->given);
     struct stat about;
-    const char *typed = kelp_options_positional_count(inference->given) > 0
-                            ? kelp_options_positional(inference->given, 0)
-                            : NULL;
 
     if (typed && stat(typed, &about) == 0 && S_ISREG(about.st_mode)) {
         int length = snprintf(sources->job_path, sizeof(sources->job_path), "%s", typed);

@@ -13,8 +13,8 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher.h"
+#include "cli/run/verb.h"
 #include "common/base/process.h"
-#include "common/program/options.h"
 #include "worker/data/dataset.h"
 
 /* The options of both commands; each has more of its own. */
@@ -33,41 +33,13 @@
          .min = 1,                                                                                 \
          .max = 1024,                                                                              \
          .help = "N or MIN:MAX workers (job key cluster.workers)"},                                \
-        {.name = "shards",                                                                         \
-         .type = KELP_OPTION_INTEGER,                                                              \
-         .min = 1,                                                                                 \
-         .max = 1024,                                                                              \
-         .help = "parameter-server shards (job key cluster.shards)"},                              \
-        {.name = "set",                                                                            \
-         .type = KELP_OPTION_TEXT,                                                                 \
-         .placeholder = "KEY=VALUE",                                                               \
-         .repeatable = true,                                                                       \
-         .help = "set a job key, such as data.test_path=new.csv"},                                 \
-        {.name = "run",                                                                            \
-         .type = KELP_OPTION_TEXT,                                                                 \
-         .placeholder = "DIR",                                                                     \
-         .help = "folder for the logs and the result; else runs/NAME-VERB-TIME"},                  \
-        {.name = "etcd",                                                                           \
-         .type = KELP_OPTION_TEXT,                                                                 \
-         .placeholder = "URL",                                                                     \
-         .group = "Cluster",                                                                       \
-         .help = "use this etcd instead of a private one"},                                        \
-        {.name = "etcd-program",                                                                   \
-         .type = KELP_OPTION_TEXT,                                                                 \
-         .placeholder = "FILE",                                                                    \
-         .group = "Cluster",                                                                       \
-         .help = "the etcd to start; else the one on PATH"},                                       \
-        {.name = "log-level",                                                                      \
-         .type = KELP_OPTION_CHOICE,                                                               \
-         .choices = kelp_log_level_names,                                                          \
-         .default_text = "info",                                                                   \
-         .group = "Cluster",                                                                       \
-         .help = "least important lines in the folder's logs/"},                                   \
-    {                                                                                              \
-        .name = "fault", .type = KELP_OPTION_TEXT, .placeholder = "ID:FAULT", .repeatable = true,  \
-        .group = "Testing",                                                                        \
-        .help = "make the first start of a process fail, such as worker-1:kill@version=3"          \
-    }
+        KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \
+        KELP_VERB_SET(NULL, "set any job key, as data.test_path=new.csv"),                         \
+        KELP_VERB_RUN(NULL, "folder for the logs and the result; runs/NAME-VERB-TIME without it"), \
+        KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one"),                       \
+        KELP_VERB_ETCD_PROGRAM("Cluster"),                                                         \
+        KELP_VERB_LOG_LEVEL("Cluster", "of the files in the folder's logs/"),                      \
+        KELP_VERB_FAULT("make the first start of that process fail, as worker-1:kill@version=3")
 
 struct kelp_inference {
     const struct kelp_options *given; /* borrowed */

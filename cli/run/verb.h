@@ -1,19 +1,89 @@
 /*
- * What every verb of `kelp` shares: the shape of a table of verbs, and how one complains.
+ * What every verb of `kelp` shares: the shape of a verb, the options that many have, how one prints
+ * and how one complains.
  */
 #ifndef KELP_CLI_RUN_VERB_H
 #define KELP_CLI_RUN_VERB_H
 
+#include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/program/options.h"
 
-/* run: argv[0] is the verb; returns the exit status of the command (common/program/options.h). */
 struct kelp_verb {
     const char *name;
     const char *summary; /* one phrase for `kelp --help` */
-    int (*run)(int argc, char **argv);
+    const struct kelp_program *program;
+    int (*work)(const struct kelp_options *given); /* returns the exit status of the command */
+    const struct kelp_verb *const *verbs;          /* `kelp NAME VERB`, ends with NULL; or NULL */
 };
+
+/* The verb of that name in a table that ends with NULL; or NULL. */
+const struct kelp_verb *kelp_verb_find(const struct kelp_verb *const *verbs, const char *name);
+
+/* Parse and work; argv[0] is the verb. Returns the exit status (common/program/options.h). */
+int kelp_verb_run(const struct kelp_verb *verb, int argc, char **argv);
 
 /* "kelp: TEXT" to standard error; returns exit_status, so that failing is one line. */
 int kelp_complain(int exit_status, const char *format, ...) KELP_PRINTF(2, 3);
+
+/* The first word that is no option, or NULL. */
+const char *kelp_verb_typed(const struct kelp_options *given);
+
+/* Print a text and free it, or complain of the error that came instead; returns the exit status. */
+int kelp_verb_print(kelp_status status, char *text, const struct kelp_error *error);
+
+/* ---- options that many verbs have --------------------------------------------------------------
+ */
+
+extern const char *const kelp_verb_outputs[]; /* of OUTPUT: text, json */
+
+/* Is -o json given? */
+bool kelp_verb_json(const struct kelp_options *given);
+
+#define KELP_VERB_OUTPUT(text)                                                                     \
+    {                                                                                              \
+        .name = "output", .letter = 'o', .type = KELP_OPTION_CHOICE, .choices = kelp_verb_outputs, \
+        .default_text = "text", .help = (text)                                                     \
+    }
+#define KELP_VERB_SHARDS(heading, text)                                                            \
+    {                                                                                              \
+        .name = "shards", .type = KELP_OPTION_INTEGER, .min = 1, .max = 1024, .group = (heading),  \
+        .help = (text)                                                                             \
+    }
+#define KELP_VERB_COORDINATORS(heading, number, text)                                              \
+    {                                                                                              \
+        .name = "coordinators", .type = KELP_OPTION_INTEGER, .min = 1, .max = 16,                  \
+        .default_text = (number), .group = (heading), .help = (text)                               \
+    }
+#define KELP_VERB_SET(heading, text)                                                               \
+    {                                                                                              \
+        .name = "set", .type = KELP_OPTION_TEXT, .placeholder = "KEY=VALUE", .repeatable = true,   \
+        .group = (heading), .help = (text)                                                         \
+    }
+#define KELP_VERB_RUN(heading, text)                                                               \
+    {                                                                                              \
+        .name = "run", .type = KELP_OPTION_TEXT, .placeholder = "DIR", .group = (heading),         \
+        .help = (text)                                                                             \
+    }
+#define KELP_VERB_ETCD(heading, text)                                                              \
+    {                                                                                              \
+        .name = "etcd", .type = KELP_OPTION_TEXT, .placeholder = "URL", .group = (heading),        \
+        .help = (text)                                                                             \
+    }
+#define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
+    {                                                                                              \
+        .name = "etcd-program", .type = KELP_OPTION_TEXT, .placeholder = "FILE",                   \
+        .group = (heading), .help = "the etcd to start; found on PATH without it"                  \
+    }
+#define KELP_VERB_LOG_LEVEL(heading, text)                                                         \
+    {                                                                                              \
+        .name = "log-level", .type = KELP_OPTION_CHOICE, .choices = kelp_log_level_names,          \
+        .default_text = "info", .group = (heading), .help = (text)                                 \
+    }
+#define KELP_VERB_FAULT(text)                                                                      \
+    {                                                                                              \
+        .name = "fault", .type = KELP_OPTION_TEXT, .placeholder = "ID:FAULT", .repeatable = true,  \
+        .group = "Testing", .help = (text)                                                         \
+    }
 
 #endif
