@@ -10,6 +10,7 @@
 #include "cli/chaos/chaos_run.h"
 #include "cli/launch/preflight.h"
 #include "cli/replay/digest_log.h"
+#include "cli/run/job_load.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/process.h"
@@ -220,14 +221,12 @@ static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
     uint32_t last_step = chaos->faults[chaos->fault_count - 1].step;
     uint64_t epoch_steps = 0;
     uint32_t epochs = 0;
-    char text[16];
     kelp_status status = KELP_OK;
 
     if (quiet && !kelp_options_given(chaos->given, "epochs")) {
         status = kelp_chaos_job_epochs_of(quiet, &epochs, reterr);
         if (status == KELP_OK) {
-            (void)snprintf(text, sizeof(text), "%" PRIu32, epochs);
-            status = kelp_job_file_set(chaos->file, "train.epochs", text, KELP_ORIGIN_FLAG, reterr);
+            status = kelp_job_set_u64(chaos->file, "train.epochs", epochs, reterr);
         }
     }
     if (status == KELP_OK) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch/train_job.h"
+#include "cli/run/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 #include "worker/model/derive.h"
@@ -38,32 +38,22 @@ struct shown {
     bool planned;
 };
 
-static kelp_status read_job(struct shown *shown, const struct kelp_options *given,
-                            struct kelp_error *reterr)
+static kelp_status lay_pairs(struct kelp_job_file *file, const void *given, struct kelp_error *reterr)
 {
-    shown->file = kelp_job_file_create();
-    if (!shown->file) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    kelp_status status = kelp_job_file_read(shown->file, kelp_options_positional(given, 1), reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_file_environment(shown->file, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_train_job_set_pairs(shown->file, given, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(shown->file, reterr);
-    }
-    shown->job = kelp_job_file_job(shown->file);
-    return status;
+    return kelp_job_set_pairs(file, given, reterr);
 }
 
 static kelp_status derive(struct shown *shown, const struct kelp_options *given,
                           struct kelp_error *reterr)
 {
-    kelp_status status = read_job(shown, given, reterr);
+    const struct kelp_job_source source = {.path = kelp_options_positional(given, 1),
+                                           .environment = true,
+                                           .lay = lay_pairs,
+                                           .user = given};
+
+    kelp_status status = kelp_job_load(&source, &shown->file, reterr);
     if (status == KELP_OK) {
+        shown->job = kelp_job_file_job(shown->file);
         status = kelp_dataset_open(shown->job, &shown->dataset, reterr);
     }
     if (status == KELP_OK) {

@@ -9,7 +9,7 @@
 #include "common/job/job.h"
 #include "common/program/options.h"
 
-#define KELP_CHAOS_CHECKPOINT_STEPS 100 /* where the job asks for none by steps */
+#define KELP_CHAOS_CHECKPOINT_STEPS "100" /* where the job asks for none by steps */
 /* A job under faults has LENGTH times the step of its plan's last fault, and SLACK more: the faster
  * the machine, the more steps go by while a fault waits for the one before it to pass. */
 #define KELP_CHAOS_LENGTH      10

@@ -424,7 +424,8 @@ static kelp_status tend(struct run *run, struct kelp_error *reterr)
     kelp_status status = kelp_chaos_target_tend(&run->target, kelp_clock_ms(), reterr);
 
     while (run->target.gone_count > 0) {
-        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count], kelp_clock_ms());
+        kelp_chaos_report_gone(run->report, run->target.gone[--run->target.gone_count],
+                               kelp_clock_ms());
     }
     if (status == KELP_OK) {
         status = do_faults(run, reterr);

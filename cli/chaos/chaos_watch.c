@@ -1,13 +1,9 @@
 #include "cli/chaos/chaos_watch.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
+#include "cli/launch/watcher.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/wire.h"
@@ -17,43 +13,25 @@
 #define ADDRESS_MAX 255
 
 struct kelp_chaos_watch {
-    struct kelp_rpc_loop *loop; /* the thread's own once it runs, as is what follows */
+    struct kelp_rpc_loop *loop; /* the thread's own once it runs, as are the next two */
     struct kelp_rpc_channel *channel;
     char channel_address[ADDRESS_MAX + 1];
-    pthread_t thread;
-    bool thread_runs;
-    int news_fd;
-    int stop_fd;
-    pthread_mutex_t lock; /* guards what follows */
+    struct kelp_watcher *watcher; /* its lock guards what follows */
     char address[ADDRESS_MAX + 1];
     struct kelp_chaos_look looks[KELP_CHAOS_LOOKS_MAX];
     uint32_t look_count;
 };
 
-static void raise_event(int fd)
-{
-    uint64_t one = 1;
-    ssize_t written = write(fd, &one, sizeof(one));
-
-    (void)written; /* fails when it is raised already, which is as good */
-}
-
 static void publish(struct kelp_chaos_watch *watch, const struct kelp_chaos_look *look)
 {
-    (void)pthread_mutex_lock(&watch->lock);
+    kelp_watcher_lock(watch->watcher);
     if (watch->look_count == KELP_CHAOS_LOOKS_MAX) {
         watch->look_count--;
         memmove(watch->looks, watch->looks + 1, watch->look_count * sizeof(*look));
     }
     watch->looks[watch->look_count++] = *look;
-    (void)pthread_mutex_unlock(&watch->lock);
-    raise_event(watch->news_fd);
-}
-
-static void forget_channel(struct kelp_chaos_watch *watch)
-{
-    kelp_rpc_channel_close(watch->channel);
-    watch->channel = NULL;
+    kelp_watcher_unlock(watch->watcher);
+    kelp_watcher_raise(watch->watcher);
 }
 
 /* Make watch->channel lead to the address that was aimed at last; false when there is none. */
@@ -61,11 +39,12 @@ static bool connect_to_aim(struct kelp_chaos_watch *watch)
 {
     char address[ADDRESS_MAX + 1];
 
-    (void)pthread_mutex_lock(&watch->lock);
+    kelp_watcher_lock(watch->watcher);
     memcpy(address, watch->address, sizeof(address));
-    (void)pthread_mutex_unlock(&watch->lock);
+    kelp_watcher_unlock(watch->watcher);
     if (watch->channel && strcmp(address, watch->channel_address) != 0) {
-        forget_channel(watch);
+        kelp_rpc_channel_close(watch->channel);
+        watch->channel = NULL;
     }
     if (watch->channel || address[0] == '\0') {
         return watch->channel != NULL;
@@ -110,54 +89,31 @@ static kelp_status ask(struct kelp_chaos_watch *watch, struct kelp_chaos_look *r
     return status;
 }
 
-/* False when the watch is to stop. */
-static bool wait_period(struct kelp_chaos_watch *watch)
-{
-    struct pollfd item = {.fd = watch->stop_fd, .events = POLLIN};
-
-    return poll(&item, 1, KELP_CHAOS_WATCH_PERIOD_MS) <= 0;
-}
-
-static void *watch_thread(void *user)
+static void look(void *user)
 {
     struct kelp_chaos_watch *watch = user;
+    struct kelp_chaos_look seen = {0};
 
-    do {
-        struct kelp_chaos_look look = {0};
-        if (!connect_to_aim(watch)) {
-            continue;
-        }
-        kelp_status status = ask(watch, &look);
-        if (status == KELP_OK) {
-            publish(watch, &look);
-        }
-    } while (wait_period(watch));
-    return NULL;
+    if (connect_to_aim(watch) && ask(watch, &seen) == KELP_OK) {
+        publish(watch, &seen);
+    }
 }
 
 kelp_status kelp_chaos_watch_start(struct kelp_chaos_watch **ret_watch, struct kelp_error *reterr)
 {
     struct kelp_chaos_watch *watch = calloc(1, sizeof(*watch));
+    const struct kelp_watcher_options options = {
+        .look = look, .user = watch, .period_ms = KELP_CHAOS_WATCH_PERIOD_MS};
 
     if (!watch) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    (void)pthread_mutex_init(&watch->lock, NULL);
-    watch->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    watch->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    kelp_status status = KELP_OK;
-    if (watch->news_fd < 0 || watch->stop_fd < 0) {
-        status = kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
-    }
+    kelp_status status = kelp_watcher_create(&options, &watch->watcher, reterr);
     if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&watch->loop, reterr);
     }
     if (status == KELP_OK) {
-        int error = pthread_create(&watch->thread, NULL, watch_thread, watch);
-        watch->thread_runs = error == 0;
-        if (error != 0) {
-            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
-        }
+        status = kelp_watcher_start(watch->watcher, reterr);
     }
     if (status != KELP_OK) {
         kelp_chaos_watch_stop(watch);
@@ -169,23 +125,12 @@ kelp_status kelp_chaos_watch_start(struct kelp_chaos_watch **ret_watch, struct k
 
 void kelp_chaos_watch_stop(struct kelp_chaos_watch *watch)
 {
-    if (!watch) {
-        return;
+    if (watch) {
+        kelp_watcher_stop(watch->watcher);
+        kelp_rpc_channel_close(watch->channel);
+        kelp_rpc_loop_destroy(watch->loop);
+        free(watch);
     }
-    if (watch->thread_runs) {
-        raise_event(watch->stop_fd);
-        (void)pthread_join(watch->thread, NULL);
-    }
-    forget_channel(watch);
-    kelp_rpc_loop_destroy(watch->loop);
-    if (watch->news_fd >= 0) {
-        (void)close(watch->news_fd);
-    }
-    if (watch->stop_fd >= 0) {
-        (void)close(watch->stop_fd);
-    }
-    (void)pthread_mutex_destroy(&watch->lock);
-    free(watch);
 }
 
 void kelp_chaos_watch_aim(struct kelp_chaos_watch *watch, const Kelp__V1__StatusReply *status)
@@ -200,27 +145,23 @@ void kelp_chaos_watch_aim(struct kelp_chaos_watch *watch, const Kelp__V1__Status
     if (length > ADDRESS_MAX) {
         return;
     }
-    (void)pthread_mutex_lock(&watch->lock);
+    kelp_watcher_lock(watch->watcher);
     memcpy(watch->address, address, length + 1);
-    (void)pthread_mutex_unlock(&watch->lock);
+    kelp_watcher_unlock(watch->watcher);
 }
 
 int kelp_chaos_watch_fd(const struct kelp_chaos_watch *watch)
 {
-    return watch->news_fd;
+    return kelp_watcher_fd(watch->watcher);
 }
 
 uint32_t kelp_chaos_watch_take(struct kelp_chaos_watch *watch,
                                struct kelp_chaos_look ret_looks[KELP_CHAOS_LOOKS_MAX])
 {
-    uint64_t raised;
-    ssize_t got = read(watch->news_fd, &raised, sizeof(raised));
-
-    (void)got; /* nothing raised: there are no looks then */
-    (void)pthread_mutex_lock(&watch->lock);
+    kelp_watcher_take(watch->watcher);
     uint32_t count = watch->look_count;
     memcpy(ret_looks, watch->looks, count * sizeof(*ret_looks));
     watch->look_count = 0;
-    (void)pthread_mutex_unlock(&watch->lock);
+    kelp_watcher_unlock(watch->watcher);
     return count;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/run/job_load.h"
 #include "common/base/files.h"
 #include "ps/storage/snapshot_store.h"
 
@@ -122,27 +123,20 @@ static kelp_status read_job(const struct kelp_checkpoint *checkpoint,
                             struct kelp_job_file **ret_file, struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 256];
-    struct kelp_job_file *file = kelp_job_file_create();
+    struct kelp_job_file *file = NULL;
 
     kelp_status status = path_of(checkpoint, "job.yaml", path, sizeof(path), reterr);
-    if (status == KELP_OK && !file) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     if (status == KELP_OK) {
-        status = kelp_job_file_read(file, path, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(file, reterr);
+        status = kelp_job_load(&(struct kelp_job_source){.path = path}, &file, reterr);
     }
     if (status == KELP_OK && kelp_job_file_digest(file) != checkpoint->manifest.spec_digest) {
-        status = kelp_fail(reterr, KELP_ERR_CORRUPT, "%s is not the job of its manifest", path);
-    }
-    if (status != KELP_OK) {
         kelp_job_file_destroy(file);
-        return status;
+        return kelp_fail(reterr, KELP_ERR_CORRUPT, "%s is not the job of its manifest", path);
     }
-    *ret_file = file;
-    return KELP_OK;
+    if (status == KELP_OK) {
+        *ret_file = file;
+    }
+    return status;
 }
 
 static kelp_status read_plan(const struct kelp_checkpoint *checkpoint, struct kelp_plan *ret_plan,

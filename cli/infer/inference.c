@@ -1,6 +1,7 @@
 #include "cli/infer/inference.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/launch/children.h"
 #include "cli/launch/preflight.h"
-#include "cli/launch/train_job.h"
+#include "cli/run/job_load.h"
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
@@ -149,22 +150,6 @@ static kelp_status choose_weights(const struct kelp_inference *inference, struct
                                "with --weights");
 }
 
-struct setting {
-    const char *key;
-    const char *value;
-};
-
-static kelp_status set_keys(struct kelp_job_file *file, const struct setting *settings,
-                            size_t count, struct kelp_error *reterr)
-{
-    kelp_status status = KELP_OK;
-    for (size_t i = 0; i < count && status == KELP_OK; i++) {
-        status =
-            kelp_job_file_set(file, settings[i].key, settings[i].value, KELP_ORIGIN_FLAG, reterr);
-    }
-    return status;
-}
-
 /* What the job of the training must not bring along: it comes before the command line, so that
  * --set has the last word. */
 static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_error *reterr)
@@ -174,9 +159,9 @@ static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_er
     uint64_t batch = (uint64_t)job->cluster.lanes * LANE_SAMPLES;
     char batch_text[32], name[KELP_JOB_NAME_MAX + 1];
 
-    (void)snprintf(batch_text, sizeof(batch_text), "%llu", (unsigned long long)batch);
+    (void)snprintf(batch_text, sizeof(batch_text), "%" PRIu64, batch);
     (void)snprintf(name, sizeof(name), "%.50s-%s", job->name, mode_name(inference));
-    const struct setting both[] = {
+    const struct kelp_job_setting both[] = {
         {"name", name},
         {"run.mode", mode_name(inference)},
         {"run.dir", ""},
@@ -187,15 +172,15 @@ static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_er
         {"checkpoint.epochs", "0"},
         {"checkpoint.keep_best", "0"},
     };
-    const struct setting predict[] = {
+    const struct kelp_job_setting predict[] = {
         {"run.part", parts[inference->part]},
         {"train.batch_size", batch_text},
         {"train.drop_last", "false"},
         {"train.accumulate", "1"},
     };
-    kelp_status status = set_keys(inference->file, both, KELP_ARRAY_COUNT(both), reterr);
+    kelp_status status = kelp_job_set(inference->file, both, KELP_ARRAY_COUNT(both), reterr);
     if (status == KELP_OK && inference->mode == KELP_RUN_PREDICT) {
-        status = set_keys(inference->file, predict, KELP_ARRAY_COUNT(predict), reterr);
+        status = kelp_job_set(inference->file, predict, KELP_ARRAY_COUNT(predict), reterr);
     }
     return status;
 }
@@ -231,7 +216,7 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
     char init[sizeof(job->model.init)];
 
     memcpy(init, job->model.init, sizeof(init));
-    kelp_status status = kelp_train_job_set_options(inference->file, inference->given, reterr);
+    kelp_status status = kelp_job_set_options(inference->file, inference->given, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -251,17 +236,12 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
 static kelp_status read_job(struct kelp_inference *inference, struct sources *sources,
                             struct kelp_error *reterr)
 {
+    const struct kelp_job_source source = {
+        .path = sources->job_path, .environment = true, .unfinished = true};
+
     kelp_status status = choose_job(inference, sources, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    inference->file = kelp_job_file_create();
-    if (!inference->file) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    status = kelp_job_file_read(inference->file, sources->job_path, reterr);
     if (status == KELP_OK) {
-        status = kelp_job_file_environment(inference->file, reterr);
+        status = kelp_job_load(&source, &inference->file, reterr);
     }
     if (status == KELP_OK) {
         status = choose_weights(inference, sources, reterr);
@@ -358,9 +338,10 @@ static kelp_status settle(struct kelp_inference *inference, const struct sources
         }
         weights = exported;
     }
-    const struct setting settings[] = {{"run.dir", inference->run.path}, {"model.init", weights}};
+    const struct kelp_job_setting settings[] = {{"run.dir", inference->run.path},
+                                                {"model.init", weights}};
     if (status == KELP_OK) {
-        status = set_keys(inference->file, settings, KELP_ARRAY_COUNT(settings), reterr);
+        status = kelp_job_set(inference->file, settings, KELP_ARRAY_COUNT(settings), reterr);
     }
     if (status == KELP_OK) {
         status = kelp_job_file_finish(inference->file, reterr);

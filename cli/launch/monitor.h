@@ -1,5 +1,5 @@
 /*
- * Follows a run's coordinator in a thread of its own, so that a slow answer holds up nobody.
+ * Follows a run's coordinator in a thread of its own (cli/launch/watcher.h).
  */
 #ifndef KELP_CLI_LAUNCH_MONITOR_H
 #define KELP_CLI_LAUNCH_MONITOR_H

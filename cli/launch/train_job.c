@@ -4,56 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/run/job_load.h"
 #include "cli/run/run_dir.h"
-
-/* --set KEY=VALUE */
-static kelp_status set_pair(struct kelp_job_file *file, const char *pair, struct kelp_error *reterr)
-{
-    const char *equals = strchr(pair, '=');
-    char key[128];
-    size_t length = equals ? (size_t)(equals - pair) : 0;
-
-    if (!equals || length == 0 || length >= sizeof(key)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--set '%s': expected KEY=VALUE, for example train.lr=0.01", pair);
-    }
-    memcpy(key, pair, length);
-    key[length] = '\0';
-    return kelp_job_file_set(file, key, equals + 1, KELP_ORIGIN_FLAG, reterr);
-}
-
-kelp_status kelp_train_job_set_options(struct kelp_job_file *file, const struct kelp_options *given,
-                                       struct kelp_error *reterr)
-{
-    char value[64];
-    kelp_status status = KELP_OK;
-
-    if (kelp_options_given(given, "workers")) {
-        struct kelp_range workers = kelp_options_range(given, "workers");
-        (void)snprintf(value, sizeof(value), "%u:%u", workers.min, workers.max);
-        status = kelp_job_file_set(file, "cluster.workers", value, KELP_ORIGIN_FLAG, reterr);
-    }
-    if (status == KELP_OK && kelp_options_given(given, "shards")) {
-        (void)snprintf(value, sizeof(value), "%u", (unsigned)kelp_options_integer(given, "shards"));
-        status = kelp_job_file_set(file, "cluster.shards", value, KELP_ORIGIN_FLAG, reterr);
-    }
-    if (status == KELP_OK && kelp_options_given(given, "run")) {
-        status = kelp_job_file_set(file, "run.dir", kelp_options_text(given, "run"),
-                                   KELP_ORIGIN_FLAG, reterr);
-    }
-    return status == KELP_OK ? kelp_train_job_set_pairs(file, given, reterr) : status;
-}
-
-kelp_status kelp_train_job_set_pairs(struct kelp_job_file *file, const struct kelp_options *given,
-                                     struct kelp_error *reterr)
-{
-    kelp_status status = KELP_OK;
-
-    for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(given, "set"); i++) {
-        status = set_pair(file, kelp_options_repeat(given, "set", i), reterr);
-    }
-    return status;
-}
 
 /* Which file to read. */
 static kelp_status choose_file(const struct kelp_options *given, char *path, size_t path_bytes,
@@ -80,53 +32,21 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
     return kelp_run_dir_path(run, "job.yaml", path, path_bytes, reterr);
 }
 
+static kelp_status lay_options(struct kelp_job_file *file, const void *given,
+                               struct kelp_error *reterr)
+{
+    return kelp_job_set_options(file, given, reterr);
+}
+
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
                                 struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
-    struct kelp_job_file *file = NULL;
+    const struct kelp_job_source source = {
+        .path = path, .environment = true, .lay = lay_options, .user = given};
 
     kelp_status status = choose_file(given, path, sizeof(path), reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    file = kelp_job_file_create();
-    if (!file) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    status = kelp_job_file_read(file, path, reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_file_environment(file, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_train_job_set_options(file, given, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(file, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_job_file_destroy(file);
-        return status;
-    }
-    *ret_file = file;
-    return KELP_OK;
-}
-
-static kelp_status parse(const char *name, const char *text, struct kelp_job_file **ret_file,
-                         struct kelp_error *reterr)
-{
-    struct kelp_job_file *file = kelp_job_file_create();
-
-    if (!file) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    kelp_status status = kelp_job_file_parse(file, name, text, strlen(text), reterr);
-    if (status != KELP_OK) {
-        kelp_job_file_destroy(file);
-        return status;
-    }
-    *ret_file = file;
-    return KELP_OK;
+    return status == KELP_OK ? kelp_job_load(&source, ret_file, reterr) : status;
 }
 
 static kelp_status refuse(const char *name, const struct kelp_job_differences *differences,
@@ -147,9 +67,9 @@ kelp_status kelp_train_job_may_follow(const char *name, const char *before, cons
     struct kelp_job_file *files[2] = {NULL, NULL};
     struct kelp_job_differences differences = {.count = 0};
 
-    kelp_status status = parse(name, before, &files[0], reterr);
+    kelp_status status = kelp_job_load_text(name, before, &files[0], reterr);
     if (status == KELP_OK) {
-        status = parse("the job", now, &files[1], reterr);
+        status = kelp_job_load_text("the job", now, &files[1], reterr);
     }
     if (status == KELP_OK) {
         status = kelp_job_compare(files[0], files[1], &differences, reterr);
@@ -196,7 +116,7 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
                            "nothing to resume in '%s': there is no job.yaml of a run", run_path);
     }
     if (status == KELP_OK) {
-        status = parse(path, text, &before, reterr);
+        status = kelp_job_load_text(path, text, &before, reterr);
         free(text);
     }
     if (status == KELP_OK) { /* where the folder is now says nothing about the job */

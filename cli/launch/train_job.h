@@ -16,15 +16,6 @@
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Lay the options --workers, --shards, --run and --set over what the job has. Errors:
- * KELP_ERR_INVALID. */
-kelp_status kelp_train_job_set_options(struct kelp_job_file *file, const struct kelp_options *given,
-                                       struct kelp_error *reterr) KELP_MUST_USE;
-
-/* The option --set alone. */
-kelp_status kelp_train_job_set_pairs(struct kelp_job_file *file, const struct kelp_options *given,
-                                     struct kelp_error *reterr) KELP_MUST_USE;
-
 /* What differs from the job that a run had. */
 struct kelp_train_changes {
     char text[384]; /* "cluster.workers 2:2 -> 3:3", or "" */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_dir.h"
+#include "cli/run/job_load.h"
 #include "common/base/json.h"
 
 #define PID_MAX (1 << 22) /* Linux has no larger process numbers */
@@ -55,24 +55,11 @@ kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_f
                               struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
-    struct kelp_job_file *file = kelp_job_file_create();
 
-    if (!file) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     kelp_status status = kelp_run_dir_path(run_path, "job.yaml", path, sizeof(path), reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_file_read(file, path, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_file_finish(file, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_job_file_destroy(file);
-        return status;
-    }
-    *ret_file = file;
-    return KELP_OK;
+    return status == KELP_OK
+               ? kelp_job_load(&(struct kelp_job_source){.path = path}, ret_file, reterr)
+               : status;
 }
 
 kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
