@@ -392,9 +392,7 @@ static bool judge(struct chaos *chaos)
     return true;
 }
 
-static kelp_status write_file(const struct chaos *chaos, const char *name,
-                              void (*print)(const struct kelp_chaos_report *report, FILE *out),
-                              struct kelp_error *reterr)
+static kelp_status write_json(const struct chaos *chaos, struct kelp_error *reterr)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -403,9 +401,23 @@ static kelp_status write_file(const struct chaos *chaos, const char *name,
     if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    print(&chaos->report, out);
-    kelp_status status = fclose(out) == 0 ? kelp_run_dir_write(&chaos->folder, name, text, reterr)
-                                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    kelp_chaos_report_json(&chaos->report, out);
+    kelp_status status = fclose(out) == 0
+                             ? kelp_run_dir_write(&chaos->folder, "chaos.json", text, reterr)
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    free(text);
+    return status;
+}
+
+static kelp_status write_svg(const struct chaos *chaos, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    kelp_status status = kelp_chaos_report_svg(&chaos->report, &text, &bytes, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(&chaos->folder, "chaos.svg", text, reterr);
+    }
     free(text);
     return status;
 }
@@ -414,8 +426,7 @@ static void write_report(struct chaos *chaos)
 {
     struct kelp_error error;
 
-    if (write_file(chaos, "chaos.json", kelp_chaos_report_json, &error) != KELP_OK ||
-        write_file(chaos, "chaos.svg", kelp_chaos_report_svg, &error) != KELP_OK) {
+    if (write_json(chaos, &error) != KELP_OK || write_svg(chaos, &error) != KELP_OK) {
         kelp_display_say(&chaos->display, "%s", error.text);
     }
     (void)printf("\n");

@@ -159,32 +159,6 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
     return KELP_OK;
 }
 
-bool kelp_chaos_plan_has_kind(const struct kelp_chaos_plan *plan, enum kelp_chaos_kind kind)
-{
-    bool has = false;
-
-    for (uint32_t i = 0; i < plan->fault_count; i++) {
-        has = has || plan->faults[i].kind == kind;
-    }
-    for (uint32_t i = 0; i < plan->mix_count; i++) {
-        has = has || plan->mix[i].kind == kind;
-    }
-    return has;
-}
-
-bool kelp_chaos_plan_has_role(const struct kelp_chaos_plan *plan, enum kelp_chaos_role role)
-{
-    bool has = false;
-
-    for (uint32_t i = 0; i < plan->fault_count; i++) {
-        has = has || plan->faults[i].role == role;
-    }
-    for (uint32_t i = 0; i < plan->mix_count; i++) {
-        has = has || plan->mix[i].role == role;
-    }
-    return has;
-}
-
 /* ---- drawing ------------------------------------------------------------------------------- */
 
 /* What a number is drawn for: two never share one. */

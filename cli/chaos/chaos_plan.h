@@ -111,10 +111,6 @@ kelp_status kelp_chaos_plan_parse(const char *name, const char *text, size_t tex
 /* The text of a plan that is built in ("quick", "all"), or NULL when there is none of that name. */
 const char *kelp_chaos_plan_builtin(const char *name);
 
-/* Does it hold a fault of that kind, or of that role? */
-bool kelp_chaos_plan_has_kind(const struct kelp_chaos_plan *plan, enum kelp_chaos_kind kind);
-bool kelp_chaos_plan_has_role(const struct kelp_chaos_plan *plan, enum kelp_chaos_role role);
-
 /*
  * Draw the faults, by ascending step, into ret_faults[KELP_CHAOS_FAULTS_MAX].
  * Errors: KELP_ERR_INVALID when a target has a number that the cluster does not have, or a standby

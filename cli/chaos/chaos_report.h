@@ -106,7 +106,9 @@ void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_
 void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out);
 /* One JSON object and a line break. */
 void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out);
-/* Steps a second over time, with the faults marked and listed. */
-void kelp_chaos_report_svg(const struct kelp_chaos_report *report, FILE *out);
+/* Steps a second over time, with the faults marked and listed, as SVG; *ret_bytes is owned
+ * (free()). Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_chaos_report_svg(const struct kelp_chaos_report *report, char **ret_bytes,
+                                  size_t *ret_count, struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

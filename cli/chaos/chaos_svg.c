@@ -3,10 +3,10 @@
  * each fault in the colour of its kind, and below it the list of the faults.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/chaos/chaos_report.h"
+#include "cli/plot/plot_chart.h"
 
 #define WIDTH      1000
 #define LEFT       64
@@ -17,12 +17,16 @@
 #define LIST_LINE  16
 #define LIST_PLACE 490 /* columns of the list */
 #define BINS       240
+#define TICKS_MAX  10
 #define BIN_MIN_MS 100 /* looks are 20 ms apart */
 
-static const char *const kind_colours[KELP_CHAOS_KIND_COUNT] = {
-    "#c0392b", "#d68910", "#2471a3", "#7d6608", "#943126", "#6c3483", "#a569bd"};
+static const uint32_t kind_colors[KELP_CHAOS_KIND_COUNT] = {0xc0392b, 0xd68910, 0x2471a3, 0x7d6608,
+                                                            0x943126, 0x6c3483, 0xa569bd};
+static const uint32_t ink = 0x2c3e50;
+static const uint32_t gray = 0x909497;
 
 struct chart {
+    const struct kelp_chaos_report *report;
     double rates[BINS]; /* steps a second */
     uint32_t count;
     double bin_ms;
@@ -57,24 +61,10 @@ static void spread(struct chart *chart, double from_ms, double to_ms, double ste
     }
 }
 
-/* 1, 2 or 5 times a power of ten: the distance of about `count` marks up to `most`. */
-static double nice_distance(double most, int count)
-{
-    double distance = 1;
-    static const double factors[] = {2, 2.5, 2};
-
-    while (distance * count > most && distance > 1e-3) {
-        distance /= 10;
-    }
-    for (size_t i = 0; distance * count < most; i = (i + 1) % 3) {
-        distance *= factors[i];
-    }
-    return distance;
-}
-
 static void fill_chart(const struct kelp_chaos_report *report, struct chart *chart)
 {
     memset(chart, 0, sizeof(*chart));
+    chart->report = report;
     chart->end_ms = report->wall_s * 1000;
     if (report->any && (double)report->newest.at_ms > chart->end_ms) {
         chart->end_ms = (double)report->newest.at_ms;
@@ -114,78 +104,66 @@ static uint32_t list_rows(const struct kelp_chaos_report *report)
     return (report->event_count + 1) / 2;
 }
 
-static void print_escaped(FILE *out, const char *text)
+static void draw_axes(cairo_t *cairo, const struct chart *chart)
 {
-    for (; *text; text++) {
-        switch (*text) {
-        case '<':
-            (void)fputs("&lt;", out);
-            break;
-        case '>':
-            (void)fputs("&gt;", out);
-            break;
-        case '&':
-            (void)fputs("&amp;", out);
-            break;
-        default:
-            (void)fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
-            break;
-        }
+    static const struct kelp_picture_font left = {.size = 12};
+    static const struct kelp_picture_font middle = {.size = 12, .anchor = 0.5};
+    static const struct kelp_picture_font right = {.size = 12, .anchor = 1};
+    double ticks[TICKS_MAX];
+    char text[32];
+
+    size_t count = kelp_chart_ticks(0, chart->top, 5, ticks);
+    for (size_t i = 0; i < count; i++) {
+        double y = y_of(chart, ticks[i]);
+        kelp_picture_use(cairo, 0xe5e7e9, 1);
+        kelp_picture_line(cairo, LEFT, y, RIGHT, y);
+        kelp_chart_tick_text(ticks[i], count > 1 ? ticks[1] - ticks[0] : 1, text, sizeof(text));
+        kelp_picture_use(cairo, ink, 1);
+        kelp_picture_text(cairo, &right, LEFT - 8, y + 4, text);
     }
+    count = kelp_chart_ticks(0, chart->end_ms / 1000, TICKS_MAX, ticks);
+    for (size_t i = 0; i < count; i++) {
+        double x = x_of(chart, ticks[i] * 1000);
+        kelp_picture_use(cairo, gray, 1);
+        kelp_picture_line(cairo, x, BOTTOM, x, BOTTOM + 5);
+        kelp_chart_tick_text(ticks[i], count > 1 ? ticks[1] - ticks[0] : 1, text, sizeof(text));
+        kelp_picture_use(cairo, ink, 1);
+        kelp_picture_text(cairo, &middle, x, BOTTOM + 20, text);
+    }
+    kelp_picture_text(cairo, &right, RIGHT, BOTTOM + 38, "seconds");
+    kelp_picture_text(cairo, &left, LEFT, TOP - 8, "steps a second");
+    kelp_picture_use(cairo, gray, 1);
+    kelp_picture_line(cairo, LEFT, BOTTOM, RIGHT, BOTTOM);
 }
 
-static void print_axes(const struct chart *chart, FILE *out)
+static void draw_curve(cairo_t *cairo, const struct chart *chart)
 {
-    double seconds = chart->end_ms / 1000;
-    double across = nice_distance(seconds, 10);
-    double up = nice_distance(chart->top, 5);
-
-    for (int i = 0; i * up <= chart->top; i++) {
-        double y = y_of(chart, i * up);
-        (void)fprintf(out,
-                      "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e5e7e9\"/>\n"
-                      "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
-                      LEFT, y, RIGHT, y, LEFT - 8, y + 4, i * up);
-    }
-    for (int i = 0; i * across <= seconds; i++) {
-        double x = x_of(chart, i * across * 1000);
-        (void)fprintf(out,
-                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#909497\"/>\n"
-                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
-                      x, BOTTOM, x, BOTTOM + 5, x, BOTTOM + 20, i * across);
-    }
-    (void)fprintf(out,
-                  "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#909497\"/>\n"
-                  "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">seconds</text>\n"
-                  "<text x=\"%d\" y=\"%d\">steps a second</text>\n",
-                  LEFT, BOTTOM, RIGHT, BOTTOM, RIGHT, BOTTOM + 38, LEFT, TOP - 8);
-}
-
-static void print_curve(const struct chart *chart, FILE *out)
-{
-    (void)fprintf(out, "<path d=\"M%d %d", LEFT, BOTTOM);
+    cairo_move_to(cairo, LEFT, BOTTOM);
     for (uint32_t i = 0; i < chart->count; i++) {
-        double from = x_of(chart, i * chart->bin_ms);
-        double to = x_of(chart, (i + 1) * chart->bin_ms);
         double y = y_of(chart, chart->rates[i]);
-        (void)fprintf(out, "L%.1f %.1fL%.1f %.1f", from, y, to, y);
+        cairo_line_to(cairo, x_of(chart, i * chart->bin_ms), y);
+        cairo_line_to(cairo, x_of(chart, (i + 1) * chart->bin_ms), y);
     }
-    (void)fprintf(out, "L%.1f %dZ\" fill=\"#aed6f1\" stroke=\"#5499c7\"/>\n",
-                  x_of(chart, chart->count * chart->bin_ms), BOTTOM);
+    cairo_line_to(cairo, x_of(chart, chart->count * chart->bin_ms), BOTTOM);
+    cairo_close_path(cairo);
+    kelp_picture_use(cairo, 0xaed6f1, 1);
+    cairo_fill_preserve(cairo);
+    kelp_picture_use(cairo, 0x5499c7, 1);
+    cairo_stroke(cairo);
 }
 
-static void print_faults(const struct kelp_chaos_report *report, const struct chart *chart,
-                         FILE *out)
+static void draw_faults(cairo_t *cairo, const struct chart *chart)
 {
-    for (uint32_t i = 0; i < report->event_count; i++) {
-        const struct kelp_chaos_event *event = &report->events[i];
+    static const struct kelp_picture_font font = {.size = 9, .anchor = 0.5};
+    char number[16];
+
+    for (uint32_t i = 0; i < chart->report->event_count; i++) {
+        const struct kelp_chaos_event *event = &chart->report->events[i];
         double x = x_of(chart, (double)event->at_ms);
-        const char *colour = kind_colours[event->fault.kind];
-        (void)fprintf(out,
-                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"%s\"/>\n"
-                      "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-size=\"9\" "
-                      "fill=\"%s\">%" PRIu32 "</text>\n",
-                      x, TOP, x, BOTTOM, colour, x, BOTTOM - 4 - (int)(i % 4) * 10, colour, i + 1);
+        (void)snprintf(number, sizeof(number), "%" PRIu32, i + 1);
+        kelp_picture_use(cairo, kind_colors[event->fault.kind], 1);
+        kelp_picture_line(cairo, x, TOP, x, BOTTOM);
+        kelp_picture_text(cairo, &font, x, BOTTOM - 4 - (int)(i % 4) * 10, number);
     }
 }
 
@@ -212,56 +190,63 @@ static void list_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS
                    (double)event->at_ms / 1000, event->step, what, lasts, recovery, again);
 }
 
-static void print_row(FILE *out, uint32_t column, uint32_t row, const char *colour,
-                      const char *number, const char *line)
+static void draw_row(cairo_t *cairo, uint32_t column, uint32_t row, uint32_t color,
+                     const char *text)
 {
-    (void)fprintf(out,
-                  "<text x=\"%" PRIu32 "\" y=\"%" PRIu32 "\" font-size=\"10\" fill=\"%s\" "
-                  "xml:space=\"preserve\" font-family=\"monospace\">%3s ",
-                  16 + column * LIST_PLACE, LIST_TOP + row * LIST_LINE, colour, number);
-    print_escaped(out, line);
-    (void)fputs("</text>\n", out);
+    static const struct kelp_picture_font font = {.size = 10, .monospace = true};
+
+    kelp_picture_use(cairo, color, 1);
+    kelp_picture_text(cairo, &font, 16 + column * LIST_PLACE, LIST_TOP + row * LIST_LINE, text);
 }
 
-static void print_list(const struct kelp_chaos_report *report, FILE *out)
+static void draw_list(cairo_t *cairo, const struct kelp_chaos_report *report)
 {
     static const char heading[] =
-        "   time  step    fault                    lasts recovered  again";
+        "       time  step    fault                    lasts recovered  again";
     char line[KELP_CHAOS_LINE_MAX];
-    char number[16];
+    char text[KELP_CHAOS_LINE_MAX + 16];
     uint32_t rows = list_rows(report);
 
     for (uint32_t i = 0; i < report->event_count; i++) {
         const struct kelp_chaos_event *event = &report->events[i];
         if (i % rows == 0) {
-            print_row(out, i / rows, 0, "#707b7c", "", heading);
+            draw_row(cairo, i / rows, 0, 0x707b7c, heading);
         }
         list_line(event, line);
-        (void)snprintf(number, sizeof(number), "%" PRIu32, i + 1);
-        print_row(out, i / rows, i % rows + 1, kind_colours[event->fault.kind], number, line);
+        (void)snprintf(text, sizeof(text), "%3" PRIu32 " %s", i + 1, line);
+        draw_row(cairo, i / rows, i % rows + 1, kind_colors[event->fault.kind], text);
     }
 }
 
-void kelp_chaos_report_svg(const struct kelp_chaos_report *report, FILE *out)
+static void draw(cairo_t *cairo, const void *user)
+{
+    static const struct kelp_picture_font font = {.size = 15};
+    const struct chart *chart = user;
+    const struct kelp_chaos_report *report = chart->report;
+    char title[512];
+
+    (void)snprintf(title, sizeof(title), "%s: %" PRIu32 " faults, plan %s, seed %" PRIu64 ": %s",
+                   report->job, report->event_count, report->plan, report->seed,
+                   report->equal ? "the digest of the quiet run"
+                                 : "NOT the digest of the quiet run");
+    kelp_picture_use(cairo, ink, 1);
+    kelp_picture_text(cairo, &font, 16, 24, title);
+    cairo_set_line_width(cairo, 1);
+    draw_axes(cairo, chart);
+    draw_curve(cairo, chart);
+    draw_faults(cairo, chart);
+    draw_list(cairo, report);
+}
+
+kelp_status kelp_chaos_report_svg(const struct kelp_chaos_report *report, char **ret_bytes,
+                                  size_t *ret_count, struct kelp_error *reterr)
 {
     struct chart chart;
+    const struct kelp_picture picture = {.width = WIDTH,
+                                         .height = LIST_TOP + (list_rows(report) + 1) * LIST_LINE,
+                                         .draw = draw,
+                                         .user = &chart};
 
     fill_chart(report, &chart);
-    (void)fprintf(out,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %" PRIu32 "\" "
-                  "font-family=\"sans-serif\" font-size=\"12\" fill=\"#2c3e50\">\n"
-                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
-                  "<text x=\"16\" y=\"24\" font-size=\"15\">",
-                  WIDTH, LIST_TOP + (list_rows(report) + 1) * LIST_LINE);
-    print_escaped(out, report->job);
-    (void)fprintf(out, ": %" PRIu32 " faults, plan ", report->event_count);
-    print_escaped(out, report->plan);
-    (void)fprintf(out, ", seed %" PRIu64 ": %s</text>\n", report->seed,
-                  report->equal ? "the digest of the quiet run"
-                                : "NOT the digest of the quiet run");
-    print_axes(&chart, out);
-    print_curve(&chart, out);
-    print_faults(report, &chart, out);
-    print_list(report, out);
-    (void)fputs("</svg>\n", out);
+    return kelp_picture_svg(&picture, ret_bytes, ret_count, reterr);
 }

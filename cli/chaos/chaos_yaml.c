@@ -4,6 +4,7 @@
  * document do not matter.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <yaml.h>
@@ -21,13 +22,56 @@ struct reader {
     struct kelp_error *reterr;
 };
 
+enum value {
+    VALUE_KIND,   /* into an entry */
+    VALUE_TARGET, /* into an entry */
+    VALUE_FOR,    /* into an entry */
+    VALUE_STEPS,  /* a kelp_range of steps */
+    VALUE_NUMBER, /* a uint32_t */
+    VALUE_BOOL,
+    VALUE_FAULTS, /* a list of entries, into the plan */
+    VALUE_MIX,    /* likewise */
+    VALUE_DRAW    /* a mapping, into the plan */
+};
+
 /* One key of a mapping and what its value means. */
 struct key {
     const char *name;
-    kelp_status (*read)(struct reader *reader, const yaml_node_t *value, const char *text,
-                        void *into, struct kelp_error *reterr);
+    enum value value;
     bool required;
+    size_t offset; /* STEPS, NUMBER, BOOL: where it goes in what the mapping is read into */
+    uint32_t min;  /* STEPS, NUMBER */
+    uint32_t max;  /* NUMBER */
 };
+
+struct mapping {
+    const char *name;
+    const struct key *keys;
+    size_t count;
+    void *into; /* a kelp_chaos_plan or a kelp_chaos_entry */
+    bool seen[PAIRS_MAX];
+};
+
+#define ENTRY(field) offsetof(struct kelp_chaos_entry, field)
+#define PLAN(field)  offsetof(struct kelp_chaos_plan, field)
+
+static const struct key fault_keys[] = {{"kind", VALUE_KIND, true, 0, 0, 0},
+                                        {"target", VALUE_TARGET, true, 0, 0, 0},
+                                        {"step", VALUE_STEPS, true, ENTRY(step), 1, 0},
+                                        {"for", VALUE_FOR, false, 0, 0, 0}};
+static const struct key mix_keys[] = {
+    {"kind", VALUE_KIND, true, 0, 0, 0},
+    {"target", VALUE_TARGET, true, 0, 0, 0},
+    {"for", VALUE_FOR, false, 0, 0, 0},
+    {"weight", VALUE_NUMBER, false, ENTRY(weight), 1, KELP_CHAOS_WEIGHT_MAX}};
+static const struct key draw_keys[] = {
+    {"count", VALUE_NUMBER, true, PLAN(draw_count), 1, KELP_CHAOS_FAULTS_MAX},
+    {"first", VALUE_STEPS, false, PLAN(first), 1, 0},
+    {"every", VALUE_STEPS, true, PLAN(every), 0, 0},
+    {"mix", VALUE_MIX, true, 0, 0, 0}};
+static const struct key top_keys[] = {{"faults", VALUE_FAULTS, false, 0, 0, 0},
+                                      {"draw", VALUE_DRAW, false, 0, 0, 0},
+                                      {"if_possible", VALUE_BOOL, false, PLAN(if_possible), 0, 0}};
 
 static uint32_t line_of(const yaml_node_t *node)
 {
@@ -41,6 +85,9 @@ static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const
                      reader->plan->name, line_of(node), key, key[0] != '\0' ? ": " : "", text);
 }
 
+/* ---- values -----------------------------------------------------------------------------------
+ */
+
 /* A scalar's text, or NULL when the node is none, holds a NUL, or is longer than any value. */
 static const char *scalar(const yaml_node_t *node)
 {
@@ -51,107 +98,16 @@ static const char *scalar(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-static const struct key *find_key(const struct key *keys, size_t count, const char *name,
-                                  size_t *ret_index)
+static kelp_status read_kind(const char *text, struct kelp_chaos_entry *entry,
+                             struct kelp_error *reterr)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(keys[i].name, name) == 0) {
-            *ret_index = i;
-            return &keys[i];
-        }
-    }
-    return NULL;
-}
-
-static kelp_status unknown_key(struct reader *reader, const yaml_node_t *name, const char *text,
-                               const struct key *keys, size_t count)
-{
-    char known[256] = "unknown key; known are";
-    size_t used = strlen(known);
-
-    for (size_t i = 0; i < count; i++) {
-        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s %s", i > 0 ? "," : "",
-                                 keys[i].name);
-    }
-    return fail_at(reader, name, kelp_value_text(text, WORD_BYTES, NULL) == KELP_OK ? text : "",
-                   known);
-}
-
-static kelp_status read_pair(struct reader *reader, const yaml_node_t *name,
-                             const yaml_node_t *value, const struct key *keys, size_t count,
-                             bool seen[PAIRS_MAX], void *into)
-{
-    struct kelp_error error = {.text = ""};
-    const char *text = name ? scalar(name) : NULL;
-    size_t index = 0;
-
-    if (!text || !value) {
-        return fail_at(reader, name ? name : yaml_document_get_root_node(reader->document), "",
-                       "a key is not a single word");
-    }
-    const struct key *key = find_key(keys, count, text, &index);
-    if (!key) {
-        return unknown_key(reader, name, text, keys, count);
-    }
-    if (seen[index]) {
-        return fail_at(reader, name, text, "given twice");
-    }
-    seen[index] = true;
-    kelp_status status = key->read(reader, value, scalar(value), into, &error);
-    if (status == KELP_OK || error.status == KELP_OK) {
-        return status; /* a reader of nodes below has said all itself */
-    }
-    return fail_at(reader, value, text, error.text);
-}
-
-static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node, const char *what,
-                                const struct key *keys, size_t count, void *into)
-{
-    bool seen[PAIRS_MAX] = {false};
-
-    if (node->type != YAML_MAPPING_NODE) {
-        return fail_at(reader, node, what, "not keys and values (key: value)");
-    }
-    for (yaml_node_pair_t *pair = node->data.mapping.pairs.start;
-         pair < node->data.mapping.pairs.top; pair++) {
-        kelp_status status = read_pair(reader, yaml_document_get_node(reader->document, pair->key),
-                                       yaml_document_get_node(reader->document, pair->value), keys,
-                                       count, seen, into);
-        if (status != KELP_OK) {
-            return status;
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (keys[i].required && !seen[i]) {
-            return fail_at(reader, node, keys[i].name, "is missing");
-        }
-    }
-    return KELP_OK;
-}
-
-/* ---- values -------------------------------------------------------------------------------- */
-
-static kelp_status need_text(const char *text, struct kelp_error *reterr)
-{
-    return text ? KELP_OK : kelp_fail(reterr, KELP_ERR_INVALID, "not a single value");
-}
-
-static kelp_status read_kind(struct reader *reader, const yaml_node_t *value, const char *text,
-                             void *into, struct kelp_error *reterr)
-{
-    struct kelp_chaos_entry *entry = into;
     const char *names[KELP_CHAOS_KIND_COUNT + 1] = {NULL};
     uint32_t index = 0;
 
-    (void)reader;
-    (void)value;
     for (size_t i = 0; i < KELP_CHAOS_KIND_COUNT; i++) {
         names[i] = kelp_chaos_kind_name((enum kelp_chaos_kind)i);
     }
-    kelp_status status = need_text(text, reterr);
-    if (status == KELP_OK) {
-        status = kelp_value_choice(text, names, &index, reterr);
-    }
+    kelp_status status = kelp_value_choice(text, names, &index, reterr);
     if (status == KELP_OK) {
         entry->kind = (enum kelp_chaos_kind)index;
     }
@@ -159,15 +115,10 @@ static kelp_status read_kind(struct reader *reader, const yaml_node_t *value, co
 }
 
 /* "worker", "worker-3", "leader": the number may be missing. */
-static kelp_status read_target(struct reader *reader, const yaml_node_t *value, const char *text,
-                               void *into, struct kelp_error *reterr)
+static kelp_status read_target(const char *text, struct kelp_chaos_entry *entry,
+                               struct kelp_error *reterr)
 {
-    struct kelp_chaos_entry *entry = into;
-
-    (void)reader;
-    (void)value;
-    kelp_status status = need_text(text, reterr);
-    for (size_t i = 0; status == KELP_OK && i < KELP_CHAOS_ROLE_COUNT; i++) {
+    for (size_t i = 0; i < KELP_CHAOS_ROLE_COUNT; i++) {
         const char *name = kelp_chaos_role_name((enum kelp_chaos_role)i);
         size_t bytes = strlen(name);
         uint64_t index = 0;
@@ -185,52 +136,22 @@ static kelp_status read_target(struct reader *reader, const yaml_node_t *value, 
             return KELP_OK;
         }
     }
-    return status != KELP_OK
-               ? status
-               : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "no target; allowed are worker, shard, coordinator (each "
-                           "also with a number, as shard-0), leader, standby, etcd, disk, "
-                           "everything");
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "no target; allowed are worker, shard, coordinator (each also with a number, "
+                     "as shard-0), leader, standby, etcd, disk, everything");
 }
 
-static kelp_status read_steps(const char *text, uint32_t min, struct kelp_range *ret_range,
-                              struct kelp_error *reterr)
+static kelp_status read_for(const char *text, struct kelp_chaos_entry *entry,
+                            struct kelp_error *reterr)
 {
-    kelp_status status = need_text(text, reterr);
-
-    return status == KELP_OK ? kelp_value_range(text, min, KELP_CHAOS_STEP_MAX, ret_range, reterr)
-                             : status;
-}
-
-static kelp_status read_step(struct reader *reader, const yaml_node_t *value, const char *text,
-                             void *into, struct kelp_error *reterr)
-{
-    struct kelp_chaos_entry *entry = into;
-
-    (void)reader;
-    (void)value;
-    return read_steps(text, 1, &entry->step, reterr);
-}
-
-static kelp_status read_for(struct reader *reader, const yaml_node_t *value, const char *text,
-                            void *into, struct kelp_error *reterr)
-{
-    struct kelp_chaos_entry *entry = into;
+    const char *colon = strchr(text, ':');
     char first[WORD_BYTES];
     uint64_t least = 0;
-    uint64_t most = 0;
 
-    (void)reader;
-    (void)value;
-    kelp_status status = need_text(text, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    const char *colon = strchr(text, ':');
     (void)snprintf(first, sizeof(first), "%.*s", (int)(colon ? colon - text : WORD_BYTES - 1),
                    text);
-    status = kelp_value_duration(first, 1, KELP_CHAOS_FOR_MAX_MS, &least, reterr);
-    most = least;
+    kelp_status status = kelp_value_duration(first, 1, KELP_CHAOS_FOR_MAX_MS, &least, reterr);
+    uint64_t most = least;
     if (status == KELP_OK && colon) {
         status = kelp_value_duration(colon + 1, least, KELP_CHAOS_FOR_MAX_MS, &most, reterr);
     }
@@ -240,118 +161,82 @@ static kelp_status read_for(struct reader *reader, const yaml_node_t *value, con
     return status;
 }
 
-static kelp_status read_u32(const char *text, uint32_t min, uint32_t max, uint32_t *ret_value,
-                            struct kelp_error *reterr)
+static kelp_status read_scalar(const struct key *key, const char *text, void *into,
+                               struct kelp_error *reterr)
 {
+    void *field = (char *)into + key->offset;
     uint64_t number = 0;
-    kelp_status status = need_text(text, reterr);
+    kelp_status status = KELP_OK;
 
-    if (status == KELP_OK) {
-        status = kelp_value_u64(text, min, max, &number, reterr);
+    if (!text) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "not a single value");
+    }
+    switch (key->value) {
+    case VALUE_KIND:
+        return read_kind(text, into, reterr);
+    case VALUE_TARGET:
+        return read_target(text, into, reterr);
+    case VALUE_FOR:
+        return read_for(text, into, reterr);
+    case VALUE_STEPS:
+        return kelp_value_range(text, key->min, KELP_CHAOS_STEP_MAX, field, reterr);
+    case VALUE_BOOL:
+        return kelp_value_bool(text, field, reterr);
+    default:
+        status = kelp_value_u64(text, key->min, key->max, &number, reterr);
+        if (status == KELP_OK) {
+            *(uint32_t *)field = (uint32_t)number;
+        }
+        return status;
+    }
+}
+
+/* ---- mappings and lists -----------------------------------------------------------------------
+ */
+
+static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node,
+                                struct mapping *mapping);
+
+static kelp_status read_entry(struct reader *reader, const yaml_node_t *node, bool faults,
+                              struct kelp_chaos_entry *entries, uint32_t *count)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_chaos_entry entry = {.weight = 1, .line = line_of(node)};
+    struct mapping mapping = {.name = faults ? "faults" : "mix",
+                              .keys = faults ? fault_keys : mix_keys,
+                              .count = faults ? KELP_ARRAY_COUNT(fault_keys)
+                                              : KELP_ARRAY_COUNT(mix_keys),
+                              .into = &entry};
+
+    if (*count == KELP_CHAOS_ENTRIES_MAX) {
+        return fail_at(reader, node, mapping.name, "more than 128 entries");
+    }
+    kelp_status status = read_mapping(reader, node, &mapping);
+    if (status == KELP_OK && kelp__chaos_entry_check(&entry, &error) != KELP_OK) {
+        status = fail_at(reader, node, "", error.text);
     }
     if (status == KELP_OK) {
-        *ret_value = (uint32_t)number;
+        entries[(*count)++] = entry;
     }
     return status;
 }
 
-static kelp_status read_weight(struct reader *reader, const yaml_node_t *value, const char *text,
-                               void *into, struct kelp_error *reterr)
+static kelp_status read_list(struct reader *reader, const yaml_node_t *node, bool faults)
 {
-    struct kelp_chaos_entry *entry = into;
+    struct kelp_chaos_plan *plan = reader->plan;
+    const char *name = faults ? "faults" : "mix";
 
-    (void)reader;
-    (void)value;
-    return read_u32(text, 1, KELP_CHAOS_WEIGHT_MAX, &entry->weight, reterr);
-}
-
-static kelp_status read_count(struct reader *reader, const yaml_node_t *value, const char *text,
-                              void *into, struct kelp_error *reterr)
-{
-    (void)value;
-    (void)into;
-    return read_u32(text, 1, KELP_CHAOS_FAULTS_MAX, &reader->plan->draw_count, reterr);
-}
-
-static kelp_status read_first(struct reader *reader, const yaml_node_t *value, const char *text,
-                              void *into, struct kelp_error *reterr)
-{
-    (void)value;
-    (void)into;
-    return read_steps(text, 1, &reader->plan->first, reterr);
-}
-
-static kelp_status read_every(struct reader *reader, const yaml_node_t *value, const char *text,
-                              void *into, struct kelp_error *reterr)
-{
-    (void)value;
-    (void)into;
-    return read_steps(text, 0, &reader->plan->every, reterr);
-}
-
-static kelp_status read_if_possible(struct reader *reader, const yaml_node_t *value,
-                                    const char *text, void *into, struct kelp_error *reterr)
-{
-    kelp_status status = need_text(text, reterr);
-
-    (void)value;
-    (void)into;
-    return status == KELP_OK ? kelp_value_bool(text, &reader->plan->if_possible, reterr) : status;
-}
-
-/* ---- lists --------------------------------------------------------------------------------- */
-
-static const struct key fault_keys[] = {{"kind", read_kind, true},
-                                        {"target", read_target, true},
-                                        {"step", read_step, true},
-                                        {"for", read_for, false}};
-static const struct key mix_keys[] = {{"kind", read_kind, true},
-                                      {"target", read_target, true},
-                                      {"for", read_for, false},
-                                      {"weight", read_weight, false}};
-
-struct list {
-    const char *name;
-    const struct key *keys;
-    size_t key_count;
-    struct kelp_chaos_entry *entries;
-    uint32_t *count;
-};
-
-static kelp_status read_entry(struct reader *reader, const yaml_node_t *node,
-                              const struct list *list)
-{
-    struct kelp_error error = {.text = ""};
-    struct kelp_chaos_entry entry = {.weight = 1, .line = line_of(node)};
-
-    if (*list->count == KELP_CHAOS_ENTRIES_MAX) {
-        return fail_at(reader, node, list->name, "more than 128 entries");
-    }
-    kelp_status status =
-        read_mapping(reader, node, list->name, list->keys, list->key_count, &entry);
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (kelp__chaos_entry_check(&entry, &error) != KELP_OK) {
-        return fail_at(reader, node, "", error.text);
-    }
-    list->entries[*list->count] = entry;
-    *list->count += 1;
-    return KELP_OK;
-}
-
-static kelp_status read_list(struct reader *reader, const yaml_node_t *node,
-                             const struct list *list)
-{
     if (node->type != YAML_SEQUENCE_NODE ||
         node->data.sequence.items.start == node->data.sequence.items.top) {
-        return fail_at(reader, node, list->name, "not a list of faults (- {kind: kill, …})");
+        return fail_at(reader, node, name, "not a list of faults (- {kind: kill, …})");
     }
     for (yaml_node_item_t *item = node->data.sequence.items.start;
          item < node->data.sequence.items.top; item++) {
         const yaml_node_t *entry = yaml_document_get_node(reader->document, *item);
-        kelp_status status = entry ? read_entry(reader, entry, list)
-                                   : fail_at(reader, node, list->name, "malformed");
+        kelp_status status =
+            entry ? read_entry(reader, entry, faults, faults ? plan->faults : plan->mix,
+                               faults ? &plan->fault_count : &plan->mix_count)
+                  : fail_at(reader, node, name, "malformed");
         if (status != KELP_OK) {
             return status;
         }
@@ -359,56 +244,101 @@ static kelp_status read_list(struct reader *reader, const yaml_node_t *node,
     return KELP_OK;
 }
 
-static kelp_status read_faults(struct reader *reader, const yaml_node_t *value, const char *text,
-                               void *into, struct kelp_error *reterr)
+static kelp_status read_draw(struct reader *reader, const yaml_node_t *node)
 {
-    struct list list = {"faults", fault_keys, KELP_ARRAY_COUNT(fault_keys), reader->plan->faults,
-                        &reader->plan->fault_count};
+    struct mapping mapping = {.name = "draw",
+                              .keys = draw_keys,
+                              .count = KELP_ARRAY_COUNT(draw_keys),
+                              .into = reader->plan};
 
-    (void)text;
-    (void)into;
-    (void)reterr;
-    return read_list(reader, value, &list);
-}
-
-static kelp_status read_mix(struct reader *reader, const yaml_node_t *value, const char *text,
-                            void *into, struct kelp_error *reterr)
-{
-    struct list list = {"mix", mix_keys, KELP_ARRAY_COUNT(mix_keys), reader->plan->mix,
-                        &reader->plan->mix_count};
-
-    (void)text;
-    (void)into;
-    (void)reterr;
-    return read_list(reader, value, &list);
-}
-
-static kelp_status read_draw(struct reader *reader, const yaml_node_t *value, const char *text,
-                             void *into, struct kelp_error *reterr)
-{
-    static const struct key keys[] = {{"count", read_count, true},
-                                      {"first", read_first, false},
-                                      {"every", read_every, true},
-                                      {"mix", read_mix, true}};
-
-    (void)text;
-    (void)into;
-    (void)reterr;
-    kelp_status status =
-        read_mapping(reader, value, "draw", keys, KELP_ARRAY_COUNT(keys), reader->plan);
+    kelp_status status = read_mapping(reader, node, &mapping);
     if (status == KELP_OK && reader->plan->first.max == 0) {
         reader->plan->first = reader->plan->every;
     }
     return status;
 }
 
+static kelp_status read_value(struct reader *reader, const yaml_node_t *node, const struct key *key,
+                              void *into)
+{
+    struct kelp_error error = {.text = ""};
+
+    if (key->value == VALUE_DRAW) {
+        return read_draw(reader, node);
+    }
+    if (key->value == VALUE_FAULTS || key->value == VALUE_MIX) {
+        return read_list(reader, node, key->value == VALUE_FAULTS);
+    }
+    kelp_status status = read_scalar(key, scalar(node), into, &error);
+    return status == KELP_OK ? KELP_OK : fail_at(reader, node, key->name, error.text);
+}
+
+static kelp_status unknown_key(struct reader *reader, const yaml_node_t *name, const char *text,
+                               const struct mapping *mapping)
+{
+    char known[256] = "unknown key; known are";
+    size_t used = strlen(known);
+
+    for (size_t i = 0; i < mapping->count; i++) {
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s %s", i > 0 ? "," : "",
+                                 mapping->keys[i].name);
+    }
+    return fail_at(reader, name, kelp_value_text(text, WORD_BYTES, NULL) == KELP_OK ? text : "",
+                   known);
+}
+
+static kelp_status read_pair(struct reader *reader, const yaml_node_pair_t *pair,
+                             struct mapping *mapping)
+{
+    const yaml_node_t *name = yaml_document_get_node(reader->document, pair->key);
+    const yaml_node_t *value = yaml_document_get_node(reader->document, pair->value);
+    const char *text = name ? scalar(name) : NULL;
+    size_t index = 0;
+
+    if (!text || !value) {
+        return fail_at(reader, name ? name : yaml_document_get_root_node(reader->document), "",
+                       "a key is not a single word");
+    }
+    while (index < mapping->count && strcmp(mapping->keys[index].name, text) != 0) {
+        index++;
+    }
+    if (index == mapping->count) {
+        return unknown_key(reader, name, text, mapping);
+    }
+    if (mapping->seen[index]) {
+        return fail_at(reader, name, text, "given twice");
+    }
+    mapping->seen[index] = true;
+    return read_value(reader, value, &mapping->keys[index], mapping->into);
+}
+
+static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node,
+                                struct mapping *mapping)
+{
+    if (node->type != YAML_MAPPING_NODE) {
+        return fail_at(reader, node, mapping->name, "not keys and values (key: value)");
+    }
+    for (yaml_node_pair_t *pair = node->data.mapping.pairs.start;
+         pair < node->data.mapping.pairs.top; pair++) {
+        kelp_status status = read_pair(reader, pair, mapping);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    for (size_t i = 0; i < mapping->count; i++) {
+        if (mapping->keys[i].required && !mapping->seen[i]) {
+            return fail_at(reader, node, mapping->keys[i].name, "is missing");
+        }
+    }
+    return KELP_OK;
+}
+
 static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
 {
-    static const struct key keys[] = {{"faults", read_faults, false},
-                                      {"draw", read_draw, false},
-                                      {"if_possible", read_if_possible, false}};
+    struct mapping mapping = {
+        .name = "", .keys = top_keys, .count = KELP_ARRAY_COUNT(top_keys), .into = reader->plan};
 
-    kelp_status status = read_mapping(reader, root, "", keys, KELP_ARRAY_COUNT(keys), reader->plan);
+    kelp_status status = read_mapping(reader, root, &mapping);
     if (status == KELP_OK && reader->plan->fault_count + reader->plan->draw_count == 0) {
         return fail_at(reader, root, "", "no faults: neither faults nor draw is there");
     }

@@ -1,8 +1,6 @@
 #include "cli/plot/plot_chart.h"
 
 #include <assert.h>
-#include <cairo-svg.h>
-#include <cairo.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +14,11 @@
 #define MARGIN_TOP    46.0
 #define MARGIN_BOTTOM 44.0
 #define TICKS_MAX     16
-#define PNG_SCALE     1.5 /* so that text is sharp */
 
-struct color {
-    double red, green, blue;
-};
 /* Apart for people who see few colours, too (Okabe and Ito). */
-static const struct color palette[] = {{0.00, 0.45, 0.70}, {0.90, 0.62, 0.00}, {0.00, 0.62, 0.45},
-                                       {0.84, 0.37, 0.00}, {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}};
-static const struct color ink = {0.15, 0.15, 0.15};
-static const struct color faint = {0.87, 0.87, 0.87};
+static const uint32_t palette[] = {0x0073b3, 0xe69e00, 0x009e73, 0xd65e00, 0xcc78a6, 0x57b5e8};
+static const uint32_t ink = 0x262626;
+static const uint32_t faint = 0xdedede;
 
 /* What a panel shows of its axes, and where. */
 struct frame {
@@ -115,32 +108,6 @@ static double to_y(const struct frame *frame, double y)
 
 /* ---- drawing ------------------------------------------------------------------------------- */
 
-static void use(cairo_t *cairo, struct color color, double alpha)
-{
-    cairo_set_source_rgba(cairo, color.red, color.green, color.blue, alpha);
-}
-
-/* At x: its left end (0), middle (0.5) or right end (1). */
-static void put_text(cairo_t *cairo, double x, double y, double size, double anchor, bool bold,
-                     const char *text)
-{
-    cairo_text_extents_t extents;
-
-    cairo_select_font_face(cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
-                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
-    cairo_set_font_size(cairo, size);
-    cairo_text_extents(cairo, text, &extents);
-    cairo_move_to(cairo, x - extents.x_advance * anchor, y);
-    cairo_show_text(cairo, text);
-}
-
-static void stroke_line(cairo_t *cairo, double x0, double y0, double x1, double y1)
-{
-    cairo_move_to(cairo, x0, y0);
-    cairo_line_to(cairo, x1, y1);
-    cairo_stroke(cairo);
-}
-
 void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes)
 {
     if (fabs(tick) <= step / 2) {
@@ -159,6 +126,9 @@ static double step_of(const double *ticks, size_t count)
 
 static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_label)
 {
+    static const struct kelp_picture_font right = {.size = 10, .anchor = 1};
+    static const struct kelp_picture_font middle = {.size = 10, .anchor = 0.5};
+    static const struct kelp_picture_font label = {.size = 11, .anchor = 0.5};
     double ticks[TICKS_MAX];
     char text[32];
 
@@ -166,26 +136,26 @@ static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_l
     size_t count = kelp_chart_ticks(frame->y_low, frame->y_high, 6, ticks);
     for (size_t i = 0; i < count; i++) {
         double y = to_y(frame, ticks[i]);
-        use(cairo, faint, 1);
-        stroke_line(cairo, frame->left, y, frame->left + frame->width, y);
-        use(cairo, ink, 1);
+        kelp_picture_use(cairo, faint, 1);
+        kelp_picture_line(cairo, frame->left, y, frame->left + frame->width, y);
+        kelp_picture_use(cairo, ink, 1);
         kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
-        put_text(cairo, frame->left - 6, y + 3.5, 10, 1, false, text);
+        kelp_picture_text(cairo, &right, frame->left - 6, y + 3.5, text);
     }
     count = kelp_chart_ticks(frame->x_low, frame->x_high, 6, ticks);
     for (size_t i = 0; i < count; i++) {
         double x = to_x(frame, ticks[i]);
-        use(cairo, faint, 1);
-        stroke_line(cairo, x, frame->top, x, frame->top + frame->height);
-        use(cairo, ink, 1);
+        kelp_picture_use(cairo, faint, 1);
+        kelp_picture_line(cairo, x, frame->top, x, frame->top + frame->height);
+        kelp_picture_use(cairo, ink, 1);
         kelp_chart_tick_text(ticks[i], step_of(ticks, count), text, sizeof(text));
-        put_text(cairo, x, frame->top + frame->height + 14, 10, 0.5, false, text);
+        kelp_picture_text(cairo, &middle, x, frame->top + frame->height + 14, text);
     }
-    use(cairo, ink, 1);
+    kelp_picture_use(cairo, ink, 1);
     cairo_rectangle(cairo, frame->left, frame->top, frame->width, frame->height);
     cairo_stroke(cairo);
-    put_text(cairo, frame->left + frame->width / 2, frame->top + frame->height + 30, 11, 0.5, false,
-             x_label);
+    kelp_picture_text(cairo, &label, frame->left + frame->width / 2,
+                      frame->top + frame->height + 30, x_label);
 }
 
 static bool point(const struct kelp_chart_line *line, size_t i)
@@ -202,7 +172,7 @@ static void draw_band(cairo_t *cairo, const struct frame *frame, const struct ke
         cairo_line_to(cairo, to_x(frame, line->x[i]), to_y(frame, line->low[i]));
     }
     cairo_close_path(cairo);
-    use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 0.18);
+    kelp_picture_use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 0.18);
     cairo_fill(cairo);
 }
 
@@ -210,7 +180,7 @@ static void draw_line(cairo_t *cairo, const struct frame *frame, const struct ke
 {
     const double tau = 6.283185307179586;
 
-    use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
+    kelp_picture_use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
     cairo_set_line_width(cairo, 1.6);
     cairo_set_line_join(cairo, CAIRO_LINE_JOIN_ROUND);
     for (size_t i = 0; i < line->count; i++) {
@@ -242,14 +212,14 @@ static void draw_mark(cairo_t *cairo, const struct frame *frame,
     if (!panel->has_mark || panel->mark < frame->x_low || panel->mark > frame->x_high) {
         return;
     }
-    use(cairo, ink, 0.7);
+    kelp_picture_use(cairo, ink, 0.7);
     cairo_set_line_width(cairo, 1);
     cairo_set_dash(cairo, dashes, KELP_ARRAY_COUNT(dashes), 0);
-    stroke_line(cairo, x, frame->top, x, frame->top + frame->height);
+    kelp_picture_line(cairo, x, frame->top, x, frame->top + frame->height);
     cairo_set_dash(cairo, NULL, 0, 0);
     bool right = x > frame->left + frame->width / 2;
-    put_text(cairo, x + (right ? -4 : 4), frame->top + 12, 10, right ? 1 : 0, false,
-             panel->mark_text);
+    const struct kelp_picture_font font = {.size = 10, .anchor = right ? 1 : 0};
+    kelp_picture_text(cairo, &font, x + (right ? -4 : 4), frame->top + 12, panel->mark_text);
 }
 
 /* Names in their colours, in a row below the title. */
@@ -257,27 +227,26 @@ static void draw_legend(cairo_t *cairo, const struct frame *frame,
                         const struct kelp_chart_panel *panel)
 {
     double x = frame->left, y = frame->top - 8;
-    cairo_text_extents_t extents;
+    static const struct kelp_picture_font font = {.size = 10.5};
 
     for (size_t i = 0; i < panel->line_count; i++) {
         const struct kelp_chart_line *line = &panel->lines[i];
-        use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
+        kelp_picture_use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 1);
         cairo_set_line_width(cairo, 2.4);
-        stroke_line(cairo, x, y - 3.5, x + 14, y - 3.5);
-        use(cairo, ink, 1);
-        put_text(cairo, x + 18, y, 10.5, 0, false, line->name);
-        cairo_text_extents(cairo, line->name, &extents);
-        x += 18 + extents.x_advance + 14;
+        kelp_picture_line(cairo, x, y - 3.5, x + 14, y - 3.5);
+        kelp_picture_use(cairo, ink, 1);
+        x += 18 + kelp_picture_text(cairo, &font, x + 18, y, line->name) + 14;
     }
 }
 
 static void draw_panel(cairo_t *cairo, const struct kelp_chart_panel *panel, double left,
                        double top)
 {
+    static const struct kelp_picture_font font = {.size = 13, .bold = true};
     struct frame frame = frame_of(panel, left, top);
 
-    use(cairo, ink, 1);
-    put_text(cairo, frame.left, top + 20, 13, 0, true, panel->title);
+    kelp_picture_use(cairo, ink, 1);
+    kelp_picture_text(cairo, &font, frame.left, top + 20, panel->title);
     draw_axes(cairo, &frame, panel->x_label);
     cairo_save(cairo);
     cairo_rectangle(cairo, frame.left, frame.top, frame.width, frame.height);
@@ -311,97 +280,23 @@ static double height_of(const struct kelp_chart *chart)
     return TITLE_HEIGHT + PANEL_HEIGHT * (double)rows;
 }
 
-static void draw(cairo_t *cairo, const struct kelp_chart *chart)
+static void draw(cairo_t *cairo, const void *user)
 {
-    assert(chart->panel_count > 0);
-    assert(chart->panel_count <= KELP_CHART_PANELS_MAX);
-    cairo_set_source_rgb(cairo, 1, 1, 1);
-    cairo_paint(cairo);
-    use(cairo, ink, 1);
-    put_text(cairo, width_of(chart) / 2, 22, 15, 0.5, true, chart->title);
+    static const struct kelp_picture_font font = {.size = 15, .anchor = 0.5, .bold = true};
+    const struct kelp_chart *chart = user;
+
+    kelp_picture_use(cairo, ink, 1);
+    kelp_picture_text(cairo, &font, width_of(chart) / 2, 22, chart->title);
     for (size_t i = 0; i < chart->panel_count; i++) {
         draw_panel(cairo, &chart->panels[i], PANEL_WIDTH * (double)(i % columns_of(chart)),
                    TITLE_HEIGHT + PANEL_HEIGHT * (double)(i / columns_of(chart)));
     }
 }
 
-/* ---- pictures ------------------------------------------------------------------------------ */
-
-/* Where cairo writes to: a memory stream. */
-struct output {
-    FILE *out;
-    char *bytes;
-    size_t count;
-};
-
-static cairo_status_t write_to(void *closure, const unsigned char *data, unsigned length)
+struct kelp_picture kelp_chart_picture(const struct kelp_chart *chart)
 {
-    struct output *output = closure;
-    return fwrite(data, 1, length, output->out) == length ? CAIRO_STATUS_SUCCESS
-                                                          : CAIRO_STATUS_WRITE_ERROR;
-}
-
-/* Draws and releases the surface; a PNG is written from the finished picture. */
-static kelp_status paint(const struct kelp_chart *chart, cairo_surface_t *surface, bool png,
-                         struct output *output, struct kelp_error *reterr)
-{
-    cairo_t *cairo = cairo_create(surface);
-
-    if (png) {
-        cairo_scale(cairo, PNG_SCALE, PNG_SCALE);
-    }
-    draw(cairo, chart);
-    cairo_status_t drawn = cairo_status(cairo);
-    cairo_destroy(cairo);
-    if (drawn == CAIRO_STATUS_SUCCESS && png) {
-        drawn = cairo_surface_write_to_png_stream(surface, write_to, output);
-    }
-    cairo_surface_finish(surface);
-    if (drawn == CAIRO_STATUS_SUCCESS) {
-        drawn = cairo_surface_status(surface);
-    }
-    cairo_surface_destroy(surface);
-    return drawn == CAIRO_STATUS_SUCCESS
-               ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "the picture cannot be drawn: %s",
-                           cairo_status_to_string(drawn));
-}
-
-static kelp_status render(const struct kelp_chart *chart, bool png, char **ret_bytes,
-                          size_t *ret_count, struct kelp_error *reterr)
-{
-    struct output output = {.bytes = NULL};
-    double width = width_of(chart), height = height_of(chart);
-
-    output.out = open_memstream(&output.bytes, &output.count);
-    if (!output.out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a picture");
-    }
-    cairo_surface_t *surface =
-        png ? cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(width * PNG_SCALE),
-                                         (int)(height * PNG_SCALE))
-            : cairo_svg_surface_create_for_stream(write_to, &output, width, height);
-    kelp_status status = paint(chart, surface, png, &output, reterr);
-    if (fclose(output.out) != 0 && status == KELP_OK) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a picture");
-    }
-    if (status != KELP_OK) {
-        free(output.bytes);
-        return status;
-    }
-    *ret_bytes = output.bytes;
-    *ret_count = output.count;
-    return KELP_OK;
-}
-
-kelp_status kelp_chart_svg(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
-                           struct kelp_error *reterr)
-{
-    return render(chart, false, ret_bytes, ret_count, reterr);
-}
-
-kelp_status kelp_chart_png(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
-                           struct kelp_error *reterr)
-{
-    return render(chart, true, ret_bytes, ret_count, reterr);
+    assert(chart->panel_count > 0);
+    assert(chart->panel_count <= KELP_CHART_PANELS_MAX);
+    return (struct kelp_picture){
+        .width = width_of(chart), .height = height_of(chart), .draw = draw, .user = chart};
 }

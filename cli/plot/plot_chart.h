@@ -1,12 +1,12 @@
 /*
- * Line charts with axes, as SVG and PNG by cairo. Pure but for the fonts that cairo finds.
+ * Line charts with axes, drawn by cli/plot/picture.h. Pure.
  */
 #ifndef KELP_CLI_PLOT_PLOT_CHART_H
 #define KELP_CLI_PLOT_PLOT_CHART_H
 
 #include <stddef.h>
 
-#include "common/base/status.h"
+#include "cli/plot/picture.h"
 
 #define KELP_CHART_LINES_MAX  8
 #define KELP_CHART_TEXT_MAX   128
@@ -45,10 +45,7 @@ size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks)
 /* A tick as text, with the digits that tell it from its neighbours, a step away. */
 void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes);
 
-/* One picture; *ret_bytes is owned (free()). Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_chart_svg(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
-                           struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp_chart_png(const struct kelp_chart *chart, char **ret_bytes, size_t *ret_count,
-                           struct kelp_error *reterr) KELP_MUST_USE;
+/* Of this size, drawn as this; the chart is borrowed. */
+struct kelp_picture kelp_chart_picture(const struct kelp_chart *chart);
 
 #endif

@@ -23,7 +23,9 @@ static kelp_status write_picture(const struct kelp_chart *chart, const char *fol
         (int)sizeof(path)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the folder's path is too long");
     }
-    kelp_status status = (png ? kelp_chart_png : kelp_chart_svg)(chart, &bytes, &count, reterr);
+    const struct kelp_picture picture = kelp_chart_picture(chart);
+    kelp_status status =
+        (png ? kelp_picture_png : kelp_picture_svg)(&picture, &bytes, &count, reterr);
     if (status == KELP_OK) {
         status = kelp_files_write(path, bytes, count, reterr);
     }

@@ -56,10 +56,6 @@ KELP_TEST(test_list)
     ck_assert_str_eq(text, "kill worker-2");
     kelp_chaos_fault_print(&faults[1], text);
     ck_assert_str_eq(text, "pause shard-1 1500 ms");
-    ck_assert(kelp_chaos_plan_has_kind(&plan, KELP_CHAOS_PAUSE));
-    ck_assert(!kelp_chaos_plan_has_kind(&plan, KELP_CHAOS_SPLIT));
-    ck_assert(kelp_chaos_plan_has_role(&plan, KELP_CHAOS_WORKER));
-    ck_assert(!kelp_chaos_plan_has_role(&plan, KELP_CHAOS_ETCD));
 }
 
 /* The same seed gives the same faults, another one others. */
@@ -189,23 +185,26 @@ KELP_TEST(test_limit)
  * kind, everything three times. */
 KELP_TEST(test_builtin)
 {
-    uint32_t everything = 0;
+    uint32_t everything = 0, roles[KELP_CHAOS_ROLE_COUNT] = {0}, kinds[KELP_CHAOS_KIND_COUNT] = {0};
 
     must_parse(kelp_chaos_plan_builtin("quick"));
     must_draw(1);
     ck_assert_uint_ge(count, 10);
+    for (uint32_t i = 0; i < count; i++) {
+        roles[faults[i].role]++;
+    }
     for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
-        ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK ||
-                  kelp_chaos_plan_has_role(&plan, (enum kelp_chaos_role)role));
+        ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK || roles[role] > 0);
     }
     must_parse(kelp_chaos_plan_builtin("all"));
     must_draw(1);
     ck_assert_uint_eq(count, 50);
-    for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
-        ck_assert(kelp_chaos_plan_has_kind(&plan, (enum kelp_chaos_kind)kind));
-    }
     for (uint32_t i = 0; i < count; i++) {
+        kinds[faults[i].kind]++;
         everything += faults[i].role == KELP_CHAOS_EVERYTHING && faults[i].kind == KELP_CHAOS_KILL;
+    }
+    for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
+        ck_assert_uint_gt(kinds[kind], 0);
     }
     ck_assert_uint_eq(everything, 3);
     ck_assert_ptr_null(kelp_chaos_plan_builtin("Quick"));

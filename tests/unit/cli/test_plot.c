@@ -136,6 +136,7 @@ KELP_TEST(pictures)
                                        {1, (double)NAN, 2, 3}};
     struct kelp_chart_panel panel = {.title = "title <&>", .line_count = 1, .has_mark = true};
     struct kelp_chart chart = {.panels = &panel, .panel_count = 1};
+    const struct kelp_picture picture = kelp_chart_picture(&chart);
     char *bytes = NULL;
     size_t count = 0;
 
@@ -145,14 +146,14 @@ KELP_TEST(pictures)
                 .name = "a", .x = x, .y = values[i], .count = points, .dots = true};
             panel.lines[0].low = i == 3 ? x : NULL;
             panel.lines[0].high = i == 3 ? x : NULL;
-            ck_assert_msg(kelp_chart_svg(&chart, &bytes, &count, &error) == KELP_OK, "%s",
+            ck_assert_msg(kelp_picture_svg(&picture, &bytes, &count, &error) == KELP_OK, "%s",
                           error.text);
             ck_assert_int_eq(strncmp(bytes, "<?xml", 5), 0);
             ck_assert_ptr_nonnull(strstr(bytes, "</svg>"));
             free(bytes);
         }
     }
-    ck_assert_int_eq(kelp_chart_png(&chart, &bytes, &count, &error), KELP_OK);
+    ck_assert_int_eq(kelp_picture_png(&picture, &bytes, &count, &error), KELP_OK);
     ck_assert_uint_gt(count, 1000);
     ck_assert_mem_eq(bytes, "\x89PNG", 4);
     free(bytes);
