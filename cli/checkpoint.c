@@ -18,9 +18,9 @@ static const struct kelp_option options[] = {
      .min = 100,
      .max = 86400000,
      .default_text = "60s",
-     .help = "how long the checkpoint is waited for"},
+     .help = "how long to wait for the checkpoint"},
     KELP_VERB_ETCD(
-        NULL, "find the job through this etcd: what is named then is a job, not a run's folder"),
+        NULL, "find the job in this etcd; the argument is then a job's name, not a run's folder"),
 };
 
 static const struct kelp_program program = {
@@ -141,6 +141,6 @@ static int ask_for_one(const struct kelp_options *given)
     return exit_status;
 }
 
-const struct kelp_verb kelp_verb_checkpoint = {"checkpoint",
-                                               "ask for one; ls, show, verify, export, import, rm",
-                                               &program, ask_for_one, kelp_checkpoint_verbs};
+const struct kelp_verb kelp_verb_checkpoint = {
+    "checkpoint", "ask for a checkpoint; ls, show, verify, export, import, rm", &program,
+    ask_for_one, kelp_checkpoint_verbs};

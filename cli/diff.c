@@ -10,7 +10,7 @@
 static const struct kelp_option options[] = {
     {.name = "no-replay",
      .type = KELP_OPTION_FLAG,
-     .help = "compare what is on record alone; compute nothing again"},
+     .help = "compare only the records; compute nothing again"},
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 

@@ -12,7 +12,7 @@
 #include "worker/model/graph/graph.h"
 
 static const struct kelp_option options[] = {
-    KELP_VERB_SET(NULL, "set any job key, as cluster.workers=4:4"),
+    KELP_VERB_SET(NULL, "set a job key, such as cluster.workers=4:4"),
     KELP_VERB_OUTPUT("tables for people, or one JSON object"),
 };
 
@@ -38,7 +38,8 @@ struct shown {
     bool planned;
 };
 
-static kelp_status lay_pairs(struct kelp_job_file *file, const void *given, struct kelp_error *reterr)
+static kelp_status lay_pairs(struct kelp_job_file *file, const void *given,
+                             struct kelp_error *reterr)
 {
     return kelp_job_set_pairs(file, given, reterr);
 }

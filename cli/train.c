@@ -24,9 +24,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     {.name = "no-plots",
      .type = KELP_OPTION_FLAG,
-     .help = "draw no pictures of the run at its end; kelp plot does it later"},
-    KELP_VERB_SET(NULL, "set any job key, as train.lr=0.01"),
-    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir); runs/NAME-TIME without it"),
+     .help = "do not draw the run's pictures at its end; kelp plot can do it later"},
+    KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
+    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir); else runs/NAME-TIME"),
     {.name = "resume",
      .type = KELP_OPTION_FLAG,
      .help = "continue the run in that folder from its newest checkpoint; the job may differ where "
@@ -41,13 +41,12 @@ static const struct kelp_option options[] = {
      .help = "how long SIGTERM waits for a checkpoint; 0s: it stops at once"},
     {.name = "print-config",
      .type = KELP_OPTION_FLAG,
-     .help = "print the job as it would take effect, and where each value comes from; start "
-             "nothing"},
+     .help = "print the job in effect, and where each value comes from; start nothing"},
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
-    KELP_VERB_LOG_LEVEL("Cluster", "of the files in the run's logs/"),
-    KELP_VERB_FAULT("make the first start of that process fail, as worker-1:kill@step=120"),
+    KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
+    KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
     {.name = "at",
      .type = KELP_OPTION_TEXT,
      .placeholder = "step=N:DO",
@@ -57,7 +56,7 @@ static const struct kelp_option options[] = {
     {.name = "no-restart",
      .type = KELP_OPTION_FLAG,
      .group = "Testing",
-     .help = "leave processes that died dead"},
+     .help = "do not start processes again that have died"},
 };
 
 static const struct kelp_program program = {

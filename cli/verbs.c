@@ -17,11 +17,10 @@ const struct kelp_verb *const kelp_verbs[] = {
 
 static void print_help(FILE *out)
 {
-    (void)fputs(
-        "Usage: kelp VERB [options]\n\n"
-        "kelp: trains models on a cluster whose workers may join, leave or fail at any time.\n"
-        "The bits of the result do not depend on the size of the cluster.\n\nVerbs:\n",
-        out);
+    (void)fputs("Usage: kelp VERB [options]\n\n"
+                "kelp: trains models on a cluster whose processes may join, leave or fail at any "
+                "time.\nThe result has the same bits whatever happens.\n\nVerbs:\n",
+                out);
     for (size_t i = 0; kelp_verbs[i]; i++) {
         (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }

@@ -18,7 +18,7 @@ static const struct kelp_option options[] = {
     {.name = "steps",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
-     .help = "with --replay: compute so many training steps at most"},
+     .help = "with --replay: compute at most so many training steps"},
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 

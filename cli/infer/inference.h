@@ -34,12 +34,12 @@
          .max = 1024,                                                                              \
          .help = "N or MIN:MAX workers (job key cluster.workers)"},                                \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \
-        KELP_VERB_SET(NULL, "set any job key, as data.test_path=new.csv"),                         \
-        KELP_VERB_RUN(NULL, "folder for the logs and the result; runs/NAME-VERB-TIME without it"), \
+        KELP_VERB_SET(NULL, "set a job key, such as data.test_path=new.csv"),                      \
+        KELP_VERB_RUN(NULL, "folder for the logs and the result; else runs/NAME-VERB-TIME"),       \
         KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one"),                       \
         KELP_VERB_ETCD_PROGRAM("Cluster"),                                                         \
-        KELP_VERB_LOG_LEVEL("Cluster", "of the files in the folder's logs/"),                      \
-        KELP_VERB_FAULT("make the first start of that process fail, as worker-1:kill@version=3")
+        KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the folder's logs/"),             \
+        KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@version=3")
 
 struct kelp_inference {
     const struct kelp_options *given; /* borrowed */

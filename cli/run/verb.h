@@ -73,7 +73,7 @@ bool kelp_verb_json(const struct kelp_options *given);
 #define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
     {                                                                                              \
         .name = "etcd-program", .type = KELP_OPTION_TEXT, .placeholder = "FILE",                   \
-        .group = (heading), .help = "the etcd to start; found on PATH without it"                  \
+        .group = (heading), .help = "the etcd to start; else the one on PATH"                      \
     }
 #define KELP_VERB_LOG_LEVEL(heading, text)                                                         \
     {                                                                                              \
