@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "coordinator/term_now.h"
 #include "coordinator/wire_map.h"
 #include "proto/convert.h"
 #include "proto/wire.h"
@@ -34,14 +34,14 @@ static void reply_fini(struct reply *reply)
     free(reply->silent_pointers);
 }
 
-static uint64_t since(const struct kelp_coordinator *coordinator, uint64_t then_ms)
+static uint64_t since(const struct kelp_term *term, uint64_t then_ms)
 {
-    return coordinator->now_ms > then_ms ? coordinator->now_ms - then_ms : 0;
+    return term->now_ms > then_ms ? term->now_ms - then_ms : 0;
 }
 
-static void fill_workers(struct kelp_coordinator *coordinator, struct reply *reply)
+static void fill_workers(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_membership *membership = &coordinator->membership;
+    const struct kelp_membership *membership = &term->membership;
     size_t count = 0;
     for (uint32_t i = 0; i < membership->count; i++) {
         struct kelp_member *member = &membership->members[i];
@@ -56,8 +56,8 @@ static void fill_workers(struct kelp_coordinator *coordinator, struct reply *rep
         worker->lane_first = lanes.first;
         worker->lane_count = lanes.count;
         worker->lanes_computed = member->lanes_computed;
-        worker->age_ms = since(coordinator, member->joined_ms);
-        worker->silent_ms = since(coordinator, member->heard_ms);
+        worker->age_ms = since(term, member->joined_ms);
+        worker->silent_ms = since(term, member->heard_ms);
         worker->trouble = member->trouble;
         reply->worker_pointers[count++] = worker;
     }
@@ -65,23 +65,23 @@ static void fill_workers(struct kelp_coordinator *coordinator, struct reply *rep
     reply->message.workers = reply->worker_pointers;
 }
 
-static uint64_t shard_silence(const struct kelp_coordinator *coordinator,
+static uint64_t shard_silence(const struct kelp_term *term,
                               const struct kelp_placement_shard *shard)
 {
-    const struct kelp_membership *membership = &coordinator->membership;
+    const struct kelp_membership *membership = &term->membership;
     for (uint32_t i = 0; i < membership->count; i++) {
         const struct kelp_member *member = &membership->members[i];
         if (member->kind == KELP_MEMBER_SHARD &&
             kelp_map_compare_ids(member->id, shard->at.id) == 0) {
-            return since(coordinator, member->heard_ms);
+            return since(term, member->heard_ms);
         }
     }
-    return since(coordinator, shard->changed_ms);
+    return since(term, shard->changed_ms);
 }
 
-static void fill_shards(struct kelp_coordinator *coordinator, struct reply *reply)
+static void fill_shards(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_placement *placement = &coordinator->placement;
+    const struct kelp_placement *placement = &term->placement;
     for (uint32_t i = 0; i < placement->shard_count; i++) {
         struct kelp_placement_shard *from = &placement->shards[i];
         Kelp__V1__ShardInfo *shard = &reply->shards[i];
@@ -92,9 +92,9 @@ static void fill_shards(struct kelp_coordinator *coordinator, struct reply *repl
         shard->address = from->at.address;
         shard->partitions = index < 0 ? 0 : kelp_map_load(&placement->map, (uint32_t)index);
         shard->connected = from->connected;
-        shard->silent_ms = shard_silence(coordinator, from);
+        shard->silent_ms = shard_silence(term, from);
         reply->shard_pointers[i] = shard;
-        if (kelp_placement_silent(placement, from, coordinator->now_ms)) {
+        if (kelp_placement_silent(placement, from, term->now_ms)) {
             reply->silent_pointers[reply->message.n_silent++] = shard;
         }
     }
@@ -104,25 +104,25 @@ static void fill_shards(struct kelp_coordinator *coordinator, struct reply *repl
 }
 
 /* Whoever is told that the job is over may stop everything: say so only once etcd has it. */
-static void fill_state(struct kelp_coordinator *coordinator, struct reply *reply)
+static void fill_state(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_placement *placement = &coordinator->placement;
+    const struct kelp_placement *placement = &term->placement;
     bool over = kelp_placement_settled(placement);
-    bool unwritten = over && !coordinator->ended;
+    bool unwritten = over && !term->end.ended;
     (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s",
                    unwritten ? "the job is over, but etcd has not taken that yet; " : "",
                    placement->reason);
     enum kelp_placement_state state = unwritten ? KELP_PLACEMENT_RUNNING : placement->state;
-    if (coordinator->ended && !over) {
+    if (term->end.ended && !over) {
         state = KELP_PLACEMENT_DONE; /* its shards are loaded once more */
     }
     reply->message.state = (char *)kelp_placement_state_text(state);
     reply->message.reason = reply->reason;
 }
 
-static void fill_progress(struct kelp_coordinator *coordinator, struct reply *reply)
+static void fill_progress(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_progress *progress = &coordinator->progress;
+    const struct kelp_progress *progress = &term->progress;
     Kelp__V1__StatusReply *message = &reply->message;
     Kelp__V1__Record **targets[KELP_SPLIT_COUNT] = {
         [KELP_SPLIT_TRAIN] = &message->latest_train,
@@ -146,28 +146,25 @@ static void fill_progress(struct kelp_coordinator *coordinator, struct reply *re
     message->epoch_loss = progress->epoch_loss;
     message->digest = (char *)progress->digest; /* only read by the encoder */
     message->digest_step = progress->digest_step;
-    message->epochs = coordinator->job->train.epochs;
-    if (coordinator->plan_state != KELP_PLAN_NONE) {
+    message->epochs = term->options.job->train.epochs;
+    if (term->offer.state != KELP_PLAN_NONE) {
         bool over = progress->word_known && (progress->word.kind == KELP_STEP_FINISH ||
                                              progress->word.kind == KELP_STEP_DONE);
-        message->total_steps = over
-                                   ? progress->word.step /* it may have ended early */
-                                   : kelp_control_total_steps(coordinator->job, &coordinator->plan);
+        message->total_steps = over ? progress->word.step /* it may have ended early */
+                                    : kelp_control_total_steps(term->options.job, term->offer.plan);
         message->steps_per_epoch =
-            kelp_control_steps_per_epoch(coordinator->job, &coordinator->plan);
+            kelp_control_steps_per_epoch(term->options.job, term->offer.plan);
     }
 }
 
-static void fill_checkpoint(struct kelp_coordinator *coordinator, struct reply *reply)
+static void fill_checkpoint(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_checkpointer *from = &coordinator->checkpointer;
+    const struct kelp_checkpointer *from = &term->keeper.machine;
     const struct kelp_committed *newest = kelp_committed_list_newest(&from->list);
     Kelp__V1__CheckpointStatus *checkpoint = &reply->checkpoint;
     kelp__v1__checkpoint_status__init(checkpoint);
     if (newest != NULL) {
-        struct timespec now;
-        (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
-        uint64_t unix_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+        uint64_t unix_ms = kelp_unix_ms();
         checkpoint->version = newest->version;
         checkpoint->step = newest->step;
         checkpoint->generation = newest->generation;
@@ -181,17 +178,17 @@ static void fill_checkpoint(struct kelp_coordinator *coordinator, struct reply *
     checkpoint->answered = from->answered;
     checkpoint->refused = from->refused;
     reply->message.checkpoint = checkpoint;
-    reply->message.restore_step = coordinator->restore_step;
-    reply->message.steps_recomputed = coordinator->steps_recomputed;
+    reply->message.restore_step = term->steps.restored;
+    reply->message.steps_recomputed = term->steps.recomputed;
 }
 
-kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
+kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,
                               struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
-    const struct kelp_placement *placement = &coordinator->placement;
+    const struct kelp_placement *placement = &term->placement;
     struct reply reply = {.map = {.shards = NULL}};
     Kelp__V1__StatusReply *message = &reply.message;
-    size_t workers = (size_t)coordinator->membership.count + 1;
+    size_t workers = (size_t)term->membership.count + 1;
     size_t shards = (size_t)placement->shard_count + 1;
     kelp__v1__status_reply__init(message);
     reply.workers = calloc(workers, sizeof(*reply.workers));
@@ -206,17 +203,17 @@ kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
     }
     if (status == KELP_OK) {
-        message->job = (char *)coordinator->options.job;   /* only read by the encoder */
-        message->leader = (char *)coordinator->options.id; /* only read by the encoder */
-        fill_state(coordinator, &reply);
+        message->job = (char *)identity->job_name; /* only read by the encoder */
+        message->leader = (char *)identity->id;    /* only read by the encoder */
+        fill_state(term, &reply);
         message->generation = placement->map.generation;
         message->map = placement->map.generation == 0 ? NULL : &reply.map.message;
-        message->worker_losses = coordinator->membership.losses[KELP_MEMBER_WORKER];
-        message->shard_losses = coordinator->shard_losses;
-        fill_progress(coordinator, &reply);
-        fill_workers(coordinator, &reply);
-        fill_shards(coordinator, &reply);
-        fill_checkpoint(coordinator, &reply);
+        message->worker_losses = term->membership.losses[KELP_MEMBER_WORKER];
+        message->shard_losses = term->shard_losses;
+        fill_progress(term, &reply);
+        fill_workers(term, &reply);
+        fill_shards(term, &reply);
+        fill_checkpoint(term, &reply);
         status = kelp_wire_encode(&message->base, ret_answer, reterr);
     }
     reply_fini(&reply);

@@ -2,10 +2,12 @@
 #ifndef KELP_COORDINATOR_STATUS_REPLY_H
 #define KELP_COORDINATOR_STATUS_REPLY_H
 
-#include "coordinator/coordinator.h"
+#include "common/rpc/rpc.h"
+#include "coordinator/core/term.h"
+#include "coordinator/identity.h"
 
 /* *ret_answer is owned by the caller. Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_status_reply(struct kelp_coordinator *coordinator,
+kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,
                               struct kelp_rpc_message **ret_answer,
                               struct kelp_error *reterr) KELP_MUST_USE;
 

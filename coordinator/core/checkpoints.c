@@ -39,130 +39,23 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints)
            checkpoints->word.step > checkpoints->order.step;
 }
 
-bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints)
+struct kelp_checkpointer_restore
+kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints)
 {
-    return checkpoints->undecided;
-}
-
-void kelp__checkpointer_say_trouble(struct kelp_checkpointer *checkpoints, uint32_t *actions,
-                                    const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
-    (void)vsnprintf(checkpoints->trouble, sizeof(checkpoints->trouble), format, args);
-    va_end(args);
-    *actions |= KELP_CHECKPOINTER_DO_SAY;
-}
-
-/* ---- giving up --------------------------------------------------------------------------------
- */
-
-void kelp__checkpointer_end(struct kelp_checkpointer *checkpoints, uint32_t *actions)
-{
-    checkpoints->ended = true;
-    *actions |= KELP_CHECKPOINTER_DO_END;
-}
-
-/* The order is over; nothing will ever be committed in its folder. */
-void kelp__checkpointer_close_order(struct kelp_checkpointer *checkpoints, uint32_t *actions)
-{
-    memcpy(checkpoints->discarded, checkpoints->order.folder, sizeof(checkpoints->discarded));
-    *actions |= KELP_CHECKPOINTER_DO_DISCARD;
-    if (checkpoints->undecided) {
-        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
-    }
-    checkpoints->order = (struct kelp_checkpointer_order){.serial = 0};
-    checkpoints->state = KELP_CHECKPOINTER_IDLE;
-    checkpoints->undecided = false;
-    checkpoints->committing = false;
-}
-
-/* What failed is said by the caller, in trouble. */
-void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
-                                enum kelp__checkpointer_reason reason, uint64_t now_ms,
-                                uint32_t *actions)
-{
-    assert(checkpoints->state != KELP_CHECKPOINTER_IDLE);
-    checkpoints->given_up = checkpoints->order.serial;
-    kelp__checkpointer_close_order(checkpoints, actions);
-    *actions |= KELP_CHECKPOINTER_DO_ORDER;
-    if (reason != KELP__LATE) {
-        checkpoints->failed++;
-    }
-    if (reason != KELP__FAILED) {
-        return;
-    }
-    uint64_t pause_ms =
-        checkpoints->pause_ms == 0 ? KELP_COORDINATOR_PAUSE_MS : 2 * checkpoints->pause_ms;
-    checkpoints->pause_ms =
-        pause_ms < KELP_COORDINATOR_PAUSE_MAX_MS ? pause_ms : KELP_COORDINATOR_PAUSE_MAX_MS;
-    checkpoints->not_before_ms = now_ms + checkpoints->pause_ms;
-    if (checkpoints->for_request) {
-        checkpoints->refused = checkpoints->for_serial;
-        if (checkpoints->pause_serial <= checkpoints->refused) {
-            checkpoints->pause_serial = 0;
-        }
-    }
-    if (checkpoints->for_end && ++checkpoints->end_tries == KELP_COORDINATOR_END_TRIES) {
-        kelp__checkpointer_end(checkpoints, actions);
-    }
+    const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
+    return (struct kelp_checkpointer_restore){
+        .version = newest == NULL ? 0 : newest->version,
+        .final =
+            checkpoints->ended && newest != NULL && newest->version == checkpoints->word.version,
+        .undecided = checkpoints->undecided,
+    };
 }
 
 /* ---- ordering ---------------------------------------------------------------------------------
  */
 
-static void name_folder(struct kelp_checkpointer *checkpoints)
-{
-    struct kelp_checkpointer_order *order = &checkpoints->order;
-    /* Another attempt at a step gets another folder: the one before may be on its way out. */
-    bool first = checkpoints->names_free && order->step > checkpoints->last_step;
-    int length = snprintf(order->folder, sizeof(order->folder), "step-%" PRIu64 ".g%" PRIu64,
-                          order->step, order->generation);
-    if (!first) {
-        length += snprintf(order->folder + length, sizeof(order->folder) - (size_t)length,
-                           "-%" PRIx64, order->serial);
-    }
-    assert((size_t)length < sizeof(order->folder));
-}
-
-static void place_order(struct kelp_checkpointer *checkpoints,
-                        const struct kelp__checkpointer_due *due, uint32_t *actions)
-{
-    checkpoints->order.serial = ++checkpoints->serial;
-    checkpoints->order.generation = checkpoints->map.generation;
-    checkpoints->order.step = due->step;
-    name_folder(checkpoints);
-    checkpoints->for_request = due->for_request;
-    checkpoints->for_serial = checkpoints->requested;
-    checkpoints->for_end = due->for_end;
-    checkpoints->reached = false;
-    checkpoints->evaluation_ms = 0;
-    checkpoints->commit_ms = 0;
-    checkpoints->unknown = false;
-    if (due->step > checkpoints->last_step) {
-        checkpoints->last_step = due->step;
-    }
-    memset(checkpoints->shards, 0, checkpoints->map.shard_count * sizeof(*checkpoints->shards));
-    memset(checkpoints->parts, 0, checkpoints->map.partition_count * sizeof(*checkpoints->parts));
-    checkpoints->state = KELP_CHECKPOINTER_ORDERED;
-    *actions |= KELP_CHECKPOINTER_DO_ORDER;
-}
-
-/* Requests up to serial have what they asked for: the checkpoint of this step. */
-void kelp__checkpointer_answer(struct kelp_checkpointer *checkpoints, uint64_t serial,
-                               uint64_t step, uint32_t *actions)
-{
-    checkpoints->answered = serial;
-    if (checkpoints->pause_serial != 0 && checkpoints->pause_serial <= serial) {
-        checkpoints->pause_serial = 0;
-        checkpoints->paused = true;
-        checkpoints->paused_step = step;
-        *actions |= KELP_CHECKPOINTER_DO_PAUSE;
-    }
-}
-
-static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                      struct kelp_checkpointer_actions *actions)
 {
     struct kelp__checkpointer_due due;
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
@@ -185,7 +78,7 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms, ui
     if (due.for_request && here) {
         kelp__checkpointer_answer(checkpoints, checkpoints->requested, newest->step, actions);
     } else if (!here || due.step > checkpoints->word.step) {
-        place_order(checkpoints, &due, actions);
+        kelp__checkpointer_place_order(checkpoints, &due, actions);
     }
 }
 
@@ -224,10 +117,11 @@ static void drop_above(struct kelp_checkpointer *checkpoints, uint64_t version)
 }
 
 static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
-                                 const struct kelp_checkpointer_event *event, uint32_t *actions,
+                                 const struct kelp_checkpointer_event *event,
+                                 struct kelp_checkpointer_actions *actions,
                                  struct kelp_error *reterr)
 {
-    const struct kelp_map *map = event->map;
+    const struct kelp_map *map = event->generation.map;
     if (map->generation <= checkpoints->map.generation) {
         return KELP_OK;
     }
@@ -242,15 +136,15 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     if (status != KELP_OK) {
         return status;
     }
-    if (event->opened) {
+    if (event->generation.opened) {
         drop_above(checkpoints, map->restore_version);
     }
     const struct kelp_committed *from =
         kelp_committed_list_find(&checkpoints->list, map->restore_version);
     checkpoints->restored_step = from == NULL ? 0 : from->step;
     checkpoints->last_step = checkpoints->restored_step;
-    checkpoints->schedule = event->schedule;
-    checkpoints->names_free = event->opened;
+    checkpoints->schedule = event->generation.schedule;
+    checkpoints->names_free = event->generation.opened;
     checkpoints->running = false;
     checkpoints->finished = false;
     checkpoints->paused = false; /* it was overtaken by whatever wanted this generation */
@@ -261,7 +155,7 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->margin = 1;
     checkpoints->rate = 0;
     /* One whose commit was under way when it was decided on is gone with it. */
-    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     return KELP_OK;
 }
 
@@ -312,12 +206,13 @@ static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
     }
 }
 
-static void on_sent(struct kelp_checkpointer *checkpoints, uint32_t *actions)
+static void on_sent(struct kelp_checkpointer *checkpoints,
+                    struct kelp_checkpointer_actions *actions)
 {
     if (checkpoints->state == KELP_CHECKPOINTER_WRITING && checkpoints->committing &&
         !checkpoints->undecided) {
         checkpoints->undecided = true;
-        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+        kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     }
 }
 
@@ -326,8 +221,8 @@ static void on_evaluated(struct kelp_checkpointer *checkpoints,
 {
     struct kelp_checkpointer_evaluation *evaluation =
         &checkpoints->evaluations[checkpoints->evaluation_next];
-    evaluation->step = event->step;
-    memcpy(evaluation->metric, event->metric, sizeof(evaluation->metric));
+    evaluation->step = event->evaluated.step;
+    memcpy(evaluation->metric, event->evaluated.metric, sizeof(evaluation->metric));
     checkpoints->evaluation_next =
         (checkpoints->evaluation_next + 1) % KELP_COORDINATOR_EVALUATIONS_MAX;
     if (checkpoints->evaluation_count < KELP_COORDINATOR_EVALUATIONS_MAX) {
@@ -336,8 +231,8 @@ static void on_evaluated(struct kelp_checkpointer *checkpoints,
 }
 
 static kelp_status take(struct kelp_checkpointer *checkpoints,
-                        const struct kelp_checkpointer_event *event, uint32_t *actions,
-                        struct kelp_error *reterr)
+                        const struct kelp_checkpointer_event *event,
+                        struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
 {
     struct kelp_committed *damaged = NULL;
     switch (event->kind) {
@@ -353,19 +248,20 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
             kelp__checkpointer_say_trouble(checkpoints, actions,
                                            "checkpoint of step %" PRIu64 " was abandoned: %s",
-                                           checkpoints->order.step, event->text);
+                                           checkpoints->order.step, event->stopped);
             kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
         }
         break;
     case KELP_CHECKPOINTER_PROGRESS:
-        on_progress(checkpoints, event->word, event->now_ms);
+        on_progress(checkpoints, event->progress, event->now_ms);
         break;
     case KELP_CHECKPOINTER_EVALUATED:
         on_evaluated(checkpoints, event);
-        kelp_committed_list_evaluated(&checkpoints->list, event->step, event->metric);
+        kelp_committed_list_evaluated(&checkpoints->list, event->evaluated.step,
+                                      event->evaluated.metric);
         break;
     case KELP_CHECKPOINTER_REQUEST:
-        on_request(checkpoints, event->pause);
+        on_request(checkpoints, event->request.pause);
         break;
     case KELP_CHECKPOINTER_REPORT:
         kelp__checkpointer_take_report(checkpoints, event->report, event->now_ms, actions);
@@ -379,10 +275,10 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         kelp__checkpointer_take_removed(checkpoints, event);
         break;
     case KELP_CHECKPOINTER_DAMAGED:
-        damaged = kelp_committed_list_find(&checkpoints->list, event->version);
+        damaged = kelp_committed_list_find(&checkpoints->list, event->damaged);
         if (damaged != NULL) {
             damaged->damaged = true;
-            *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+            kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
         }
         break;
     case KELP_CHECKPOINTER_FINISHED:
@@ -398,14 +294,6 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
 /* ---- time -------------------------------------------------------------------------------------
  */
 
-void kelp__checkpointer_reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
-{
-    if (!checkpoints->reached) {
-        checkpoints->reached = true;
-        checkpoints->reached_ms = now_ms;
-    }
-}
-
 static bool all_durable(const struct kelp_checkpointer *checkpoints)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
@@ -417,7 +305,8 @@ static bool all_durable(const struct kelp_checkpointer *checkpoints)
 }
 
 /* Who keeps the order waiting for too long, once training has come to its step? */
-static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                          struct kelp_checkpointer_actions *actions)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
         const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
@@ -435,7 +324,7 @@ static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms
 }
 
 static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
-                            uint32_t *actions)
+                            struct kelp_checkpointer_actions *actions)
 {
     struct kelp__checkpointer_due due;
     if (checkpoints->word_known && checkpoints->word.step >= checkpoints->order.step) {
@@ -456,7 +345,8 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
     }
 }
 
-static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint32_t *actions)
+static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                    struct kelp_checkpointer_actions *actions)
 {
     if (checkpoints->state == KELP_CHECKPOINTER_ORDERED) {
         wait_for_shards(checkpoints, now_ms, actions);
@@ -464,7 +354,7 @@ static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
     if (checkpoints->state == KELP_CHECKPOINTER_WRITING && !checkpoints->committing &&
         now_ms >= checkpoints->commit_ms) {
         checkpoints->committing = true;
-        *actions |= KELP_CHECKPOINTER_DO_COMMIT;
+        kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_COMMIT);
     }
     if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
         try_order(checkpoints, now_ms, actions);
@@ -472,15 +362,34 @@ static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms, uint
     kelp__checkpointer_try_remove(checkpoints, now_ms, actions);
 }
 
+/* Of several ends the first one counts. */
+static void keep_one_end(struct kelp_checkpointer_actions *actions)
+{
+    uint32_t kept = 0;
+    bool ends = false;
+    for (uint32_t i = 0; i < actions->count; i++) {
+        enum kelp_checkpointer_action_kind kind = actions->items[i].kind;
+        bool end = kind == KELP_CHECKPOINTER_DO_FAIL || kind == KELP_CHECKPOINTER_DO_END ||
+                   kind == KELP_CHECKPOINTER_DO_PAUSE;
+        if (!end || !ends) {
+            actions->items[kept++] = actions->items[i];
+        }
+        ends = ends || end;
+    }
+    actions->count = kept;
+}
+
 kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
                                     const struct kelp_checkpointer_event *event,
-                                    uint32_t *ret_actions, struct kelp_error *reterr)
+                                    struct kelp_checkpointer_actions *ret_actions,
+                                    struct kelp_error *reterr)
 {
-    uint32_t actions = 0;
+    struct kelp_checkpointer_actions actions = {.count = 0};
     kelp_status status = take(checkpoints, event, &actions, reterr);
     if (status == KELP_OK) {
         advance(checkpoints, event->now_ms, &actions);
     }
+    keep_one_end(&actions);
     *ret_actions = actions;
     return status;
 }

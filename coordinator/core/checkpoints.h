@@ -14,7 +14,7 @@
  *
  * A commit whose answer was lost is sent again, the same one, until the answer is definite: before
  * that its data may not be touched. While one is undecided no generation should be opened
- * (kelp_checkpointer_undecided()); opening one decides it, since that transaction removes every
+ * (kelp_checkpointer_restores()); opening one decides it, since that transaction removes every
  * manifest above the restored version and fences later commits.
  */
 #ifndef KELP_COORDINATOR_CORE_CHECKPOINTS_H
@@ -27,22 +27,23 @@
 enum kelp_checkpointer_state {
     KELP_CHECKPOINTER_IDLE,
     KELP_CHECKPOINTER_ORDERED,
-    KELP_CHECKPOINTER_WRITING
+    KELP_CHECKPOINTER_WRITING,
+    KELP_CHECKPOINTER_STATE_COUNT
 };
 
 enum kelp_checkpointer_event_kind {
-    KELP_CHECKPOINTER_LISTED,     /* list, list_count: all that etcd has; first_serial */
-    KELP_CHECKPOINTER_GENERATION, /* map, opened, schedule: this map stands in etcd */
+    KELP_CHECKPOINTER_LISTED,     /* all that etcd has */
+    KELP_CHECKPOINTER_GENERATION, /* this map stands in etcd */
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
-    KELP_CHECKPOINTER_STOPPED,    /* text: why it runs no more (a shard is lost, the job failed) */
-    KELP_CHECKPOINTER_PROGRESS,   /* word: partition 0's current one */
-    KELP_CHECKPOINTER_EVALUATED,  /* step, metric: of the validation split */
-    KELP_CHECKPOINTER_REQUEST,    /* pause: somebody wants one; its serial is `requested` then */
-    KELP_CHECKPOINTER_REPORT,     /* report: of a shard */
+    KELP_CHECKPOINTER_STOPPED,    /* it runs no more (a shard is lost, the job failed) */
+    KELP_CHECKPOINTER_PROGRESS,   /* partition 0's current word */
+    KELP_CHECKPOINTER_EVALUATED,  /* a step was evaluated on the validation split */
+    KELP_CHECKPOINTER_REQUEST,    /* somebody wants one; its serial is `requested` then */
+    KELP_CHECKPOINTER_REPORT,     /* of a shard */
     KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT is on its way from now on */
-    KELP_CHECKPOINTER_COMMITTED,  /* serial, result, checkpoint: answer to COMMIT */
-    KELP_CHECKPOINTER_REMOVED,    /* result: answer to REMOVE */
-    KELP_CHECKPOINTER_DAMAGED,    /* version: it cannot be restored */
+    KELP_CHECKPOINTER_COMMITTED,  /* answer to COMMIT */
+    KELP_CHECKPOINTER_REMOVED,    /* answer to REMOVE */
+    KELP_CHECKPOINTER_DAMAGED,    /* a version cannot be restored */
     KELP_CHECKPOINTER_FINISHED,   /* the schedule is complete, and that is on record */
     KELP_CHECKPOINTER_TICK,
     KELP_CHECKPOINTER_EVENT_COUNT
@@ -93,45 +94,83 @@ struct kelp_checkpointer_schedule {
     uint64_t evaluate_steps[2];
 };
 
+/* Pointers are borrowed. */
 struct kelp_checkpointer_event {
     enum kelp_checkpointer_event_kind kind;
     uint64_t now_ms;
-    struct kelp_committed *list; /* borrowed; texts that were taken are NULL afterwards */
-    uint32_t list_count;
-    uint64_t first_serial;      /* somebody else may have led meanwhile: orders go on above it */
-    const struct kelp_map *map; /* borrowed */
-    bool opened;                /* by us, just now: no leader before us ordered anything in it */
-    struct kelp_checkpointer_schedule schedule;
-    const struct kelp_control_word *word; /* borrowed */
-    const struct kelp_checkpointer_report *report;
-    const char *text; /* borrowed */
-    uint64_t step;
-    uint64_t version;
-    uint64_t serial; /* COMMITTED: of the order whose commit was answered */
-    double metric[KELP_CHECKPOINT_METRICS];
-    bool pause;
-    enum kelp_checkpointer_result result;
-    /* COMMITTED: unix_ms, state_digest, revision, manifest, the rest is filled in here. Borrowed;
-     * the text is NULL afterwards when it was taken. */
-    struct kelp_committed *checkpoint;
+    union {
+        struct {
+            struct kelp_committed *entries; /* texts that were taken are NULL afterwards */
+            uint32_t count;
+            uint64_t first_serial; /* somebody else may have led meanwhile: orders go on above it */
+        } listed;
+        struct {
+            const struct kelp_map *map;
+            bool opened; /* by us, just now: no leader before us ordered anything in it */
+            struct kelp_checkpointer_schedule schedule;
+        } generation;
+        const char *stopped; /* why */
+        const struct kelp_control_word *progress;
+        struct {
+            uint64_t step;
+            double metric[KELP_CHECKPOINT_METRICS];
+        } evaluated;
+        struct {
+            bool pause;
+        } request;
+        const struct kelp_checkpointer_report *report;
+        struct {
+            uint64_t serial; /* of the order whose commit was answered */
+            enum kelp_checkpointer_result result;
+            const char *text;
+            /* OK: unix_ms, state_digest, revision, manifest, the rest is filled in here. The text
+             * is NULL afterwards when it was taken. */
+            struct kelp_committed *checkpoint;
+        } committed;
+        enum kelp_checkpointer_result removed;
+        uint64_t damaged; /* version */
+    };
 };
 
-/* Bits of what the shell does after an event, in this order. */
-enum kelp_checkpointer_action {
-    KELP_CHECKPOINTER_DO_SAY = 1,     /* trouble has a new text: an error line */
-    KELP_CHECKPOINTER_DO_ORDER = 2,   /* order has changed: to every shard of the map */
-    KELP_CHECKPOINTER_DO_DISCARD = 4, /* no manifest names the folder `discarded` or ever will */
-    KELP_CHECKPOINTER_DO_COMMIT = 8,  /* pending, as one transaction; the same one as before when
-                                        its serial is the same. SENT when the files it needs are
-                                        written and it goes out; answer with COMMITTED */
-    KELP_CHECKPOINTER_DO_REMOVE = 16, /* manifest of version `removing` (its folder:
-                                        removing_folder, afterwards). Answer with REMOVED */
-    KELP_CHECKPOINTER_DO_PAUSE = 32,  /* a request with pause has been answered: step paused_step */
-    KELP_CHECKPOINTER_DO_END = 64,    /* the final state is committed, or will not be: done */
-    KELP_CHECKPOINTER_DO_FAIL =
-        128, /* two of one version differ (trouble): the promise is broken */
-    KELP_CHECKPOINTER_DO_RESTORE =
-        256 /* which one to restore, or whether that is decided, changed */
+/* What is done after an event, in this order. */
+enum kelp_checkpointer_action_kind {
+    KELP_CHECKPOINTER_DO_SAY,     /* an error line: text */
+    KELP_CHECKPOINTER_DO_DISCARD, /* no manifest names this folder or ever will */
+    KELP_CHECKPOINTER_DO_ORDER,   /* the order has changed: to every shard of the map */
+    KELP_CHECKPOINTER_DO_RESTORE, /* what kelp_checkpointer_restores() says may have changed */
+    KELP_CHECKPOINTER_DO_REMOVE,  /* the manifest of a version, then its folder (removing_folder).
+                                     Answer with REMOVED */
+    KELP_CHECKPOINTER_DO_FAIL,    /* two of one version differ (text): the promise is broken */
+    KELP_CHECKPOINTER_DO_END,     /* the final state is committed, or will not be: done */
+    KELP_CHECKPOINTER_DO_PAUSE,   /* a request with pause has been answered, at a step */
+    KELP_CHECKPOINTER_DO_COMMIT,  /* the order, as one transaction; the same one as before when its
+                                     serial is the same. SENT when the files it needs are written
+                                     and it goes out; answer with COMMITTED */
+    KELP_CHECKPOINTER_ACTION_COUNT
+};
+
+/* Texts are borrowed from the checkpointer until its next event. */
+struct kelp_checkpointer_action {
+    enum kelp_checkpointer_action_kind kind;
+    union {
+        const char *text;   /* SAY, FAIL */
+        const char *folder; /* DISCARD */
+        uint64_t version;   /* REMOVE */
+        uint64_t step;      /* PAUSE */
+    };
+};
+
+/* At most one of each kind, in their order; of FAIL, END and PAUSE the first one alone. */
+struct kelp_checkpointer_actions {
+    struct kelp_checkpointer_action items[KELP_CHECKPOINTER_ACTION_COUNT];
+    uint32_t count;
+};
+
+/* What the next generation is to restore. */
+struct kelp_checkpointer_restore {
+    uint64_t version; /* 0: nothing */
+    bool final;       /* it is the final state */
+    bool undecided;   /* a commit was sent whose outcome is not known: wait with opening one */
 };
 
 struct kelp_checkpointer_order {
@@ -259,11 +298,15 @@ kelp_status kelp_checkpointer_init(struct kelp_checkpointer *checkpoints,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints);
 
-/* Take in one event; *ret_actions gets bits of enum kelp_checkpointer_action. Errors:
- * KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT: the event was not taken (a list: not all of it). */
+/* Take in one event. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT: the event was not taken (a list:
+ * not all of it). */
 kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
                                     const struct kelp_checkpointer_event *event,
-                                    uint32_t *ret_actions, struct kelp_error *reterr) KELP_MUST_USE;
+                                    struct kelp_checkpointer_actions *ret_actions,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+struct kelp_checkpointer_restore
+kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints);
 
 /*
  * What a pause asked for is in the shards' memory and being written: steps that are made now would
@@ -278,8 +321,5 @@ const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoin
 /* Does the order under way wait for the answer to its commit, and is it this one? A commit of an
  * order before may be answered late: that says nothing about ours. */
 bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint64_t serial);
-
-/* A commit was sent whose outcome is not known: wait with opening a generation. */
-bool kelp_checkpointer_undecided(const struct kelp_checkpointer *checkpoints);
 
 #endif

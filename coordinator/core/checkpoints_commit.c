@@ -50,7 +50,7 @@ static const char *take_parts(struct kelp_checkpointer *checkpoints, uint32_t sh
 
 static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
                        const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                       uint32_t *actions)
+                       struct kelp_checkpointer_actions *actions)
 {
     struct kelp_checkpointer_shard *shard = &checkpoints->shards[index];
     if (shard->durable) {
@@ -70,7 +70,7 @@ static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
 
 static void on_past(struct kelp_checkpointer *checkpoints,
                     const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                    uint32_t *actions)
+                    struct kelp_checkpointer_actions *actions)
 {
     if (report->current_step > checkpoints->past_step &&
         report->current_step <= kelp__checkpointer_last_step(checkpoints)) {
@@ -85,7 +85,7 @@ static void on_past(struct kelp_checkpointer *checkpoints,
 /* Another leader ordered one since, while we were away: ours will not be answered any more. */
 static void on_overtaken(struct kelp_checkpointer *checkpoints,
                          const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                         uint32_t *actions)
+                         struct kelp_checkpointer_actions *actions)
 {
     kelp__checkpointer_say_trouble(checkpoints, actions,
                                    "checkpoint of step %" PRIu64
@@ -99,7 +99,7 @@ static void on_overtaken(struct kelp_checkpointer *checkpoints,
 
 void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
                                     const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                                    uint32_t *actions)
+                                    struct kelp_checkpointer_actions *actions)
 {
     int32_t index = kelp_map_find(&checkpoints->map, report->shard);
     if (checkpoints->state != KELP_CHECKPOINTER_ORDERED || index < 0 ||
@@ -172,7 +172,7 @@ static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_
 
 /* Everything is durable: make it count. */
 void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
-                                 uint32_t *actions)
+                                 struct kelp_checkpointer_actions *actions)
 {
     const struct kelp_committed *found =
         kelp_committed_list_find(&checkpoints->list, checkpoints->saved.version);
@@ -180,7 +180,7 @@ void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t
         return;
     }
     if (found == NULL) {
-        checkpoints->state = KELP_CHECKPOINTER_WRITING;
+        kelp__checkpointer_move(checkpoints, KELP_CHECKPOINTER_WRITING);
         return;
     }
     if (found->step != checkpoints->saved.step) {
@@ -227,7 +227,7 @@ static void fill(const struct kelp_checkpointer *checkpoints, struct kelp_commit
 
 /* Take it into the list, and compare it with one of the same version from before. */
 static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_committed *checkpoint,
-                       uint32_t *actions, struct kelp_error *reterr)
+                       struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
 {
     const struct kelp_committed_digest *other = NULL;
     kelp_status status = kelp_committed_list_add(&checkpoints->list, checkpoint, &other, reterr);
@@ -242,14 +242,16 @@ static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_commit
             ", %s in generation %" PRIu64 ": the same steps gave other bits",
             checkpoint->version, other->state_digest, other->generation, checkpoint->state_digest,
             checkpoint->generation);
-        *actions |= KELP_CHECKPOINTER_DO_FAIL;
+        kelp__checkpointer_add(actions,
+                               (struct kelp_checkpointer_action){.kind = KELP_CHECKPOINTER_DO_FAIL,
+                                                                 .text = checkpoints->trouble});
     }
     return KELP_OK;
 }
 
 static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
-                            struct kelp_committed *checkpoint, uint64_t now_ms, uint32_t *actions,
-                            struct kelp_error *reterr)
+                            struct kelp_committed *checkpoint, uint64_t now_ms,
+                            struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
 {
     fill(checkpoints, checkpoint);
     checkpoints->trouble[0] = '\0';
@@ -258,14 +260,14 @@ static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
         return status;
     }
     checkpoints->order = (struct kelp_checkpointer_order){.serial = 0};
-    checkpoints->state = KELP_CHECKPOINTER_IDLE;
+    kelp__checkpointer_move(checkpoints, KELP_CHECKPOINTER_IDLE);
     checkpoints->undecided = false;
     checkpoints->committed++;
     checkpoints->margin = checkpoints->margin > 1 ? checkpoints->margin / 2 : 1;
     checkpoints->pause_ms = 0;
     checkpoints->end_tries = 0;
     checkpoints->last_ms = now_ms;
-    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     if (checkpoints->for_request) {
         kelp__checkpointer_answer(checkpoints, checkpoints->for_serial, checkpoint->step, actions);
     }
@@ -280,22 +282,23 @@ bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint6
 
 kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoints,
                                               const struct kelp_checkpointer_event *event,
-                                              uint32_t *actions, struct kelp_error *reterr)
+                                              struct kelp_checkpointer_actions *actions,
+                                              struct kelp_error *reterr)
 {
-    if (!kelp_checkpointer_awaits(checkpoints, event->serial)) {
+    if (!kelp_checkpointer_awaits(checkpoints, event->committed.serial)) {
         return KELP_OK; /* of a generation before: decided by the new one */
     }
     checkpoints->committing = false;
-    switch (event->result) {
+    switch (event->committed.result) {
     case KELP_CHECKPOINTER_OK:
-        return on_taken(checkpoints, event->checkpoint, event->now_ms, actions, reterr);
+        return on_taken(checkpoints, event->committed.checkpoint, event->now_ms, actions, reterr);
     case KELP_CHECKPOINTER_AWAY:
         checkpoints->commit_ms = event->now_ms + KELP_COORDINATOR_RETRY_MS;
         break;
     case KELP_CHECKPOINTER_REFUSED:
         kelp__checkpointer_say_trouble(checkpoints, actions,
                                        "checkpoint of step %" PRIu64 " was not committed: %s",
-                                       checkpoints->order.step, event->text);
+                                       checkpoints->order.step, event->committed.text);
         kelp__checkpointer_abandon(checkpoints, KELP__FAILED, event->now_ms, actions);
         break;
     case KELP_CHECKPOINTER_UNKNOWN:
@@ -305,7 +308,7 @@ kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoi
     }
     if (checkpoints->undecided && !checkpoints->unknown) {
         checkpoints->undecided = false;
-        *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+        kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     }
     return KELP_OK;
 }
@@ -314,7 +317,7 @@ kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoi
  */
 
 void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
-                                   uint32_t *actions)
+                                   struct kelp_checkpointer_actions *actions)
 {
     if (!checkpoints->running || !checkpoints->listed || checkpoints->removing_now ||
         now_ms < checkpoints->remove_ms) {
@@ -325,7 +328,9 @@ void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64
         checkpoints->removing_now = true;
         checkpoints->removing = surplus->version;
         memcpy(checkpoints->removing_folder, surplus->folder, sizeof(surplus->folder));
-        *actions |= KELP_CHECKPOINTER_DO_REMOVE;
+        kelp__checkpointer_add(
+            actions, (struct kelp_checkpointer_action){.kind = KELP_CHECKPOINTER_DO_REMOVE,
+                                                       .version = surplus->version});
     }
 }
 
@@ -333,7 +338,7 @@ void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
                                      const struct kelp_checkpointer_event *event)
 {
     checkpoints->removing_now = false;
-    if (event->result == KELP_CHECKPOINTER_OK) {
+    if (event->removed == KELP_CHECKPOINTER_OK) {
         kelp_committed_list_remove(&checkpoints->list, checkpoints->removing);
     } else {
         checkpoints->remove_ms = event->now_ms + KELP_COORDINATOR_PAUSE_MS;
@@ -342,8 +347,8 @@ void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
 
 static bool in_list(const struct kelp_checkpointer_event *event, uint64_t version)
 {
-    for (uint32_t i = 0; i < event->list_count; i++) {
-        if (event->list[i].version == version) {
+    for (uint32_t i = 0; i < event->listed.count; i++) {
+        if (event->listed.entries[i].version == version) {
             return true;
         }
     }
@@ -352,7 +357,8 @@ static bool in_list(const struct kelp_checkpointer_event *event, uint64_t versio
 
 kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
                                          const struct kelp_checkpointer_event *event,
-                                         uint32_t *actions, struct kelp_error *reterr)
+                                         struct kelp_checkpointer_actions *actions,
+                                         struct kelp_error *reterr)
 {
     struct kelp_committed_list *list = &checkpoints->list;
     for (uint32_t i = list->count; i-- > 0;) {
@@ -360,16 +366,16 @@ kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
             kelp_committed_list_remove(list, list->entries[i].version);
         }
     }
-    for (uint32_t i = 0; i < event->list_count; i++) {
-        kelp_status status = add(checkpoints, &event->list[i], actions, reterr);
+    for (uint32_t i = 0; i < event->listed.count; i++) {
+        kelp_status status = add(checkpoints, &event->listed.entries[i], actions, reterr);
         if (status != KELP_OK) {
             return status;
         }
     }
     checkpoints->listed = true;
-    if (event->first_serial > checkpoints->serial) {
-        checkpoints->serial = event->first_serial;
+    if (event->listed.first_serial > checkpoints->serial) {
+        checkpoints->serial = event->listed.first_serial;
     }
-    *actions |= KELP_CHECKPOINTER_DO_RESTORE;
+    kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     return KELP_OK;
 }

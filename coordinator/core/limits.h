@@ -21,6 +21,7 @@
 #define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
 
 #define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
+#define KELP_COORDINATOR_APPEND_MS   1000  /* before a full disk is tried again */
 #define KELP_COORDINATOR_CUT_OFF_MS                                                                \
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */

@@ -50,22 +50,22 @@ enum kelp_placement_state {
 };
 
 enum kelp_placement_event_kind {
-    KELP_PLACEMENT_MAP_READ,     /* map: what etcd has (generation 0: none); transferred */
-    KELP_PLACEMENT_PLAN,         /* partition_count */
-    KELP_PLACEMENT_WORKERS,      /* worker_count: workers there now */
-    KELP_PLACEMENT_REGISTERED,   /* shard: as etcd has it */
-    KELP_PLACEMENT_UNREGISTERED, /* id: its key is gone from etcd */
-    KELP_PLACEMENT_CONNECTED,    /* id, incarnation: its stream answered; generation: it has that */
-    KELP_PLACEMENT_DISCONNECTED, /* id, broken: the shard's side ended the stream */
-    KELP_PLACEMENT_STORAGE,      /* id, incarnation, text: loading waits for this; "": no more */
-    KELP_PLACEMENT_LOADED,       /* id, incarnation, generation */
-    KELP_PLACEMENT_LOAD_FAILED,  /* id, incarnation, status, text */
-    KELP_PLACEMENT_MISSING,      /* text: before MAP_READ: choosing a checkpoint waits for this */
-    KELP_PLACEMENT_RESTORE,      /* version, generation, undecided: where the next one starts */
-    KELP_PLACEMENT_WRITTEN,      /* result: how the write of the next map went */
-    KELP_PLACEMENT_FINISHED,     /* generation: it completed the schedule, and that is on record */
-    KELP_PLACEMENT_PAUSE,        /* text: a checkpoint was committed, and the job is to rest */
-    KELP_PLACEMENT_STOPPED,      /* text: why the job failed */
+    KELP_PLACEMENT_MAP_READ,     /* what etcd has */
+    KELP_PLACEMENT_PLAN,         /* the job's plan stands in etcd */
+    KELP_PLACEMENT_WORKERS,      /* the number of workers has changed */
+    KELP_PLACEMENT_REGISTERED,   /* a shard's key is in etcd */
+    KELP_PLACEMENT_UNREGISTERED, /* it is gone from there */
+    KELP_PLACEMENT_CONNECTED,    /* its stream answered */
+    KELP_PLACEMENT_DISCONNECTED, /* its stream has ended */
+    KELP_PLACEMENT_STORAGE,      /* what its loading waits for has changed */
+    KELP_PLACEMENT_LOADED,       /* it has loaded a generation */
+    KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
+    KELP_PLACEMENT_MISSING,      /* before MAP_READ: choosing a checkpoint waits for something */
+    KELP_PLACEMENT_RESTORE,      /* where the next generation starts */
+    KELP_PLACEMENT_WRITTEN,      /* how the write of the next map went */
+    KELP_PLACEMENT_FINISHED,     /* a generation completed the schedule, and that is on record */
+    KELP_PLACEMENT_PAUSE,        /* a checkpoint was committed, and the job is to rest */
+    KELP_PLACEMENT_STOPPED,      /* the job has failed */
     KELP_PLACEMENT_TICK,
     KELP_PLACEMENT_EVENT_COUNT
 };
@@ -76,36 +76,81 @@ enum kelp_placement_written {
     KELP_WRITTEN_UNKNOWN, /* lost answer or a compare that failed: read the map first */
 };
 
+/* Texts, ids and shards are borrowed. */
 struct kelp_placement_event {
     enum kelp_placement_event_kind kind;
     uint64_t now_ms;
-    struct kelp_map *map;
-    const struct kelp_map_shard *shard; /* borrowed */
-    const char *id;                     /* borrowed */
-    const char *text;                   /* borrowed */
-    uint64_t incarnation;
-    uint64_t generation;
-    uint32_t partition_count;
-    uint32_t worker_count;
-    uint64_t version; /* RESTORE: 0: none; generation: the newest that made any checkpoint */
-    bool final;       /* RESTORE: of the final state: nothing is computed after it */
-    bool undecided;   /* RESTORE: a commit is under way whose outcome is not known */
-    bool broken;
     const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
-    kelp_status status;
-    enum kelp_placement_written result;
+    union {
+        struct kelp_map *map_read; /* generation 0: none; transferred */
+        uint32_t partition_count;  /* PLAN */
+        uint32_t worker_count;     /* WORKERS: there now */
+        const struct kelp_map_shard *registered;
+        const char *unregistered; /* id */
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            uint64_t generation; /* that it has; 0: none */
+        } connected;
+        struct {
+            const char *id;
+            bool broken; /* the shard's side ended the stream */
+        } disconnected;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            const char *text; /* "": nothing any more */
+        } storage;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            uint64_t generation;
+        } loaded;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            kelp_status status;
+            const char *text;
+        } load_failed;
+        const char *missing; /* what it waits for */
+        struct {
+            uint64_t version;    /* 0: none */
+            uint64_t generation; /* newest that made any checkpoint */
+            bool final;          /* of the final state: nothing is computed after it */
+            bool undecided;      /* a commit is under way whose outcome is not known */
+        } restore;
+        enum kelp_placement_written written;
+        uint64_t finished;   /* generation */
+        const char *pause;   /* why */
+        const char *stopped; /* why */
+    };
 };
 
-/* Bits of what the shell does after an event. */
-enum kelp_placement_action {
-    KELP_DO_WRITE_MAP = 1,      /* next, by compare-and-swap; answer with WRITTEN */
-    KELP_DO_READ_MAP = 2,       /* answer with MAP_READ */
-    KELP_DO_MAP_TO_SHARDS = 4,  /* map changed: to all shards */
-    KELP_DO_MAP_TO_WORKERS = 8, /* map is loaded: to all workers */
-    KELP_DO_STATE = 16,         /* state or reason changed */
-    KELP_DO_COUNT_LOSS = 32,    /* a shard of the map was lost */
-    KELP_DO_DAMAGED = 64,       /* map.restore_version cannot be restored: RESTORE another */
-    KELP_DO_RESIGN = 128,       /* we are the one that is cut off: let somebody else lead */
+/* What is done after an event, in this order. */
+enum kelp_placement_action_kind {
+    KELP_PLACEMENT_DO_COUNT_LOSS,     /* a shard of the map was lost */
+    KELP_PLACEMENT_DO_MAP_TO_SHARDS,  /* map changed: to all shards */
+    KELP_PLACEMENT_DO_MAP_TO_WORKERS, /* map is loaded: to all workers */
+    KELP_PLACEMENT_DO_STATE,          /* state or reason changed */
+    KELP_PLACEMENT_DO_READ_MAP,       /* answer with MAP_READ */
+    KELP_PLACEMENT_DO_WRITE_MAP,      /* next, by compare-and-swap; answer with WRITTEN */
+    KELP_PLACEMENT_DO_DAMAGED,        /* a version cannot be restored: RESTORE another */
+    KELP_PLACEMENT_DO_RESIGN,         /* we are the one that is cut off: let somebody else lead */
+    KELP_PLACEMENT_ACTION_COUNT
+};
+
+struct kelp_placement_action {
+    enum kelp_placement_action_kind kind;
+    union {
+        const char *lost; /* COUNT_LOSS: the shard's id; borrowed from the placement */
+        uint64_t damaged; /* version */
+    };
+};
+
+/* At most one of each kind, in their order. */
+struct kelp_placement_actions {
+    struct kelp_placement_action items[KELP_PLACEMENT_ACTION_COUNT];
+    uint32_t count;
 };
 
 struct kelp_placement_shard {
@@ -162,10 +207,11 @@ kelp_status kelp_placement_init(struct kelp_placement *placement,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_placement_fini(struct kelp_placement *placement);
 
-/* Take in one event; *ret_actions gets bits of enum kelp_placement_action. Errors: KELP_ERR_LIMIT
- * (too many shards), KELP_ERR_NO_MEMORY: the event was not taken. */
+/* Take in one event. Errors: KELP_ERR_LIMIT (too many shards), KELP_ERR_NO_MEMORY: the event was
+ * not taken. */
 kelp_status kelp_placement_apply(struct kelp_placement *placement,
-                                 const struct kelp_placement_event *event, uint32_t *ret_actions,
+                                 const struct kelp_placement_event *event,
+                                 struct kelp_placement_actions *ret_actions,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Is the job over, for this leader: done, paused or failed? */

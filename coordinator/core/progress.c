@@ -12,6 +12,23 @@ void kelp_progress_fini(struct kelp_progress *progress)
     *progress = (struct kelp_progress){.word_known = false};
 }
 
+void kelp_progress_stand(struct kelp_progress *progress, const struct kelp_control_word *word,
+                         const struct kelp_best *best)
+{
+    progress->word_known = true;
+    progress->word = *word;
+    progress->best.known = false;
+    if (best != NULL) {
+        progress->best = *best;
+    }
+}
+
+void kelp_progress_latest(struct kelp_progress *progress, const struct kelp_record *record)
+{
+    progress->latest[KELP_SPLIT_TRAIN] = *record;
+    progress->known[KELP_SPLIT_TRAIN] = true;
+}
+
 void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation)
 {
     if (generation != progress->generation) {

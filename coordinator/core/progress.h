@@ -31,6 +31,12 @@ struct kelp_progress {
 
 void kelp_progress_fini(struct kelp_progress *progress);
 
+/* Partition 0 stands here; best: what its shard says with that, or NULL. */
+void kelp_progress_stand(struct kelp_progress *progress, const struct kelp_control_word *word,
+                         const struct kelp_best *best);
+/* The newest training record that its shard has made, perhaps not reported yet. */
+void kelp_progress_latest(struct kelp_progress *progress, const struct kelp_record *record);
+
 /* A generation starts: its records come from the beginning. */
 void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation);
 

@@ -6,6 +6,7 @@
 #define KELP_COORDINATOR_ETCD_CHECKPOINT_FILES_H
 
 #include "common/training/manifest.h"
+#include "coordinator/core/found.h"
 
 /* job.yaml and plan.json, durable: before the commit. Errors: those of common/base/files.h. */
 kelp_status kelp_checkpoint_files_describe(const char *run, const char *folder, const char *spec,
@@ -34,10 +35,6 @@ kelp_status kelp_checkpoint_files_set_aside(const char *run, const char *folder,
 /* "step-<n>.g<n>[-<hex>]", as leaders name them? *ret_generation: that made it. */
 bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation);
 
-struct kelp_checkpoint_names {
-    char (*names)[KELP_FOLDER_NAME_MAX + 1]; /* owned; sorted */
-    size_t count;
-};
 /* All folders of checkpoints; none when there is no such place yet. What a removal left half done
  * is removed to the end. */
 kelp_status kelp_checkpoint_files_list(const char *run, struct kelp_checkpoint_names *ret_names,

@@ -298,8 +298,6 @@ void kelp_leader_resign(struct kelp_leader *leader)
 void kelp_leader_step_down(struct kelp_leader *leader)
 {
     leader->term++;
-    leader->state_dirty = false;
-    leader->state_in_flight = false;
     if (leader->shard_watch != NULL) {
         kelp_etcd_watch_close(leader->shard_watch);
         leader->shard_watch = NULL;

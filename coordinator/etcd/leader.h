@@ -2,7 +2,7 @@
  * The coordinator's side of etcd: the spec, the election, what a leader reads and writes, and the
  * shards that register.
  *
- * Everything is reported by callbacks inside the loop. Blocking calls run on the tasks's thread;
+ * Everything is reported by callbacks inside the loop. Blocking calls run on the task thread;
  * events of the etcd client's thread are posted to the loop.
  *
  * Every write compares the create revision of our election key, so that a leader that lost it can
@@ -17,30 +17,12 @@
 
 #include "common/etcd/etcd.h"
 #include "common/rpc/rpc.h"
-#include "coordinator/core/checkpoints.h"
-#include "coordinator/core/placement.h"
+#include "coordinator/core/term_effects.h"
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/map_json.h"
 #include "coordinator/etcd/task_thread.h"
 
 struct kelp_leader;
-
-struct kelp_leader_found {
-    char *plan;          /* text, or NULL */
-    struct kelp_map map; /* generation 0: none */
-    bool has_state;
-    struct kelp_job_state state;
-    struct kelp_committed *checkpoints; /* ascending versions; unreadable ones are damaged */
-    uint32_t checkpoint_count;
-    struct kelp_checkpoint_names folders; /* answer to kelp_leader_read(): to be removed */
-    bool empty;                           /* no generation was ever opened in this etcd */
-    uint32_t imported;        /* put into an empty etcd from the run's folder just now */
-    uint64_t last_generation; /* newest that made any of them */
-    /* Why the newest one is of another job than this, or "": then nothing is to be restored. */
-    char foreign[KELP_COORDINATOR_REASON_MAX + 1];
-    /* With KELP_ERR_NOT_FOUND: the file that has to be there before a checkpoint can be chosen. */
-    char missing[KELP_COORDINATOR_WAITING_MAX + 1];
-};
 
 /* Arguments are borrowed until the callback returns, unless it says otherwise. */
 struct kelp_leader_events {
@@ -50,19 +32,16 @@ struct kelp_leader_events {
     void (*superseded)(const char *by, void *user);
     /* Answer to kelp_leader_read(). The callback may take plan, map and the checkpoints' texts out
      * of found. */
-    void (*read)(kelp_status status, struct kelp_leader_found *found, const char *text, void *user);
+    void (*read)(kelp_status status, struct kelp_found *found, const char *text, void *user);
     /* Answer to kelp_leader_write_plan(): plan is what stands in etcd now, on KELP_OK. */
     void (*plan_written)(kelp_status status, const char *plan, const char *text, void *user);
     void (*map_written)(enum kelp_placement_written result, const char *text, void *user);
     /* Answer to kelp_leader_read_map(): map and checkpoints alone. */
-    void (*map_read)(kelp_status status, struct kelp_leader_found *found, const char *text,
-                     void *user);
-    /* Answers to kelp_leader_commit(), kelp_leader_remove(). serial: the commit's; it may be the
-     * answer to one that was asked for long ago. revision: of the manifest's key. */
-    void (*committed)(uint64_t serial, enum kelp_checkpointer_result result, int64_t revision,
-                      const char *text, void *user);
+    void (*map_read)(kelp_status status, struct kelp_found *found, const char *text, void *user);
+    /* Answers to kelp_leader_commit(), kelp_leader_remove(). */
+    void (*committed)(const struct kelp_commit_answer *answer, void *user);
     void (*removed)(enum kelp_checkpointer_result result, const char *text, void *user);
-    void (*state_written)(const struct kelp_job_state *state, void *user);
+    void (*state_written)(bool taken, void *user);
     void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
     void (*shard_gone)(const char *id, void *user);
     void (*trouble)(const char *text, void *user); /* etcd does not answer; for the log */
@@ -84,7 +63,7 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
                              const struct kelp_leader_events *events, void *user,
                              struct kelp_leader **ret_leader,
                              struct kelp_error *reterr) KELP_MUST_USE;
-/* No callback runs after it. The tasks has been stopped, so that no task is left. */
+/* No callback runs after it. The task thread has been stopped, so that no task is left. */
 void kelp_leader_close(struct kelp_leader *leader);
 /* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
 void kelp_leader_destroy(struct kelp_leader *leader);
@@ -106,37 +85,21 @@ void kelp_leader_step_down(struct kelp_leader *leader);
 kelp_status kelp_leader_read(struct kelp_leader *leader) KELP_MUST_USE;
 kelp_status kelp_leader_read_map(struct kelp_leader *leader) KELP_MUST_USE;
 kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan) KELP_MUST_USE;
-struct kelp_leader_opening {
-    const struct kelp_map *map;
-    int64_t restored_revision; /* of the manifest of map->restore_version */
-    const uint64_t *gone;      /* versions above it, whose manifests go */
-    uint32_t gone_count;       /* at most KELP_LEADER_GONE_MAX */
-};
-#define KELP_LEADER_GONE_MAX 100 /* etcd takes 128 operations in one transaction */
 /* Open a generation, in one transaction: our election key, the map as we know it, and the restored
  * manifest stand there; then the map is put, the manifests above it go, and the fence is renewed,
  * so that no commit of a generation before can succeed any more. */
 kelp_status kelp_leader_write_map(struct kelp_leader *leader,
-                                  const struct kelp_leader_opening *opening) KELP_MUST_USE;
-struct kelp_leader_commit {
-    uint64_t version;
-    uint64_t generation;  /* that made the checkpoint: refused once another one is open */
-    int64_t election;     /* by which it was ordered: refused after another one, since whoever led
-                             in between has removed what no manifest named */
-    uint64_t serial;      /* of the order; comes back with the answer */
-    const char *manifest; /* its text */
-};
+                                  const struct kelp_opening *opening) KELP_MUST_USE;
 /* Put a manifest, if election key, map and fence stand as we know them and there is none of that
  * version; one that is there with this very text is success. */
 kelp_status kelp_leader_commit(struct kelp_leader *leader,
-                               const struct kelp_leader_commit *commit) KELP_MUST_USE;
+                               const struct kelp_commit *commit) KELP_MUST_USE;
 /* Take a manifest out, and renew the fence. One that is not there is success. */
 kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version) KELP_MUST_USE;
-/* Tried until it succeeds or a newer one replaces it. */
-void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state);
+/* Put the job's state. */
+kelp_status kelp_leader_write_state(struct kelp_leader *leader,
+                                    const struct kelp_job_state *state) KELP_MUST_USE;
 /* What a manifest says of its checkpoint; revision and text are left out. */
 void kelp_committed_of(const struct kelp_manifest *manifest, struct kelp_committed *ret_committed);
-/* Now and then: tries the state again. */
-void kelp_leader_tick(struct kelp_leader *leader, uint64_t now_ms);
 
 #endif

@@ -354,13 +354,13 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
 {
     struct kelp_leader *leader = task->leader;
     struct kelp_etcd_compare compares[COMPARE_COUNT];
-    struct kelp_etcd_operation operations[KELP_LEADER_GONE_MAX + 2] = {
+    struct kelp_etcd_operation operations[KELP_OPENING_GONE_MAX + 2] = {
         {.key = leader->map_key, .value = task->text},
         {.key = leader->fence_key, .value = task->fence},
     };
-    char gone[KELP_LEADER_GONE_MAX][KELP__KEY_MAX];
+    char gone[KELP_OPENING_GONE_MAX][KELP__KEY_MAX];
     int64_t revision = 0;
-    assert(task->gone_count <= KELP_LEADER_GONE_MAX);
+    assert(task->gone_count <= KELP_OPENING_GONE_MAX);
     for (uint32_t i = 0; i < task->gone_count; i++) {
         kelp__manifest_key(leader, task->gone[i], gone[i]);
         operations[i + 2] = (struct kelp_etcd_operation){.key = gone[i]};

@@ -107,7 +107,7 @@ kelp_status kelp__leader_import(struct kelp__leader_task *task)
 /* ---- what may be removed ----------------------------------------------------------------------
  */
 
-static bool named(const struct kelp_leader_found *found, const char *folder)
+static bool named(const struct kelp_found *found, const char *folder)
 {
     for (uint32_t i = 0; i < found->checkpoint_count; i++) {
         if (strcmp(found->checkpoints[i].folder, folder) == 0) {

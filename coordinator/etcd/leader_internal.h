@@ -31,11 +31,6 @@ struct kelp_leader {
     uint64_t spec_digest;
     bool force;
     uint64_t fences; /* counts values of the fence */
-    struct kelp_job_state state;
-    bool state_dirty;
-    bool state_in_flight;
-    uint64_t state_retry_ms;
-    uint64_t now_ms;
     char spec_key[KELP__KEY_MAX];
     char plan_key[KELP__KEY_MAX];
     char map_key[KELP__KEY_MAX];
@@ -73,11 +68,10 @@ struct kelp__leader_task {
     uint64_t serial;         /* COMMIT: of the order */
     uint64_t *gone;          /* MAP: versions whose manifests go; owned */
     uint32_t gone_count;
-    struct kelp_job_state state;
     kelp_status status;
     struct kelp_error error;
     bool succeeded; /* the transaction was applied */
-    struct kelp_leader_found found;
+    struct kelp_found found;
 };
 
 kelp_status kelp__leader_get(struct kelp__leader_task *task, const char *key,

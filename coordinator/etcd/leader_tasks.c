@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void found_fini(struct kelp_leader_found *found)
+static void found_fini(struct kelp_found *found)
 {
     free(found->plan);
     kelp_map_fini(&found->map);
@@ -14,7 +14,7 @@ static void found_fini(struct kelp_leader_found *found)
     }
     free(found->checkpoints);
     kelp_checkpoint_names_fini(&found->folders);
-    *found = (struct kelp_leader_found){0};
+    *found = (struct kelp_found){0};
 }
 
 kelp_status kelp__leader_get(struct kelp__leader_task *task, const char *key,
@@ -172,65 +172,31 @@ static void run_task(struct kelp_task *base)
     }
 }
 
-static kelp_status submit(struct kelp_leader *leader, enum kelp__leader_task_kind kind, char *text);
-
-static void try_state(struct kelp_leader *leader)
-{
-    char *text = NULL;
-    if (!leader->state_dirty || leader->state_in_flight || leader->revision == 0 ||
-        leader->now_ms < leader->state_retry_ms) {
-        return;
-    }
-    kelp_status status = kelp_job_state_print(&leader->state, &text, NULL);
-    if (status == KELP_OK) {
-        status = submit(leader, KELP__TASK_STATE, text);
-    }
-    leader->state_dirty = status != KELP_OK;
-    leader->state_in_flight = status == KELP_OK;
-}
-
 static void report_map(struct kelp_leader *leader, struct kelp__leader_task *task)
 {
-    enum kelp_placement_written result = KELP_WRITTEN_UNKNOWN;
     const char *text = task->error.text;
-    if (task->status == KELP_OK && task->succeeded) {
-        result = KELP_WRITTEN_OK;
-    } else if (task->status == KELP_OK) {
+    if (task->status == KELP_OK && !task->succeeded) {
         text = "the election key, the map or the checkpoint has changed";
-    } else if (task->status == KELP_ERR_UNREACHABLE || task->status == KELP_ERR_NOT_LEADER) {
-        result = KELP_WRITTEN_NOT;
     }
-    leader->events->map_written(result, text, leader->user);
+    leader->events->map_written(kelp_written_of(task->status, task->succeeded), text, leader->user);
 }
 
-static void report_state(struct kelp_leader *leader, struct kelp__leader_task *task)
-{
-    leader->state_in_flight = false;
-    if (task->status == KELP_OK && task->succeeded) {
-        leader->events->state_written(&task->state, leader->user);
-        try_state(leader); /* one that came meanwhile */
-        return;
-    }
-    leader->state_dirty = true;
-    leader->state_retry_ms = leader->now_ms + KELP_COORDINATOR_RETRY_MS;
-}
-
-/* What a transaction's end means. */
+/* What a transaction's end means; *text says why it was refused. */
 static enum kelp_checkpointer_result result_of(const struct kelp__leader_task *task,
                                                const char **text)
 {
-    if (task->status == KELP_OK && task->succeeded) {
-        return KELP_CHECKPOINTER_OK;
-    }
-    if (task->status == KELP_OK) {
+    if (task->status == KELP_OK && !task->succeeded) {
         *text = "the election key, the map or the list of checkpoints in etcd has changed";
-        return KELP_CHECKPOINTER_REFUSED;
     }
-    if (kelp_status_group(task->status) == KELP_GROUP_CALLER) {
-        return KELP_CHECKPOINTER_REFUSED; /* too large for etcd, say */
-    }
-    bool never = task->status == KELP_ERR_UNREACHABLE || task->status == KELP_ERR_NOT_LEADER;
-    return never ? KELP_CHECKPOINTER_AWAY : KELP_CHECKPOINTER_UNKNOWN;
+    return kelp_checkpointer_result_of(task->status, task->succeeded);
+}
+
+static void report_commit(struct kelp_leader *leader, struct kelp__leader_task *task)
+{
+    struct kelp_commit_answer answer = {
+        .serial = task->serial, .revision = task->key_revision, .text = task->error.text};
+    answer.result = result_of(task, &answer.text);
+    leader->events->committed(&answer, leader->user);
 }
 
 static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
@@ -255,11 +221,10 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         report_map(leader, task);
         break;
     case KELP__TASK_STATE:
-        report_state(leader, task);
+        leader->events->state_written(task->status == KELP_OK && task->succeeded, leader->user);
         break;
     case KELP__TASK_COMMIT:
-        result = result_of(task, &text);
-        leader->events->committed(task->serial, result, task->key_revision, text, leader->user);
+        report_commit(leader, task);
         break;
     case KELP__TASK_REMOVE:
         result = result_of(task, &text);
@@ -297,7 +262,6 @@ static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__lea
     task->term = leader->term;
     task->revision = leader->revision;
     task->text = text;
-    task->state = leader->state;
     return task;
 }
 
@@ -342,8 +306,7 @@ kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan)
     return text == NULL ? KELP_ERR_NO_MEMORY : submit(leader, KELP__TASK_PLAN, text);
 }
 
-kelp_status kelp_leader_write_map(struct kelp_leader *leader,
-                                  const struct kelp_leader_opening *opening)
+kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_opening *opening)
 {
     char *text = NULL;
     kelp_status status = kelp_map_print(opening->map, &text, NULL);
@@ -368,7 +331,7 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader,
     return hand_in(task);
 }
 
-kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_leader_commit *commit)
+kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_commit *commit)
 {
     char *text = strdup(commit->manifest);
     struct kelp__leader_task *task = text == NULL ? NULL : make(leader, KELP__TASK_COMMIT, text);
@@ -393,15 +356,9 @@ kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version)
     return hand_in(task);
 }
 
-void kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state)
+kelp_status kelp_leader_write_state(struct kelp_leader *leader, const struct kelp_job_state *state)
 {
-    leader->state = *state;
-    leader->state_dirty = true;
-    try_state(leader);
-}
-
-void kelp_leader_tick(struct kelp_leader *leader, uint64_t now_ms)
-{
-    leader->now_ms = now_ms;
-    try_state(leader);
+    char *text = NULL;
+    kelp_status status = kelp_job_state_print(state, &text, NULL);
+    return status == KELP_OK ? submit(leader, KELP__TASK_STATE, text) : status;
 }

@@ -5,7 +5,7 @@
 #ifndef KELP_COORDINATOR_ETCD_MAP_JSON_H
 #define KELP_COORDINATOR_ETCD_MAP_JSON_H
 
-#include "coordinator/core/map.h"
+#include "coordinator/core/found.h"
 
 /* ret_text is owned by the caller (free()). */
 kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text,
@@ -20,13 +20,6 @@ kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_map_shard *ret_shard,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
-struct kelp_job_state {
-    char state[16]; /* starting, running, paused, done, failed */
-    char reason[KELP_COORDINATOR_REASON_MAX + 1];
-    uint64_t version; /* as known when it was written */
-    uint64_t step;
-    uint64_t steps_recomputed; /* over the run */
-};
 kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,

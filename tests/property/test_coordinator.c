@@ -117,18 +117,17 @@ static void check_running(void)
 
 static void apply(struct kelp_placement_event event)
 {
-    uint32_t actions = 0;
+    struct kelp_placement_actions actions;
     event.now_ms = world.now;
     ck_assert_int_eq(kelp_placement_apply(&world.placement, &event, &actions, NULL), KELP_OK);
-    if ((actions & KELP_DO_WRITE_MAP) != 0) {
-        ck_assert(!world.writing); /* one generation at a time */
-        world.writing = true;
-    }
-    if ((actions & KELP_DO_READ_MAP) != 0) {
-        world.reading = true;
-    }
-    if ((actions & KELP_DO_MAP_TO_WORKERS) != 0) {
-        check_running();
+    for (uint32_t i = 0; i < actions.count; i++) {
+        enum kelp_placement_action_kind kind = actions.items[i].kind;
+        ck_assert(kind != KELP_PLACEMENT_DO_WRITE_MAP || !world.writing); /* one at a time */
+        world.writing = world.writing || kind == KELP_PLACEMENT_DO_WRITE_MAP;
+        world.reading = world.reading || kind == KELP_PLACEMENT_DO_READ_MAP;
+        if (kind == KELP_PLACEMENT_DO_MAP_TO_WORKERS) {
+            check_running();
+        }
     }
     check_map();
     check_lanes();
@@ -136,8 +135,21 @@ static void apply(struct kelp_placement_event event)
 
 static void apply_shard(enum kelp_placement_event_kind kind, const struct process *shard)
 {
-    apply((struct kelp_placement_event){
-        .kind = kind, .id = shard->id, .incarnation = shard->link, .generation = shard->loaded});
+    struct kelp_placement_event event = {.kind = kind};
+    if (kind == KELP_PLACEMENT_UNREGISTERED) {
+        event.unregistered = shard->id;
+    } else if (kind == KELP_PLACEMENT_DISCONNECTED) {
+        event.disconnected.id = shard->id;
+    } else if (kind == KELP_PLACEMENT_CONNECTED) {
+        event.connected.id = shard->id;
+        event.connected.incarnation = shard->link;
+        event.connected.generation = shard->loaded;
+    } else {
+        event.loaded.id = shard->id;
+        event.loaded.incarnation = shard->link;
+        event.loaded.generation = shard->loaded;
+    }
+    apply(event);
 }
 
 /* etcd takes the write if nobody wrote since this leader read or wrote last. */
@@ -174,7 +186,7 @@ static void finish_write(bool friendly)
             (void)etcd_takes();
         }
     }
-    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .result = result});
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .written = result});
 }
 
 static void finish_read(void)
@@ -185,7 +197,7 @@ static void finish_read(void)
     }
     world.reading = false;
     ck_assert_int_eq(kelp_map_copy(&world.etcd, &map), KELP_OK);
-    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = &map});
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map_read = &map});
 }
 
 static void shard_dies(struct process *shard)
@@ -212,7 +224,7 @@ static void shard_registers(struct process *shard)
     (void)snprintf(at.id, sizeof(at.id), "%s", shard->id);
     (void)snprintf(at.address, sizeof(at.address), "127.0.0.1:1");
     shard->registered = shard->incarnation;
-    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .shard = &at});
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .registered = &at});
 }
 
 /* A stream is made, or breaks: at once when the process is gone, by chance when not. */

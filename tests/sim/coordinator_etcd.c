@@ -31,15 +31,14 @@ static void elected(struct sim_coordinator *coordinator, int64_t revision)
     coordinator->election = SIM_ELECTION_LEADING;
     coordinator->revision = revision;
     coordinator->last_revision = revision;
-    sim_coordinator_touch(coordinator);
-    sim_leading_elected(coordinator);
+    kelp_leadership_elected(sim_coordinator_touch(coordinator), revision);
 }
 
 static void deposed(struct sim_coordinator *coordinator, const char *why)
 {
     coordinator->election = SIM_ELECTION_WAITING;
     coordinator->revision = 0;
-    sim_say(coordinator->sim, coordinator->process, "is deposed (%s) and advises on", why);
+    kelp_leadership_deposed(sim_coordinator_touch(coordinator), why);
     look_later(coordinator);
 }
 
@@ -141,8 +140,8 @@ static void key_changed(struct sim *sim, struct sim_process *process, const stru
     }
     if (key->value->holder != process->incarnation &&
         key->mod_revision > coordinator->last_revision) {
-        sim_coordinator_touch(coordinator);
-        sim_leading_superseded(coordinator, sim->processes[key->value->place].id);
+        kelp_leadership_superseded(sim_coordinator_touch(coordinator),
+                                   sim->processes[key->value->place].id);
     }
 }
 
@@ -173,16 +172,18 @@ static void key_synced(struct sim *sim, struct sim_process *process)
 static const struct sim_watch_events election_events = {
     .changed = key_changed, .removed = key_removed, .synced = key_synced};
 
-void sim_leader_open(struct sim_coordinator *coordinator)
+static kelp_status stand(struct kelp_error *reterr, void *user)
 {
-    coordinator->stand_at_ms = 0;
+    struct sim_coordinator *coordinator = user;
+    (void)reterr;
     coordinator->election_watch =
         sim_etcd_watch(coordinator->sim, coordinator->process, "coordinator", &election_events);
+    return KELP_OK;
 }
 
-/* Give the key up, and do not stand for election for a while. */
-void sim_leader_resign(struct sim_coordinator *coordinator)
+static void resign(void *user)
 {
+    struct sim_coordinator *coordinator = user;
     struct sim *sim = coordinator->sim;
     sim_etcd_unwatch(sim, coordinator->election_watch);
     if (coordinator->lease != 0 && sim_etcd_reachable(sim, coordinator->process)) {
@@ -195,48 +196,50 @@ void sim_leader_resign(struct sim_coordinator *coordinator)
     coordinator->taken = false;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------
- */
+/* ---- shards ---- */
 
 static void shard_registered(struct sim *sim, struct sim_process *process,
                              const struct sim_key *key)
 {
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    struct kelp_term *term = sim_coordinator_term(sim_coordinator_of(process));
     struct kelp_map_shard shard = {.incarnation = key->value->holder};
     (void)snprintf(shard.id, sizeof(shard.id), "%s", key->name + strlen("ps/"));
     (void)snprintf(shard.address, sizeof(shard.address), "host-%u",
                    sim->processes[key->value->place].host);
-    sim_coordinator_touch(coordinator);
-    sim_say(sim, process, "sees %s registered", shard.id);
-    sim_coordinator_place(coordinator, (struct kelp_placement_event){
-                                           .kind = KELP_PLACEMENT_REGISTERED, .shard = &shard});
-    sim_links_set(coordinator, &shard);
+    kelp_term_shard_registered(term, &shard);
 }
 
 static void shard_gone(struct sim *sim, struct sim_process *process, const char *key)
 {
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    sim_coordinator_touch(coordinator);
-    sim_say(sim, process, "sees that the lease of %s is gone", key + strlen("ps/"));
-    sim_coordinator_place(coordinator,
-                          (struct kelp_placement_event){.kind = KELP_PLACEMENT_UNREGISTERED,
-                                                        .id = key + strlen("ps/")});
+    struct kelp_term *term = sim_coordinator_term(sim_coordinator_of(process));
+    (void)sim;
+    kelp_term_shard_gone(term, key + strlen("ps/"));
 }
 
 static const struct sim_watch_events shard_events = {.changed = shard_registered,
                                                      .removed = shard_gone};
 
-void sim_leader_watch_shards(struct sim_coordinator *coordinator)
+static kelp_status watch_shards(struct kelp_error *reterr, void *user)
 {
+    struct sim_coordinator *coordinator = user;
+    (void)reterr;
     coordinator->shard_watch =
         sim_etcd_watch(coordinator->sim, coordinator->process, "ps/", &shard_events);
+    return KELP_OK;
 }
 
-void sim_leader_step_down(struct sim_coordinator *coordinator)
+static void step_down(void *user)
 {
+    struct sim_coordinator *coordinator = user;
     coordinator->term++;
-    coordinator->state_dirty = false;
-    coordinator->state_in_flight = false;
     sim_etcd_unwatch(coordinator->sim, coordinator->shard_watch);
     coordinator->shard_watch = 0;
+}
+
+void sim_coordinator_election_effects(struct sim_coordinator *coordinator)
+{
+    coordinator->leadership_effects.stand = stand;
+    coordinator->leadership_effects.resign = resign;
+    coordinator->leadership_effects.step_down = step_down;
+    coordinator->term_effects.watch_shards = watch_shards;
 }

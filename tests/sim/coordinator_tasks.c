@@ -7,15 +7,17 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/invariants.h"
 
-static void run_first(struct sim_coordinator *coordinator, struct sim_helper *helper);
+static void run_first(struct sim_coordinator *coordinator, struct sim_thread *thread);
 
-static void found_fini(struct sim_found *found)
+static void found_fini(struct kelp_found *found)
 {
     kelp_map_fini(&found->map);
-    for (uint32_t i = 0; i < found->manifest_count; i++) {
-        sim_manifest_unref(found->manifests[i]);
+    for (uint32_t i = 0; i < found->checkpoint_count; i++) {
+        free(found->checkpoints[i].manifest);
     }
-    found->manifest_count = 0;
+    free(found->checkpoints);
+    free(found->folders.names);
+    *found = (struct kelp_found){.plan = NULL};
 }
 
 static void task_fini(struct sim_task *task)
@@ -25,76 +27,106 @@ static void task_fini(struct sim_task *task)
     found_fini(&task->found);
 }
 
-void sim_leader_forget_tasks(struct sim_coordinator *coordinator)
+void sim_coordinator_forget_tasks(struct sim_coordinator *coordinator)
 {
-    struct sim_helper *spares[2] = {&coordinator->helper, &coordinator->disk};
-    for (int h = 0; h < 2; h++) {
-        for (size_t i = 0; i < spares[h]->count; i++) {
-            task_fini(&spares[h]->tasks[i]);
+    struct sim_thread *threads[2] = {&coordinator->etcd, &coordinator->disk};
+    for (int t = 0; t < 2; t++) {
+        for (size_t i = 0; i < threads[t]->count; i++) {
+            task_fini(&threads[t]->tasks[i]);
         }
-        free(spares[h]->tasks);
+        free(threads[t]->tasks);
     }
 }
 
-/* ---- the job's state ---------------------------------------------------------------------------
- */
+/* ---- the end of a task ---- */
 
-static void try_state(struct sim_coordinator *coordinator)
+static char plan_text[] = "the plan"; /* there is one alone */
+
+static void map_written(struct sim_coordinator *coordinator, struct kelp_term *term,
+                        const struct sim_task *task)
 {
-    if (coordinator->state_dirty && !coordinator->state_in_flight && coordinator->revision != 0 &&
-        coordinator->now_ms >= coordinator->state_retry_ms) {
-        coordinator->state_dirty = false;
-        coordinator->state_in_flight = true;
-        sim_leader_submit(coordinator, SIM_TASK_STATE);
+    enum kelp_placement_written result = kelp_written_of(task->status, task->succeeded);
+    if (result == KELP_WRITTEN_OK) {
+        coordinator->sim->counts[SIM_COUNT_GENERATION]++;
+        coordinator->sim->counts[SIM_COUNT_RESTORE] += task->map.restore_version > 0 ? 1 : 0;
+    }
+    kelp_term_map_written(term, result, "as etcd says");
+}
+
+static void committed(struct sim_coordinator *coordinator, struct kelp_term *term,
+                      const struct sim_task *task)
+{
+    const struct kelp_commit_answer answer = {
+        .serial = task->serial,
+        .result = kelp_checkpointer_result_of(task->status, task->succeeded),
+        .revision = task->key_revision,
+        .text = "as etcd says"};
+    coordinator->sim->counts[SIM_COUNT_CHECKPOINT] += answer.result == KELP_CHECKPOINTER_OK ? 1 : 0;
+    kelp_term_committed(term, &answer);
+}
+
+static void removed(struct sim_coordinator *coordinator, struct kelp_term *term,
+                    const struct sim_task *task)
+{
+    enum kelp_checkpointer_result result =
+        kelp_checkpointer_result_of(task->status, task->succeeded);
+    coordinator->sim->counts[SIM_COUNT_CHECKPOINT_REMOVED] +=
+        result == KELP_CHECKPOINTER_OK ? 1 : 0;
+    kelp_term_removed(term, result, "as etcd says");
+}
+
+/* Of this term alone. */
+static void task_done(struct sim_coordinator *coordinator, struct kelp_term *term,
+                      struct sim_task *task)
+{
+    bool good = task->status == KELP_OK;
+    task->found.plan = task->plan_there ? plan_text : NULL;
+    switch (task->kind) {
+    case SIM_TASK_READ:
+        kelp_leadership_read(&coordinator->leadership, task->status, &task->found, "no answer");
+        break;
+    case SIM_TASK_READ_MAP:
+        kelp_term_map_read(term, task->status, &task->found, "no answer");
+        break;
+    case SIM_TASK_PLAN:
+        kelp_term_plan_written(term, good && !task->plan_there ? KELP_ERR_NOT_LEADER : task->status,
+                               plan_text, "as etcd says");
+        break;
+    case SIM_TASK_MAP:
+        map_written(coordinator, term, task);
+        break;
+    case SIM_TASK_STATE:
+        kelp_term_state_written(term, good && task->succeeded);
+        break;
+    case SIM_TASK_COMMIT:
+        committed(coordinator, term, task);
+        break;
+    case SIM_TASK_REMOVE:
+        removed(coordinator, term, task);
+        break;
+    case SIM_TASK_SYNC:
+        kelp_term_synced(term, task->finish);
+        break;
+    case SIM_TASK_DESCRIBE:
+        kelp_term_described(term, task->serial, KELP_OK, "");
+        break;
+    case SIM_TASK_REMOVE_FOLDER:
+        break;
     }
 }
 
-static void report_state(struct sim_coordinator *coordinator, const struct sim_task *task)
+static void finish_first(struct sim_coordinator *coordinator, struct sim_thread *thread)
 {
-    coordinator->state_in_flight = false;
-    if (task->status == KELP_OK && task->succeeded) {
-        sim_leading_state_written(coordinator, task->state);
-        try_state(coordinator);
-        return;
-    }
-    coordinator->state_dirty = true;
-    coordinator->state_retry_ms = coordinator->now_ms + KELP_COORDINATOR_RETRY_MS;
-}
-
-void sim_leader_write_state(struct sim_coordinator *coordinator, const char *state)
-{
-    (void)snprintf(coordinator->state, sizeof(coordinator->state), "%s", state);
-    coordinator->state_dirty = true;
-    try_state(coordinator);
-}
-
-void sim_leader_tick(struct sim_coordinator *coordinator)
-{
-    if (coordinator->stand_at_ms != 0 && coordinator->now_ms >= coordinator->stand_at_ms) {
-        sim_leader_open(coordinator);
-    }
-    try_state(coordinator);
-}
-
-/* ---- the end of a task -------------------------------------------------------------------------
- */
-
-static void finish_first(struct sim_coordinator *coordinator, struct sim_helper *helper)
-{
-    struct sim_task task = helper->tasks[0];
-    helper->count--;
-    memmove(&helper->tasks[0], &helper->tasks[1], helper->count * sizeof(task));
-    helper->busy = false;
-    sim_coordinator_touch(coordinator);
-    if (coordinator->leading && task.term == coordinator->term) {
-        if (task.kind == SIM_TASK_STATE) {
-            report_state(coordinator, &task);
-        } else {
-            sim_leading_task_done(coordinator, &task);
-        }
+    struct sim_task task = thread->tasks[0];
+    thread->count--;
+    memmove(&thread->tasks[0], &thread->tasks[1], thread->count * sizeof(task));
+    thread->busy = false;
+    struct kelp_term *term = sim_coordinator_term(coordinator);
+    if (term && task.term == coordinator->term) {
+        task_done(coordinator, term, &task);
     }
     task_fini(&task);
-    run_first(coordinator, helper);
+    run_first(coordinator, thread);
 }
 
 /* ---- reading etcd ------------------------------------------------------------------------------
@@ -108,52 +140,86 @@ static int64_t revision_of(const struct sim_key *key)
     return key ? key->mod_revision : 0;
 }
 
-static void read_manifests(struct sim *sim, struct sim_found *found)
+/* The list carries manifests as texts; here they are numbers in the world's register. */
+static void to_committed(struct sim *sim, const struct sim_manifest *manifest,
+                         struct kelp_committed *ret_committed)
+{
+    char number[24];
+    *ret_committed = (struct kelp_committed){
+        .version = manifest->version, .step = manifest->step, .generation = manifest->generation};
+    (void)snprintf(ret_committed->state_digest, sizeof(ret_committed->state_digest), "%032llx",
+                   (unsigned long long)sim_manifest_digest(sim, manifest));
+    (void)snprintf(ret_committed->folder, sizeof(ret_committed->folder), "%s", manifest->folder);
+    (void)snprintf(number, sizeof(number), "%u", manifest->number);
+    ret_committed->manifest = strdup(number);
+    if (!ret_committed->manifest) {
+        abort();
+    }
+}
+
+static int compare_versions(const void *a, const void *b)
+{
+    const struct kelp_committed *left = a;
+    const struct kelp_committed *right = b;
+    return left->version < right->version ? -1 : left->version > right->version;
+}
+
+static bool is_named(const struct kelp_found *found, const char *folder)
+{
+    for (uint32_t i = 0; i < found->checkpoint_count; i++) {
+        if (strcmp(found->checkpoints[i].folder, folder) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those that no manifest names. */
+static void read_folders(struct sim *sim, struct kelp_found *found)
+{
+    const char *folder;
+    size_t capacity = 0;
+    for (size_t i = 0; (folder = sim_checkpoint_folder(sim, i)) != NULL; i++) {
+        if (!is_named(found, folder)) {
+            found->folders.names = sim_grow(found->folders.names, found->folders.count, &capacity,
+                                            sizeof(found->folders.names[0]));
+            (void)snprintf(found->folders.names[found->folders.count++],
+                           sizeof(found->folders.names[0]), "%s", folder);
+        }
+    }
+}
+
+static void read_manifests(struct sim *sim, struct kelp_found *found)
 {
     const struct sim_key *key;
-    const char *folder;
+    size_t capacity = 0;
     for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
-        if (found->manifest_count == SIM_MANIFESTS_MAX) {
+        if (found->checkpoint_count == SIM_MANIFESTS_MAX) {
             sim_fail(sim, "retention", "%u checkpoints are in etcd", SIM_MANIFESTS_MAX);
         }
-        found->manifests[found->manifest_count] = sim_manifest_ref(key->value->content);
-        found->manifest_revisions[found->manifest_count++] = key->mod_revision;
-    }
-    for (size_t i = 0; i < SIM_FOLDERS_MAX && (folder = sim_checkpoint_folder(sim, i)) != NULL;
-         i++) {
-        (void)snprintf(found->folders[found->folder_count++], SIM_NAME_MAX + 1, "%s", folder);
-    }
-}
-
-static int compare_versions(const struct sim_manifest *a, const struct sim_manifest *b)
-{
-    return a->version < b->version ? -1 : a->version > b->version;
-}
-
-/* Keys are in the order of texts. */
-static void sort_manifests(struct sim_found *found)
-{
-    for (uint32_t i = 1; i < found->manifest_count; i++) {
-        for (uint32_t k = i;
-             k > 0 && compare_versions(found->manifests[k], found->manifests[k - 1]) < 0; k--) {
-            struct sim_manifest *manifest = found->manifests[k];
-            int64_t revision = found->manifest_revisions[k];
-            found->manifests[k] = found->manifests[k - 1];
-            found->manifest_revisions[k] = found->manifest_revisions[k - 1];
-            found->manifests[k - 1] = manifest;
-            found->manifest_revisions[k - 1] = revision;
+        found->checkpoints = sim_grow(found->checkpoints, found->checkpoint_count, &capacity,
+                                      sizeof(found->checkpoints[0]));
+        struct kelp_committed *committed = &found->checkpoints[found->checkpoint_count++];
+        to_committed(sim, key->value->content, committed);
+        committed->revision = key->mod_revision;
+        if (committed->generation > found->last_generation) {
+            found->last_generation = committed->generation;
         }
+    }
+    if (found->checkpoint_count > 0) {
+        qsort(found->checkpoints, found->checkpoint_count, sizeof(found->checkpoints[0]),
+              compare_versions);
     }
 }
 
 static void read_part(struct sim_coordinator *coordinator, struct sim_task *task)
 {
     struct sim *sim = coordinator->sim;
-    struct sim_found *found = &task->found;
+    struct kelp_found *found = &task->found;
     const struct sim_key *key = NULL;
     switch ((enum read_stage)task->stage) {
     case READ_PLAN:
-        found->plan = sim_etcd_look(sim, "plan") != NULL;
+        task->plan_there = sim_etcd_look(sim, "plan") != NULL;
         break;
     case READ_MAP:
         key = sim_etcd_look(sim, "map");
@@ -168,14 +234,19 @@ static void read_part(struct sim_coordinator *coordinator, struct sim_task *task
     case READ_STATE:
         key = sim_etcd_look(sim, "state");
         coordinator->state_revision = revision_of(key);
-        (void)snprintf(found->state, sizeof(found->state), "%s", key ? key->value->text : "");
+        found->has_state = key != NULL;
+        if (key) {
+            found->state = *(const struct kelp_job_state *)key->value->content;
+        }
         break;
     case READ_FENCE:
         coordinator->fence_revision = revision_of(sim_etcd_look(sim, "fence"));
         break;
     case READ_MANIFESTS:
         read_manifests(sim, found);
-        sort_manifests(found);
+        if (task->kind == SIM_TASK_READ) {
+            read_folders(sim, found);
+        }
         break;
     case READ_STAGE_COUNT:
         break;
@@ -198,7 +269,7 @@ static void was_read(struct sim *sim, struct sim_process *process, void *data,
                      const struct sim_outcome *outcome)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->helper.tasks[0];
+    struct sim_task *task = &coordinator->etcd.tasks[0];
     (void)data;
     task->status = outcome->status;
     if (outcome->status == KELP_OK) {
@@ -208,12 +279,12 @@ static void was_read(struct sim *sim, struct sim_process *process, void *data,
             return;
         }
     }
-    finish_first(coordinator, &coordinator->helper);
+    finish_first(coordinator, &coordinator->etcd);
 }
 
 static void read_stage(struct sim_coordinator *coordinator, enum read_stage stage)
 {
-    coordinator->helper.tasks[0].stage = stage;
+    coordinator->etcd.tasks[0].stage = stage;
     sim_etcd_read(coordinator->sim, coordinator->process, was_read, NULL);
 }
 
@@ -254,7 +325,7 @@ static void looked_for_ours(struct sim *sim, struct sim_process *process, void *
                             const struct sim_outcome *outcome)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->helper.tasks[0];
+    struct sim_task *task = &coordinator->etcd.tasks[0];
     char name[SIM_ETCD_KEY_MAX + 1];
     (void)data;
     task->status = outcome->status == KELP_OK ? KELP_OK : KELP_ERR_TIMEOUT;
@@ -264,7 +335,7 @@ static void looked_for_ours(struct sim *sim, struct sim_process *process, void *
         task->succeeded = true;
         task->key_revision = key->mod_revision;
     }
-    finish_first(coordinator, &coordinator->helper);
+    finish_first(coordinator, &coordinator->etcd);
 }
 
 static void note_revisions(struct sim_coordinator *coordinator, struct sim_task *task,
@@ -286,7 +357,7 @@ static void was_put(struct sim *sim, struct sim_process *process, void *data,
                     const struct sim_outcome *outcome)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->helper.tasks[0];
+    struct sim_task *task = &coordinator->etcd.tasks[0];
     (void)data;
     task->status = outcome->status;
     task->succeeded = outcome->succeeded;
@@ -301,7 +372,7 @@ static void was_put(struct sim *sim, struct sim_process *process, void *data,
     } else if (task->kind == SIM_TASK_COMMIT && answered && !outcome->succeeded) {
         sim_etcd_read(sim, process, looked_for_ours, NULL);
     } else {
-        finish_first(coordinator, &coordinator->helper);
+        finish_first(coordinator, &coordinator->etcd);
     }
 }
 
@@ -311,8 +382,8 @@ static void no_election(struct sim *sim, struct sim_process *process, void *data
     (void)sim;
     (void)data;
     (void)number;
-    coordinator->helper.tasks[0].status = KELP_ERR_NOT_LEADER;
-    finish_first(coordinator, &coordinator->helper);
+    coordinator->etcd.tasks[0].status = KELP_ERR_NOT_LEADER;
+    finish_first(coordinator, &coordinator->etcd);
 }
 
 static void too_late(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -321,15 +392,19 @@ static void too_late(struct sim *sim, struct sim_process *process, void *data, u
     (void)sim;
     (void)data;
     (void)number;
-    coordinator->helper.tasks[0].status = KELP_OK; /* and not succeeded */
-    finish_first(coordinator, &coordinator->helper);
+    coordinator->etcd.tasks[0].status = KELP_OK; /* and not succeeded */
+    finish_first(coordinator, &coordinator->etcd);
 }
 
 static void fill_state(const struct sim_coordinator *coordinator, const struct sim_task *task,
                        struct sim_transaction *transaction)
 {
     struct sim_value *value = new_value(task);
-    (void)snprintf(value->text, sizeof(value->text), "%s", task->state);
+    struct kelp_job_state *state = sim_alloc(sizeof(*state));
+    *state = task->state;
+    (void)snprintf(value->text, sizeof(value->text), "%s", task->state.state);
+    value->content = state;
+    value->unref = free;
     add_compare(transaction, "state", false, coordinator->state_revision);
     add_operation(transaction, "state", value);
 }
@@ -343,14 +418,14 @@ static void fill_map(const struct sim_coordinator *coordinator, const struct sim
     value->unref = (void (*)(void *))sim_map_unref;
     add_compare(transaction, "fence", false, coordinator->fence_revision);
     add_compare(transaction, "map", false, coordinator->map_revision);
-    if (task->version > 0) {
-        manifest_key(task->version, key);
-        add_compare(transaction, key, false, task->key_revision);
+    if (task->map.restore_version > 0) {
+        manifest_key(task->map.restore_version, key);
+        add_compare(transaction, key, false, task->opening.restored_revision);
     }
     add_operation(transaction, "map", value);
     add_operation(transaction, "fence", new_value(task));
-    for (uint32_t i = 0; i < task->gone_count; i++) {
-        manifest_key(task->gone[i], key);
+    for (uint32_t i = 0; i < task->opening.gone_count; i++) {
+        manifest_key(task->opening.gone[i], key);
         add_operation(transaction, key, NULL);
     }
     (void)snprintf(transaction->nonce_key, sizeof(transaction->nonce_key), "map");
@@ -438,13 +513,13 @@ static void disk_done(struct sim *sim, struct sim_process *process, void *data, 
 /* ---- queues ------------------------------------------------------------------------------------
  */
 
-static void run_first(struct sim_coordinator *coordinator, struct sim_helper *helper)
+static void run_first(struct sim_coordinator *coordinator, struct sim_thread *thread)
 {
-    if (helper->count == 0 || helper->busy) {
+    if (thread->count == 0 || thread->busy) {
         return;
     }
-    const struct sim_task *task = &helper->tasks[0];
-    helper->busy = true;
+    const struct sim_task *task = &thread->tasks[0];
+    thread->busy = true;
     if (task->kind >= SIM_TASK_SYNC) {
         struct sim *sim = coordinator->sim;
         bool slow = sim->profile.sluggish && sim_chance(sim, 1, 3);
@@ -461,70 +536,162 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_helper *he
 
 static struct sim_task *add_task(struct sim_coordinator *coordinator, enum sim_task_kind kind)
 {
-    struct sim_helper *helper = kind >= SIM_TASK_SYNC ? &coordinator->disk : &coordinator->helper;
-    helper->tasks =
-        sim_grow(helper->tasks, helper->count, &helper->capacity, sizeof(*helper->tasks));
-    struct sim_task *task = &helper->tasks[helper->count++];
+    struct sim_thread *thread = kind >= SIM_TASK_SYNC ? &coordinator->disk : &coordinator->etcd;
+    thread->tasks =
+        sim_grow(thread->tasks, thread->count, &thread->capacity, sizeof(*thread->tasks));
+    struct sim_task *task = &thread->tasks[thread->count++];
     *task = (struct sim_task){.kind = kind,
                               .term = coordinator->term,
                               .revision = coordinator->revision,
                               .nonce = ++coordinator->sim->incarnations};
-    memcpy(task->state, coordinator->state, sizeof(task->state));
     return task;
 }
 
-void sim_leader_submit(struct sim_coordinator *coordinator, enum sim_task_kind kind)
+/* ---- effects ---- */
+
+static bool submit(struct sim_coordinator *coordinator, enum sim_task_kind kind)
 {
     (void)add_task(coordinator, kind);
-    run_first(coordinator, &coordinator->helper);
+    run_first(coordinator, &coordinator->etcd);
+    return true;
 }
 
-void sim_leader_write_map(struct sim_coordinator *coordinator, const struct kelp_map *map,
-                          int64_t restored_revision, const uint64_t *gone, uint32_t gone_count)
+static bool read_everything(void *user)
 {
+    return submit(user, SIM_TASK_READ);
+}
+
+static bool read_map(void *user)
+{
+    return submit(user, SIM_TASK_READ_MAP);
+}
+
+static bool write_plan(void *user)
+{
+    return submit(user, SIM_TASK_PLAN);
+}
+
+static bool write_map(const struct kelp_opening *opening, void *user)
+{
+    struct sim_coordinator *coordinator = user;
     struct sim_task *task = add_task(coordinator, SIM_TASK_MAP);
-    if (kelp_map_copy(map, &task->map) != KELP_OK) {
+    if (kelp_map_copy(opening->map, &task->map) != KELP_OK) {
         abort();
     }
-    task->version = map->restore_version;
-    task->key_revision = restored_revision;
-    memcpy(task->gone, gone, gone_count * sizeof(*gone));
-    task->gone_count = gone_count;
-    run_first(coordinator, &coordinator->helper);
+    task->opening = *opening;
+    task->opening.map = NULL;
+    run_first(coordinator, &coordinator->etcd);
+    return true;
 }
 
-void sim_leader_commit(struct sim_coordinator *coordinator)
+static bool write_state(const struct kelp_job_state *state, void *user)
 {
+    struct sim_coordinator *coordinator = user;
+    add_task(coordinator, SIM_TASK_STATE)->state = *state;
+    run_first(coordinator, &coordinator->etcd);
+    return true;
+}
+
+static bool commit(const struct kelp_commit *wanted, void *user)
+{
+    struct sim_coordinator *coordinator = user;
     struct sim_task *task = add_task(coordinator, SIM_TASK_COMMIT);
-    task->manifest = sim_manifest_ref(coordinator->manifest);
-    task->election = coordinator->order_election;
-    task->serial = coordinator->checkpointer.order.serial;
-    run_first(coordinator, &coordinator->helper);
+    task->manifest = sim_manifest_ref(sim_manifest_find(coordinator->sim, wanted->manifest));
+    task->election = wanted->election;
+    task->serial = wanted->serial;
+    run_first(coordinator, &coordinator->etcd);
+    return true;
 }
 
-void sim_leader_remove(struct sim_coordinator *coordinator, uint64_t version)
+static bool remove_manifest(uint64_t version, void *user)
 {
+    struct sim_coordinator *coordinator = user;
     add_task(coordinator, SIM_TASK_REMOVE)->version = version;
-    run_first(coordinator, &coordinator->helper);
+    run_first(coordinator, &coordinator->etcd);
+    return true;
 }
 
-void sim_disk_sync_journal(struct sim_coordinator *coordinator, bool finish)
+static bool sync_records(bool finish, void *user)
 {
+    struct sim_coordinator *coordinator = user;
     add_task(coordinator, SIM_TASK_SYNC)->finish = finish;
     run_first(coordinator, &coordinator->disk);
+    return true;
 }
 
-void sim_disk_describe(struct sim_coordinator *coordinator)
+static bool describe(const char *folder, uint64_t serial, void *user)
 {
-    add_task(coordinator, SIM_TASK_DESCRIBE)->serial = coordinator->checkpointer.order.serial;
+    struct sim_coordinator *coordinator = user;
+    (void)folder;
+    add_task(coordinator, SIM_TASK_DESCRIBE)->serial = serial;
     run_first(coordinator, &coordinator->disk);
+    return true;
 }
 
-void sim_disk_remove(struct sim_coordinator *coordinator, const char *folder)
+static bool remove_folder(const char *folder, void *user)
 {
-    if (folder[0] != '\0') {
-        struct sim_task *task = add_task(coordinator, SIM_TASK_REMOVE_FOLDER);
-        (void)snprintf(task->folder, sizeof(task->folder), "%s", folder);
-        run_first(coordinator, &coordinator->disk);
+    struct sim_coordinator *coordinator = user;
+    struct sim_task *task = add_task(coordinator, SIM_TASK_REMOVE_FOLDER);
+    (void)snprintf(task->folder, sizeof(task->folder), "%s", folder);
+    run_first(coordinator, &coordinator->disk);
+    return true;
+}
+
+/* Nobody finds it under its name any more. */
+static bool set_aside(const char *folder, void *user)
+{
+    struct sim_coordinator *coordinator = user;
+    coordinator->sim->counts[SIM_COUNT_CHECKPOINT_DAMAGED]++;
+    return remove_folder(folder, user);
+}
+
+/* It is for an etcd that was emptied, which none is here. */
+static bool write_manifest(const char *folder, const char *text, void *user)
+{
+    (void)folder;
+    (void)text;
+    (void)user;
+    return true;
+}
+
+static kelp_status make_manifest(const struct kelp_checkpointer *from,
+                                 struct kelp_committed *ret_committed, struct kelp_error *reterr,
+                                 void *user)
+{
+    struct sim_coordinator *coordinator = user;
+    struct sim_manifest *manifest = sim_manifest_create(coordinator->sim);
+    (void)reterr;
+    manifest->version = from->saved.version;
+    manifest->step = from->saved.step;
+    manifest->generation = from->order.generation;
+    manifest->storage_count = from->map.shard_count;
+    (void)snprintf(manifest->folder, sizeof(manifest->folder), "%s", from->order.folder);
+    for (uint32_t i = 0; i < from->map.shard_count; i++) {
+        (void)snprintf(manifest->storages[i], sizeof(manifest->storages[i]), "%s",
+                       from->shards[i].storage);
     }
+    for (uint32_t i = 0; i < from->map.partition_count; i++) {
+        manifest->parts[i].storage = from->parts[i].shard;
+        memcpy(manifest->parts[i].digest, from->parts[i].digest, sizeof(manifest->parts[i].digest));
+    }
+    to_committed(coordinator->sim, manifest, ret_committed);
+    sim_manifest_unref(manifest); /* the register has it */
+    return KELP_OK;
+}
+
+void sim_coordinator_task_effects(struct kelp_term_effects *effects)
+{
+    effects->read = read_everything;
+    effects->read_map = read_map;
+    effects->write_plan = write_plan;
+    effects->write_map = write_map;
+    effects->write_state = write_state;
+    effects->commit = commit;
+    effects->remove = remove_manifest;
+    effects->sync = sync_records;
+    effects->describe = describe;
+    effects->remove_folder = remove_folder;
+    effects->set_aside = set_aside;
+    effects->write_manifest = write_manifest;
+    effects->make_manifest = make_manifest;
 }

@@ -9,6 +9,7 @@ struct entry {
     bool there;
     bool synced;
     bool finish;
+    uint64_t step; /* complete with it */
 };
 
 struct sim_disk {
@@ -92,6 +93,18 @@ void sim_journal_append(struct sim *sim, const struct kelp_record *record)
     sim_invariants_filed(sim, record);
     sim->disk->journal[record->word.version].there = true;
     sim->disk->journal[record->word.version].finish = record->word.kind == KELP_STEP_FINISH;
+    sim->disk->journal[record->word.version].step =
+        record->word.step + (record->word.kind == KELP_STEP_TRAIN ? 1 : 0);
+}
+
+uint64_t sim_journal_step(const struct sim *sim)
+{
+    uint64_t step = 0;
+    for (size_t i = 0; i < SIM_VERSIONS_MAX; i++) {
+        const struct entry *entry = &sim->disk->journal[i];
+        step = entry->there && entry->step > step ? entry->step : step;
+    }
+    return step;
 }
 
 void sim_journal_sync(struct sim *sim)

@@ -96,6 +96,11 @@ uint64_t sim_manifest_digest(const struct sim *sim, const struct sim_manifest *m
     return digest;
 }
 
+struct sim_manifest *sim_manifest_find(const struct sim *sim, const char *number)
+{
+    return sim->manifests[strtoul(number, NULL, 10)];
+}
+
 struct sim_manifest *sim_manifest_ref(struct sim_manifest *manifest)
 {
     manifest->refs++;

@@ -61,6 +61,8 @@ struct sim_manifest {
 /* Empty, and in the world's register, which holds a reference until the end. */
 struct sim_manifest *sim_manifest_create(struct sim *sim);
 uint64_t sim_manifest_digest(const struct sim *sim, const struct sim_manifest *manifest);
+/* That of the register whose number this is. */
+struct sim_manifest *sim_manifest_find(const struct sim *sim, const char *number);
 struct sim_manifest *sim_manifest_ref(struct sim_manifest *manifest);
 void sim_manifest_unref(struct sim_manifest *manifest); /* NULL does nothing */
 

@@ -17,17 +17,35 @@ static char digests[4][KELP_DIGEST_HEX_BYTES] = {
     "00000000000000000000000000000000", "11111111111111111111111111111111",
     "22222222222222222222222222222222", "33333333333333333333333333333333"};
 
+/* The bit of an action's kind. */
+#define DID(kind) (1u << KELP_CHECKPOINTER_DO_##kind)
+
+/* Bits of what is to be done; the actions come in the order of their kinds. */
 static uint32_t apply(struct kelp_checkpointer_event event)
 {
-    uint32_t actions = 0;
+    struct kelp_checkpointer_actions actions;
+    uint32_t done = 0;
     event.now_ms = now;
     ck_assert_int_eq(kelp_checkpointer_apply(&checkpoints, &event, &actions, NULL), KELP_OK);
-    return actions;
+    for (uint32_t i = 0; i < actions.count; i++) {
+        ck_assert_uint_lt(done, 1u << actions.items[i].kind);
+        done |= 1u << actions.items[i].kind;
+    }
+    return done;
+}
+
+static bool undecided(void)
+{
+    return kelp_checkpointer_restores(&checkpoints).undecided;
 }
 
 static uint32_t simple(enum kelp_checkpointer_event_kind kind)
 {
-    return apply((struct kelp_checkpointer_event){.kind = kind, .text = "shard-1 is lost"});
+    struct kelp_checkpointer_event event = {.kind = kind};
+    if (kind == KELP_CHECKPOINTER_STOPPED) {
+        event.stopped = "shard-1 is lost";
+    }
+    return apply(event);
 }
 
 static uint32_t tick(uint64_t ms)
@@ -50,11 +68,13 @@ static void make_map(uint64_t generation, uint64_t restore_version)
 static uint32_t open_generation(uint64_t generation, uint64_t restore_version)
 {
     make_map(generation, restore_version);
-    uint32_t actions = apply((struct kelp_checkpointer_event){
-        .kind = KELP_CHECKPOINTER_GENERATION,
-        .map = &map,
-        .opened = true,
-        .schedule = {.steps_per_epoch = 100, .total_steps = 1000, .evaluate_steps = {0, 100}}});
+    uint32_t actions = apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GENERATION,
+                                         .generation = {.map = &map,
+                                                        .opened = true,
+                                                        .schedule = {.steps_per_epoch = 100,
+                                                                     .total_steps = 1000,
+                                                                     .evaluate_steps = {0, 100}}}});
     return actions | simple(KELP_CHECKPOINTER_RUNNING);
 }
 
@@ -83,7 +103,7 @@ static uint32_t progress(uint64_t step)
     word.step = step;
     word.version = step + step / 100;
     return apply(
-        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .progress = &word});
 }
 
 /* Steps up to that one, at so many milliseconds each; actions of all of them. */
@@ -138,11 +158,12 @@ static uint32_t committed_order(uint64_t serial, enum kelp_checkpointer_result r
     struct kelp_committed checkpoint = {.unix_ms = 5, .revision = 6, .manifest = strdup("{}")};
     ck_assert_ptr_nonnull(checkpoint.manifest);
     (void)snprintf(checkpoint.state_digest, sizeof(checkpoint.state_digest), "%s", digest);
-    uint32_t actions = apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
-                                                              .serial = serial,
-                                                              .result = result,
-                                                              .text = "the map has changed",
-                                                              .checkpoint = &checkpoint});
+    uint32_t actions =
+        apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_COMMITTED,
+                                               .committed = {.serial = serial,
+                                                             .result = result,
+                                                             .text = "the map has changed",
+                                                             .checkpoint = &checkpoint}});
     free(checkpoint.manifest);
     return actions;
 }
@@ -157,7 +178,7 @@ static void make(void)
 {
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_ORDERED);
     (void)run_to(checkpoints.order.step, 10);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(all_durable() & DID(COMMIT), 0);
     (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
@@ -173,8 +194,8 @@ static void make_due(void)
 
 static uint32_t request(bool pause)
 {
-    return apply(
-        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST, .pause = pause});
+    return apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST,
+                                                  .request = {.pause = pause}});
 }
 
 /* ---- when and which step ----------------------------------------------------------------------
@@ -186,8 +207,8 @@ KELP_CASE("checkpoints", .teardown = teardown)
 KELP_TEST(by_steps)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
-    ck_assert_uint_eq(run_to(20, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(49, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(20, 100) & DID(ORDER), 0);
+    ck_assert_uint_ne(run_to(49, 100) & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.order.step, 50);
     ck_assert_uint_eq(checkpoints.order.generation, 1);
     ck_assert_uint_eq(checkpoints.order.serial, SERIAL + 1);
@@ -195,7 +216,7 @@ KELP_TEST(by_steps)
     make();
     ck_assert_uint_eq(checkpoints.list.count, 1);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 50);
-    ck_assert_uint_ne(run_to(99, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(run_to(99, 100) & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.order.step, 100);
 }
 
@@ -217,7 +238,7 @@ KELP_TEST(fast_steps)
     ck_assert_uint_eq(step % 10, 0);
     now += 50;
     (void)progress(step + 35);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(all_durable() & DID(COMMIT), 0);
     (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_uint_ge(checkpoints.order.step, step + 35 + 75);
 }
@@ -228,12 +249,12 @@ KELP_TEST(past_doubles_the_margin)
 {
     begin((struct kelp_checkpointer_options){.steps = 0});
     (void)run_to(20, 100);
-    ck_assert_uint_ne(request(false) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(request(false) & DID(ORDER), 0);
     uint64_t first = checkpoints.order.step - word.step;
     uint32_t actions = report(1, KELP_CHECKPOINTER_ANSWER_PAST);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_SAY, 0);
+    ck_assert_uint_ne(actions & DID(DISCARD), 0);
+    ck_assert_uint_ne(actions & DID(ORDER), 0);
+    ck_assert_uint_eq(actions & DID(SAY), 0);
     ck_assert_uint_eq(checkpoints.order.step, word.step + 3 + 2 * first);
     ck_assert_str_ne(checkpoints.order.folder, checkpoints.discarded);
     ck_assert_uint_eq(checkpoints.failed, 0);
@@ -242,12 +263,12 @@ KELP_TEST(past_doubles_the_margin)
 KELP_TEST(by_time)
 {
     begin((struct kelp_checkpointer_options){.interval_ms = 5000});
-    ck_assert_uint_eq(run_to(40, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(55, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(40, 100) & DID(ORDER), 0);
+    ck_assert_uint_ne(run_to(55, 100) & DID(ORDER), 0);
     make();
     uint64_t step = word.step;
-    ck_assert_uint_eq(run_to(step + 45, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
-    ck_assert_uint_ne(run_to(step + 55, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(step + 45, 100) & DID(ORDER), 0);
+    ck_assert_uint_ne(run_to(step + 55, 100) & DID(ORDER), 0);
 }
 
 /* Ends of epochs; the commit waits for the evaluation of its step, but not for ever. */
@@ -257,13 +278,14 @@ KELP_LOOP_TEST(by_epochs, 0, 2)
     begin((struct kelp_checkpointer_options){.epochs = 2});
     (void)run_to(200, 10);
     ck_assert_uint_eq(checkpoints.order.step, 200);
-    ck_assert_uint_eq(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_eq(all_durable() & DID(COMMIT), 0);
     if (_i == 0) {
-        struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED, .step = 200};
-        memcpy(event.metric, metric, sizeof(metric));
-        ck_assert_uint_ne(apply(event) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+        struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
+                                                .evaluated = {.step = 200}};
+        memcpy(event.evaluated.metric, metric, sizeof(metric));
+        ck_assert_uint_ne(apply(event) & DID(COMMIT), 0);
     } else {
-        ck_assert_uint_ne(tick(KELP_COORDINATOR_EVALUATION_MS) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+        ck_assert_uint_ne(tick(KELP_COORDINATOR_EVALUATION_MS) & DID(COMMIT), 0);
     }
     (void)committed(KELP_CHECKPOINTER_OK);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 202);
@@ -282,17 +304,17 @@ KELP_TEST(early_end)
     uint64_t serial = checkpoints.order.serial;
     word.kind = KELP_STEP_FINISH;
     word.version++;
-    uint32_t actions =
-        apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
+    uint32_t actions = apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .progress = &word});
+    ck_assert_uint_ne(actions & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.given_up, serial);
     ck_assert_uint_eq(checkpoints.order.serial, 0);
-    ck_assert_uint_eq(tick(60000) & KELP_CHECKPOINTER_DO_ORDER, 0); /* nothing is ahead */
+    ck_assert_uint_eq(tick(60000) & DID(ORDER), 0); /* nothing is ahead */
     word.kind = KELP_STEP_DONE;
     word.version++;
     (void)apply(
-        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
-    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_FINISHED) & KELP_CHECKPOINTER_DO_ORDER, 0);
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .progress = &word});
+    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_FINISHED) & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.order.step, 195);
 }
 
@@ -319,7 +341,7 @@ KELP_TEST(request_found)
     (void)run_to(10, 100);
     (void)request(false);
     make();
-    ck_assert_uint_eq(request(false) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(request(false) & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.answered, SERIAL + 2);
 }
 
@@ -332,13 +354,13 @@ KELP_TEST(request_at_a_standstill)
     ck_assert_uint_gt(checkpoints.order.step, 10);
     (void)tick(500);
     ck_assert_uint_gt(checkpoints.order.step, 10);
-    ck_assert_uint_ne(tick(600) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_ne(tick(600) & DID(ORDER), 0);
     ck_assert_uint_eq(checkpoints.order.step, 10);
     (void)all_durable();
     uint32_t actions = committed(KELP_CHECKPOINTER_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    ck_assert_uint_ne(actions & DID(PAUSE), 0);
     ck_assert_uint_eq(checkpoints.paused_step, 10);
-    ck_assert_uint_eq(run_to(100, 100) & KELP_CHECKPOINTER_DO_ORDER, 0);
+    ck_assert_uint_eq(run_to(100, 100) & DID(ORDER), 0);
 }
 
 /* Steps that would be made again are not made: workers may leave once all partitions have stood at
@@ -380,13 +402,13 @@ KELP_TEST(pause_overtaken)
     (void)run_to(checkpoints.order.step, 10);
     (void)all_durable();
     (void)simple(KELP_CHECKPOINTER_STOPPED);
-    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & DID(PAUSE), 0);
     (void)open_generation(2, checkpoints.list.entries[0].version);
     make_due();
     (void)request(true); /* it comes before the step: answered by that one */
     (void)run_to(checkpoints.order.step, 10);
     (void)all_durable();
-    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_PAUSE, 0);
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & DID(PAUSE), 0);
     ck_assert_uint_eq(checkpoints.paused_step, 50);
 }
 
@@ -397,8 +419,8 @@ KELP_TEST(failure)
     (void)run_to(10, 100);
     (void)request(true);
     uint32_t actions = report(1, KELP_CHECKPOINTER_ANSWER_FAILED);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_SAY, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_ne(actions & DID(SAY), 0);
+    ck_assert_uint_ne(actions & DID(DISCARD), 0);
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "shard-1: disk full"));
     ck_assert_uint_eq(checkpoints.refused, SERIAL + 1);
     ck_assert_uint_eq(checkpoints.failed, 1);
@@ -418,9 +440,9 @@ KELP_TEST(needs_all_shards)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
-    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
-    ck_assert_uint_ne(report(0, KELP_CHECKPOINTER_ANSWER_DURABLE) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & DID(COMMIT), 0);
+    ck_assert_uint_eq(report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & DID(COMMIT), 0);
+    ck_assert_uint_ne(report(0, KELP_CHECKPOINTER_ANSWER_DURABLE) & DID(COMMIT), 0);
     for (uint32_t i = 0; i < 4; i++) {
         ck_assert_uint_eq(checkpoints.parts[i].shard, i / 2);
         ck_assert_str_eq(checkpoints.parts[i].digest, digests[i]);
@@ -470,8 +492,8 @@ KELP_LOOP_TEST(wrong_reports, 0, 6)
         parts[0].partition = 4000000000;
     }
     uint32_t actions = apply(event);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_COMMIT, 0);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_SAY, 0);
+    ck_assert_uint_eq(actions & DID(COMMIT), 0);
+    ck_assert_uint_ne(actions & DID(SAY), 0);
     ck_assert_int_eq(checkpoints.state, KELP_CHECKPOINTER_IDLE);
 }
 
@@ -483,10 +505,10 @@ KELP_LOOP_TEST(no_answer, 0, 2)
     (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
     if (_i == 1) {
         (void)report(1, KELP_CHECKPOINTER_ANSWER_TAKING);
-        ck_assert_uint_eq(tick(KELP_COORDINATOR_ANSWER_MS) & KELP_CHECKPOINTER_DO_SAY, 0);
+        ck_assert_uint_eq(tick(KELP_COORDINATOR_ANSWER_MS) & DID(SAY), 0);
     }
     uint64_t limit_ms = _i == 0 ? KELP_COORDINATOR_ANSWER_MS : KELP_COORDINATOR_WRITE_MS;
-    ck_assert_uint_ne(tick(limit_ms) & KELP_CHECKPOINTER_DO_SAY, 0);
+    ck_assert_uint_ne(tick(limit_ms) & DID(SAY), 0);
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, _i == 0 ? "shard-1 did not take the order"
                                                               : "shard-1 did not finish writing"));
 }
@@ -498,7 +520,7 @@ KELP_TEST(interrupted)
     (void)run_to(50, 100);
     (void)report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
     uint64_t serial = checkpoints.order.serial;
-    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_STOPPED) & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_ne(simple(KELP_CHECKPOINTER_STOPPED) & DID(DISCARD), 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
     ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "shard-1 is lost"));
     word.step = 0;
@@ -519,24 +541,23 @@ KELP_TEST(lost_answers)
     (void)run_to(50, 100);
     (void)all_durable();
     (void)simple(KELP_CHECKPOINTER_SENT);
-    ck_assert(kelp_checkpointer_undecided(&checkpoints));
+    ck_assert(undecided());
     uint64_t serial = checkpoints.order.serial;
     for (int i = 0; i < 3; i++) {
         uint32_t actions = committed(i == 1 ? KELP_CHECKPOINTER_AWAY : KELP_CHECKPOINTER_UNKNOWN);
         actions |= tick(100);
-        ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_DISCARD),
-                          0);
-        ck_assert(kelp_checkpointer_undecided(&checkpoints));
+        ck_assert_uint_eq(actions & (DID(COMMIT) | DID(DISCARD)), 0);
+        ck_assert(undecided());
         actions = tick(KELP_COORDINATOR_RETRY_MS);
-        ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_COMMIT, 0);
+        ck_assert_uint_ne(actions & DID(COMMIT), 0);
         ck_assert_uint_eq(checkpoints.order.serial, serial);
         (void)simple(KELP_CHECKPOINTER_SENT);
     }
     uint32_t actions = simple(KELP_CHECKPOINTER_STOPPED); /* a shard is lost meanwhile */
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_eq(actions & DID(DISCARD), 0);
     actions = committed(KELP_CHECKPOINTER_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_RESTORE, 0);
-    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert_uint_ne(actions & DID(RESTORE), 0);
+    ck_assert(!undecided());
     ck_assert_uint_eq(kelp_committed_list_newest(&checkpoints.list)->step, 50);
 }
 
@@ -547,9 +568,9 @@ KELP_TEST(committed_and_taken_back)
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
     (void)all_durable();
-    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+    ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & DID(RESTORE), 0);
     ck_assert_ptr_nonnull(kelp_committed_list_newest(&checkpoints.list));
-    ck_assert_uint_ne(open_generation(2, 0) & KELP_CHECKPOINTER_DO_RESTORE, 0);
+    ck_assert_uint_ne(open_generation(2, 0) & DID(RESTORE), 0);
     ck_assert_ptr_null(kelp_committed_list_newest(&checkpoints.list));
 }
 
@@ -560,13 +581,13 @@ KELP_TEST(elected_again)
     make_due();
     uint64_t serial = checkpoints.order.serial;
     (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
-                                                 .first_serial = serial + 500});
+                                                 .listed = {.first_serial = serial + 500}});
     ck_assert_uint_eq(checkpoints.order.serial, serial);
     (void)report(0, KELP_CHECKPOINTER_ANSWER_FAILED);
     make_due();
     ck_assert_uint_eq(checkpoints.order.serial, serial + 501);
-    (void)apply(
-        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED, .first_serial = SERIAL});
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.first_serial = SERIAL}});
     (void)report(0, KELP_CHECKPOINTER_ANSWER_FAILED);
     make_due();
     ck_assert_uint_eq(checkpoints.order.serial, serial + 502);
@@ -589,7 +610,7 @@ KELP_TEST(overtaken)
     ck_assert_uint_eq(checkpoints.order.serial, serial);
     from.serial = serial + 500;
     uint32_t actions = apply(event);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_ne(actions & DID(DISCARD), 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
     ck_assert_uint_eq(checkpoints.given_up, serial);
     make_due();
@@ -607,7 +628,7 @@ KELP_LOOP_TEST(not_committed, 0, 3)
     uint32_t actions = 0;
     if (_i == 0) {
         (void)committed(KELP_CHECKPOINTER_AWAY);
-        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+        ck_assert(!undecided());
         return;
     }
     if (_i == 1) {
@@ -618,9 +639,9 @@ KELP_LOOP_TEST(not_committed, 0, 3)
         (void)simple(KELP_CHECKPOINTER_STOPPED);
         actions = open_generation(2, 0);
     }
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
+    ck_assert_uint_ne(actions & DID(DISCARD), 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
-    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert(!undecided());
     ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK), 0); /* one that came late */
     ck_assert_uint_eq(checkpoints.list.count, 0);
 }
@@ -638,13 +659,13 @@ KELP_LOOP_TEST(answer_of_an_order_before, 0, KELP_ARRAY_COUNT(results))
     (void)all_durable();
     uint64_t before = checkpoints.order.serial;
     (void)committed(KELP_CHECKPOINTER_AWAY);
-    ck_assert_uint_ne(tick(KELP_COORDINATOR_RETRY_MS) & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(tick(KELP_COORDINATOR_RETRY_MS) & DID(COMMIT), 0);
     ck_assert(kelp_checkpointer_awaits(&checkpoints, before));
     (void)simple(KELP_CHECKPOINTER_STOPPED);
     (void)open_generation(2, 0);
     word.step = 0;
     (void)run_to(50, 100);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(all_durable() & DID(COMMIT), 0);
     uint64_t serial = checkpoints.order.serial;
     ck_assert(!kelp_checkpointer_awaits(&checkpoints, before));
     ck_assert(kelp_checkpointer_awaits(&checkpoints, serial));
@@ -663,20 +684,20 @@ KELP_LOOP_TEST(not_sent_yet, 0, 2)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
     (void)run_to(50, 100);
-    ck_assert_uint_ne(all_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
-    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert_uint_ne(all_durable() & DID(COMMIT), 0);
+    ck_assert(!undecided());
     (void)simple(KELP_CHECKPOINTER_STOPPED);
-    ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+    ck_assert(!undecided());
     if (_i == 0) {
-        ck_assert_uint_ne(open_generation(2, 0) & KELP_CHECKPOINTER_DO_DISCARD, 0);
+        ck_assert_uint_ne(open_generation(2, 0) & DID(DISCARD), 0);
         ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
         ck_assert_uint_eq(simple(KELP_CHECKPOINTER_SENT), 0); /* too late */
-        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+        ck_assert(!undecided());
     } else {
-        ck_assert_uint_ne(simple(KELP_CHECKPOINTER_SENT) & KELP_CHECKPOINTER_DO_RESTORE, 0);
-        ck_assert(kelp_checkpointer_undecided(&checkpoints));
-        ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_RESTORE, 0);
-        ck_assert(!kelp_checkpointer_undecided(&checkpoints));
+        ck_assert_uint_ne(simple(KELP_CHECKPOINTER_SENT) & DID(RESTORE), 0);
+        ck_assert(undecided());
+        ck_assert_uint_ne(committed(KELP_CHECKPOINTER_OK) & DID(RESTORE), 0);
+        ck_assert(!undecided());
     }
 }
 
@@ -695,7 +716,7 @@ KELP_LOOP_TEST(digests_agree, 0, 2)
     (void)all_durable();
     (void)snprintf(digest, sizeof(digest), "%s", digests[_i]);
     uint32_t actions = committed(KELP_CHECKPOINTER_OK);
-    ck_assert((actions & KELP_CHECKPOINTER_DO_FAIL) == (_i == 0 ? 0 : KELP_CHECKPOINTER_DO_FAIL));
+    ck_assert((actions & DID(FAIL)) == (_i == 0 ? 0 : DID(FAIL)));
     if (_i == 1) {
         ck_assert_ptr_nonnull(strstr(checkpoints.trouble, "other bits"));
     }
@@ -709,9 +730,9 @@ static uint32_t finish(void)
     (void)run_to(1000, 10);
     word.kind = KELP_STEP_DONE;
     word.version++;
-    uint32_t actions =
-        apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .word = &word});
-    ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_ORDER | KELP_CHECKPOINTER_DO_END), 0);
+    uint32_t actions = apply(
+        (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS, .progress = &word});
+    ck_assert_uint_eq(actions & (DID(ORDER) | DID(END)), 0);
     return simple(KELP_CHECKPOINTER_FINISHED);
 }
 
@@ -729,12 +750,12 @@ KELP_TEST(final_checkpoint)
     uint32_t actions = run_to(549, 10);
     make();
     actions = finish();
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_ORDER, 0);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_END, 0);
+    ck_assert_uint_ne(actions & DID(ORDER), 0);
+    ck_assert_uint_eq(actions & DID(END), 0);
     ck_assert_uint_eq(checkpoints.order.step, 1000);
-    ck_assert_uint_ne(final_durable() & KELP_CHECKPOINTER_DO_COMMIT, 0);
+    ck_assert_uint_ne(final_durable() & DID(COMMIT), 0);
     actions = committed(KELP_CHECKPOINTER_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_END, 0);
+    ck_assert_uint_ne(actions & DID(END), 0);
     ck_assert_uint_eq(tick(100000), 0);
     ck_assert_uint_eq(checkpoints.list.count, 2);
 }
@@ -746,10 +767,10 @@ KELP_TEST(final_checkpoint_fails)
     (void)finish();
     uint32_t actions = 0;
     int tries = 0;
-    while ((actions & KELP_CHECKPOINTER_DO_END) == 0) {
+    while ((actions & DID(END)) == 0) {
         ck_assert_int_lt(++tries, 10);
         if (checkpoints.state == KELP_CHECKPOINTER_IDLE) {
-            ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MAX_MS) & KELP_CHECKPOINTER_DO_ORDER, 0);
+            ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MAX_MS) & DID(ORDER), 0);
         }
         actions = report(0, KELP_CHECKPOINTER_ANSWER_FAILED);
     }
@@ -761,7 +782,7 @@ KELP_TEST(final_checkpoint_fails)
 KELP_TEST(no_final_checkpoint_wanted)
 {
     begin((struct kelp_checkpointer_options){.at_end = false});
-    ck_assert_uint_eq(finish(), KELP_CHECKPOINTER_DO_END);
+    ck_assert_uint_eq(finish(), DID(END));
 }
 
 /* A job that was done at step 100 gets more epochs: FINISH is no entry of it, so that the version
@@ -773,8 +794,8 @@ KELP_LOOP_TEST(more_epochs, 0, 2)
     (void)snprintf(final.state_digest, sizeof(final.state_digest), "%s", digests[0]);
     (void)snprintf(final.folder, sizeof(final.folder), "step-100.g1");
     begin((struct kelp_checkpointer_options){.steps = 0});
-    (void)apply((struct kelp_checkpointer_event){
-        .kind = KELP_CHECKPOINTER_LISTED, .list = &final, .list_count = 1});
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.entries = &final, .count = 1}});
     (void)open_generation(2, 102);
     (void)run_to(100, 0);
     (void)run_to(101, 10);
@@ -788,8 +809,8 @@ KELP_LOOP_TEST(more_epochs, 0, 2)
     checkpoints.order.step = 101;
     uint64_t serial = checkpoints.order.serial;
     uint32_t actions = all_durable();
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_DISCARD, 0);
-    ck_assert_uint_eq(actions & (KELP_CHECKPOINTER_DO_COMMIT | KELP_CHECKPOINTER_DO_PAUSE), 0);
+    ck_assert_uint_ne(actions & DID(DISCARD), 0);
+    ck_assert_uint_eq(actions & (DID(COMMIT) | DID(PAUSE)), 0);
     ck_assert_uint_eq(checkpoints.answered, 0);
     if (_i == 1) {
         ck_assert_uint_eq(checkpoints.refused, checkpoints.requested);
@@ -801,8 +822,8 @@ KELP_LOOP_TEST(more_epochs, 0, 2)
     (void)snprintf(digest, sizeof(digest), "%s", digests[1]);
     (void)all_durable();
     actions = committed(KELP_CHECKPOINTER_OK);
-    ck_assert_uint_ne(actions & KELP_CHECKPOINTER_DO_PAUSE, 0);
-    ck_assert_uint_eq(actions & KELP_CHECKPOINTER_DO_FAIL, 0);
+    ck_assert_uint_ne(actions & DID(PAUSE), 0);
+    ck_assert_uint_eq(actions & DID(FAIL), 0);
     ck_assert_uint_eq(checkpoints.paused_step, word.step);
 }
 
@@ -813,14 +834,14 @@ KELP_TEST(more_epochs_from_before)
     final.manifest = strdup("{}");
     (void)snprintf(final.state_digest, sizeof(final.state_digest), "%s", digests[0]);
     begin((struct kelp_checkpointer_options){.steps = 51});
-    (void)apply((struct kelp_checkpointer_event){
-        .kind = KELP_CHECKPOINTER_LISTED, .list = &final, .list_count = 1});
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.entries = &final, .count = 1}});
     (void)open_generation(2, 0);
     ck_assert_uint_eq(checkpoints.list.count, 0);
     (void)run_to(51, 10);
     (void)snprintf(digest, sizeof(digest), "%s", digests[1]);
     (void)all_durable();
-    ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK) & KELP_CHECKPOINTER_DO_FAIL, 0);
+    ck_assert_uint_eq(committed(KELP_CHECKPOINTER_OK) & DID(FAIL), 0);
     ck_assert_uint_eq(checkpoints.list.entries[0].version, 51);
 }
 
@@ -842,11 +863,11 @@ KELP_TEST(retention)
     ck_assert_uint_eq(checkpoints.removing, 30);
     ck_assert_str_eq(checkpoints.removing_folder, "step-30.g1");
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_REMOVED,
-                                            .result = KELP_CHECKPOINTER_UNKNOWN};
-    ck_assert_uint_eq(apply(event) & KELP_CHECKPOINTER_DO_REMOVE, 0);
+                                            .removed = KELP_CHECKPOINTER_UNKNOWN};
+    ck_assert_uint_eq(apply(event) & DID(REMOVE), 0);
     ck_assert_uint_eq(checkpoints.list.count, 3);
-    ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MS) & KELP_CHECKPOINTER_DO_REMOVE, 0);
-    event.result = KELP_CHECKPOINTER_OK;
+    ck_assert_uint_ne(tick(KELP_COORDINATOR_PAUSE_MS) & DID(REMOVE), 0);
+    event.removed = KELP_CHECKPOINTER_OK;
     (void)apply(event);
     ck_assert_uint_eq(checkpoints.list.count, 2);
     ck_assert_uint_eq(checkpoints.list.entries[0].step, 60);

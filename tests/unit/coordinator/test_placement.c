@@ -21,17 +21,26 @@ static void teardown(void)
     kelp_placement_fini(&placement);
 }
 
+/* The bit of an action's kind. */
+#define DID(kind) (1u << KELP_PLACEMENT_DO_##kind)
+
+/* Bits of what is to be done; the actions come in the order of their kinds. */
 static uint32_t apply(struct kelp_placement_event event)
 {
-    uint32_t actions = 0;
+    struct kelp_placement_actions actions;
+    uint32_t done = 0;
     event.now_ms = now;
     ck_assert_int_eq(kelp_placement_apply(&placement, &event, &actions, NULL), KELP_OK);
-    return actions;
+    for (uint32_t i = 0; i < actions.count; i++) {
+        ck_assert_uint_lt(done, 1u << actions.items[i].kind);
+        done |= 1u << actions.items[i].kind;
+    }
+    return done;
 }
 
 static uint32_t map_read(struct kelp_map *map)
 {
-    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map = map});
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ, .map_read = map});
 }
 
 static uint32_t none_read(void)
@@ -57,20 +66,34 @@ static uint32_t registered(const char *id, uint64_t incarnation)
     struct kelp_map_shard shard = {.incarnation = incarnation};
     (void)snprintf(shard.id, sizeof(shard.id), "%s", id);
     (void)snprintf(shard.address, sizeof(shard.address), "127.0.0.1:1");
-    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .shard = &shard});
+    return apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED, .registered = &shard});
 }
 
 static uint32_t say(enum kelp_placement_event_kind kind, const char *id, uint64_t incarnation)
 {
-    return apply((struct kelp_placement_event){.kind = kind,
-                                               .id = id,
-                                               .incarnation = incarnation,
-                                               .generation = placement.map.generation});
+    uint64_t generation = placement.map.generation;
+    struct kelp_placement_event event = {.kind = kind};
+    if (kind == KELP_PLACEMENT_UNREGISTERED) {
+        event.unregistered = id;
+    } else if (kind == KELP_PLACEMENT_DISCONNECTED) {
+        event.disconnected.id = id;
+    } else if (kind == KELP_PLACEMENT_CONNECTED) {
+        event.connected.id = id;
+        event.connected.incarnation = incarnation;
+        event.connected.generation = generation;
+    } else {
+        ck_assert_int_eq(kind, KELP_PLACEMENT_LOADED);
+        event.loaded.id = id;
+        event.loaded.incarnation = incarnation;
+        event.loaded.generation = generation;
+    }
+    return apply(event);
 }
 
 static uint32_t written(enum kelp_placement_written result)
 {
-    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .result = result});
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN, .written = result});
 }
 
 static uint32_t tick(uint64_t ms)
@@ -92,17 +115,17 @@ static void start(void)
     (void)plan(5);
     (void)appear("shard-0", 10);
     (void)appear("shard-1", 11);
-    ck_assert_uint_ne(workers(2) & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_ne(workers(2) & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & DID(MAP_TO_SHARDS), 0);
     (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
-    ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & KELP_DO_MAP_TO_WORKERS, 0);
+    ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & DID(MAP_TO_WORKERS), 0);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_RUNNING);
 }
 
 static uint32_t finished(uint64_t generation)
 {
     return apply(
-        (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED, .generation = generation});
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED, .finished = generation});
 }
 
 KELP_CASE("machine", .setup = setup, .teardown = teardown)
@@ -139,7 +162,8 @@ KELP_TEST(opens_above_what_shards_have)
     (void)appear("shard-0", 10);
     (void)registered("shard-1", 11);
     (void)apply((struct kelp_placement_event){
-        .kind = KELP_PLACEMENT_CONNECTED, .id = "shard-1", .incarnation = 11, .generation = 7});
+        .kind = KELP_PLACEMENT_CONNECTED,
+        .connected = {.id = "shard-1", .incarnation = 11, .generation = 7}});
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
     ck_assert_uint_eq(placement.next.generation, 8);
 }
@@ -158,7 +182,7 @@ KELP_TEST(connected_before_registered)
     (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 0);
     (void)say(KELP_PLACEMENT_CONNECTED, "shard-1", 11);
     (void)registered("shard-1", 11);
-    ck_assert_uint_ne(tick(1000) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(tick(1000) & DID(WRITE_MAP), 0);
     ck_assert_str_eq(placement.reason, "opening generation 1");
 }
 
@@ -197,10 +221,10 @@ KELP_TEST(lost_shard_is_replaced_after_the_wait)
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
     (void)say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 0);
-    ck_assert_uint_eq(tick(2999) & KELP_DO_COUNT_LOSS, 0);
+    ck_assert_uint_eq(tick(2999) & DID(COUNT_LOSS), 0);
     uint32_t actions = tick(1);
-    ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
-    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(actions & DID(COUNT_LOSS), 0);
+    ck_assert_uint_ne(actions & DID(WRITE_MAP), 0);
     ck_assert_uint_eq(placement.next.generation, 2);
     ck_assert_uint_eq(placement.next.shard_count, 1);
     ck_assert_uint_eq(placement.next.partitions[0].map_epoch, 1);
@@ -217,9 +241,9 @@ KELP_TEST(new_incarnation_is_a_loss)
     start();
     (void)say(KELP_PLACEMENT_DISCONNECTED, "shard-1", 11);
     uint32_t actions = registered("shard-1", 12);
-    ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
+    ck_assert_uint_ne(actions & DID(COUNT_LOSS), 0);
     ck_assert_str_eq(placement.reason, "waiting for 1 of 2 shards: shard-1");
-    ck_assert_uint_ne(say(KELP_PLACEMENT_CONNECTED, "shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(say(KELP_PLACEMENT_CONNECTED, "shard-1", 12) & DID(WRITE_MAP), 0);
     ck_assert_uint_eq(placement.next.shards[1].incarnation, 12);
     ck_assert_uint_eq(placement.next.partitions[0].map_epoch, 1);
     ck_assert_uint_eq(placement.next.partitions[3].map_epoch, 2);
@@ -234,8 +258,8 @@ KELP_TEST(loss_while_opening)
     (void)appear("shard-0", 10);
     (void)appear("shard-1", 11);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
-    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(appear("shard-1", 12) & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & DID(WRITE_MAP), 0);
     ck_assert_uint_eq(placement.map.generation, 1);
     ck_assert_uint_eq(placement.next.generation, 2);
     ck_assert_uint_eq(placement.next.shards[1].incarnation, 12);
@@ -251,15 +275,15 @@ KELP_TEST(failed_writes)
     (void)appear("shard-1", 11);
     char nonce[sizeof(placement.next.nonce)];
     memcpy(nonce, placement.next.nonce, sizeof(nonce));
-    ck_assert_uint_eq(written(KELP_WRITTEN_NOT) & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_eq(tick(KELP_COORDINATOR_RETRY_MS - 1) & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_ne(tick(1) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(written(KELP_WRITTEN_NOT) & DID(WRITE_MAP), 0);
+    ck_assert_uint_eq(tick(KELP_COORDINATOR_RETRY_MS - 1) & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(tick(1) & DID(WRITE_MAP), 0);
     ck_assert_str_ne(nonce, placement.next.nonce);
-    ck_assert_uint_ne(written(KELP_WRITTEN_UNKNOWN) & KELP_DO_READ_MAP, 0);
-    ck_assert_uint_eq(tick(60000) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_UNKNOWN) & DID(READ_MAP), 0);
+    ck_assert_uint_eq(tick(60000) & DID(WRITE_MAP), 0);
     struct kelp_map found; /* it was applied after all */
     ck_assert_int_eq(kelp_map_copy(&placement.next, &found), KELP_OK);
-    ck_assert_uint_ne(map_read(&found) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_ne(map_read(&found) & DID(MAP_TO_SHARDS), 0);
     ck_assert_uint_eq(placement.map.generation, 1);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
 }
@@ -273,16 +297,16 @@ KELP_LOOP_TEST(takes_over, 0, 2)
     kelp_placement_fini(&placement);
     setup();
     (void)plan(5);
-    ck_assert_uint_ne(map_read(&found) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_ne(map_read(&found) & DID(MAP_TO_SHARDS), 0);
     (void)appear("shard-0", 10);
     (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
     if (_i == 0) {
         (void)appear("shard-1", 11);
-        ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & KELP_DO_MAP_TO_WORKERS, 0);
+        ck_assert_uint_ne(say(KELP_PLACEMENT_LOADED, "shard-1", 11) & DID(MAP_TO_WORKERS), 0);
         ck_assert_uint_eq(placement.map.generation, 1);
         ck_assert_str_eq(placement.reason, "waiting for a worker");
     } else {
-        ck_assert_uint_ne(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_ne(appear("shard-1", 12) & DID(WRITE_MAP), 0);
         ck_assert_uint_eq(placement.next.generation, 2);
     }
 }
@@ -296,20 +320,19 @@ KELP_TEST(load_failures)
     (void)appear("shard-0", 10);
     (void)appear("shard-1", 11);
     (void)written(KELP_WRITTEN_OK);
-    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_LOAD_FAILED,
-                                         .id = "shard-1",
-                                         .incarnation = 11,
-                                         .status = KELP_ERR_NO_MEMORY,
-                                         .text = "no room"};
+    struct kelp_placement_event event = {
+        .kind = KELP_PLACEMENT_LOAD_FAILED,
+        .load_failed = {
+            .id = "shard-1", .incarnation = 11, .status = KELP_ERR_NO_MEMORY, .text = "no room"}};
     (void)apply(event);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_WAITING);
     ck_assert_str_eq(placement.reason, "shard-1 could not load: no room");
     (void)tick(KELP_COORDINATOR_LOAD_RETRY_MS);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_OPENING);
     (void)written(KELP_WRITTEN_OK);
-    event.status = KELP_ERR_NOT_FOUND;
-    event.text = "no such file";
-    ck_assert_uint_ne(apply(event) & KELP_DO_STATE, 0);
+    event.load_failed.status = KELP_ERR_NOT_FOUND;
+    event.load_failed.text = "no such file";
+    ck_assert_uint_ne(apply(event) & DID(STATE), 0);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_FAILED);
     ck_assert_str_eq(placement.reason, "shard-1: no such file");
     ck_assert_uint_eq(tick(60000), 0);
@@ -319,7 +342,7 @@ KELP_TEST(load_failures)
 KELP_TEST(done_stays_done)
 {
     start();
-    ck_assert_uint_ne(finished(1) & KELP_DO_STATE, 0);
+    ck_assert_uint_ne(finished(1) & DID(STATE), 0);
     ck_assert_str_eq(kelp_placement_state_text(placement.state), "done");
     ck_assert_ptr_nonnull(kelp_placement_loaded_map(&placement));
     (void)appear("shard-1", 12);
@@ -382,7 +405,7 @@ KELP_LOOP_TEST(early_finish_waits, 0, 4)
     (void)tick(100);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
     if (lost) {
-        ck_assert_uint_ne(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_ne(appear("shard-1", 12) & DID(WRITE_MAP), 0);
         (void)written(KELP_WRITTEN_OK);
         (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
         (void)say(KELP_PLACEMENT_LOADED, "shard-1", 12);
@@ -428,26 +451,23 @@ KELP_TEST(checks_maps)
 
 static uint32_t restore_from(uint64_t version, uint64_t generation, bool final)
 {
-    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE,
-                                               .version = version,
-                                               .generation = generation,
-                                               .final = final});
+    return apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_RESTORE,
+        .restore = {.version = version, .generation = generation, .final = final}});
 }
 
 static uint32_t load_failed(const char *id, uint64_t incarnation, kelp_status status)
 {
-    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_LOAD_FAILED,
-                                               .id = id,
-                                               .incarnation = incarnation,
-                                               .status = status,
-                                               .text = "chunk 3",
-                                               .hint = "it was at step 7"});
+    return apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_LOAD_FAILED,
+        .load_failed = {.id = id, .incarnation = incarnation, .status = status, .text = "chunk 3"},
+        .hint = "it was at step 7"});
 }
 
 static uint32_t disconnected(const char *id, bool broken)
 {
-    return apply((struct kelp_placement_event){
-        .kind = KELP_PLACEMENT_DISCONNECTED, .id = id, .broken = broken});
+    return apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_DISCONNECTED,
+                                               .disconnected = {.id = id, .broken = broken}});
 }
 
 /* shard-1 is another process now, and generation 2 is being loaded from that version. */
@@ -456,8 +476,8 @@ static void restore(uint64_t version)
     start();
     (void)restore_from(version, 1, false);
     uint32_t actions = appear("shard-1", 12);
-    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & KELP_DO_MAP_TO_SHARDS, 0);
+    ck_assert_uint_ne(actions & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(written(KELP_WRITTEN_OK) & DID(MAP_TO_SHARDS), 0);
     ck_assert_uint_eq(placement.map.restore_version, version);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
 }
@@ -468,11 +488,11 @@ KELP_TEST(damaged_checkpoint)
 {
     restore(20);
     uint32_t actions = load_failed("shard-1", 12, KELP_ERR_CORRUPT);
-    ck_assert_uint_ne(actions & KELP_DO_DAMAGED, 0);
-    ck_assert_uint_eq(actions & KELP_DO_WRITE_MAP, 0); /* not the same again */
+    ck_assert_uint_ne(actions & DID(DAMAGED), 0);
+    ck_assert_uint_eq(actions & DID(WRITE_MAP), 0); /* not the same again */
     ck_assert_str_eq(placement.reason, "the checkpoint of version 20 is damaged: shard-1: chunk 3");
-    ck_assert_uint_eq(load_failed("shard-0", 10, KELP_ERR_CORRUPT) & KELP_DO_DAMAGED, 0);
-    ck_assert_uint_ne(restore_from(10, 1, false) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(load_failed("shard-0", 10, KELP_ERR_CORRUPT) & DID(DAMAGED), 0);
+    ck_assert_uint_ne(restore_from(10, 1, false) & DID(WRITE_MAP), 0);
     ck_assert_uint_eq(placement.next.restore_version, 10);
     ck_assert_uint_eq(placement.next.generation, 3);
 }
@@ -481,7 +501,7 @@ KELP_TEST(damaged_checkpoint)
 KELP_LOOP_TEST(waits_for_a_job, 0, 2)
 {
     struct kelp_placement_event event = {.kind = KELP_PLACEMENT_MISSING,
-                                         .text = "storage checkpoints/step-9.g1/job.yaml"};
+                                         .missing = "storage checkpoints/step-9.g1/job.yaml"};
     placement.options.storage_wait_ms = _i == 0 ? 0 : 5000;
     (void)apply(event);
     ck_assert_str_eq(placement.reason, "waiting for storage checkpoints/step-9.g1/job.yaml");
@@ -506,23 +526,23 @@ KELP_LOOP_TEST(unreadable_checkpoint, 0, 2)
     restore(20);
     for (uint32_t i = 1; i < KELP_COORDINATOR_LOAD_TRIES; i++) {
         uint64_t pause_ms = (uint64_t)KELP_COORDINATOR_LOAD_RETRY_MS << (i - 1);
-        ck_assert_uint_eq(load_failed("shard-1", 12, status) & KELP_DO_DAMAGED, 0);
-        ck_assert_uint_eq(tick(pause_ms - 1) & KELP_DO_WRITE_MAP, 0);
-        ck_assert_uint_ne(tick(1) & KELP_DO_WRITE_MAP, 0);
+        ck_assert_uint_eq(load_failed("shard-1", 12, status) & DID(DAMAGED), 0);
+        ck_assert_uint_eq(tick(pause_ms - 1) & DID(WRITE_MAP), 0);
+        ck_assert_uint_ne(tick(1) & DID(WRITE_MAP), 0);
         ck_assert_uint_eq(placement.next.restore_version, 20);
         (void)written(KELP_WRITTEN_OK);
     }
     uint32_t actions = load_failed("shard-1", 12, status);
     if (_i == 1) {
-        ck_assert_uint_eq(actions & KELP_DO_DAMAGED, 0);
+        ck_assert_uint_eq(actions & DID(DAMAGED), 0);
         return;
     }
-    ck_assert_uint_ne(actions & KELP_DO_DAMAGED, 0);
+    ck_assert_uint_ne(actions & DID(DAMAGED), 0);
     ck_assert_str_eq(placement.reason,
                      "the checkpoint of version 20 cannot be read: shard-1: chunk 3");
-    ck_assert_uint_ne(restore_from(10, 1, false) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(restore_from(10, 1, false) & DID(WRITE_MAP), 0);
     (void)written(KELP_WRITTEN_OK); /* the one before it has tries of its own */
-    ck_assert_uint_eq(load_failed("shard-1", 12, status) & KELP_DO_DAMAGED, 0);
+    ck_assert_uint_eq(load_failed("shard-1", 12, status) & DID(DAMAGED), 0);
 }
 
 /* Without a checkpoint there is nothing before it: the job fails, and says where it stood. */
@@ -539,10 +559,9 @@ KELP_LOOP_TEST(waits_for_storage, 0, 2)
 {
     placement.options.storage_wait_ms = _i == 0 ? 0 : 5000;
     restore(20);
-    (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,
-                                              .id = "shard-0",
-                                              .incarnation = 10,
-                                              .text = "storage step-9.g1/shard-1.b"});
+    (void)apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_STORAGE,
+        .storage = {.id = "shard-0", .incarnation = 10, .text = "storage step-9.g1/shard-1.b"}});
     ck_assert_str_eq(placement.reason, "waiting for storage step-9.g1/shard-1.b (shard-0)");
     (void)tick(4900);
     ck_assert_int_eq(placement.state, KELP_PLACEMENT_LOADING);
@@ -557,9 +576,10 @@ KELP_LOOP_TEST(waits_for_storage, 0, 2)
 KELP_TEST(undecided_commit)
 {
     start();
-    (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE, .undecided = true});
-    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
-    ck_assert_uint_ne(restore_from(9, 1, false) & KELP_DO_WRITE_MAP, 0);
+    (void)apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE,
+                                              .restore = {.undecided = true}});
+    ck_assert_uint_eq(appear("shard-1", 12) & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(restore_from(9, 1, false) & DID(WRITE_MAP), 0);
     ck_assert_uint_eq(placement.next.restore_version, 9);
 }
 
@@ -584,12 +604,12 @@ KELP_LOOP_TEST(broken_or_silent, 0, 2)
     const struct kelp_placement_shard *shard = kelp_placement_find(&placement, "shard-1");
     ck_assert(!kelp_placement_silent(&placement, shard, now));
     uint32_t actions = tick(3000);
-    ck_assert((actions & KELP_DO_COUNT_LOSS) == (_i == 0 ? KELP_DO_COUNT_LOSS : 0));
+    ck_assert((actions & DID(COUNT_LOSS)) == (_i == 0 ? DID(COUNT_LOSS) : 0));
     shard = kelp_placement_find(&placement, "shard-1");
     ck_assert(kelp_placement_silent(&placement, shard, now) == (_i == 1));
     if (_i == 1) {
         actions = say(KELP_PLACEMENT_UNREGISTERED, "shard-1", 11);
-        ck_assert_uint_ne(actions & KELP_DO_COUNT_LOSS, 0);
+        ck_assert_uint_ne(actions & DID(COUNT_LOSS), 0);
         shard = kelp_placement_find(&placement, "shard-1");
         ck_assert(kelp_placement_silent(&placement, shard, now));
         (void)registered("shard-1", 12);
@@ -612,7 +632,7 @@ KELP_LOOP_TEST(cut_off, 0, 3)
     for (int i = 0; i < 100; i++) {
         actions |= tick(100);
     }
-    ck_assert((actions & KELP_DO_RESIGN) == (_i == 0 ? KELP_DO_RESIGN : 0));
+    ck_assert((actions & DID(RESIGN)) == (_i == 0 ? DID(RESIGN) : 0));
 }
 
 /* Who left for good, and is in no map, is forgotten. */
@@ -651,7 +671,7 @@ KELP_LOOP_TEST(lost_after_the_end, 0, 2)
         ck_assert_int_eq(placement.state, KELP_PLACEMENT_DONE);
         return;
     }
-    ck_assert_uint_ne(actions & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_ne(actions & DID(WRITE_MAP), 0);
     (void)written(KELP_WRITTEN_OK);
     (void)say(KELP_PLACEMENT_LOADED, "shard-0", 10);
     (void)say(KELP_PLACEMENT_LOADED, "shard-1", 12);
@@ -663,10 +683,10 @@ KELP_LOOP_TEST(lost_after_the_end, 0, 2)
 KELP_TEST(rests_when_paused)
 {
     start();
-    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_PAUSE, .text = "paused at step 9"};
+    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_PAUSE, .pause = "paused at step 9"};
     (void)apply(event);
     ck_assert_str_eq(kelp_placement_state_text(placement.state), "paused");
     ck_assert_str_eq(placement.reason, "paused at step 9");
-    ck_assert_uint_eq(appear("shard-1", 12) & KELP_DO_WRITE_MAP, 0);
+    ck_assert_uint_eq(appear("shard-1", 12) & DID(WRITE_MAP), 0);
     ck_assert(kelp_placement_settled(&placement));
 }

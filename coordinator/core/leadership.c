@@ -1,0 +1,156 @@
+#include "coordinator/core/leadership.h"
+
+#include <inttypes.h>
+
+void kelp_leadership_init(struct kelp_leadership *leadership,
+                          const struct kelp_leadership_options *options)
+{
+    *leadership = (struct kelp_leadership){.options = *options};
+}
+
+void kelp_leadership_touch(struct kelp_leadership *leadership, uint64_t now_ms)
+{
+    leadership->now_ms = now_ms;
+    if (leadership->term != NULL) {
+        kelp_term_touch(leadership->term, now_ms);
+    }
+}
+
+static void give_up(struct kelp_leadership *leadership, const char *text)
+{
+    const struct kelp_outside *outside = &leadership->options.outside;
+    outside->effects->give_up(text, outside->user);
+}
+
+/* ---- terms ---- */
+
+static void begin(struct kelp_leadership *leadership)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    const struct kelp_term_options term = {.job = leadership->job,
+                                           .writer = options->incarnation + ++leadership->terms,
+                                           .election = leadership->election,
+                                           .elected = leadership->elected,
+                                           .force = options->force};
+    struct kelp_error error;
+    kelp_status status = options->effects->open(&error, options->outside.user);
+    if (status != KELP_OK) {
+        give_up(leadership, error.text);
+        return;
+    }
+    status =
+        kelp_term_create(&term, &options->outside, leadership->now_ms, &leadership->term, &error);
+    if (status != KELP_OK) {
+        options->effects->step_down(options->outside.user);
+        options->effects->close(options->outside.user);
+        give_up(leadership, error.text);
+    }
+}
+
+void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    struct kelp_term *term = leadership->term;
+    if (term == NULL) {
+        return;
+    }
+    kelp_outside_log(&options->outside, KELP_LOG_INFO, "not leading any more reason=\"%s\"", why);
+    leadership->term = NULL;
+    options->effects->step_down(options->outside.user);
+    kelp_term_destroy(term);
+    options->effects->close(options->outside.user);
+}
+
+static void resign(struct kelp_leadership *leadership)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    kelp_outside_log(&options->outside, KELP_LOG_ERROR,
+                     "no shard is heard though all their leases live: this coordinator is cut off "
+                     "and resigns");
+    kelp_leadership_end(leadership, "cut off from all shards");
+    options->effects->resign(options->outside.user);
+    leadership->elected = false;
+    leadership->stand_at_ms = leadership->now_ms + KELP_COORDINATOR_CUT_OFF_MS;
+}
+
+/* ---- elections ---- */
+
+kelp_status kelp_leadership_stand(struct kelp_leadership *leadership, const struct kelp_job *job,
+                                  struct kelp_error *reterr)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    leadership->job = job;
+    return options->effects->stand(reterr, options->outside.user);
+}
+
+void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revision)
+{
+    leadership->election = revision;
+    leadership->elected = true;
+    if (leadership->term == NULL) {
+        begin(leadership);
+        return;
+    }
+    kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO, "elected again revision=%" PRId64,
+                     revision);
+    kelp_term_elected(leadership->term, revision);
+}
+
+void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why)
+{
+    kelp_outside_log(&leadership->options.outside, KELP_LOG_WARN,
+                     "election lost, advising on until another coordinator leads reason=\"%s\"",
+                     why);
+    leadership->elected = false;
+    if (leadership->term != NULL) {
+        kelp_term_deposed(leadership->term);
+    }
+}
+
+void kelp_leadership_superseded(struct kelp_leadership *leadership, const char *by)
+{
+    kelp_leadership_end(leadership, "another coordinator leads");
+    kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO, "standing by leader=%s", by);
+}
+
+/* If nobody else leads by the time, we are better than nobody. */
+static void stand_again(struct kelp_leadership *leadership)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    struct kelp_error error;
+    if (leadership->stand_at_ms == 0 || leadership->now_ms < leadership->stand_at_ms) {
+        return;
+    }
+    leadership->stand_at_ms = 0;
+    kelp_outside_log(&options->outside, KELP_LOG_INFO, "standing for election again");
+    if (options->effects->stand(&error, options->outside.user) != KELP_OK) {
+        give_up(leadership, error.text);
+    }
+}
+
+void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status,
+                          struct kelp_found *found, const char *text)
+{
+    struct kelp_term *term = leadership->term;
+    if (term == NULL) {
+        return;
+    }
+    kelp_term_read(term, status, found, text);
+    if (term->replaced != NULL) {
+        kelp_leadership_end(leadership, term->replaced);
+        begin(leadership);
+    }
+}
+
+void kelp_leadership_tick(struct kelp_leadership *leadership)
+{
+    stand_again(leadership);
+    if (leadership->term == NULL) {
+        return;
+    }
+    if (leadership->term->cut_off) {
+        resign(leadership);
+    } else {
+        kelp_term_tick(leadership->term);
+    }
+}

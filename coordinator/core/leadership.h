@@ -1,0 +1,64 @@
+/*
+ * Whether this coordinator leads: a term begins with an election, and ends when another one leads,
+ * when this one turns out to be cut off from the shards, or with the process. Pure.
+ *
+ * etcd goes away: our election key may vanish with its lease, but nobody else can win it either. We
+ * go on leading without writing. When etcd is back, we are elected again and read what it has; if
+ * somebody else led in between (its map is newer, or its key stands there), the term ends, and a
+ * new one begins.
+ */
+#ifndef KELP_COORDINATOR_CORE_LEADERSHIP_H
+#define KELP_COORDINATOR_CORE_LEADERSHIP_H
+
+#include "coordinator/core/term.h"
+
+struct kelp_leadership_effects {
+    /* The term is over: answers to what it asked are dropped from now on. */
+    void (*step_down)(void *user);
+    /* Give the election up, until stand. */
+    void (*resign)(void *user);
+    kelp_status (*stand)(struct kelp_error *reterr, void *user);
+    /* A term begins: the run's records are opened, which close() undoes. */
+    kelp_status (*open)(struct kelp_error *reterr, void *user);
+    void (*close)(void *user);
+};
+
+struct kelp_leadership_options {
+    const struct kelp_leadership_effects *effects; /* borrowed */
+    struct kelp_outside outside;                   /* for the terms; its user for effects too */
+    uint64_t incarnation;
+    bool force;
+};
+
+struct kelp_leadership {
+    struct kelp_leadership_options options;
+    const struct kelp_job *job; /* borrowed; NULL: no specification yet */
+    uint64_t now_ms;
+    struct kelp_term *term; /* NULL: we do not lead */
+    uint64_t terms;         /* so far */
+    bool elected;           /* the election key is ours now */
+    int64_t election;       /* revision of the newest one that we won */
+    uint64_t stand_at_ms;   /* after resigning: stand for election again; 0: not */
+};
+
+void kelp_leadership_init(struct kelp_leadership *leadership,
+                          const struct kelp_leadership_options *options);
+/* End the term, if there is one. */
+void kelp_leadership_end(struct kelp_leadership *leadership, const char *why);
+/* The time: first thing in each callback. */
+void kelp_leadership_touch(struct kelp_leadership *leadership, uint64_t now_ms);
+/* The job is known: stand for election. Errors: the effect's. */
+kelp_status kelp_leadership_stand(struct kelp_leadership *leadership, const struct kelp_job *job,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revision);
+void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why);
+/* Another process holds the key. */
+void kelp_leadership_superseded(struct kelp_leadership *leadership, const char *by);
+/* The answer to a read of the term (kelp_term_read()). */
+void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status,
+                          struct kelp_found *found, const char *text);
+/* Every KELP_COORDINATOR_TICK_MS. */
+void kelp_leadership_tick(struct kelp_leadership *leadership);
+
+#endif

@@ -1,0 +1,240 @@
+#include "coordinator/core/links.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+struct kelp_link *kelp_shard_links_find(const struct kelp_shard_links *links, const char *id)
+{
+    struct kelp_link *link = links->first;
+    while (link != NULL && strcmp(link->shard.id, id) != 0) {
+        link = link->next;
+    }
+    return link;
+}
+
+struct kelp_link *kelp_shard_links_of(const struct kelp_shard_links *links, uint64_t key)
+{
+    struct kelp_link *link = links->first;
+    while (link != NULL && (!link->greeted || link->key != key)) {
+        link = link->next;
+    }
+    return link;
+}
+
+struct kelp_link *kelp_shard_links_add(struct kelp_shard_links *links,
+                                       const struct kelp_outside *outside,
+                                       const struct kelp_map_shard *shard)
+{
+    struct kelp_link *link = calloc(1, sizeof(*link));
+    if (link != NULL) {
+        link->end = outside->effects->link_create(link, outside->user);
+    }
+    if (link == NULL || link->end == NULL) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "no memory for a shard shard=%s", shard->id);
+        free(link);
+        return NULL;
+    }
+    link->shard = *shard;
+    link->next = links->first;
+    links->first = link;
+    return link;
+}
+
+static void destroy(struct kelp_link *link, const struct kelp_outside *outside)
+{
+    kelp_link_close(link, outside, KELP_OK, "");
+    outside->effects->link_destroy(link->end, outside->user);
+    free(link);
+}
+
+void kelp_shard_links_fini(struct kelp_shard_links *links, const struct kelp_outside *outside)
+{
+    while (links->first != NULL) {
+        struct kelp_link *link = links->first;
+        links->first = link->next;
+        destroy(link, outside);
+    }
+}
+
+void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_outside *outside,
+                            const struct kelp_placement *placement)
+{
+    struct kelp_link **at = &links->first;
+    while (*at != NULL) {
+        struct kelp_link *link = *at;
+        if (kelp_placement_find(placement, link->shard.id) != NULL) {
+            at = &link->next;
+            continue;
+        }
+        assert(!link->greeted); /* the placement keeps who is connected */
+        kelp_outside_log(outside, KELP_LOG_INFO, "shard forgotten: it has left shard=%s",
+                         link->shard.id);
+        *at = link->next;
+        destroy(link, outside);
+    }
+}
+
+/* ---- sending ---- */
+
+/* The order under way, or that the one before is given up, if the shard has the map that it is for
+ * and does not know it yet. */
+static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *checkpointer,
+                      struct kelp_link_news *news)
+{
+    const struct kelp_checkpointer_order *order = &checkpointer->order;
+    bool under_way = checkpointer->state == KELP_CHECKPOINTER_ORDERED;
+    bool unknown = under_way ? link->order_sent != order->serial
+                             : link->order_sent != 0 && link->order_sent == checkpointer->given_up;
+    if (!unknown || kelp_map_find(&checkpointer->map, link->shard.id) < 0 ||
+        link->generation_sent != checkpointer->map.generation) {
+        return false;
+    }
+    news->has_order = true;
+    news->give_up = !under_way;
+    news->order = *order;
+    news->order.serial = under_way ? order->serial : checkpointer->given_up;
+    news->order.generation = checkpointer->map.generation;
+    link->order_sent = under_way ? order->serial : 0;
+    return true;
+}
+
+/* What the shard does not know yet; false: it knows everything. */
+static bool add_news(struct kelp_link *link, const struct kelp_link_view *view,
+                     struct kelp_link_news *news)
+{
+    bool any = false;
+    if (!link->plan_sent && view->plan) {
+        news->plan = true;
+        link->plan_sent = true;
+        any = true;
+    }
+    if (view->map->generation > 0 && link->generation_sent != view->map->generation &&
+        link->plan_sent) {
+        news->map = view->map;
+        news->manifest = view->manifest;
+        link->generation_sent = view->map->generation;
+        link->map_heartbeat = view->heartbeat + 1;
+        any = true;
+    }
+    return add_order(link, view->checkpointer, news) || any;
+}
+
+void kelp_link_update(struct kelp_link *link, const struct kelp_outside *outside,
+                      const struct kelp_link_view *view, bool beat)
+{
+    struct kelp_link_news news = {.manifest = ""};
+    if (!link->open || !link->greeted || outside->effects->link_full(link->end, outside->user)) {
+        return;
+    }
+    if (add_news(link, view, &news) || beat) {
+        news.heartbeat = beat ? view->heartbeat : 0;
+        outside->effects->link_send(link->end, &news, outside->user);
+    }
+}
+
+void kelp_shard_links_update(struct kelp_shard_links *links, const struct kelp_outside *outside,
+                             const struct kelp_link_view *view, bool beat)
+{
+    for (struct kelp_link *link = links->first; link != NULL; link = link->next) {
+        if (beat && !link->open) {
+            kelp_link_open(link, outside, view);
+        } else {
+            kelp_link_update(link, outside, view, beat);
+        }
+    }
+}
+
+/* ---- one stream ---- */
+
+void kelp_link_move(struct kelp_link *link, const struct kelp_map_shard *shard)
+{
+    assert(!link->open);
+    link->shard = *shard;
+    link->said = false;
+}
+
+void kelp_link_open(struct kelp_link *link, const struct kelp_outside *outside,
+                    const struct kelp_link_view *view)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_link_news hello = {
+        .hello = true, .plan = view->plan, .manifest = "", .records_after = view->records_after};
+    kelp_status status =
+        outside->effects->link_open(link->end, &link->shard, &hello, &error, outside->user);
+    if (status == KELP_OK) {
+        link->open = true;
+        link->plan_sent = view->plan;
+        link->generation_sent = 0;
+        link->order_sent = 0;
+    } else if (status != KELP_ERR_BUSY) {
+        kelp_outside_log(outside, link->said ? KELP_LOG_DEBUG : KELP_LOG_WARN,
+                         "cannot connect shard=%s address=%s error=\"%s\"", link->shard.id,
+                         link->shard.address, error.text);
+        link->said = true;
+    }
+}
+
+void kelp_link_close(struct kelp_link *link, const struct kelp_outside *outside, kelp_status status,
+                     const char *text)
+{
+    if (link->open) {
+        link->open = false;
+        outside->effects->link_close(link->end, status, text, outside->user);
+    }
+}
+
+void kelp_link_greet(struct kelp_link *link, uint64_t key)
+{
+    link->greeted = true;
+    link->said = false;
+    link->key = key;
+}
+
+void kelp_link_refuse(struct kelp_link *link, const struct kelp_outside *outside,
+                      kelp_status status, const char *text)
+{
+    kelp_outside_log(outside, link->said ? KELP_LOG_DEBUG : KELP_LOG_WARN,
+                     "shard refused shard=%s reason=\"%s\"", link->shard.id, text);
+    link->said = true;
+    kelp_link_close(link, outside, status, text);
+}
+
+void kelp_link_leave(struct kelp_link *link)
+{
+    link->greeted = false;
+}
+
+void kelp_link_ended(struct kelp_link *link, const struct kelp_outside *outside, kelp_status status,
+                     const char *text)
+{
+    kelp_outside_log(outside, link->said ? KELP_LOG_DEBUG : KELP_LOG_WARN,
+                     "shard does not answer shard=%s address=%s status=%s reason=\"%s\"",
+                     link->shard.id, link->shard.address, kelp_status_name(status), text);
+    link->said = true;
+    link->open = false;
+}
+
+void kelp_link_failed(struct kelp_link *link, const struct kelp_outside *outside,
+                      kelp_status status, const char *text)
+{
+    if (text[0] != '\0' && strncmp(link->failure, text, sizeof(link->failure) - 1) != 0) {
+        kelp_outside_log(outside, KELP_LOG_ERROR,
+                         "shard reports a failure shard=%s status=%s text=\"%s\"", link->shard.id,
+                         kelp_status_name(status), text);
+    }
+    (void)snprintf(link->failure, sizeof(link->failure), "%s", text);
+}
+
+bool kelp_link_current(const struct kelp_link *link, const struct kelp_placement *placement,
+                       uint64_t heartbeat)
+{
+    if (link->generation_sent == 0) {
+        return placement->map_read && placement->map.generation == 0;
+    }
+    return heartbeat >= link->map_heartbeat;
+}

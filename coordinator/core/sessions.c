@@ -1,0 +1,183 @@
+#include "coordinator/core/sessions.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+struct kelp_session *kelp_worker_sessions_add(struct kelp_worker_sessions *sessions, void *end,
+                                              uint64_t now_ms)
+{
+    struct kelp_session *session = calloc(1, sizeof(*session));
+    if (session != NULL) {
+        session->end = end;
+        session->opened_ms = now_ms;
+        session->next = sessions->first;
+        sessions->first = session;
+    }
+    return session;
+}
+
+struct kelp_session *kelp_worker_sessions_of(const struct kelp_worker_sessions *sessions,
+                                             uint64_t key)
+{
+    struct kelp_session *session = sessions->first;
+    while (session != NULL && (session->state != KELP_SESSION_MEMBER || session->key != key)) {
+        session = session->next;
+    }
+    return session;
+}
+
+static void destroy(struct kelp_session *session)
+{
+    free(session->plan);
+    free(session);
+}
+
+void kelp_worker_sessions_fini(struct kelp_worker_sessions *sessions,
+                               const struct kelp_outside *outside)
+{
+    while (sessions->first != NULL) {
+        struct kelp_session *session = sessions->first;
+        sessions->first = session->next;
+        if (session->state != KELP_SESSION_GONE) {
+            kelp_session_close(session, outside, KELP_ERR_NOT_LEADER,
+                               "this coordinator does not lead any more");
+        }
+        destroy(session);
+    }
+}
+
+void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
+                                const struct kelp_outside *outside, uint64_t now_ms)
+{
+    struct kelp_session **at = &sessions->first;
+    while (*at != NULL) {
+        struct kelp_session *session = *at;
+        if (session->state == KELP_SESSION_NEW &&
+            now_ms > session->opened_ms + KELP_COORDINATOR_HELLO_MS) {
+            kelp_session_close(session, outside, KELP_ERR_TIMEOUT, "no hello");
+        }
+        if (session->state == KELP_SESSION_GONE) {
+            *at = session->next;
+            destroy(session);
+        } else {
+            at = &session->next;
+        }
+    }
+}
+
+/* ---- sending ---- */
+
+/* What the worker does not know yet; false: it knows everything. */
+static bool add_news(struct kelp_session *session, const struct kelp_session_view *view,
+                     struct kelp_session_news *news)
+{
+    struct kelp_lane_range lanes = kelp_assignment_of(view->assignment, session->key);
+    bool any = false;
+    if (view->map != NULL && session->generation_sent != view->map->generation) {
+        news->map = view->map;
+        session->generation_sent = view->map->generation;
+        any = true;
+    }
+    if (!session->lanes_sent || lanes.first != session->lanes.first ||
+        lanes.count != session->lanes.count) {
+        news->has_lanes = true;
+        news->assignment_epoch = view->assignment->epoch;
+        news->lanes = lanes;
+        session->lanes = lanes;
+        session->lanes_sent = true;
+        any = true;
+    }
+    if (view->leave && !session->leave_sent) {
+        news->leave = true;
+        session->leave_sent = true;
+        any = true;
+    }
+    return any;
+}
+
+static void update(struct kelp_session *session, const struct kelp_outside *outside,
+                   const struct kelp_session_view *view, bool beat)
+{
+    struct kelp_session_news news = {.hello = !session->hello_sent};
+    bool member = session->state == KELP_SESSION_MEMBER;
+    if ((session->state != KELP_SESSION_HELD && !member) ||
+        outside->effects->session_full(session->end, outside->user)) {
+        return; /* one that does not read is ended by its silence */
+    }
+    session->hello_sent = true;
+    bool any = member && add_news(session, view, &news);
+    if (any || news.hello || beat) {
+        news.heartbeat = beat ? view->heartbeat : 0;
+        outside->effects->session_send(session->end, &news, outside->user);
+    }
+}
+
+void kelp_worker_sessions_update(struct kelp_worker_sessions *sessions,
+                                 const struct kelp_outside *outside,
+                                 const struct kelp_session_view *view, bool beat)
+{
+    for (struct kelp_session *session = sessions->first; session != NULL; session = session->next) {
+        update(session, outside, view, beat);
+    }
+}
+
+void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions)
+{
+    for (struct kelp_session *session = sessions->first; session != NULL; session = session->next) {
+        session->generation_sent = 0;
+    }
+}
+
+/* ---- one session ---- */
+
+kelp_status kelp_session_identify(struct kelp_session *session,
+                                  const struct kelp_session_hello *hello)
+{
+    assert(session->state == KELP_SESSION_NEW);
+    (void)snprintf(session->id, sizeof(session->id), "%s", hello->id);
+    session->incarnation = hello->incarnation;
+    session->peer = hello->peer;
+    session->plan = strdup(hello->plan);
+    if (session->plan == NULL) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    session->state = KELP_SESSION_HELD;
+    return KELP_OK;
+}
+
+void kelp_session_admit(struct kelp_session *session, uint64_t key)
+{
+    assert(session->state == KELP_SESSION_HELD);
+    session->state = KELP_SESSION_MEMBER;
+    session->key = key;
+}
+
+void kelp_session_drop_plan(struct kelp_session *session)
+{
+    free(session->plan);
+    session->plan = NULL;
+}
+
+void kelp_session_refuse(struct kelp_session *session, const struct kelp_outside *outside,
+                         kelp_status status, const char *text)
+{
+    session->state = KELP_SESSION_GONE;
+    outside->effects->session_refuse(session->end, !session->hello_sent, status, text,
+                                     outside->user);
+}
+
+void kelp_session_close(struct kelp_session *session, const struct kelp_outside *outside,
+                        kelp_status status, const char *text)
+{
+    session->state = KELP_SESSION_GONE;
+    outside->effects->session_close(session->end, status, text, outside->user);
+}
+
+void kelp_session_ended(struct kelp_session *session)
+{
+    session->state = KELP_SESSION_GONE;
+}

@@ -1,0 +1,92 @@
+/*
+ * The leader's sessions with the workers: what each knows, and what it is told next. A session is
+ * first unidentified; after its hello it is held until etcd has been read; then its plan is
+ * compared, and it becomes a member with lanes. Pure; a part of a leader's term.
+ *
+ *     NEW ---> HELD ---> MEMBER        and from each of them to GONE
+ */
+#ifndef KELP_COORDINATOR_CORE_SESSIONS_H
+#define KELP_COORDINATOR_CORE_SESSIONS_H
+
+#include "coordinator/core/membership.h"
+#include "coordinator/core/term_effects.h"
+
+enum kelp_session_state {
+    KELP_SESSION_NEW,    /* no hello yet */
+    KELP_SESSION_HELD,   /* waits until etcd has been read */
+    KELP_SESSION_MEMBER, /* has a key in the membership */
+    KELP_SESSION_GONE,   /* closed or ended; freed at the next sweep */
+    KELP_SESSION_STATE_COUNT
+};
+
+struct kelp_session {
+    struct kelp_session *next;
+    void *end; /* the process's side */
+    enum kelp_session_state state;
+    uint64_t opened_ms;
+    char id[KELP_COORDINATOR_ID_MAX + 1];
+    uint64_t incarnation;
+    const char *peer; /* borrowed from the process while it is not GONE */
+    char *plan;       /* owned; until it is settled */
+    uint64_t key;     /* of the membership */
+    bool hello_sent;
+    uint64_t generation_sent; /* of the map; 0: none */
+    bool lanes_sent;
+    struct kelp_lane_range lanes; /* as sent */
+    bool leave_sent;
+};
+
+struct kelp_worker_sessions {
+    struct kelp_session *first; /* owned */
+};
+
+/* What workers are to know. */
+struct kelp_session_view {
+    const struct kelp_map *map; /* loaded everywhere; NULL: none */
+    const struct kelp_assignment *assignment;
+    bool leave;
+    uint64_t heartbeat; /* newest */
+};
+
+struct kelp_session_hello {
+    const char *id; /* valid */
+    uint64_t incarnation;
+    const char *plan;
+    const char *peer; /* borrowed for the session */
+};
+
+/* NULL: no memory. */
+struct kelp_session *kelp_worker_sessions_add(struct kelp_worker_sessions *sessions, void *end,
+                                              uint64_t now_ms);
+/* The member of that key, or NULL. */
+struct kelp_session *kelp_worker_sessions_of(const struct kelp_worker_sessions *sessions,
+                                             uint64_t key);
+/* Close everything and free it. */
+void kelp_worker_sessions_fini(struct kelp_worker_sessions *sessions,
+                               const struct kelp_outside *outside);
+/* Close those that never said who they are; free what is gone. Not while somebody walks the list.
+ */
+void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
+                                const struct kelp_outside *outside, uint64_t now_ms);
+/* Bring every worker up to date: map, lanes, leave. beat: a heartbeat to each, news or not. */
+void kelp_worker_sessions_update(struct kelp_worker_sessions *sessions,
+                                 const struct kelp_outside *outside,
+                                 const struct kelp_session_view *view, bool beat);
+/* The map changed: workers get it (again) as soon as it is loaded. */
+void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions);
+
+/* NEW to HELD. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_session_identify(struct kelp_session *session,
+                                  const struct kelp_session_hello *hello) KELP_MUST_USE;
+/* HELD to MEMBER. */
+void kelp_session_admit(struct kelp_session *session, uint64_t key);
+/* Its plan is the one in etcd: its own copy is not needed any more. */
+void kelp_session_drop_plan(struct kelp_session *session);
+/* To GONE; with a word to the worker (refuse, close), or since its stream has ended (ended). */
+void kelp_session_refuse(struct kelp_session *session, const struct kelp_outside *outside,
+                         kelp_status status, const char *text);
+void kelp_session_close(struct kelp_session *session, const struct kelp_outside *outside,
+                        kelp_status status, const char *text);
+void kelp_session_ended(struct kelp_session *session);
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * The term of a leader: everything that a coordinator knows and decides from being elected until
+ * it leads no more. Created and destroyed as a whole. Pure: events come in as calls, with the time
+ * set before; what is to be done goes out through one table (term_effects.h).
+ *
+ * A term is made of parts. Each owns its state; nobody else writes it:
+ *
+ *     membership, placement, progress     machines, fed by the files of the term
+ *     keeper      (checkpoint_keeper.h)   the checkpointer, and what it needs done
+ *     end         (job_end.h)             the job's state in etcd, and an end found there
+ *     steps       (step_count.h)          steps that are computed again
+ *     reading     (reading.h)             when etcd is read
+ *     offer       (plan_offer.h)          the plan, on its way to etcd
+ *     links       (links.h)         streams to shards
+ *     sessions    (sessions.h)     streams of workers
+ *     records     (term_records.c)        the last record, on its way to the file
+ *
+ * Its files call downwards alone: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c
+ * (events), term_records.c, term_decide.c (placement and checkpointer, which tell each other), the
+ * parts.
+ */
+#ifndef KELP_COORDINATOR_CORE_TERM_H
+#define KELP_COORDINATOR_CORE_TERM_H
+
+#include "coordinator/core/checkpoint_keeper.h"
+#include "coordinator/core/job_end.h"
+#include "coordinator/core/links.h"
+#include "coordinator/core/membership.h"
+#include "coordinator/core/placement.h"
+#include "coordinator/core/plan_offer.h"
+#include "coordinator/core/progress.h"
+#include "coordinator/core/reading.h"
+#include "coordinator/core/sessions.h"
+#include "coordinator/core/step_count.h"
+#include "coordinator/core/term_effects.h"
+
+struct kelp_term_options {
+    const struct kelp_job *job; /* borrowed */
+    uint64_t writer;            /* unique to this term, for nonces */
+    int64_t election;           /* revision of the key that was won */
+    bool elected;               /* and we still hold it */
+    bool force;                 /* take checkpoints of a job that differs */
+};
+
+/* The job's last record. */
+struct kelp_term_records {
+    uint64_t finish_generation; /* newest that a FINISH record came from; 0: none */
+    bool finish_on_file;        /* a FINISH record is; those of all generations are the same */
+    uint64_t append_at_ms;      /* next attempt */
+};
+
+struct kelp_term {
+    struct kelp_term_options options;
+    struct kelp_outside outside;
+    uint64_t now_ms;    /* of the event being handled */
+    bool elected;       /* we may write to etcd; a leader may be without that while etcd is away */
+    int64_t election;   /* revision of the newest one that we won */
+    uint64_t heartbeat; /* newest */
+    uint64_t shard_losses;
+    bool opened;          /* the map that the placement takes next was written by us just now */
+    bool cut_off;         /* no shard is heard though all their leases live: resign */
+    const char *replaced; /* why another leader has been there in between: start over; NULL: no */
+
+    struct kelp_membership membership;
+    struct kelp_placement placement;
+    struct kelp_progress progress;
+    struct kelp_keeper keeper;
+    struct kelp_job_end end;
+    struct kelp_step_count steps;
+    struct kelp_reading reading;
+    struct kelp_plan_offer offer;
+    struct kelp_shard_links links;
+    struct kelp_worker_sessions sessions;
+    struct kelp_term_records records;
+};
+
+/* effects and the job are borrowed. Reads etcd and watches the shards at once. Errors: those of the
+ * machines, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_term_create(const struct kelp_term_options *options,
+                             const struct kelp_outside *outside, uint64_t now_ms,
+                             struct kelp_term **ret_term, struct kelp_error *reterr) KELP_MUST_USE;
+/* Closes every stream. NULL does nothing. */
+void kelp_term_destroy(struct kelp_term *term);
+/* The time, before each of the calls below. */
+void kelp_term_touch(struct kelp_term *term, uint64_t now_ms);
+/* Every KELP_COORDINATOR_TICK_MS: heartbeats, silence, retries. */
+void kelp_term_tick(struct kelp_term *term);
+
+/* ---- etcd (term_etcd.c) ---- */
+
+void kelp_term_elected(struct kelp_term *term, int64_t election);
+void kelp_term_deposed(struct kelp_term *term);
+/* Answers to the effects of these names; found may lose its texts. */
+void kelp_term_read(struct kelp_term *term, kelp_status status, struct kelp_found *found,
+                    const char *text);
+void kelp_term_map_read(struct kelp_term *term, kelp_status status, struct kelp_found *found,
+                        const char *text);
+/* plan: what stands in etcd now, with KELP_OK. */
+void kelp_term_plan_written(struct kelp_term *term, kelp_status status, const char *plan,
+                            const char *text);
+void kelp_term_map_written(struct kelp_term *term, enum kelp_placement_written result,
+                           const char *text);
+void kelp_term_state_written(struct kelp_term *term, bool taken);
+void kelp_term_committed(struct kelp_term *term, const struct kelp_commit_answer *answer);
+void kelp_term_removed(struct kelp_term *term, enum kelp_checkpointer_result result,
+                       const char *text);
+void kelp_term_shard_registered(struct kelp_term *term, const struct kelp_map_shard *shard);
+void kelp_term_shard_gone(struct kelp_term *term, const char *id);
+
+/* ---- files ---- */
+
+void kelp_term_synced(struct kelp_term *term, bool finish);
+void kelp_term_described(struct kelp_term *term, uint64_t serial, kelp_status status,
+                         const char *text);
+
+/* ---- shards (term_shards.c) ---- */
+
+/* The first message of a stream. */
+struct kelp_link_hello {
+    kelp_status status; /* of the check of its hello */
+    const char *text;
+    uint64_t loaded_generation;
+};
+/* All borrowed, and as it came from outside. */
+struct kelp_link_report {
+    uint64_t heartbeat; /* newest that it has seen */
+    uint64_t loaded_generation;
+    kelp_status status; /* of what it failed at */
+    const char *error;
+    const char *waiting;                             /* what loading waits for; "": nothing */
+    const struct kelp_checkpointer_report *snapshot; /* NULL: none */
+    const struct kelp_control_word *word;            /* NULL: none; partition 0's host */
+    const struct kelp_best *best;                    /* NULL: none; goes with the word */
+    size_t record_count;
+    /* The record of that index; false: it is not a good one. */
+    bool (*record)(const void *records, size_t index, struct kelp_record *ret_record);
+    const void *records;
+    const struct kelp_record *latest_train; /* NULL: none */
+};
+/* True: it is a member now. */
+bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
+                           const struct kelp_link_hello *hello);
+void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
+                            const struct kelp_link_report *report);
+/* A message that cannot be read. */
+void kelp_term_shard_unreadable(struct kelp_term *term, struct kelp_link *link, kelp_status status,
+                                const char *text);
+/* broken: the shard's side ended the stream. */
+void kelp_term_shard_closed(struct kelp_term *term, struct kelp_link *link, bool broken,
+                            kelp_status status, const char *text);
+
+/* ---- workers (term_workers.c) ---- */
+
+/* NULL: no memory. */
+struct kelp_session *kelp_term_worker_opened(struct kelp_term *term, void *end);
+void kelp_term_worker_hello(struct kelp_term *term, struct kelp_session *session,
+                            const struct kelp_session_hello *hello);
+/* Its hello, or any message, is not good. */
+void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *session,
+                              kelp_status status, const char *text);
+void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
+                            const struct kelp_member_heard *heard);
+/* Its stream has ended. */
+void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
+                             const char *text);
+/* Somebody wants a checkpoint; how it ends is seen in the keeper. Errors: KELP_ERR_BUSY,
+ * KELP_ERR_INVALID: the job is over. */
+kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,407 @@
+/*
+ * Placement and checkpointer, and what they tell each other: every decision of a term passes here.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/core/term_internal.h"
+
+/* ---- what others are to know ---- */
+
+struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term)
+{
+    return (struct kelp_link_view){
+        .map = &term->placement.map,
+        .manifest = kelp_keeper_manifest(&term->keeper, &term->placement.map),
+        .plan = term->offer.state == KELP_PLAN_WRITTEN,
+        .checkpointer = &term->keeper.machine,
+        .records_after = term->progress.records_after,
+        .heartbeat = term->heartbeat,
+    };
+}
+
+void kelp__term_update_shards(struct kelp_term *term, bool beat)
+{
+    const struct kelp_link_view view = kelp__term_shard_view(term);
+    kelp_shard_links_update(&term->links, &term->outside, &view, beat);
+}
+
+void kelp__term_update_workers(struct kelp_term *term, bool beat)
+{
+    const struct kelp_session_view view = {
+        .map = kelp_placement_loaded_map(&term->placement),
+        .assignment = &term->membership.assignment,
+        .leave = term->end.ended || kelp_checkpointer_holds(&term->keeper.machine),
+        .heartbeat = term->heartbeat,
+    };
+    kelp_worker_sessions_update(&term->sessions, &term->outside, &view, beat);
+}
+
+/* ---- the job's state ---- */
+
+void kelp__term_try_state(struct kelp_term *term)
+{
+    const struct kelp_job_state *due = kelp_job_end_due(&term->end, term->now_ms);
+    if (term->elected && due != NULL &&
+        term->outside.effects->write_state(due, term->outside.user)) {
+        kelp_job_end_sent(&term->end);
+    }
+}
+
+void kelp__term_report_state(struct kelp_term *term)
+{
+    const struct kelp_placement *placement = &term->placement;
+    const char *name = kelp_placement_state_text(placement->state);
+    struct kelp_job_state state = {.version = term->progress.word.version,
+                                   .step = term->progress.word.step,
+                                   .steps_recomputed = term->steps.recomputed};
+    (void)snprintf(state.state, sizeof(state.state), "%s", name);
+    (void)snprintf(state.reason, sizeof(state.reason), "%s", placement->reason);
+    kelp_outside_log(&term->outside,
+                     placement->state == KELP_PLACEMENT_FAILED ? KELP_LOG_ERROR : KELP_LOG_INFO,
+                     "job state=%s reason=\"%s\" generation=%" PRIu64, name, state.reason,
+                     placement->map.generation);
+    kelp_job_end_report(&term->end, &state, kelp_placement_settled(placement));
+    kelp__term_try_state(term);
+}
+
+/* Is the end that we found in etcd final? */
+static void judge_found_end(struct kelp_term *term)
+{
+    struct kelp_job_state end;
+    struct kelp_placement_event event = {.kind = KELP_PLACEMENT_FINISHED,
+                                         .finished = term->placement.map.generation};
+    switch (kelp_job_end_judge(&term->end, &term->placement, &end)) {
+    case KELP_VERDICT_NONE:
+        return;
+    case KELP_VERDICT_AGAIN:
+        kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                         "etcd says %s, but the shards of then are gone: computing again",
+                         end.state);
+        kelp__term_report_state(term);
+        return;
+    case KELP_VERDICT_FINAL:
+        break;
+    }
+    if (strcmp(end.state, "failed") == 0) {
+        event =
+            (struct kelp_placement_event){.kind = KELP_PLACEMENT_STOPPED, .stopped = end.reason};
+    } else if (strcmp(end.state, "paused") == 0) {
+        event = (struct kelp_placement_event){.kind = KELP_PLACEMENT_PAUSE, .pause = end.reason};
+    }
+    kelp__term_place(term, event);
+}
+
+/* For the reason of a failure: where the job stood, and how to go on. */
+static const char *resume_hint(const struct kelp_term *term, char text[256])
+{
+    const struct kelp_control_word *word = &term->progress.word;
+    const struct kelp_committed *newest = kelp_committed_list_newest(&term->keeper.machine.list);
+    char from[96] = "from the beginning, since there is no checkpoint";
+    if (newest != NULL) {
+        (void)snprintf(from, sizeof(from), "from its checkpoint of step %" PRIu64, newest->step);
+    }
+    (void)snprintf(text, 256,
+                   "it was at step %" PRIu64 " (version %" PRIu64
+                   "); kelp train --resume goes on %s",
+                   word->step, word->version, from);
+    return text;
+}
+
+/* ---- what the placement wants ---- */
+
+/* Steps that are computed a second time. */
+static void count_recomputed(struct kelp_term *term, uint64_t restored)
+{
+    const struct kelp_outside *outside = &term->outside;
+    uint64_t recorded = outside->effects->recorded_step(outside->user);
+    uint64_t from = kelp_step_count_restore(&term->steps, restored, recorded);
+    if (from > 0) {
+        kelp_outside_log(outside, KELP_LOG_WARN,
+                         "going back from_step=%" PRIu64 " to_step=%" PRIu64, from, restored);
+    }
+}
+
+/* A job that was forced on another one's checkpoints need not come to what that one recorded. */
+static void forget_records(struct kelp_term *term, uint64_t version)
+{
+    const struct kelp_outside *outside = &term->outside;
+    struct kelp_error error;
+    if (term->options.force &&
+        outside->effects->truncate(version, &error, outside->user) != KELP_OK) {
+        kelp_outside_log(outside, KELP_LOG_ERROR,
+                         "records of the job before stay on file error=\"%s\"", error.text);
+    }
+}
+
+/* The map is the placement's from now on; opened: by us. */
+static void begin_generation(struct kelp_term *term, bool opened)
+{
+    const struct kelp_map *map = &term->placement.map;
+    const struct kelp_committed *from =
+        kelp_committed_list_find(&term->keeper.machine.list, map->restore_version);
+    uint64_t restored = from == NULL ? 0 : from->step;
+    static const struct kelp_plan no_plan;
+    const struct kelp_plan *plan = term->offer.plan == NULL ? &no_plan : term->offer.plan;
+    struct kelp__keeper_visit visit;
+    if (from != NULL) {
+        kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                         "restoring step=%" PRIu64 " version=%" PRIu64
+                         " folder=%s generation=%" PRIu64,
+                         from->step, from->version, from->folder, map->generation);
+    }
+    kelp__term_keeper_begin(term, &visit);
+    if (opened) {
+        kelp_keeper_opened(&term->keeper, &visit.call, map->restore_version);
+        count_recomputed(term, restored);
+        forget_records(term, map->restore_version);
+    } else {
+        kelp_step_count_take_over(&term->steps, restored);
+    }
+    kelp_keeper_apply(
+        &term->keeper, &visit.call,
+        (struct kelp_checkpointer_event){
+            .kind = KELP_CHECKPOINTER_GENERATION,
+            .generation = {.map = map,
+                           .opened = opened,
+                           .schedule = kelp_checkpointer_schedule_of(term->options.job, plan)}});
+    kelp__term_keeper_end(term, &visit);
+    kelp_progress_restart(&term->progress, map->generation);
+    kelp__term_update_shards(term, false);
+}
+
+static void map_to_workers(struct kelp_term *term)
+{
+    kelp_worker_sessions_map_changed(&term->sessions);
+    kelp__term_update_workers(term, false);
+    kelp__term_checkpoint(term,
+                          (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
+}
+
+/* Snapshots are taken while the map is loaded everywhere; the last ones are kept in order after the
+ * end too. */
+static void stop_checkpoints(struct kelp_term *term, const char *lost)
+{
+    const struct kelp_placement *placement = &term->placement;
+    char text[KELP_COORDINATOR_REASON_MAX + 32];
+    (void)snprintf(text, sizeof(text), "%s%s", lost != NULL ? lost : placement->reason,
+                   lost != NULL ? " was lost" : "");
+    if (term->keeper.machine.running && placement->state != KELP_PLACEMENT_RUNNING &&
+        placement->state != KELP_PLACEMENT_DONE) {
+        kelp__term_checkpoint(term, (struct kelp_checkpointer_event){
+                                        .kind = KELP_CHECKPOINTER_STOPPED, .stopped = text});
+    }
+}
+
+static void write_map(struct kelp_term *term)
+{
+    const struct kelp_outside *outside = &term->outside;
+    struct kelp_opening opening;
+    kelp_keeper_opening(&term->keeper, &term->placement.next, &opening);
+    if (!kelp_reading_settled(&term->reading) ||
+        !outside->effects->write_map(&opening, outside->user)) {
+        kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN,
+                                                             .written = KELP_WRITTEN_NOT});
+    }
+}
+
+static void leave_damaged(struct kelp_term *term, uint64_t version)
+{
+    struct kelp__keeper_visit visit;
+    kelp_outside_log(&term->outside, KELP_LOG_ERROR, "%s", term->placement.reason);
+    kelp__term_keeper_begin(term, &visit);
+    kelp_keeper_damaged(&term->keeper, &visit.call, version);
+    kelp__term_keeper_end(term, &visit);
+}
+
+static void count_loss(struct kelp_term *term, const char *shard)
+{
+    term->shard_losses++;
+    kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard lost shard=%s generation=%" PRIu64,
+                     shard, term->placement.map.generation);
+}
+
+static void map_to_shards(struct kelp_term *term)
+{
+    const struct kelp_map *map = &term->placement.map;
+    bool opened = term->opened;
+    kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                     "map taken generation=%" PRIu64 " shards=%u partitions=%u", map->generation,
+                     map->shard_count, map->partition_count);
+    term->opened = false;
+    begin_generation(term, opened);
+}
+
+static void carry_out(struct kelp_term *term, const struct kelp_placement_action *action)
+{
+    switch (action->kind) {
+    case KELP_PLACEMENT_DO_COUNT_LOSS:
+        count_loss(term, action->lost);
+        break;
+    case KELP_PLACEMENT_DO_MAP_TO_SHARDS:
+        map_to_shards(term);
+        break;
+    case KELP_PLACEMENT_DO_MAP_TO_WORKERS:
+        map_to_workers(term);
+        break;
+    case KELP_PLACEMENT_DO_STATE:
+        kelp__term_report_state(term);
+        break;
+    case KELP_PLACEMENT_DO_READ_MAP:
+        kelp_reading_want_map(&term->reading, term->now_ms);
+        break;
+    case KELP_PLACEMENT_DO_WRITE_MAP:
+        write_map(term);
+        break;
+    case KELP_PLACEMENT_DO_DAMAGED:
+        leave_damaged(term, action->damaged);
+        break;
+    case KELP_PLACEMENT_DO_RESIGN:
+        term->cut_off = true; /* not in the middle of an event */
+        break;
+    case KELP_PLACEMENT_ACTION_COUNT:
+        break;
+    }
+}
+
+/* Checkpoints stop before anybody is told why: between the maps and the state. */
+static bool tells(const struct kelp_placement_action *action)
+{
+    return action->kind >= KELP_PLACEMENT_DO_STATE;
+}
+
+void kelp__term_place(struct kelp_term *term, struct kelp_placement_event event)
+{
+    struct kelp_error error;
+    struct kelp_placement_actions actions;
+    const char *lost = NULL;
+    char hint[256];
+    uint32_t next = 0;
+    event.now_ms = term->now_ms;
+    if (!term->end.found && !term->end.ended) { /* else it says so */
+        event.hint = resume_hint(term, hint);
+    }
+    kelp_status status = kelp_placement_apply(&term->placement, &event, &actions, &error);
+    if (status != KELP_OK) {
+        kelp_outside_log(&term->outside, KELP_LOG_ERROR, "placement refused an event error=\"%s\"",
+                         error.text);
+    }
+    for (; next < actions.count && !tells(&actions.items[next]); next++) {
+        if (actions.items[next].kind == KELP_PLACEMENT_DO_COUNT_LOSS) {
+            lost = actions.items[next].lost;
+        }
+        carry_out(term, &actions.items[next]);
+    }
+    stop_checkpoints(term, lost);
+    for (; next < actions.count; next++) {
+        carry_out(term, &actions.items[next]);
+    }
+    judge_found_end(term);
+}
+
+void kelp__term_fail_job(struct kelp_term *term, const char *reason)
+{
+    kelp__term_place(
+        term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_STOPPED, .stopped = reason});
+}
+
+/* ---- what the checkpointer wants ---- */
+
+/* Where the next generation starts. */
+static void tell_restore(struct kelp_term *term, const struct kelp_checkpointer_restore *restore)
+{
+    const struct kelp_placement *placement = &term->placement;
+    uint64_t generation = term->keeper.last_generation;
+    if (restore->version != placement->restore_version ||
+        restore->undecided != placement->undecided || generation != placement->restore_generation ||
+        placement->choosing || restore->final != placement->restore_final) {
+        kelp__term_place(
+            term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_RESTORE,
+                                                .restore = {.version = restore->version,
+                                                            .generation = generation,
+                                                            .final = restore->final,
+                                                            .undecided = restore->undecided}});
+    }
+}
+
+static void tell_end(struct kelp_term *term)
+{
+    const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
+    const struct kelp_checkpointer_restore restore = kelp_checkpointer_restores(checkpointer);
+    tell_restore(term, &restore); /* the newest one is of the final state */
+    if (checkpointer->trouble[0] != '\0') {
+        kelp_outside_log(&term->outside, KELP_LOG_ERROR,
+                         "the job is done without a checkpoint of its final state reason=\"%s\"",
+                         checkpointer->trouble);
+    }
+    kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_FINISHED,
+                                                         .finished = checkpointer->map.generation});
+}
+
+static void tell_pause(struct kelp_term *term, uint64_t step)
+{
+    char text[128];
+    (void)snprintf(text, sizeof(text), "paused at step %" PRIu64, step);
+    kelp__term_place(term,
+                     (struct kelp_placement_event){.kind = KELP_PLACEMENT_PAUSE, .pause = text});
+}
+
+static void follow(struct kelp_term *term, const struct kelp_checkpointer_action *action)
+{
+    switch (action->kind) {
+    case KELP_CHECKPOINTER_DO_ORDER:
+        kelp__term_update_shards(term, false);
+        break;
+    case KELP_CHECKPOINTER_DO_RESTORE: {
+        const struct kelp_checkpointer_restore restore =
+            kelp_checkpointer_restores(&term->keeper.machine); /* it may have changed since */
+        tell_restore(term, &restore);
+        break;
+    }
+    case KELP_CHECKPOINTER_DO_FAIL:
+        kelp__term_fail_job(term, action->text);
+        break;
+    case KELP_CHECKPOINTER_DO_END:
+        tell_end(term);
+        break;
+    case KELP_CHECKPOINTER_DO_PAUSE:
+        tell_pause(term, action->step);
+        break;
+    case KELP_CHECKPOINTER_DO_SAY:
+    case KELP_CHECKPOINTER_DO_DISCARD:
+    case KELP_CHECKPOINTER_DO_REMOVE:
+    case KELP_CHECKPOINTER_DO_COMMIT:
+    case KELP_CHECKPOINTER_ACTION_COUNT:
+        break; /* the keeper's */
+    }
+}
+
+void kelp__term_keeper_begin(struct kelp_term *term, struct kelp__keeper_visit *visit)
+{
+    visit->held = kelp_checkpointer_holds(&term->keeper.machine);
+    visit->requests.count = 0;
+    visit->call = (struct kelp_keeper_call){.outside = &term->outside,
+                                            .now_ms = term->now_ms,
+                                            .election = term->election,
+                                            .settled = kelp_reading_settled(&term->reading),
+                                            .requests = &visit->requests};
+}
+
+void kelp__term_keeper_end(struct kelp_term *term, const struct kelp__keeper_visit *visit)
+{
+    for (uint32_t i = 0; i < visit->requests.count; i++) {
+        follow(term, &visit->requests.items[i]);
+    }
+    if (!visit->held && kelp_checkpointer_holds(&term->keeper.machine)) {
+        kelp__term_update_workers(term, false);
+    }
+}
+
+void kelp__term_checkpoint(struct kelp_term *term, struct kelp_checkpointer_event event)
+{
+    struct kelp__keeper_visit visit;
+    kelp__term_keeper_begin(term, &visit);
+    kelp_keeper_apply(&term->keeper, &visit.call, event);
+    kelp__term_keeper_end(term, &visit);
+}

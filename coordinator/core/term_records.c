@@ -1,0 +1,154 @@
+/*
+ * What partition 0's shard reports, on its way to the run's files and to the checkpointer.
+ */
+#include <stdio.h>
+
+#include "coordinator/core/term_internal.h"
+
+/* Once the last record is safe, its generation counts as finished; a checkpoint of the final state
+ * comes before the end. */
+static void tell_finish(struct kelp_term *term)
+{
+    const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
+    if (term->records.finish_on_file && !checkpointer->finished &&
+        checkpointer->map.generation > 0 &&
+        term->records.finish_generation == checkpointer->map.generation) {
+        kelp__term_checkpoint(term,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_FINISHED});
+    }
+}
+
+/* Restored from the checkpoint of the final state: nothing is computed any more, and no record
+ * comes. The last one was on file before that checkpoint was made. */
+static void notice_end(struct kelp_term *term, uint64_t generation)
+{
+    const struct kelp_control_word *word = &term->progress.word;
+    const struct kelp_map *map = &term->placement.map;
+    if (word->kind == KELP_STEP_DONE && map->restore_version > 0 &&
+        word->version == map->restore_version && generation == map->generation &&
+        generation > term->records.finish_generation) {
+        term->records.finish_generation = generation;
+        term->records.finish_on_file = true;
+        term->outside.effects->recall(&term->progress, term->outside.user);
+    }
+}
+
+/* What the checkpoints go by: of the current generation alone. */
+static void tell_progress(struct kelp_term *term, uint64_t generation)
+{
+    if (generation == 0 || generation != term->keeper.machine.map.generation) {
+        return;
+    }
+    kelp_step_count_progress(&term->steps, term->progress.word.step);
+    notice_end(term, generation);
+    kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_PROGRESS,
+                                                                 .progress = &term->progress.word});
+}
+
+static void tell_evaluated(struct kelp_term *term, const struct kelp_record *record)
+{
+    struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
+                                            .evaluated = {.step = record->word.step}};
+    kelp_metrics_for_checkpoint(&record->metrics, event.evaluated.metric);
+    kelp__term_checkpoint(term, event);
+}
+
+static void log_record(const struct kelp_term *term, const struct kelp_record *record)
+{
+    if (record->word.kind == KELP_STEP_TRAIN && record->epoch_end) {
+        kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                         "epoch completed epoch=%u step=%llu loss=%.9g", record->word.epoch + 1,
+                         (unsigned long long)record->word.step + 1, record->epoch_loss);
+    }
+}
+
+/* False: later, since the disk does not take it now. */
+static bool append(struct kelp_term *term, const struct kelp_record *record)
+{
+    const struct kelp_outside *outside = &term->outside;
+    struct kelp_error error;
+    kelp_status status = outside->effects->append(record, &error, outside->user);
+    if (status == KELP_ERR_MISMATCH) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "%s", error.text);
+        kelp__term_fail_job(term, error.text);
+    } else if (status != KELP_OK) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "records wait waiting=%zu error=\"%s\"",
+                         term->progress.queue_count, error.text);
+        term->records.append_at_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
+        return false;
+    }
+    return true;
+}
+
+void kelp__term_file_records(struct kelp_term *term)
+{
+    const struct kelp_record *record = NULL;
+    bool sync = false;
+    bool finish = false;
+    if (term->now_ms < term->records.append_at_ms) {
+        return;
+    }
+    while ((record = kelp_progress_peek(&term->progress)) != NULL && append(term, record)) {
+        log_record(term, record);
+        sync = sync || record->epoch_end || record->word.kind != KELP_STEP_TRAIN;
+        finish = finish || record->word.kind == KELP_STEP_FINISH;
+        kelp_progress_pop(&term->progress);
+    }
+    if (sync && !term->outside.effects->sync(finish, term->outside.user)) {
+        kelp_term_synced(term, finish); /* that it may not survive a crash is in the log */
+    }
+    tell_finish(term);
+}
+
+void kelp_term_synced(struct kelp_term *term, bool finish)
+{
+    if (finish) {
+        term->records.finish_on_file = true;
+        tell_finish(term);
+    }
+}
+
+/* False: it was not taken, and the job has failed with that. */
+static bool take_record(struct kelp_term *term, const struct kelp_link_report *report, size_t index,
+                        uint64_t generation)
+{
+    struct kelp_record record;
+    kelp_status status =
+        report->record(report->records, index, &record) ? KELP_OK : KELP_ERR_FORMAT;
+    if (status == KELP_OK) {
+        status = kelp_progress_record(&term->progress, &record);
+    }
+    if (status != KELP_OK) {
+        char reason[128];
+        (void)snprintf(reason, sizeof(reason), "a record of a completed step was not taken: %s",
+                       kelp_status_text(status));
+        kelp__term_fail_job(term, reason);
+        return false;
+    }
+    if (record.word.kind == KELP_STEP_FINISH && generation > term->records.finish_generation) {
+        term->records.finish_generation = generation;
+    }
+    if (record.word.kind == KELP_STEP_EVALUATE_VAL) {
+        tell_evaluated(term, &record);
+    }
+    return true;
+}
+
+void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_report *report,
+                             uint64_t generation)
+{
+    struct kelp_progress *progress = &term->progress;
+    if (report->word != NULL) {
+        kelp_progress_stand(progress, report->word, report->best);
+        tell_progress(term, generation);
+    }
+    for (size_t i = 0; i < report->record_count; i++) {
+        if (!take_record(term, report, i, generation)) {
+            break;
+        }
+    }
+    if (report->latest_train != NULL) {
+        kelp_progress_latest(progress, report->latest_train);
+    }
+    kelp__term_file_records(term);
+}

@@ -1,0 +1,210 @@
+/*
+ * What shards say: a term's streams to them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/core/term_internal.h"
+
+/* ---- who is there ---- */
+
+/* broken: the shard's side ended the stream. */
+static void disconnected(struct kelp_term *term, struct kelp_link *link, bool broken)
+{
+    if (!link->greeted) {
+        return;
+    }
+    kelp_link_leave(link);
+    kelp_membership_remove(&term->membership, link->key, false);
+    kelp__term_place(term, (struct kelp_placement_event){
+                               .kind = KELP_PLACEMENT_DISCONNECTED,
+                               .disconnected = {.id = link->shard.id, .broken = broken}});
+}
+
+static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
+{
+    const struct kelp_link_view view = kelp__term_shard_view(term);
+    struct kelp_link *link = kelp_shard_links_find(&term->links, shard->id);
+    if (link == NULL) {
+        link = kelp_shard_links_add(&term->links, &term->outside, shard);
+    } else if (link->shard.incarnation == shard->incarnation &&
+               strcmp(link->shard.address, shard->address) == 0) {
+        return;
+    } else {
+        disconnected(term, link, false);
+        kelp_link_close(link, &term->outside, KELP_ERR_CLOSED,
+                        "another incarnation has registered");
+        kelp_link_move(link, shard);
+    }
+    if (link != NULL) {
+        kelp_link_open(link, &term->outside, &view);
+    }
+}
+
+void kelp_term_shard_registered(struct kelp_term *term, const struct kelp_map_shard *shard)
+{
+    if (!kelp_member_id_valid(shard->id)) {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard ignored: its name is not valid");
+        return;
+    }
+    kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                     "shard registered shard=%s incarnation=%" PRIu64 " address=%s", shard->id,
+                     shard->incarnation, shard->address);
+    kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_REGISTERED,
+                                                         .registered = shard});
+    set_link(term, shard);
+}
+
+void kelp_term_shard_gone(struct kelp_term *term, const char *id)
+{
+    kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard's lease is gone shard=%s", id);
+    kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_UNREGISTERED,
+                                                         .unregistered = id});
+}
+
+void kelp__term_lose_shard(struct kelp_term *term, uint64_t key)
+{
+    struct kelp_link *link = kelp_shard_links_of(&term->links, key);
+    kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard is silent shard=%s address=%s",
+                     link->shard.id, link->shard.address);
+    disconnected(term, link, false);
+    kelp_link_close(link, &term->outside, KELP_ERR_TIMEOUT, "silent for too long");
+}
+
+bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
+                           const struct kelp_link_hello *hello)
+{
+    struct kelp_member_joined joined = {
+        .kind = KELP_MEMBER_SHARD, .id = link->shard.id, .incarnation = link->shard.incarnation};
+    struct kelp_error error;
+    uint64_t key = 0;
+    uint64_t replaced = 0;
+    kelp_status status = hello->status;
+    (void)snprintf(error.text, sizeof(error.text), "%s", hello->text);
+    if (status == KELP_OK) {
+        status =
+            kelp_membership_join(&term->membership, &joined, term->now_ms, &key, &replaced, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_link_refuse(link, &term->outside, status, error.text);
+        return false;
+    }
+    kelp_link_greet(link, key);
+    kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                     "shard connected shard=%s incarnation=%" PRIu64 " address=%s", link->shard.id,
+                     link->shard.incarnation, link->shard.address);
+    kelp__term_place(
+        term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_CONNECTED,
+                                            .connected = {.id = link->shard.id,
+                                                          .incarnation = link->shard.incarnation,
+                                                          .generation = hello->loaded_generation}});
+    const struct kelp_link_view view = kelp__term_shard_view(term);
+    kelp_link_update(link, &term->outside, &view, false);
+    return link->open;
+}
+
+void kelp_term_shard_unreadable(struct kelp_term *term, struct kelp_link *link, kelp_status status,
+                                const char *text)
+{
+    kelp_outside_log(&term->outside, KELP_LOG_WARN, "unreadable report shard=%s error=\"%s\"",
+                     link->shard.id, text);
+    disconnected(term, link, false);
+    kelp_link_close(link, &term->outside, status, text);
+}
+
+void kelp_term_shard_closed(struct kelp_term *term, struct kelp_link *link, bool broken,
+                            kelp_status status, const char *text)
+{
+    kelp_link_ended(link, &term->outside, status, text);
+    disconnected(term, link, broken);
+}
+
+/* ---- reports ---- */
+
+static void take_failure(struct kelp_term *term, struct kelp_link *link, kelp_status status,
+                         const char *text)
+{
+    char reason[KELP_COORDINATOR_REASON_MAX + 1];
+    kelp_link_failed(link, &term->outside, status, text);
+    if (term->placement.state == KELP_PLACEMENT_RUNNING) {
+        (void)snprintf(reason, sizeof(reason), "%s: %s", link->shard.id, text);
+        kelp__term_fail_job(term, reason);
+        return;
+    }
+    kelp__term_place(
+        term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_LOAD_FAILED,
+                                            .load_failed = {.id = link->shard.id,
+                                                            .incarnation = link->shard.incarnation,
+                                                            .status = status,
+                                                            .text = text}});
+}
+
+static void take_waiting(struct kelp_term *term, const struct kelp_link *link, const char *text)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&term->placement, link->shard.id);
+    if (placed == NULL || strncmp(placed->waiting, text, sizeof(placed->waiting) - 1) == 0) {
+        return;
+    }
+    if (text[0] != '\0') {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard waits shard=%s for=\"%s\"",
+                         link->shard.id, text);
+    }
+    kelp__term_place(
+        term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,
+                                            .storage = {.id = link->shard.id,
+                                                        .incarnation = link->shard.incarnation,
+                                                        .text = text}});
+}
+
+static void take_loaded(struct kelp_term *term, const struct kelp_link *link, uint64_t generation)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&term->placement, link->shard.id);
+    if (placed != NULL && generation != 0 && placed->loaded_generation != generation) {
+        kelp__term_place(
+            term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_LOADED,
+                                                .loaded = {.id = link->shard.id,
+                                                           .incarnation = link->shard.incarnation,
+                                                           .generation = generation}});
+    }
+}
+
+/* Each report repeats the newest answer. */
+static void take_snapshot(struct kelp_term *term, const struct kelp_checkpointer_report *report)
+{
+    const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
+    if (checkpointer->state == KELP_CHECKPOINTER_ORDERED &&
+        report->serial >= checkpointer->order.serial) {
+        kelp__term_checkpoint(term, (struct kelp_checkpointer_event){
+                                        .kind = KELP_CHECKPOINTER_REPORT, .report = report});
+    }
+}
+
+void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
+                            const struct kelp_link_report *report)
+{
+    const struct kelp_placement *placement = &term->placement;
+    kelp_membership_heard(&term->membership, link->key, NULL, term->now_ms);
+    take_loaded(term, link, report->loaded_generation);
+    bool current = kelp_link_current(link, placement, report->heartbeat);
+    if (report->status != KELP_OK && current) {
+        take_failure(term, link, report->status, report->error);
+    } else {
+        kelp_link_failed(link, &term->outside, KELP_OK, "");
+    }
+    if (current) {
+        take_waiting(term, link, report->waiting);
+    }
+    if (report->snapshot != NULL) {
+        take_snapshot(term, report->snapshot);
+    }
+    const struct kelp_placement_shard *placed = kelp_placement_find(placement, link->shard.id);
+    /* Not from a generation before. A new leader hears shards before it has read the map, and what
+     * they send then they do not send again: records of any generation are the same. */
+    if (placed != NULL &&
+        (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
+        kelp__term_take_records(term, report, placed->loaded_generation);
+    }
+}

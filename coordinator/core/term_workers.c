@@ -1,0 +1,185 @@
+/*
+ * What workers say: a term's sessions with them.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "coordinator/core/term_internal.h"
+
+static void count_workers(struct kelp_term *term)
+{
+    kelp__term_place(term, (struct kelp_placement_event){
+                               .kind = KELP_PLACEMENT_WORKERS,
+                               .worker_count = term->membership.counts[KELP_MEMBER_WORKER]});
+}
+
+/* counted: as a loss. */
+static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
+{
+    kelp_membership_remove(&term->membership, key, counted);
+    count_workers(term);
+    kelp__term_update_workers(term, false);
+}
+
+/* Is its plan the job's? The first one becomes it, and is written at once. */
+static kelp_status check_plan(struct kelp_term *term, const char *text, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_plan_offer_check(&term->offer, &term->outside, text, reterr);
+    if (status == KELP_OK && term->placement.state != KELP_PLACEMENT_FAILED) {
+        kelp_plan_offer_tick(&term->offer, &term->outside, term->now_ms);
+    }
+    return status;
+}
+
+static void replace(struct kelp_term *term, struct kelp_session *older, uint64_t by_incarnation)
+{
+    if (older->incarnation == by_incarnation) {
+        kelp_session_close(older, &term->outside, KELP_ERR_CLOSED,
+                           "the worker has opened another stream");
+    } else {
+        kelp_session_refuse(older, &term->outside, KELP_ERR_EXISTS,
+                            "another worker with the same id has joined");
+    }
+}
+
+static void admit(struct kelp_term *term, struct kelp_session *session)
+{
+    struct kelp_member_joined joined = {
+        .kind = KELP_MEMBER_WORKER, .id = session->id, .incarnation = session->incarnation};
+    struct kelp_error error;
+    uint64_t key = 0;
+    uint64_t replaced = 0;
+    kelp_status status = check_plan(term, session->plan, &error);
+    if (status == KELP_OK) {
+        status =
+            kelp_membership_join(&term->membership, &joined, term->now_ms, &key, &replaced, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_session_refuse(session, &term->outside, status, error.text);
+        return;
+    }
+    struct kelp_session *older =
+        replaced == 0 ? NULL : kelp_worker_sessions_of(&term->sessions, replaced);
+    if (older != NULL) {
+        replace(term, older, session->incarnation);
+    }
+    kelp_session_admit(session, key);
+    kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                     "worker joined worker=%s incarnation=%" PRIu64 " peer=%s workers=%u",
+                     session->id, session->incarnation, session->peer,
+                     term->membership.counts[KELP_MEMBER_WORKER]);
+    count_workers(term);
+    kelp__term_update_workers(term, false);
+}
+
+/* A member whose plan was compared before etcd's was known. */
+static void review_member(struct kelp_term *term, struct kelp_session *session)
+{
+    struct kelp_error error;
+    kelp_status status = check_plan(term, session->plan, &error);
+    if (status != KELP_OK) {
+        kelp_membership_remove(&term->membership, session->key, false);
+        kelp_session_refuse(session, &term->outside, status, error.text);
+        count_workers(term);
+    } else if (term->offer.state == KELP_PLAN_WRITTEN) {
+        kelp_session_drop_plan(session);
+    }
+}
+
+void kelp__term_review_workers(struct kelp_term *term)
+{
+    for (struct kelp_session *session = term->sessions.first; session != NULL;
+         session = session->next) {
+        if (session->state == KELP_SESSION_HELD) {
+            admit(term, session);
+        } else if (session->state == KELP_SESSION_MEMBER && session->plan != NULL) {
+            review_member(term, session);
+        }
+    }
+    kelp__term_update_workers(term, false);
+}
+
+void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
+{
+    struct kelp_session *session = kelp_worker_sessions_of(&term->sessions, key);
+    assert(session != NULL); /* each member has one */
+    kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                     "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
+                     term->options.job->failure.detect_ms);
+    kelp_session_close(session, &term->outside, KELP_ERR_TIMEOUT, "silent for too long");
+    member_gone(term, key, true);
+}
+
+/* ---- events ---- */
+
+struct kelp_session *kelp_term_worker_opened(struct kelp_term *term, void *end)
+{
+    return kelp_worker_sessions_add(&term->sessions, end, term->now_ms);
+}
+
+void kelp_term_worker_hello(struct kelp_term *term, struct kelp_session *session,
+                            const struct kelp_session_hello *hello)
+{
+    kelp_status status = kelp_session_identify(session, hello);
+    if (status != KELP_OK) {
+        kelp_session_close(session, &term->outside, status, kelp_status_text(status));
+    } else if (term->reading.done) {
+        admit(term, session);
+    }
+}
+
+void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *session,
+                              kelp_status status, const char *text)
+{
+    bool member = session->state == KELP_SESSION_MEMBER;
+    kelp_session_refuse(session, &term->outside, status, text);
+    if (member) {
+        member_gone(term, session->key, true);
+    }
+}
+
+void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
+                            const struct kelp_member_heard *heard)
+{
+    if (session->state != KELP_SESSION_MEMBER) {
+        return;
+    }
+    const struct kelp_member *member = kelp_membership_find(&term->membership, session->key);
+    if (member != NULL && heard->trouble != NULL && heard->trouble[0] != '\0' &&
+        strncmp(member->trouble, heard->trouble, sizeof(member->trouble) - 1) != 0) {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                         "worker in trouble worker=%s trouble=\"%s\"", session->id, heard->trouble);
+    }
+    kelp_membership_heard(&term->membership, session->key, heard, term->now_ms);
+}
+
+void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
+                             const char *text)
+{
+    bool member = session->state == KELP_SESSION_MEMBER;
+    kelp_session_ended(session);
+    if (member) {
+        kelp_outside_log(&term->outside, lost ? KELP_LOG_WARN : KELP_LOG_INFO,
+                         "worker %s worker=%s reason=\"%s\"", lost ? "lost" : "left", session->id,
+                         text);
+        member_gone(term, session->key, lost);
+    }
+}
+
+kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
+                              struct kelp_error *reterr)
+{
+    const struct kelp_placement *placement = &term->placement;
+    if (!term->reading.done) {
+        return kelp_fail(reterr, KELP_ERR_BUSY, "the leader has not read the job's state yet");
+    }
+    if (placement->state == KELP_PLACEMENT_FAILED || placement->state == KELP_PLACEMENT_PAUSED) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the job is %s: %.300s",
+                         kelp_placement_state_text(placement->state), placement->reason);
+    }
+    kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST,
+                                                                 .request = {.pause = pause}});
+    *ret_serial = term->keeper.machine.requested;
+    return KELP_OK;
+}

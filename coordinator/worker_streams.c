@@ -1,0 +1,272 @@
+#include "coordinator/worker_streams.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "coordinator/status_reply.h"
+#include "coordinator/term_now.h"
+#include "coordinator/wire_map.h"
+#include "proto/wire.h"
+
+struct kelp_worker_stream {
+    struct kelp_worker_streams *streams;
+    struct kelp_rpc_stream *stream;
+    struct kelp_worker_stream *next;
+    struct kelp_session *session; /* of the term; NULL: none, or not any more */
+    bool identified;              /* its first message has come */
+    char id[KELP_COORDINATOR_ID_MAX + 1];
+};
+
+/* ---- sending ---- */
+
+static void send(struct kelp_worker_stream *stream, const Kelp__V1__WorkerCommand *command)
+{
+    struct kelp_rpc_message *message = NULL;
+    struct kelp_error error;
+    kelp_status status = kelp_wire_encode(&command->base, &message, &error);
+    if (status == KELP_OK) {
+        status = kelp_rpc_stream_send(stream->stream, message);
+    }
+    if (status != KELP_OK && status != KELP_ERR_CLOSED) {
+        kelp_log_warn("command not sent worker=%s error=%s", stream->id, kelp_status_text(status));
+        kelp_rpc_stream_close(stream->stream, status, kelp_status_text(status));
+    }
+}
+
+bool kelp_worker_stream_full(const struct kelp_worker_stream *stream)
+{
+    return kelp_rpc_stream_queued(stream->stream) > KELP_COORDINATOR_QUEUED_MAX;
+}
+
+void kelp_worker_stream_send(struct kelp_worker_stream *stream,
+                             const struct kelp_session_news *news)
+{
+    Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
+    Kelp__V1__Hello hello;
+    struct kelp_wire_map map = {.shards = NULL};
+    if (news->hello) {
+        kelp_identity_hello(stream->streams->identity, &hello);
+        command.hello = &hello;
+    }
+    if (news->map != NULL) {
+        kelp_status status = kelp_wire_map_init(&map, news->map);
+        if (status != KELP_OK) {
+            kelp_log_warn("map not sent: out of memory");
+            kelp_rpc_stream_close(stream->stream, status, kelp_status_text(status));
+            return;
+        }
+        command.map = &map.message;
+    }
+    command.has_assignment = news->has_lanes;
+    command.assignment_epoch = news->assignment_epoch;
+    command.lane_first = news->lanes.first;
+    command.lane_count = news->lanes.count;
+    command.leave = news->leave;
+    command.heartbeat = news->heartbeat;
+    send(stream, &command);
+    kelp_wire_map_fini(&map);
+}
+
+void kelp_worker_stream_close(struct kelp_worker_stream *stream, kelp_status status,
+                              const char *text)
+{
+    stream->session = NULL;
+    kelp_rpc_stream_close(stream->stream, status, text);
+}
+
+void kelp_worker_stream_refuse(struct kelp_worker_stream *stream, bool hello, kelp_status status,
+                               const char *text)
+{
+    Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
+    Kelp__V1__Hello ours;
+    kelp_log_warn("worker refused worker=%s peer=%s reason=\"%s\"", stream->id,
+                  kelp_rpc_stream_peer(stream->stream), text);
+    kelp_identity_hello(stream->streams->identity, &ours);
+    command.hello = hello ? &ours : NULL;
+    command.status = status;
+    command.error = (char *)text; /* only read by the encoder */
+    send(stream, &command);
+    kelp_worker_stream_close(stream, status, text);
+}
+
+/* ---- stream events ---- */
+
+static void take_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
+                       const Kelp__V1__WorkerReport *report)
+{
+    struct kelp_error error;
+    stream->identified = true;
+    kelp_status status = kelp_identity_check(stream->streams->identity, report->hello, &error);
+    if (status != KELP_OK) {
+        kelp_term_worker_refused(term, stream->session, status, error.text);
+        return;
+    }
+    const struct kelp_session_hello hello = {.id = report->hello->id,
+                                             .incarnation = report->hello->incarnation,
+                                             .plan = report->plan,
+                                             .peer = kelp_rpc_stream_peer(stream->stream)};
+    (void)snprintf(stream->id, sizeof(stream->id), "%s", hello.id);
+    kelp_term_worker_hello(term, stream->session, &hello);
+}
+
+static void take_report(struct kelp_worker_stream *stream, struct kelp_term *term,
+                        const Kelp__V1__WorkerReport *report)
+{
+    const struct kelp_member_heard heard = {
+        .lanes_computed = report->lanes_computed,
+        .version = report->version,
+        .generation = report->generation,
+        .assignment_epoch = report->assignment_epoch,
+        .trouble = report->trouble,
+    };
+    kelp_term_worker_heard(term, stream->session, &heard);
+}
+
+static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp_worker_stream *stream = user;
+    struct kelp_term *term = kelp_term_now(stream->streams->leadership);
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+    struct kelp_error error;
+    (void)rpc;
+    if (stream->session == NULL) {
+        return;
+    }
+    kelp_status status =
+        kelp_wire_decode(message, &kelp__v1__worker_report__descriptor,
+                         KELP_COORDINATOR_MESSAGE_BYTES, &fields, &payload, &error);
+    if (status != KELP_OK) {
+        kelp_term_worker_refused(term, stream->session, status, error.text);
+        return;
+    }
+    Kelp__V1__WorkerReport *report = (Kelp__V1__WorkerReport *)(void *)fields;
+    if (stream->identified) {
+        take_report(stream, term, report);
+    } else {
+        take_hello(stream, term, report);
+    }
+    kelp__v1__worker_report__free_unpacked(report, NULL);
+}
+
+static void unlink_stream(struct kelp_worker_stream *stream)
+{
+    struct kelp_worker_stream **at = &stream->streams->first;
+    while (*at != stream) {
+        at = &(*at)->next;
+    }
+    *at = stream->next;
+    stream->streams->count--;
+}
+
+static void on_closed(struct kelp_rpc_stream *rpc, kelp_status status, const char *text, void *user)
+{
+    struct kelp_worker_stream *stream = user;
+    struct kelp_term *term = kelp_term_now(stream->streams->leadership);
+    (void)rpc;
+    unlink_stream(stream);
+    if (stream->session != NULL) {
+        kelp_term_worker_closed(term, stream->session, status != KELP_OK, text);
+    }
+    free(stream);
+}
+
+static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
+                                                            .closed = on_closed};
+
+static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rpc,
+                                                      void *server_user, void **ret_user)
+{
+    struct kelp_worker_streams *streams = server_user;
+    struct kelp_term *term = kelp_term_now(streams->leadership);
+    struct kelp_worker_stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL) {
+        return NULL;
+    }
+    stream->streams = streams;
+    stream->stream = rpc;
+    (void)snprintf(stream->id, sizeof(stream->id), "?");
+    stream->next = streams->first;
+    streams->first = stream;
+    streams->count++;
+    *ret_user = stream;
+    if (term == NULL) {
+        kelp_rpc_stream_close(rpc, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
+    } else if (streams->count > KELP_COORDINATOR_SESSIONS_MAX) {
+        kelp_rpc_stream_close(rpc, KELP_ERR_LIMIT, "too many streams");
+    } else {
+        stream->session = kelp_term_worker_opened(term, stream);
+        if (stream->session == NULL) {
+            kelp_rpc_stream_close(rpc, KELP_ERR_NO_MEMORY, "no memory for a session");
+        }
+    }
+    return &stream_events;
+}
+
+/* ---- calls ---- */
+
+static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                      void *server_user)
+{
+    struct kelp_worker_streams *streams = server_user;
+    struct kelp_term *term = kelp_term_now(streams->leadership);
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error;
+    (void)message; /* the request has no fields */
+    if (term == NULL) {
+        kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
+        return;
+    }
+    kelp_status status = kelp_status_reply(term, streams->identity, &answer, &error);
+    if (status != KELP_OK) {
+        kelp_rpc_request_fail(request, status, error.text);
+        return;
+    }
+    kelp_rpc_request_answer(request, answer);
+}
+
+/* Only taken here: how it ended is seen in Status. */
+static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                          void *server_user)
+{
+    struct kelp_worker_streams *streams = server_user;
+    struct kelp_term *term = kelp_term_now(streams->leadership);
+    Kelp__V1__CheckpointReply reply = KELP__V1__CHECKPOINT_REPLY__INIT;
+    struct kelp_rpc_message *answer = NULL;
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+    struct kelp_error error = {.text = ""};
+    if (term == NULL) {
+        kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
+        return;
+    }
+    kelp_status status =
+        kelp_wire_decode(message, &kelp__v1__checkpoint_request__descriptor,
+                         KELP_COORDINATOR_MESSAGE_BYTES, &fields, &payload, &error);
+    if (status == KELP_OK) {
+        const Kelp__V1__CheckpointRequest *asked =
+            (const Kelp__V1__CheckpointRequest *)(void *)fields;
+        reply.status = kelp_term_request(term, asked->pause, &reply.serial, &error);
+        reply.error = error.text;
+        protobuf_c_message_free_unpacked(fields, NULL);
+        status = kelp_wire_encode(&reply.base, &answer, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_rpc_request_fail(request, status, error.text);
+        return;
+    }
+    kelp_rpc_request_answer(request, answer);
+}
+
+static const struct kelp_rpc_method methods[] = {
+    {.path = "/kelp.v1.Coordinator/Join", .accept = on_accept},
+    {.path = "/kelp.v1.Coordinator/Status", .unary = on_status},
+    {.path = "/kelp.v1.Coordinator/Checkpoint", .unary = on_checkpoint},
+};
+
+const struct kelp_rpc_method *kelp_worker_streams_methods(size_t *ret_count)
+{
+    *ret_count = KELP_ARRAY_COUNT(methods);
+    return methods;
+}
