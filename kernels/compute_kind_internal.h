@@ -1,6 +1,6 @@
 /* Private to the known-answer computation (kernels/compute_kind*.c). */
-#ifndef KELP_KERNELS_COMPUTE_KIND_PRIVATE_H
-#define KELP_KERNELS_COMPUTE_KIND_PRIVATE_H
+#ifndef KELP_KERNELS_COMPUTE_KIND_INTERNAL_H
+#define KELP_KERNELS_COMPUTE_KIND_INTERNAL_H
 
 #include <xxhash.h>
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What compilers do not check about the source: banned calls, which folder may include which,
-# headers that compile alone (as C, and inside extern "C"), and the format.
+# What compilers do not check about the source: banned calls, which room may include which, the
+# purity of the cores, headers, the format, scripts.
 # usage: tests/check_source.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir="$(cd "${1:?usage: tests/check_source.sh SOURCE_DIR BUILD_DIR}" && pwd)"
@@ -22,64 +22,150 @@ mapfile -t sources < <(find common proto kernels ps worker coordinator cli inclu
 # Each has a form that is bounded, reentrant or checked: snprintf, memcpy, strtok_r, strtol,
 # fgets, localtime_r, common/tensors/philox.h. getenv belongs to the code that reads configuration.
 banned='sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
-may_getenv='^(common/(job|log|options|config|environment)[a-z_]*|cli/(main|options|flags|faultdisk)[a-z_]*|tests/.*|bench/.*)\.[ch]$'
-for file in "${sources[@]}"; do
+may_getenv='^(common/job/job|common/base/(log|environment)|common/program/options'
+may_getenv+='|cli/(main|launch/options|run/flags|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
+mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" || true)
+for file in "${suspects[@]}"; do
     # Without comments: block comments of whole lines and the rest of a line after //.
     code="$(sed -E 's,/\*.*\*/,,; /^[[:space:]]*\/\*/,/\*\//s/.*//; s,//.*,,' "$file" |
         grep -nE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" || true)"
     if [ -n "$code" ]; then report "$file:${code%%:*}: banned call: ${code#*:}"; fi
-    if ! [[ "$file" =~ $may_getenv ]]; then
-        code="$(grep -nE '(^|[^A-Za-z0-9_])(secure_)?getenv[[:space:]]*\(' "$file" || true)"
-        if [ -n "$code" ]; then
-            report "$file:${code%%:*}: getenv outside configuration code: ${code#*:}"
-        fi
-    fi
+done
+mapfile -t suspects < <(grep -nE '(^|[^A-Za-z0-9_])(secure_)?getenv[[:space:]]*\(' "${sources[@]}" || true)
+for line in "${suspects[@]}"; do
+    if ! [[ "${line%%:*}" =~ $may_getenv ]]; then report "$line: getenv outside configuration code"; fi
 done
 
-# ---- includes across folders ---------------------------------------------------------------------
-folders='common|proto|kernels|ps|worker|coordinator|cli|tests|bench'
-allowed_for() {
-    case "$1" in
-    common) printf 'common' ;;
-    proto) printf 'common|proto' ;;
-    kernels) printf 'common|kernels' ;;
-    ps) printf 'common|proto|kernels|ps' ;;
-    worker) printf 'common|proto|kernels|worker' ;;
-    coordinator) printf 'common|proto|coordinator' ;;
-    cli) printf 'common|proto|kernels|ps|worker|coordinator|cli' ;;
-    include) printf 'common' ;;
-    tests) printf 'common|proto|kernels|ps|worker|coordinator|cli|tests' ;;
-    *) printf '%s' "$folders" ;;
-    esac
+# ---- includes between rooms ----------------------------------------------------------------------
+# A room is a folder. Each line: the room, and the rooms that it may include, besides itself. A room
+# includes what lies further up alone, so there is no circle. Words in capitals stand for several
+# rooms; sed puts them in.
+room_table() {
+    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
+        -e 's,VERBS,cli/run cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
+common/base:
+common/tensors: common/base
+common/etcd: common/base
+common/rpc: common/base
+common/job: common/base common/tensors
+common/training: common/base common/tensors common/job
+common/program: common/base common/etcd common/job
+include/kelp: common/base common/job common/program common/training
+proto: common/base common/rpc common/training
+kernels: common/base common/job common/training
+kernels/cpu: kernels
+ps/core: PURE
+ps/storage: common/base common/tensors ps/core
+ps/shard: PURE kernels proto ps/core ps/storage
+ps/service: COMMON proto ps/core ps/shard
+ps: COMMON ps/core ps/service
+worker/core: PURE
+worker/data/text: common/base
+worker/data: PURE worker/data/text
+worker/data/arrays: PURE worker/data worker/data/text
+worker/data/table: PURE worker/data worker/data/text
+worker/model/graph: PURE kernels
+worker/model: PURE include/kelp kernels worker/core worker/data worker/model/graph
+worker/model/models: worker/model worker/model/graph
+worker: COMMON include/kelp kernels proto worker/core worker/data worker/model worker/model/graph
+coordinator/core: PURE
+coordinator/etcd: COMMON coordinator/core
+coordinator: COMMON proto coordinator/core coordinator/etcd
+cli/faultdisk: common/base
+cli/run: COMMON proto
+cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
+cli/launch: COMMON proto worker/data worker/model cli/run cli/checkpoint
+cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch
+cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
+cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch
+cli: COMMON worker worker/data worker/model worker/model/graph VERBS
+TABLE
 }
-for file in "${sources[@]}"; do
-    folder="${file%%/*}"
-    wrong="$(grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"($folders)/" "$file" |
-        grep -vE "\"($(allowed_for "$folder"))/" || true)"
-    if [ -n "$wrong" ]; then
-        report "$file:${wrong%%:*}: $folder/ may not include this: ${wrong#*:}"
+# Tests and benchmarks may include anything; nothing else may include them.
+declare -A may_include=()
+while IFS=':' read -r room allowed; do may_include["$room"]="$allowed"; done < <(room_table)
+grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${sources[@]}" |
+    sed -E 's/^([^:]*):([0-9]*):[^"]*"([^"]*)".*/\1 \2 \3/; s, (kelp/[a-z]*\.h)$, include/\1,' >"$scratch/includes"
+while read -r file line target; do
+    room="${file%/*}"
+    other="${target%/*}"
+    case "$other" in
+    "$room") continue ;;
+    .. | ../* | */../*)
+        report "$file:$line: \"$target\": include by the path from the root"
+        continue
+        ;;
+    esac
+    printf '%s %s\n' "$room" "$other" >>"$scratch/edges"
+    case "$room" in tests | tests/* | bench | bench/*) continue ;; esac
+    if [ -z "${may_include[$room]+known}" ]; then
+        report "$file:$line: the room $room/ is not in the table of tests/check_source.sh"
+    elif ! [[ " ${may_include[$room]} " == *" $other "* ]]; then
+        report "$file:$line: $room/ may not include \"$target\"; allowed are:${may_include[$room]:- none}"
     fi
-    wrong="$(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"\.\./' "$file" || true)"
-    if [ -n "$wrong" ]; then report "$file:${wrong%%:*}: include by the path from the root"; fi
+done <"$scratch/includes"
+sort -u "$scratch/edges" | tsort >/dev/null 2>"$scratch/log" ||
+    report "rooms include one another in a circle: $(sed -E '/loop:$/d; s/^tsort: //' "$scratch/log" | sort -u | tr '\n' ' ')"
+
+# ---- purity --------------------------------------------------------------------------------------
+# A core decides; it does not read clocks, files, sockets or the environment, and starts no thread.
+# libc has all of these, so that linking proves little: every symbol that a core takes from outside
+# the cores stands in this list.
+pure='mem(cpy|set|move|cmp|chr)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf'
+pure+='|(m|c|re)alloc|free|qsort|bsearch'
+pure+='|sqrt|pow|exp|log|cos|sin|fabs|floor|ceil|fmin|fmax|round|isfinite|__ctype_(b|tolower|toupper)_loc'
+pure+='|__assert_fail|__stack_chk_fail|__(mem|str|v?sn)[a-z]*_chk|_GLOBAL_OFFSET_TABLE_'
+pure+='|__(asan|ubsan|tsan|sanitizer|gcov|llvm)_.*'
+cores=(common/libkelp_base.a ps/libkelp_ps_core.a worker/libkelp_worker_core.a
+    coordinator/libkelp_coordinator_core.a)
+impure_symbols_of() { # FILE...: what they take from outside and may not; a core may use kelp_base
+    nm --format=posix "$@" "$build_dir/${cores[0]}" 2>/dev/null |
+        awk 'NF == 2 && $2 == "U" { used[$1] = 1 } NF > 2 && $2 != "U" { own[$1] = 1 }
+             END { for (name in used) if (!(name in own)) print name }' |
+        grep -vxE "$pure" | sort | tr '\n' ' ' || true
+}
+for core in "${cores[@]}"; do
+    if [ ! -e "$build_dir/$core" ]; then
+        report "$core: is not built"
+        continue
+    fi
+    impure="$(impure_symbols_of "$build_dir/$core")"
+    if [ -n "$impure" ]; then report "$core: is not pure, it uses: $impure"; fi
 done
+# The list catches what it is there for.
+gcc -x c -c -o "$scratch/planted.o" - <<'PLANTED'
+#include <time.h>
+int planted(struct timespec *now);
+int planted(struct timespec *now) { return clock_gettime(CLOCK_MONOTONIC, now); }
+PLANTED
+if [ "$(impure_symbols_of "$scratch/planted.o")" != "clock_gettime " ]; then
+    report "purity: a planted clock_gettime() is not found"
+fi
 
 # ---- headers -------------------------------------------------------------------------------------
 read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas check)"
 flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
-for file in "${sources[@]}"; do
-    if [[ "$file" != *.h ]]; then continue; fi
-    if ! gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror "${flags[@]}" -include "$file" -x c /dev/null \
-        2>"$scratch/log"; then
-        report "$file: does not compile alone as C: $(grep -m1 -E 'error|fatal' "$scratch/log")"
-    fi
-    if [[ "$file" == *_internal.h || "$file" == tests/* || "$file" == bench/* ]]; then continue; fi
-    if ! command -v g++ >/dev/null; then continue; fi
-    printf 'extern "C" {\n#include "%s"\n}\n' "$file" >"$scratch/header.cpp"
-    if ! g++ -std=c++17 -fsyntax-only "${flags[@]}" "$scratch/header.cpp" 2>"$scratch/log"; then
-        report "$file: does not compile inside extern \"C\": $(grep -m1 -E 'error|fatal' "$scratch/log")"
-    fi
+mapfile -t headers < <(printf '%s\n' "${sources[@]}" | grep '\.h$')
+for file in "${headers[@]}"; do
+    guard="KELP_$(tr 'a-z/.-' 'A-Z___' <<<"${file#include/kelp/}")"
+    if ! grep -qxF "#ifndef $guard" "$file"; then report "$file: its guard is not $guard"; fi
 done
-command -v g++ >/dev/null || printf 'not checked: headers inside extern "C" (g++ is not installed)\n'
+# Alone as C, each by itself, two at a time.
+if ! printf '%s\n' "${headers[@]}" | xargs -P 2 -I '{}' gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror \
+    "${flags[@]}" -include '{}' -x c /dev/null 2>"$scratch/log"; then
+    report "headers do not compile alone as C: $(grep -E 'error|fatal' "$scratch/log")"
+fi
+# Inside extern "C", as C++: all public ones at once, as each brings what it needs.
+if command -v g++ >/dev/null; then
+    printf '%s\n' "${headers[@]}" | grep -vE '_internal\.h$|^(tests|bench)/' |
+        sed -E 's,.*,extern "C" {\n#include "&"\n},' >"$scratch/headers.cpp"
+    g++ -std=c++17 -fsyntax-only "${flags[@]}" "$scratch/headers.cpp" 2>"$scratch/log" ||
+        report "headers inside extern \"C\": $(grep -m1 -E 'error|fatal' "$scratch/log")"
+else
+    printf 'not checked: headers inside extern "C" (g++ is not installed)\n'
+fi
 
 # ---- format --------------------------------------------------------------------------------------
 format=""
@@ -91,7 +177,7 @@ for candidate in clang-format-14 clang-format; do
 done
 if [ -n "$format" ]; then
     "$format" --dry-run -Werror "${sources[@]}" 2>"$scratch/log" ||
-        report "format: $(grep -m3 -E 'error' "$scratch/log" | sed -E 's/: error.*//' | tr '\n' ' ')differ from .clang-format; run clang-format -i"
+        report "format: $(sed -nE 's/: error.*//p' "$scratch/log" | head -n 3 | tr '\n' ' ')differ; run clang-format -i"
 else
     printf 'not checked: format (clang-format 14 is not installed; deploy/install-deps.sh --dev)\n'
 fi

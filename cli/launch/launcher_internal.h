@@ -2,8 +2,8 @@
  * What the launcher's files share: launcher.c runs the cluster, launch_submit.c puts the job into
  * etcd before anything reads it, launch_end.c says what came of it. Private to them.
  */
-#ifndef KELP_CLI_LAUNCH_LAUNCHER_PARTS_H
-#define KELP_CLI_LAUNCH_LAUNCHER_PARTS_H
+#ifndef KELP_CLI_LAUNCH_LAUNCHER_INTERNAL_H
+#define KELP_CLI_LAUNCH_LAUNCHER_INTERNAL_H
 
 #include <poll.h>
 

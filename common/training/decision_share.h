@@ -25,9 +25,9 @@
 /* What one partition knows of a step: numbers that follow from its gradient and weights alone.
  * The first is KELP_DECISION_SHARE_FINITE; then, in the order of the flat vector, the nodes of its
  * sums: of a tensor first those of the weights. */
-#define KELP_DECISION_SHARE_FINITE     0   /* 1: its gradient is finite, 0: it is not */
-#define KELP_DECISION_SHARE_VALUES_MAX 160 /* 2^26 leaves of two shared tensors: 2 (52 + 26) + 1   \
-                                            */
+#define KELP_DECISION_SHARE_FINITE 0 /* 1: its gradient is finite, 0: it is not */
+/* 2^26 leaves of two shared tensors: 2 (52 + 26) + 1. */
+#define KELP_DECISION_SHARE_VALUES_MAX 160
 struct kelp_decision_share {
     uint32_t count;
     double values[KELP_DECISION_SHARE_VALUES_MAX];

@@ -1,8 +1,8 @@
 /*
  * Messages as a network delivers them: the same bytes in segments of odd lengths.
  */
-#ifndef KELP_TESTS_WIRE_SPLIT_H
-#define KELP_TESTS_WIRE_SPLIT_H
+#ifndef KELP_TESTS_LIB_WIRE_SPLIT_H
+#define KELP_TESTS_LIB_WIRE_SPLIT_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* The models that worker/model/model.c knows: each builds its graph from the job and the shape. */
-#ifndef KELP_WORKER_MODEL_MODEL_PRIVATE_H
-#define KELP_WORKER_MODEL_MODEL_PRIVATE_H
+#ifndef KELP_WORKER_MODEL_MODEL_INTERNAL_H
+#define KELP_WORKER_MODEL_MODEL_INTERNAL_H
 
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"

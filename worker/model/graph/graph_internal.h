@@ -2,8 +2,8 @@
  * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_plan.c
  * (what is computed, and the memory for it) and graph_run.c (running).
  */
-#ifndef KELP_WORKER_MODEL_GRAPH_GRAPH_PRIVATE_H
-#define KELP_WORKER_MODEL_GRAPH_GRAPH_PRIVATE_H
+#ifndef KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
+#define KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
 
 #include "worker/model/graph/graph.h"
 
