@@ -1,16 +1,15 @@
 /* The ETT protocol on the real ETTh1.csv: window counts and scaled values of the reference. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/json.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 
-#define EXIT_SKIPPED 77
-#define ROWS         17420u /* of ETTh1.csv */
+#define ROWS 17420u /* of ETTh1.csv */
 
 static char data_path[KELP_TEST_PATH_MAX];
 static void etth1_job(struct kelp_job *job)
@@ -49,8 +48,23 @@ static void check_windows(const struct kelp_job *job, const cJSON *expected)
     kelp_dataset_close(dataset);
 }
 
+static void require_files(void)
+{
+    bool has_data = kelp_test_data_file("ett/ETTh1.csv", data_path);
+    char reference[KELP_TEST_PATH_MAX];
+    bool has_reference = kelp_test_reference_file("data_checks.json", reference);
+    if (!has_data || !has_reference) {
+        kelp_suite_skip("%s is not there (%s names another folder)",
+                        has_data ? reference : data_path,
+                        has_data ? "KELP_REFERENCE" : "KELP_DATA");
+    }
+}
+
+KELP_SUITE(.before = require_files)
+KELP_CASE("etth1", .timeout_s = 60)
+
 /* "ett_windows_<seq_len>_<pred_len>" of data_checks.json: the published protocol. */
-START_TEST(window_counts)
+KELP_TEST(window_counts)
 {
     cJSON *checks = NULL;
     const cJSON *expected;
@@ -73,7 +87,6 @@ START_TEST(window_counts)
     ck_assert_uint_gt(checked, 0);
     cJSON_Delete(checks);
 }
-END_TEST
 
 /* The scaled value of one row, from windows of one row to the next: training covers the first
  * split, validation all later rows. */
@@ -148,7 +161,7 @@ static unsigned check_scaled(const struct kelp_golden_file *file)
     return checked;
 }
 
-START_TEST(scaled_values)
+KELP_TEST(scaled_values)
 {
     struct kelp_golden_set set;
     unsigned checked = 0;
@@ -164,28 +177,4 @@ START_TEST(scaled_values)
     kelp_golden_set_close(&set);
     printf("%u scaled rows\n", checked);
     ck_assert_uint_gt(checked, 0);
-}
-END_TEST
-
-int main(void)
-{
-    bool has_data = kelp_test_data_file("ett/ETTh1.csv", data_path);
-    char reference[KELP_TEST_PATH_MAX];
-    bool has_reference = kelp_test_reference_file("data_checks.json", reference);
-    if (!has_data || !has_reference) {
-        printf("skipped: %s is not there (%s names another folder)\n",
-               has_data ? reference : data_path, has_data ? "KELP_REFERENCE" : "KELP_DATA");
-        return EXIT_SKIPPED;
-    }
-    Suite *suite = suite_create("dataset_etth1");
-    TCase *tcase = tcase_create("etth1");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, window_counts);
-    tcase_add_test(tcase, scaled_values);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,16 +1,15 @@
 /* MNIST and FashionMNIST as they are published, compressed: how many images, and their mean. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/json.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 
-#define EXIT_SKIPPED 77
-#define PIXELS       784u
+#define PIXELS 784u
 
 struct image_set {
     const char *folder; /* beside the source tree */
@@ -38,7 +37,21 @@ static double mean_of(const struct kelp_dataset *dataset, uint64_t count)
     return sum / ((double)count * PIXELS);
 }
 
-START_TEST(published_images)
+static void require_files(void)
+{
+    char path[KELP_TEST_PATH_MAX];
+    bool there = kelp_test_reference_file("data_checks.json", path);
+    for (size_t i = 0; there && i < KELP_ARRAY_COUNT(sets); i++) {
+        there = kelp_test_data_file(sets[i].folder, path);
+    }
+    if (!there) {
+        kelp_suite_skip("%s is not there", path);
+    }
+}
+
+KELP_SUITE(.before = require_files)
+
+KELP_LOOP_TEST(published_images, 0, KELP_ARRAY_COUNT(sets))
 {
     const struct image_set *set = &sets[_i];
     struct kelp_job job;
@@ -76,27 +89,4 @@ START_TEST(published_images)
         ck_assert_float_eq(label, set->labels[i]);
     }
     kelp_dataset_close(dataset);
-}
-END_TEST
-
-int main(void)
-{
-    char path[KELP_TEST_PATH_MAX];
-    bool there = kelp_test_reference_file("data_checks.json", path);
-    for (size_t i = 0; there && i < KELP_ARRAY_COUNT(sets); i++) {
-        there = kelp_test_data_file(sets[i].folder, path);
-    }
-    if (!there) {
-        printf("skipped: %s is not there\n", path);
-        return EXIT_SKIPPED;
-    }
-    Suite *suite = suite_create("dataset_images");
-    TCase *tcase = tcase_create("published");
-    tcase_add_loop_test(tcase, published_images, 0, (int)KELP_ARRAY_COUNT(sets));
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

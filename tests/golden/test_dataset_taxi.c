@@ -2,7 +2,6 @@
  * Tables and panels on the real taxi files: rows, sums and first samples of the reference, and the
  * two simple forecasts whose errors RESULTS.md has, which only the right windows give.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +9,9 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
+#include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
-
-#define EXIT_SKIPPED 77
 
 static char trips_path[KELP_TEST_PATH_MAX];
 static char hourly_path[KELP_TEST_PATH_MAX];
@@ -126,8 +124,22 @@ static void check_first_rows(const struct kelp_dataset *dataset, const cJSON *ro
     }
 }
 
+static void require_files(void)
+{
+    bool there = kelp_test_data_file("nyc-taxi/yellow_trips_train.csv.gz", trips_path);
+    there = kelp_test_reference_file("data_checks.json", hourly_path) && there;
+    there = kelp_test_data_file("nyc-taxi/hourly/2017-01_1H_zone.csv", hourly_path) && there;
+    if (!there) {
+        kelp_suite_skip("the taxi data or their checks are not there");
+    }
+    (void)kelp_test_data_file("nyc-taxi/hourly/2017-0?_1H_zone.csv", hourly_path);
+}
+
+KELP_SUITE(.before = require_files)
+KELP_CASE("dataset_taxi", .timeout_s = 120, .setup = make_cache, .teardown = remove_cache)
+
 /* The article's filters and features: all counts, sums, label means and the first rows. */
-START_TEST(trips)
+KELP_TEST(trips)
 {
     struct kelp_job job;
     cJSON *checks = NULL;
@@ -158,7 +170,6 @@ START_TEST(trips)
     cJSON_Delete(checks);
     kelp_dataset_close(dataset);
 }
-END_TEST
 
 static void hourly_job(struct kelp_job *job)
 {
@@ -210,7 +221,7 @@ static double simple_error(const struct kelp_dataset *dataset, const struct kelp
 
 /* The last week of each of the 73 zones, one window each: same hour last week 38.8 rides, last
  * value 94.5. */
-START_TEST(hourly_rides)
+KELP_TEST(hourly_rides)
 {
     struct kelp_job job;
     hourly_job(&job);
@@ -238,29 +249,4 @@ START_TEST(hourly_rides)
     ck_assert_uint_eq(info->shape.input_count, 4);
     ck_assert_uint_eq(info->shape.inputs[1].dims[1], 6);
     kelp_dataset_close(dataset);
-}
-END_TEST
-
-int main(void)
-{
-    bool there = kelp_test_data_file("nyc-taxi/yellow_trips_train.csv.gz", trips_path);
-    there = kelp_test_reference_file("data_checks.json", hourly_path) && there;
-    there = kelp_test_data_file("nyc-taxi/hourly/2017-01_1H_zone.csv", hourly_path) && there;
-    if (!there) {
-        printf("the taxi data or their checks are not there: skipped\n");
-        return EXIT_SKIPPED;
-    }
-    (void)kelp_test_data_file("nyc-taxi/hourly/2017-0?_1H_zone.csv", hourly_path);
-    Suite *suite = suite_create("dataset_taxi");
-    TCase *tcase = tcase_create("dataset_taxi");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_checked_fixture(tcase, make_cache, remove_cache);
-    tcase_add_test(tcase, trips);
-    tcase_add_test(tcase, hourly_rides);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

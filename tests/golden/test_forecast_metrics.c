@@ -1,5 +1,4 @@
 /* The metrics from their sums: those of the DLinear article on a forecast, and classes. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +6,8 @@
 
 #include "common/tensors/philox.h"
 #include "common/training/metrics.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
+#include "tests/lib/suite.h"
 
 static double sums[KELP_METRIC_SUM_COUNT];
 static struct kelp_metrics metrics;
@@ -105,8 +105,10 @@ static unsigned check_forecast(const struct kelp_golden_file *file, const char *
     return checked;
 }
 
+KELP_CASE("metrics", .setup = setup)
+
 /* Each forecast of each fixture. */
-START_TEST(forecasts)
+KELP_TEST(forecasts)
 {
     struct kelp_golden_set set;
     struct kelp_golden_file file;
@@ -132,10 +134,9 @@ START_TEST(forecasts)
     printf("%u metrics of %u forecasts\n", checked, count);
     ck_assert_uint_gt(count, 0);
 }
-END_TEST
 
 /* A target of zero leaves the relative metrics out; a NaN that came about is told. */
-START_TEST(what_there_is)
+KELP_TEST(what_there_is)
 {
     sums[KELP_METRIC_SUM_SAMPLES] = 2;
     add_element(1, 0);
@@ -158,10 +159,9 @@ START_TEST(what_there_is)
     kelp_metrics_of_sums(sums, KELP_LOSS_MSE, &metrics);
     ck_assert_uint_eq(metrics.present, 1u << KELP_METRIC_LOSS);
 }
-END_TEST
 
 /* The share of ordered pairs, by definition, over bins; equal ones count half. */
-START_TEST(auc)
+KELP_TEST(auc)
 {
     enum { COUNT = 300 };
     uint32_t bins[COUNT], words[4];
@@ -194,9 +194,8 @@ START_TEST(auc)
     kelp_metrics_of_sums(sums, KELP_LOSS_SMOOTH_L1, &metrics);
     ck_assert(!kelp_metrics_have(&metrics, KELP_METRIC_AUC)); /* one kind alone */
 }
-END_TEST
 
-START_TEST(bins)
+KELP_TEST(bins)
 {
     ck_assert_uint_eq(kelp_metric_sum_bin(0), 0);
     ck_assert_uint_eq(kelp_metric_sum_bin(-1e300), 0);
@@ -208,23 +207,4 @@ START_TEST(bins)
     ck_assert_uint_eq(kelp_metric_sum_trim(zeros, 5), 3);
     ck_assert_uint_eq(kelp_metric_sum_trim(zeros, 2), 1);
     ck_assert_uint_eq(kelp_metric_sum_trim(zeros + 3, 2), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("metrics");
-    TCase *tests = tcase_create("metrics");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, forecasts);
-    tcase_add_test(tests, what_there_is);
-    tcase_add_test(tests, auc);
-    tcase_add_test(tests, bins);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

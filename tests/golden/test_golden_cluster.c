@@ -5,15 +5,15 @@
  * and optimizers is read from the fixtures. A file with parameters and a batch fails when no run
  * comes of it.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/job/job_options.h"
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 #include "worker/model/model.h"
 
 #define RUN_TIMEOUT_S 60
@@ -370,7 +370,20 @@ static void check_file(const struct kelp_golden_file *file)
     fixture_fini(&fixture);
 }
 
-START_TEST(fixtures_through_a_cluster)
+static void require_files(void)
+{
+    struct kelp_golden_set set;
+    if (!kelp_golden_set_open(&set)) {
+        kelp_suite_skip("no reference fixtures in %s (KELP_REFERENCE names another folder)",
+                        set.folder);
+    }
+    kelp_golden_set_close(&set);
+}
+
+KELP_SUITE(.no_fork = true, .before = require_files)
+KELP_CASE("fixtures", .timeout_s = 900)
+
+KELP_TEST(fixtures_through_a_cluster)
 {
     struct kelp_golden_set set;
     struct kelp_error error = {.text = ""};
@@ -385,27 +398,4 @@ START_TEST(fixtures_through_a_cluster)
     kelp_golden_set_close(&set);
     printf("%u runs, %u values or tensors checked, %u files skipped\n", runs, checked, skipped);
     ck_assert_uint_gt(checked, 0);
-}
-END_TEST
-
-int main(void)
-{
-    struct kelp_golden_set set;
-    if (!kelp_golden_set_open(&set)) {
-        printf("skipped: no reference fixtures in %s (KELP_REFERENCE names another folder)\n",
-               set.folder);
-        return 77;
-    }
-    kelp_golden_set_close(&set);
-    Suite *suite = suite_create("golden_cluster");
-    TCase *tcase = tcase_create("fixtures");
-    tcase_set_timeout(tcase, 900);
-    tcase_add_test(tcase, fixtures_through_a_cluster);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -13,7 +13,7 @@
 #include "kernels/device.h"
 #include "kernels/optimizer.h"
 #include "kernels/update.h"
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 #include "worker/model/model.h"
 
 /* A model with its flat vectors. */

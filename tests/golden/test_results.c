@@ -3,7 +3,6 @@
  * reference fixtures), as the median over seeds, where 1 % counts as equal. Settings that take
  * minutes run when KELP_RESULTS is "long", or when it is their name.
  */
-#include <check.h>
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
 
 #define SEEDS_MAX  5
 #define LIMITS_MAX 2
@@ -271,7 +271,18 @@ static bool has_data(const char *name, char path[KELP_TEST_PATH_MAX])
     return any;
 }
 
-START_TEST(results)
+static void require_files(void)
+{
+    char path[KELP_TEST_PATH_MAX];
+    if (!kelp_test_data_file("ett/ETTh1.csv", path)) {
+        kelp_suite_skip("%s is missing (KELP_DATA names another folder)", path);
+    }
+}
+
+KELP_SUITE(.before = require_files)
+KELP_CASE("settings", .timeout_s = 7200)
+
+KELP_LOOP_TEST(results, 0, SETTING_COUNT)
 {
     const struct setting *setting = &settings[_i];
     double values[LIMITS_MAX][SEEDS_MAX];
@@ -296,24 +307,4 @@ START_TEST(results)
     for (int i = 0; i < LIMITS_MAX && setting->limits[i].measure != NULL; i++) {
         check_limit(setting, &setting->limits[i], values[i]);
     }
-}
-END_TEST
-
-int main(void)
-{
-    char path[KELP_TEST_PATH_MAX];
-    if (!kelp_test_data_file("ett/ETTh1.csv", path)) {
-        printf("skipped: %s is missing (KELP_DATA names another folder)\n", path);
-        return 77;
-    }
-    Suite *suite = suite_create("results");
-    TCase *tcase = tcase_create("settings");
-    tcase_set_timeout(tcase, 7200);
-    tcase_add_loop_test(tcase, results, 0, SETTING_COUNT);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,6 +1,5 @@
 /* Learning rates as PyTorch's schedulers give them. Which ones, and their settings, is read from
  * the names of the tables in lr_schedules.json. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,8 @@
 
 #include "common/training/control.h"
 #include "common/training/learning_rate.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_job job;
 
@@ -123,8 +123,10 @@ static int check_plateau(const cJSON *table)
     return count;
 }
 
+KELP_CASE("schedules", .setup = setup)
+
 /* All tables of the file; texts are notes. */
-START_TEST(reference)
+KELP_TEST(reference)
 {
     cJSON *tables = NULL;
     const cJSON *table;
@@ -152,11 +154,10 @@ START_TEST(reference)
     ck_assert_int_gt(table_count, 0);
     cJSON_Delete(tables);
 }
-END_TEST
 
 /* Warm-up grows to the schedule's rate, which cosine begins behind it; without a total the whole
  * run counts, and at its end the rate stays where it is. */
-START_TEST(warmup)
+KELP_TEST(warmup)
 {
     struct kelp_run_place place = {.epoch_total = 13, .step_total = 1300};
 
@@ -176,30 +177,11 @@ START_TEST(warmup)
         check(kelp_learning_rate(&job, &place), expected, "cosine", (int)place.epoch);
     }
 }
-END_TEST
 
 /* A rate that is halved for ever comes to zero. */
-START_TEST(far_away)
+KELP_TEST(far_away)
 {
     const struct kelp_run_place late = {.epoch = UINT32_MAX};
     job.train.schedule = KELP_SCHEDULE_TYPE1;
     ck_assert_double_eq(kelp_learning_rate(&job, &late), 0.0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("schedules");
-    TCase *tests = tcase_create("schedules");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, reference);
-    tcase_add_test(tests, warmup);
-    tcase_add_test(tests, far_away);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,8 +1,12 @@
 #include "tests/lib/suite.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define EXIT_SKIPPED 77 /* as CTest is told */
 
 static struct {
     Suite *suite;
@@ -47,6 +51,18 @@ void kelp__suite_add_test(const TTest *test, int first, int end)
 void kelp__suite_set(const struct kelp_suite_options *options)
 {
     program.options = options;
+}
+
+void kelp_suite_skip(const char *why, ...)
+{
+    va_list arguments;
+
+    (void)fputs("skipped: ", stdout);
+    va_start(arguments, why);
+    (void)vprintf(why, arguments);
+    va_end(arguments);
+    (void)fputc('\n', stdout);
+    exit(EXIT_SKIPPED);
 }
 
 int kelp_suite_seed(void)

@@ -34,7 +34,7 @@ struct kelp_suite_case {
 
 struct kelp_suite_options {
     bool no_fork; /* tests share the program's memory: what one computes, the next compares with */
-    /* Before any test: prepares, or says "skipped: WHY" and ends the program with status 77. */
+    /* Before any test: prepares, or ends the program by kelp_suite_skip(). */
     void (*before)(void);
     void (*after)(void);
 };
@@ -43,6 +43,9 @@ struct kelp_suite_options {
 void kelp__suite_add_case(const struct kelp_suite_case *suite_case);
 void kelp__suite_add_test(const TTest *test, int first, int end);
 void kelp__suite_set(const struct kelp_suite_options *options);
+
+/* End the program as skipped: "skipped: WHY" and status 77. */
+_Noreturn void kelp_suite_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
 /* KELP_SEED of the environment, for a test of one seed; -1 without it. */
 int kelp_suite_seed(void);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 #define HEAD   64
 #define STRIDE 997

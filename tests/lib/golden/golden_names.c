@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 bool kelp_golden_number(const char *text, const char *word, uint32_t *ret_value)
 {

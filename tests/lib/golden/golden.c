@@ -1,4 +1,4 @@
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 #include <dirent.h>
 #include <math.h>

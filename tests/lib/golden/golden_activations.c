@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/training/control.h"
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 #include "worker/model/models/resnet18.h"
 
 /* The file of the set that holds the batch. */

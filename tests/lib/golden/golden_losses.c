@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/golden_single.h"
+#include "tests/lib/golden/golden_single.h"
 
 /* What stands between the model's output and the loss, for losses that take no raw output. */
 enum front { FRONT_NONE, FRONT_SIGMOID, FRONT_LOG_SOFTMAX };

@@ -3,7 +3,7 @@
 #ifndef KELP_TESTS_LIB_GOLDEN_SINGLE_H
 #define KELP_TESTS_LIB_GOLDEN_SINGLE_H
 
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 
 void kelp_golden_check_loss(struct kelp_golden_report *report, struct kelp_stream *stream,
                             const char *case_name);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/golden_single.h"
+#include "tests/lib/golden/golden_single.h"
 
 #define INPUTS_MAX 3
 

@@ -1,4 +1,4 @@
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/update.h"
-#include "tests/lib/golden_single.h"
+#include "tests/lib/golden/golden_single.h"
 
 #define PARTITIONS 2
 

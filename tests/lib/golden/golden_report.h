@@ -7,7 +7,7 @@
 #define KELP_TESTS_LIB_GOLDEN_REPORT_H
 
 #include "kernels/device.h"
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 /* Counts of the case in hand and of all so far. A check is one tensor compared. */
 struct kelp_golden_report {

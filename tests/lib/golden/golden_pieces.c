@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/training/control.h"
-#include "tests/lib/golden_report.h"
+#include "tests/lib/golden/golden_report.h"
 #include "worker/model/graph/layers.h"
 #include "worker/model/models/tft_parts.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/training/metrics.h"
 #include "kernels/optimizer.h"
-#include "tests/lib/golden_single.h"
+#include "tests/lib/golden/golden_single.h"
 #include "worker/model/graph/graph.h"
 
 /* "param", "gradients" [steps, n], "<optimizer>/step<k>", "<optimizer>/state<k>/<slot>" */

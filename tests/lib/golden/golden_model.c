@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 /* NULL when the file has it not, or only samples of it, which do not tell the shape. */
 static const struct kelp_safetensors_tensor *parameter(const struct kelp_golden_file *file,

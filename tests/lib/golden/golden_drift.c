@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/lib/golden.h"
+#include "tests/lib/golden/golden.h"
 
 /* The second element of "<model>"/"<optimizer>/step<k>_param_worst_abs"; 0 when it is not there. */
 static double drift(const struct kelp_golden_file *file, const char *optimizer, uint32_t steps)
