@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
     cat <<'USAGE'
-usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL]
+usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL] [--sim-seeds FROM:COUNT]
 
 Without options: every test in the release build, then most of them again under the address and
 undefined-behaviour sanitizers (20 minutes on two cores): not the golden ones, and not those that
@@ -15,6 +15,8 @@ wait most of the time (long_under_sanitizers); --preset asan-ubsan runs these to
   --quick         unit, property, sim, fuzz and lint tests of the release build alone
   --preset NAME   this preset alone: release, debug, asan-ubsan, tsan, no-cuda
   --label LABEL   tests of this label alone: unit, property, sim, golden, integration, fuzz, lint
+  --sim-seeds FROM:COUNT   simulate these clusters in the release build, and nothing else (a million
+                  takes an hour and a half on two cores)
 
 Real data and reference fixtures are looked for in ../shared/data and ../shared/reference, or
 where KELP_DATA and KELP_REFERENCE say; tests that miss them are skipped and say so.
@@ -29,21 +31,27 @@ fail_usage() {
 preset=""
 label=""
 quick=0
+sim_seeds=""
 while [ $# -gt 0 ]; do
     case "$1" in
     --quick) quick=1 ;;
-    --preset | --label)
+    --preset | --label | --sim-seeds)
         if [ $# -lt 2 ]; then fail_usage "$1 needs a value"; fi
-        if [ "$1" = --preset ]; then preset="$2"; else label="$2"; fi
+        case "$1" in
+        --preset) preset="$2" ;;
+        --label) label="$2" ;;
+        *) sim_seeds="$2" ;;
+        esac
         shift
         ;;
     --preset=*) preset="${1#*=}" ;;
     --label=*) label="${1#*=}" ;;
+    --sim-seeds=*) sim_seeds="${1#*=}" ;;
     -h | --help)
         usage
         exit 0
         ;;
-    *) fail_usage "$1: no such option; there are --quick, --preset, --label and --help" ;;
+    *) fail_usage "$1: no such option; there are --quick, --preset, --label, --sim-seeds and --help" ;;
     esac
     shift
 done
@@ -55,6 +63,10 @@ case "$label" in
 "" | unit | property | sim | golden | integration | fuzz | lint) ;;
 *) fail_usage "--label $label: no such label; there are unit, property, sim, golden, integration, fuzz and lint" ;;
 esac
+
+if [[ -n "$sim_seeds" && ! "$sim_seeds" =~ ^[0-9]+:[0-9]+$ ]]; then
+    fail_usage "--sim-seeds $sim_seeds: give the first seed and how many, as 1:20000"
+fi
 
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
@@ -123,6 +135,12 @@ run_preset() {
 }
 
 deploy/install-deps.sh
+
+if [ -n "$sim_seeds" ]; then
+    deploy/build.sh release
+    tests/sim/many.sh build/release/tests/kelp-sim "${sim_seeds%%:*}" "${sim_seeds#*:}"
+    exit
+fi
 
 labels="${label:+^$label\$}"
 if [ "$quick" -eq 1 ] && [ -z "$label" ]; then
