@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/training/control.h"
 #include "tests/lib/coordinator_peers.h"
 
@@ -26,15 +26,15 @@ static void set_up(const char *detect)
     workers[2].id = "worker-2";
 }
 
+/* Whoever is silent for so long is lost: never since a machine is slow. */
 static void setup(void)
 {
-    set_up("1s");
+    set_up("2m");
 }
 
-/* For tests that stop running the loop for a while, which is silence to the coordinator. */
-static void setup_patient(void)
+static void setup_impatient(void)
 {
-    set_up("20s");
+    set_up("1s");
 }
 
 static void teardown(void)
@@ -50,13 +50,6 @@ static void teardown(void)
         }
     }
     peers_stop(&peers);
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* ---- what tests wait for ----------------------------------------------------------------------
@@ -133,7 +126,8 @@ static Kelp__V1__StatusReply *status(void)
 static void wait_for_end(uint32_t index, int expected)
 {
     int wait_status = 0;
-    ck_assert_int_eq(kelp_process_wait(peers.coordinators[index], 5000, &wait_status), KELP_OK);
+    ck_assert_int_eq(kelp_process_wait(peers.coordinators[index], PEERS_HANG_MS, &wait_status),
+                     KELP_OK);
     ck_assert(WIFEXITED(wait_status));
     ck_assert_int_eq(WEXITSTATUS(wait_status), expected);
 }
@@ -205,30 +199,34 @@ START_TEST(says_whom_it_waits_for)
 }
 END_TEST
 
-/* A worker whose stream breaks is replaced at once; one that is silent after failure.detect. */
-START_TEST(lost_worker)
+static void expect_one_loss(void)
 {
-    start_all();
-    uint64_t begun = now_ms();
-    if (_i == 0) {
-        peer_worker_stop(&workers[1]);
-        workers[1].timer = NULL;
-    } else {
-        workers[1].mute = true;
-        workers[1].stay = true;
-    }
     peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
-    uint64_t took = now_ms() - begun;
-    if (_i == 0) {
-        ck_assert_uint_lt(took, 900); /* not the silence of failure.detect */
-    } else {
-        ck_assert_uint_ge(took, 800);
-        ck_assert_uint_lt(took, 5000);
-    }
     Kelp__V1__StatusReply *reply = status();
     ck_assert_uint_eq(reply->worker_losses, 1);
     ck_assert_str_eq(reply->state, "running");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
+}
+
+/* A worker whose stream breaks is replaced at once: failure.detect is longer than a test waits. */
+START_TEST(lost_worker)
+{
+    start_all();
+    peer_worker_stop(&workers[1]);
+    workers[1].timer = NULL;
+    expect_one_loss();
+}
+END_TEST
+
+/* One that is silent is replaced after failure.detect. */
+START_TEST(silent_worker)
+{
+    start_all();
+    uint64_t begun = kelp_clock_ms();
+    workers[1].mute = true;
+    workers[1].stay = true;
+    expect_one_loss();
+    ck_assert_uint_ge(kelp_clock_ms() - begun, 800);
 }
 END_TEST
 
@@ -393,8 +391,7 @@ static bool rejoined(void *user)
            workers[1].maps == 2 && workers[0].lane_count + workers[1].lane_count == 8;
 }
 
-/* The leader dies: the standby leads within the lease's time, keeps map and generation, and
- * restores nothing. */
+/* The leader dies: the standby leads, keeps map and generation, and restores nothing. */
 START_TEST(standby_takes_over)
 {
     uint32_t standby = 1;
@@ -403,10 +400,8 @@ START_TEST(standby_takes_over)
     peers_wait(&peers, stands_by, &standby, "the second one to stand by");
     ck_assert(!peers_logged(&peers, 1, "leading address"));
     char *before = peers_get(&peers, "map");
-    uint64_t begun = now_ms();
     peers_coordinator_kill(&peers, 0);
     peers_wait(&peers, standby_leads, &standby, "the standby to lead");
-    ck_assert_uint_lt(now_ms() - begun, 7000);
     peers_wait(&peers, rejoined, NULL, "the workers to be back with map and lanes");
     char *after = peers_get(&peers, "map");
     ck_assert_str_eq(before, after);
@@ -421,18 +416,20 @@ START_TEST(standby_takes_over)
 }
 END_TEST
 
-/* A leader that is told to stop resigns, so that the standby need not wait for the lease. */
+/* A leader that is told to stop resigns before it ends: the standby need not wait for the lease. */
 START_TEST(leader_resigns)
 {
     uint32_t standby = 1;
+    char before[256], after[256];
     start_all();
     peers_coordinator(&peers, 1, NULL);
     peers_wait(&peers, stands_by, &standby, "the second one to stand by");
+    peers_leader(&peers, before);
     kelp_process_signal(peers.coordinators[0], SIGTERM);
-    uint64_t begun = now_ms();
-    peers_wait(&peers, standby_leads, &standby, "the standby to lead");
-    ck_assert_uint_lt(now_ms() - begun, 2500); /* the lease has 3 s */
     wait_for_end(0, 0);
+    peers_leader(&peers, after);
+    ck_assert_str_ne(before, after);
+    peers_wait(&peers, standby_leads, &standby, "the standby to lead");
 }
 END_TEST
 
@@ -442,21 +439,25 @@ static bool led_again(void *user)
     return peers_logged(&peers, 0, "going on leading generation=1");
 }
 
+static bool has_beaten(void *user)
+{
+    const uint64_t *wanted = user;
+    return workers[0].heartbeats >= *wanted;
+}
+
 /* etcd is away for longer than the lease: heartbeats and assignments go on, nobody is lost, and the
  * leader goes on when etcd is back. */
 START_TEST(etcd_is_away)
 {
     start_all();
     etcd_fixture_kill(&peers.etcd);
-    uint64_t before = workers[0].heartbeats;
+    uint64_t wanted = workers[0].heartbeats + 30;
     peers_run(&peers, 5000);
-    ck_assert_uint_ge(workers[0].heartbeats, before + 30);
+    peers_wait(&peers, has_beaten, &wanted, "30 heartbeats");
     ck_assert_uint_eq(workers[0].closes, 0);
     peer_worker_stop(&workers[1]);
     workers[1].timer = NULL;
-    uint64_t begun = now_ms();
     peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
-    ck_assert_uint_lt(now_ms() - begun, 2000);
     etcd_fixture_restart(&peers.etcd);
     peers_wait(&peers, led_again, NULL, "the leader to be elected again");
     ck_assert_uint_eq(workers[0].closes, 0);
@@ -676,7 +677,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, starts_up);
     tcase_add_test(tcase, says_whom_it_waits_for);
-    tcase_add_loop_test(tcase, lost_worker, 0, 2);
+    tcase_add_test(tcase, lost_worker);
     tcase_add_test(tcase, late_worker);
     tcase_add_loop_test(tcase, strangers_are_refused, 0, 3);
     tcase_add_test(tcase, garbage_is_refused);
@@ -693,12 +694,13 @@ int main(void)
     tcase_add_test(tcase, shard_reports_failure);
     tcase_add_test(tcase, port_in_use);
     tcase_add_test(tcase, bad_spec);
+    tcase_add_test(tcase, etcd_is_away);
     suite_add_tcase(suite, tcase);
-    TCase *patient = tcase_create("patient");
-    tcase_set_timeout(patient, 60);
-    tcase_add_checked_fixture(patient, setup_patient, teardown);
-    tcase_add_test(patient, etcd_is_away);
-    suite_add_tcase(suite, patient);
+    TCase *impatient = tcase_create("impatient");
+    tcase_set_timeout(impatient, 60);
+    tcase_add_checked_fixture(impatient, setup_impatient, teardown);
+    tcase_add_test(impatient, silent_worker);
+    suite_add_tcase(suite, impatient);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -10,10 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 120000
 #define WIDTH      8191u /* bytes of an input; a target of one byte follows */
 #define DEFAULT_MB 330u
 /* What a worker may have beside the model and the libraries: far less than the file. */
@@ -96,14 +94,14 @@ static long train(const char *name, const char *workers, const char *fault, char
     kelp_test_command_start(&command, run.folder, args);
     pid_t worker = 0;
     /* The worker is there until the command takes it away at its end. */
-    while (worker == 0) {
-        worker = kelp_test_command_find(&command, "kelp-worker", "worker-0");
-    }
+    KELP_TEST_AWAIT_FROM(&command,
+                         (worker = kelp_test_command_find(&command, "kelp-worker", "worker-0")) > 0,
+                         "no worker");
     for (long kib; (kib = peak_kib(worker)) > 0;) {
         most_kib = kib > most_kib ? kib : most_kib;
-        (void)usleep(2000);
+        kelp_test_look_later();
     }
-    (void)kelp_test_command_wait(&command, TIMEOUT_MS);
+    (void)kelp_test_command_wait(&command, KELP_TEST_HANG_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     const char *line = strstr(command.out, "digest ");
     ck_assert_ptr_nonnull(line);

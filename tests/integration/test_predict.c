@@ -16,7 +16,7 @@
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 60000
+#define TIMEOUT_MS KELP_TEST_HANG_MS
 #define FILE_MAX   (8u << 20)
 #define SAMPLES    389u /* windows of the test split: 400 - 12 + 1 */
 #define AHEAD      12u
@@ -188,26 +188,26 @@ static uint32_t count_parts(const char *run)
     return count;
 }
 
-/* A worker and the only shard are killed from outside in the middle: the job goes back to its
- * beginning, where parts of it lie already. */
+/* The only worker and the only shard are killed from outside in the middle, where the worker stands
+ * still: the job goes back to its beginning, where parts of it lie already. */
 START_TEST(killed_from_outside)
 {
     static const char *const victims[] = {"kelp-worker", "kelp-ps"};
     struct kelp_test_command command;
     const char *const quiet[] = {
         "predict", "run", "--out", "quiet.csv", "--set", "train.batch_size=4", "--run", "k1", NULL};
-    const char *const args[] = {"predict",    "run",   "--out",
-                                "killed.csv", "--set", "train.batch_size=4",
-                                "--run",      "k2",    NULL};
+    const char *const args[] = {"predict",   "run",
+                                "--out",     "killed.csv",
+                                "--set",     "train.batch_size=4",
+                                "--workers", "1",
+                                "--fault",   "worker-0:stall@version=20",
+                                "--run",     "k2",
+                                NULL};
     predict(quiet);
     kelp_test_command_start(&command, trained.folder, args);
-    while (count_parts("k2") < 10) {
-        (void)usleep(500);
-    }
+    KELP_TEST_AWAIT_FROM(&command, count_parts("k2") >= 10, "no parts are left to be computed");
     for (size_t i = 0; i < KELP_ARRAY_COUNT(victims); i++) {
-        pid_t pid = kelp_test_command_find(&command, victims[i], "-0");
-        ck_assert_int_gt(pid, 0);
-        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        (void)kelp_test_command_signal(&command, victims[i], "-0", SIGKILL);
     }
     (void)kelp_test_command_wait(&command, TIMEOUT_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
@@ -361,7 +361,7 @@ int main(void)
 {
     Suite *suite = suite_create("predict");
     TCase *tcase = tcase_create("runs");
-    tcase_set_timeout(tcase, 180);
+    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
     tcase_add_unchecked_fixture(tcase, train_once, remove_training);
     tcase_add_test(tcase, each_sample_once_and_in_order);
     tcase_add_test(tcase, same_file_whoever_dies);

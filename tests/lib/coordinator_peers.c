@@ -16,7 +16,6 @@
 #include "proto/wire.h"
 
 #define CALL_MS    5000
-#define WAIT_MS    10000
 #define MESSAGE    (4u << 20)
 #define JOB        "demo"
 #define JOIN       "/kelp.v1.Coordinator/Join"
@@ -198,7 +197,7 @@ bool peers_logged(struct peers *peers, uint32_t index, const char *text)
 
 void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what)
 {
-    uint64_t end = kelp_clock_ms() + WAIT_MS;
+    uint64_t end = kelp_clock_ms() + PEERS_HANG_MS;
     while (!done(user)) {
         if (kelp_clock_ms() >= end) {
             char *log = peers_file(peers, "coordinator-0.log");

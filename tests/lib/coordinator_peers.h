@@ -14,6 +14,7 @@
 #include "tests/lib/etcd_fixture.h"
 
 #define PEERS_COORDINATORS 3
+#define PEERS_HANG_MS      50000 /* nothing takes so long: this ends tests that hang */
 
 struct peers {
     struct etcd_fixture etcd;
@@ -46,7 +47,7 @@ char *peers_get(struct peers *peers, const char *name);
 /* A whole file of the run's folder. Owned; "" when it is not there. */
 char *peers_file(struct peers *peers, const char *name);
 
-/* Run the loop until done(user), or fail after 10 s, naming what. */
+/* Run the loop until done(user), or fail when it never is, naming what. */
 void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what);
 /* Run the loop for that long. */
 void peers_run(struct peers *peers, uint32_t ms);

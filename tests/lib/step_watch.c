@@ -19,7 +19,6 @@
 #define POLL_US     700
 #define FIND_US     20000 /* between two looks into etcd */
 #define CALL_MS     500
-#define OPEN_MS     20000
 #define SHARDS_MAX  16
 #define STATUS_PATH "/kelp.v1.ParameterServer/Status"
 #define ANSWER_MAX  (1u << 20)
@@ -31,6 +30,7 @@ struct shard {
 };
 
 struct kelp_step_watch {
+    const struct kelp_test_command *command;
     pthread_t thread;
     atomic_bool stop;
     char job[64];
@@ -41,8 +41,7 @@ struct kelp_step_watch {
     uint32_t host; /* of partition 0, as far as known */
     uint64_t found_us;
     pthread_mutex_t lock; /* guards what follows */
-    struct kelp_step_sample *samples;
-    size_t count;
+    uint64_t step;
     uint64_t offers;
 };
 
@@ -120,19 +119,10 @@ static Kelp__V1__ShardStatusReply *ask(struct kelp_step_watch *watch, uint32_t i
     return (Kelp__V1__ShardStatusReply *)(void *)fields;
 }
 
-static void take_sample(struct kelp_step_watch *watch, const Kelp__V1__ShardStatusReply *reply)
+static void note_step(struct kelp_step_watch *watch, uint64_t step)
 {
-    struct kelp_step_sample sample = {.at_us = kelp_clock_us(),
-                                      .generation = reply->generation,
-                                      .version = reply->word->version,
-                                      .step = reply->word->step};
-
     (void)pthread_mutex_lock(&watch->lock);
-    const struct kelp_step_sample *last = watch->count ? &watch->samples[watch->count - 1] : NULL;
-    if ((!last || last->version != sample.version || last->generation != sample.generation) &&
-        watch->count < KELP_STEP_WATCH_MAX) {
-        watch->samples[watch->count++] = sample;
-    }
+    watch->step = step;
     (void)pthread_mutex_unlock(&watch->lock);
 }
 
@@ -155,7 +145,7 @@ static bool look(struct kelp_step_watch *watch, uint32_t index)
         note_offers(watch, index, reply->offers);
     }
     if (hosts) {
-        take_sample(watch, reply);
+        note_step(watch, reply->word->step);
     }
     if (reply) {
         kelp__v1__shard_status_reply__free_unpacked(reply, NULL);
@@ -163,7 +153,7 @@ static bool look(struct kelp_step_watch *watch, uint32_t index)
     return hosts;
 }
 
-static void *run(void *user)
+static void *watch_thread(void *user)
 {
     struct kelp_step_watch *watch = user;
 
@@ -197,17 +187,15 @@ static cJSON *read_cluster(const char *run_path)
     return cJSON_Parse(text);
 }
 
-struct kelp_step_watch *kelp_step_watch_open(const char *run_path)
+struct kelp_step_watch *kelp_step_watch_open(const struct kelp_run *run)
 {
     struct kelp_step_watch *watch = calloc(1, sizeof(*watch));
-    uint64_t began_us = kelp_clock_us();
-    cJSON *cluster = read_cluster(run_path);
+    cJSON *cluster = NULL;
 
     ck_assert_ptr_nonnull(watch);
-    for (; !cluster; cluster = read_cluster(run_path)) {
-        ck_assert_msg(kelp_clock_us() - began_us < OPEN_MS * 1000, "no run in %s", run_path);
-        pause_us(5000);
-    }
+    watch->command = &run->command;
+    KELP_TEST_AWAIT_FROM(watch->command, (cluster = read_cluster(run->run_folder)) != NULL,
+                         "no run in %s", run->run_folder);
     (void)snprintf(watch->job, sizeof(watch->job), "%s",
                    cJSON_GetObjectItemCaseSensitive(cluster, "job")->valuestring);
     ck_assert_int_eq(kelp_etcd_open(cJSON_GetObjectItemCaseSensitive(cluster, "etcd")->valuestring,
@@ -215,10 +203,8 @@ struct kelp_step_watch *kelp_step_watch_open(const char *run_path)
                      KELP_OK);
     cJSON_Delete(cluster);
     ck_assert_int_eq(kelp_rpc_loop_create(&watch->loop, NULL), KELP_OK);
-    watch->samples = calloc(KELP_STEP_WATCH_MAX, sizeof(*watch->samples));
-    ck_assert_ptr_nonnull(watch->samples);
     (void)pthread_mutex_init(&watch->lock, NULL);
-    ck_assert_int_eq(pthread_create(&watch->thread, NULL, run, watch), 0);
+    ck_assert_int_eq(pthread_create(&watch->thread, NULL, watch_thread, watch), 0);
     return watch;
 }
 
@@ -235,67 +221,25 @@ void kelp_step_watch_close(struct kelp_step_watch *watch)
     kelp_rpc_loop_destroy(watch->loop);
     kelp_etcd_close(watch->etcd);
     (void)pthread_mutex_destroy(&watch->lock);
-    free(watch->samples);
     free(watch);
 }
 
 /* ---- questions ---------------------------------------------------------------------------------
  */
 
-bool kelp_step_watch_latest(struct kelp_step_watch *watch, struct kelp_step_sample *ret_sample)
+uint64_t kelp_step_watch_step(struct kelp_step_watch *watch)
 {
     (void)pthread_mutex_lock(&watch->lock);
-    bool any = watch->count > 0;
-    if (any) {
-        *ret_sample = watch->samples[watch->count - 1];
-    }
+    uint64_t step = watch->step;
     (void)pthread_mutex_unlock(&watch->lock);
-    return any;
+    return step;
 }
 
-void kelp_step_watch_await(struct kelp_step_watch *watch, uint64_t step, uint32_t timeout_ms)
+void kelp_step_watch_await(struct kelp_step_watch *watch, uint64_t step)
 {
-    struct kelp_step_sample latest = {0};
-    uint64_t began_us = kelp_clock_us();
-
-    while (!kelp_step_watch_latest(watch, &latest) || latest.step < step) {
-        ck_assert_msg(kelp_clock_us() - began_us < (uint64_t)timeout_ms * 1000,
-                      "step %llu was not reached in %u ms: it is at %llu", (unsigned long long)step,
-                      timeout_ms, (unsigned long long)latest.step);
-        pause_us(1000);
-    }
-}
-
-uint64_t kelp_step_watch_gap_us(struct kelp_step_watch *watch, uint64_t from_us, uint64_t to_us)
-{
-    uint64_t longest = 0;
-    uint64_t before_us = from_us;
-
-    (void)pthread_mutex_lock(&watch->lock);
-    for (size_t i = 0; i <= watch->count; i++) {
-        uint64_t at_us = i < watch->count ? watch->samples[i].at_us : kelp_clock_us();
-        if (at_us >= from_us && before_us <= to_us && at_us - before_us > longest) {
-            longest = at_us - before_us;
-        }
-        before_us = at_us;
-        if (at_us > to_us) {
-            break;
-        }
-    }
-    (void)pthread_mutex_unlock(&watch->lock);
-    return longest;
-}
-
-uint64_t kelp_step_watch_count(struct kelp_step_watch *watch, uint64_t from_us, uint64_t to_us)
-{
-    uint64_t count = 0;
-
-    (void)pthread_mutex_lock(&watch->lock);
-    for (size_t i = 0; i < watch->count; i++) {
-        count += watch->samples[i].at_us >= from_us && watch->samples[i].at_us <= to_us;
-    }
-    (void)pthread_mutex_unlock(&watch->lock);
-    return count;
+    KELP_TEST_AWAIT_FROM(watch->command, kelp_step_watch_step(watch) >= step,
+                         "step %llu was not reached: it is at %llu", (unsigned long long)step,
+                         (unsigned long long)kelp_step_watch_step(watch));
 }
 
 uint64_t kelp_step_watch_offers(struct kelp_step_watch *watch)
