@@ -1,6 +1,6 @@
 #!/bin/bash
-# What can be checked of the pages of the documentation: the options in docs/CLI.md are
-# those of the programs, links and paths lead somewhere, and no line is longer than 120 columns.
+# What can be checked of the pages of the documentation: the options in docs/CLI.md are those of the programs, and its
+# JSON keys are complete; links and paths lead somewhere, and no line is longer than 120 columns.
 # usage: tests/check_docs.sh SOURCE_DIR BUILD_DIR [--update]   (--update writes the options into docs/CLI.md)
 set -euo pipefail
 export LC_ALL=C.UTF-8
@@ -66,6 +66,16 @@ sort "$scratch/blocks" >"$scratch/documented"
 while IFS= read -r line; do
     report "$reference: no block for '$line', or more than one"
 done < <(comm -23 "$scratch/verbs" "$scratch/documented"; uniq -d "$scratch/documented")
+
+# ---- JSON keys -----------------------------------------------------------------------------------
+# Each key that a verb prints stands somewhere on the page, in backticks.
+while IFS= read -r key; do
+    # shellcheck disable=SC2016 # the backticks of Markdown
+    if ! grep -qF '`'"$key"'`' "$reference"; then report "$reference: nothing about the JSON key '$key'"; fi
+done < <({
+    grep -rhoE '\\"[a-z_0-9]+\\":' cli --include='*.c' | tr -d '\\":'
+    grep -rhoE 'json_(member|text)\((out, )?"[a-z_0-9]+"' cli --include='*.c' | sed -E 's/^[^"]*"(.*)"$/\1/'
+} | sort -u)
 
 # ---- lines, links and paths ----------------------------------------------------------------------
 # Where a heading can be reached: lower case, without punctuation, dashes for spaces.
