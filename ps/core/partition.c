@@ -223,6 +223,29 @@ kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs)
     return theirs < ours ? KELP_ERR_OLD_GENERATION : KELP_OK;
 }
 
+static kelp_status not_hosted(uint64_t ours, uint64_t theirs)
+{
+    kelp_status status = kelp_fence_generation(ours, theirs);
+
+    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+}
+
+struct kelp_refusal kelp_refusal_not_hosted(uint64_t ours, uint64_t theirs, uint64_t requester,
+                                            uint64_t version)
+{
+    return (struct kelp_refusal){.requester = requester,
+                                 .status = not_hosted(ours, theirs),
+                                 .version = version,
+                                 .why = "not hosted here"};
+}
+
+struct kelp_answer kelp_answer_not_hosted(uint64_t ours, const struct kelp_pull *pull)
+{
+    return (struct kelp_answer){.requester = pull->requester,
+                                .status = not_hosted(ours, pull->generation),
+                                .step = pull->step};
+}
+
 kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
                                          uint64_t generation, uint64_t map_epoch,
                                          const char **ret_why)

@@ -203,6 +203,12 @@ void kelp_actions_fini(struct kelp_actions *actions);
  * KELP_ERR_OLD_GENERATION, or KELP_ERR_BUSY (the map has not arrived here yet). */
 kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs);
 
+/* What a shard that serves generation `ours` (0: none) says of a partition that it does not host:
+ * to a push or a share of a decision, which belongs to the entry `version`; and to a pull. */
+struct kelp_refusal kelp_refusal_not_hosted(uint64_t ours, uint64_t theirs, uint64_t requester,
+                                            uint64_t version);
+struct kelp_answer kelp_answer_not_hosted(uint64_t ours, const struct kelp_pull *pull);
+
 /* ---- the machine -------------------------------------------------------------------------------
  */
 

@@ -393,37 +393,19 @@ static kelp_status take_request(struct kelp__service_peer *peer, struct kelp__se
 
 static void on_tick(void *user);
 
-/* tick_lock is taken. 0: no timer. */
-static void set_timer(struct kelp_service *service, uint32_t period_ms)
+/* tick_lock is taken. changed: the timer is to be set anew. */
+static void follow_ticker(struct kelp_service *service, bool changed)
 {
-    if (period_ms == service->tick_ms) {
-        return;
+    if (changed) {
+        kelp_rpc_timer_stop(service->tick_timer);
+        service->tick_timer = NULL;
     }
-    kelp_rpc_timer_stop(service->tick_timer);
-    service->tick_timer = NULL;
-    service->tick_ms = 0;
-    if (period_ms > 0 && kelp_rpc_timer_start(service->options.loop, period_ms, on_tick, service,
-                                              &service->tick_timer) == KELP_OK) {
-        service->tick_ms = period_ms;
-    } /* without memory for it, the next message tries again */
-}
-
-static uint32_t period_until(uint64_t now_us, uint64_t next_us)
-{
-    if (next_us == UINT64_MAX) {
-        return 0;
+    if (changed && service->ticker.period_ms > 0 &&
+        kelp_rpc_timer_start(service->options.loop, service->ticker.period_ms, on_tick, service,
+                             &service->tick_timer) != KELP_OK) {
+        kelp_ticker_stopped(&service->ticker); /* no memory for it: the next message tries again */
     }
-    uint64_t wait_ms = next_us > now_us ? (next_us - now_us + 999) / 1000 : 0;
-    if (wait_ms < KELP_PS_TICK_MIN_MS) {
-        return KELP_PS_TICK_MIN_MS;
-    }
-    return wait_ms < KELP_PS_TICK_MAX_MS ? (uint32_t)wait_ms : KELP_PS_TICK_MAX_MS;
-}
-
-/* Soon enough for anything that a message may have begun. */
-static bool is_soon(uint32_t period_ms)
-{
-    return period_ms > 0 && period_ms <= KELP_PS_TICK_SOON_MS;
+    atomic_store(&service->ticking, service->ticker.soon);
 }
 
 static void on_tick(void *user)
@@ -433,30 +415,27 @@ static void on_tick(void *user)
     uint64_t began_us = now_us();
     uint64_t next_us = began_us;
 
+    (void)pthread_mutex_lock(&service->tick_lock);
+    kelp_ticker_look(&service->ticker);
     atomic_store(&service->ticking, false); /* a message that is missed below sets it again */
+    (void)pthread_mutex_unlock(&service->tick_lock);
     if (turn) {
         kelp_shard_tick(service->shard, &turn->shard, &next_us);
         kelp__service_turn_finish(service, turn);
     }
-    uint32_t period_ms = period_until(began_us, next_us);
     (void)pthread_mutex_lock(&service->tick_lock);
-    if (atomic_load(&service->ticking)) {
-        period_ms = KELP_PS_TICK_MIN_MS;
-    }
-    set_timer(service, period_ms);
-    atomic_store(&service->ticking, is_soon(service->tick_ms));
+    follow_ticker(service, kelp_ticker_looked(&service->ticker, began_us, next_us));
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 
-/* A message came: perhaps its sender waits now, or what it waits for begins. */
+/* A message came; mostly the next look is soon anyway. */
 static void keep_ticking(struct kelp_service *service)
 {
     if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
         return;
     }
     (void)pthread_mutex_lock(&service->tick_lock);
-    set_timer(service, KELP_PS_TICK_MIN_MS);
-    atomic_store(&service->ticking, is_soon(service->tick_ms));
+    follow_ticker(service, kelp_ticker_heard(&service->ticker));
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 

@@ -9,6 +9,7 @@
 #include "proto/wire.h"
 #include "ps/core/limits.h"
 #include "ps/core/shard_control.h"
+#include "ps/core/ticker.h"
 #include "ps/service/shard_service.h"
 #include "ps/shard/shard.h"
 
@@ -32,11 +33,11 @@ struct kelp_service {
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
 
-    /* The look at what is late: when the first entry may be; never while nothing happens. */
-    atomic_bool ticking;       /* the next one is soon */
+    /* The look at what is late. */
+    atomic_bool ticking;       /* ticker.soon, to be read without the lock */
     pthread_mutex_t tick_lock; /* guards what follows; a leaf */
+    struct kelp_ticker ticker;
     struct kelp_rpc_timer *tick_timer;
-    uint32_t tick_ms; /* its period; 0: there is none */
 
     /* Held while an order goes to the partitions, so that they hear orders in the order in which
      * they were taken. Taken before control_lock and before any partition's lock. */

@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "ps/core/limits.h"
+#include "ps/core/spares.h"
 #include "ps/shard/hosting.h"
 
 struct kelp_shard {
@@ -19,9 +20,7 @@ struct kelp_shard {
     struct kelp_hosting *hosting;
     struct kelp_capture_pool *pool; /* of snapshots */
     pthread_mutex_t spares_lock;    /* guards spares; taken outside partitions' locks */
-    struct kelp_cover_candidate *spares;
-    size_t spare_count;
-    size_t spare_capacity;
+    struct kelp_spares spares;
 };
 
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
@@ -346,7 +345,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
     kelp_capture_pool_destroy(shard->pool);
     (void)pthread_rwlock_destroy(&shard->lock);
     (void)pthread_mutex_destroy(&shard->spares_lock);
-    free(shard->spares);
+    kelp_spares_fini(&shard->spares);
     kelp_shard_turn_fini(&turn);
     free(shard);
 }
@@ -354,12 +353,10 @@ void kelp_shard_destroy(struct kelp_shard *shard)
 /* ---- the data path -----------------------------------------------------------------------------
  */
 
-/* What a shard says of a partition that it does not host. */
-static kelp_status not_hosted(const struct kelp_hosting *hosting, uint64_t generation)
+/* 0: none. */
+static uint64_t generation_of(const struct kelp_hosting *hosting)
 {
-    kelp_status status = kelp_fence_generation(hosting ? hosting->generation : 0, generation);
-
-    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+    return hosting ? hosting->generation : 0;
 }
 
 static kelp_status no_such_partition(const struct kelp_hosting *hosting, uint32_t partition,
@@ -418,10 +415,9 @@ kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_pu
     if (hosting && push->partition >= hosting->partition_count) {
         status = no_such_partition(hosting, push->partition, reterr);
     } else if (!hosting || !hosting->by_index[push->partition]) {
-        struct kelp_refusal refusal = {.requester = push->push.requester,
-                                       .status = not_hosted(hosting, push->push.generation),
-                                       .version = push->push.word->version,
-                                       .why = "not hosted here"};
+        struct kelp_refusal refusal =
+            kelp_refusal_not_hosted(generation_of(hosting), push->push.generation,
+                                    push->push.requester, push->push.word->version);
         shard->events->refused(push->partition, &refusal, turn->user, shard->user);
     } else {
         status = push_hosted(shard, hosting->by_index[push->partition], push, turn, reterr);
@@ -441,10 +437,8 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
     if (hosting && partition >= hosting->partition_count) {
         status = no_such_partition(hosting, partition, reterr);
     } else if (!hosting || !hosting->by_index[partition]) {
-        struct kelp_shard_answer answer = {.partition = partition,
-                                           .core = {.requester = pull->requester,
-                                                    .status = not_hosted(hosting, pull->generation),
-                                                    .step = pull->step}};
+        struct kelp_shard_answer answer = {
+            .partition = partition, .core = kelp_answer_not_hosted(generation_of(hosting), pull)};
         shard->events->answer(&answer, turn->user, shard->user);
     } else {
         struct hosted *hosted = hosting->by_index[partition];
@@ -471,10 +465,8 @@ kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_pus
     (void)pthread_rwlock_rdlock(&shard->lock);
     struct kelp_hosting *hosting = shard->hosting;
     if (!hosting || !hosting->by_index[0]) {
-        struct kelp_refusal refusal = {.requester = push->requester,
-                                       .status = not_hosted(hosting, push->generation),
-                                       .version = push->word->version,
-                                       .why = "not hosted here"};
+        struct kelp_refusal refusal = kelp_refusal_not_hosted(
+            generation_of(hosting), push->generation, push->requester, push->word->version);
         shard->events->refused(0, &refusal, turn->user, shard->user);
     } else {
         struct hosted *hosted = hosting->by_index[0];
@@ -496,44 +488,16 @@ kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_pus
 /* ---- offers ------------------------------------------------------------------------------------
  */
 
-/* Helpers are locked. */
-static void remove_spare(struct kelp_shard *shard, uint64_t requester)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < shard->spare_count; i++) {
-        if (shard->spares[i].requester != requester) {
-            shard->spares[kept++] = shard->spares[i];
-        }
-    }
-    shard->spare_count = kept;
-}
-
-static kelp_status add_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare)
-{
-    if (shard->spare_count == shard->spare_capacity) {
-        size_t capacity = shard->spare_capacity ? 2 * shard->spare_capacity : 8;
-        struct kelp_cover_candidate *spares =
-            realloc(shard->spares, capacity * sizeof(*shard->spares));
-        if (!spares) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        shard->spares = spares;
-        shard->spare_capacity = capacity;
-    }
-    shard->spares[shard->spare_count++] = *spare;
-    return KELP_OK;
-}
-
 kelp_status kelp_shard_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare,
                              bool helps)
 {
     kelp_status status = KELP_OK;
 
     (void)pthread_mutex_lock(&shard->spares_lock);
-    remove_spare(shard, spare->requester);
     if (helps) {
-        status = add_spare(shard, spare);
+        status = kelp_spares_add(&shard->spares, spare);
+    } else {
+        kelp_spares_remove(&shard->spares, spare->requester);
     }
     (void)pthread_mutex_unlock(&shard->spares_lock);
     return status;
@@ -547,8 +511,8 @@ static void tick_hosted(const struct scene *scene, uint64_t *next_us)
 
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, scene->turn->now_us);
-    if (kelp_partition_tick(hosted->core, shard->spares, shard->spare_count, &scene->turn->actions,
-                            &again_us) == KELP_OK) {
+    if (kelp_partition_tick(hosted->core, shard->spares.items, shard->spares.count,
+                            &scene->turn->actions, &again_us) == KELP_OK) {
         run_actions(scene);
     } else {
         again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
@@ -576,7 +540,7 @@ void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uin
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
 {
     (void)pthread_mutex_lock(&shard->spares_lock);
-    remove_spare(shard, requester);
+    kelp_spares_remove(&shard->spares, requester);
     (void)pthread_mutex_unlock(&shard->spares_lock);
     (void)pthread_rwlock_rdlock(&shard->lock);
     struct kelp_hosting *hosting = shard->hosting;

@@ -14,18 +14,12 @@
 #include "common/base/log.h"
 #include "common/training/manifest.h"
 #include "ps/core/limits.h"
+#include "ps/core/snapshot_work.h"
 
-enum job { JOB_NONE, JOB_PREPARE, JOB_WRITE, JOB_SYNC };
-
-/* What is wanted: the newest word of each kind, never a queue, so that orders which replace each
- * other while the disk hangs take no memory. */
 struct wish {
     bool stop;
-    uint64_t ticket;    /* 0: none */
-    uint64_t discarded; /* this one and those before it are not wanted */
-    enum job job;
-    uint32_t partition; /* WRITE */
-    struct kelp_snapshot_id id;
+    struct kelp_snapshot_work work;
+    struct kelp_snapshot_id id; /* of work.ticket, as is path */
     char path[PATH_MAX];
 };
 
@@ -37,8 +31,10 @@ struct kelp_snapshot_thread {
     struct wish wish;
 
     /* The thread's own: */
-    uint64_t ticket;    /* of the writer */
-    uint64_t discarded; /* so far */
+    uint64_t ticket; /* of the writer */
+    struct kelp_snapshot_task task;
+    struct kelp_snapshot_id id; /* of task.ticket, as is path */
+    char path[PATH_MAX];
     struct kelp_snapshot_writer *writer;
 };
 
@@ -50,60 +46,43 @@ void kelp_snapshot_thread_begin(struct kelp_snapshot_thread *thread, uint64_t ti
 {
     assert(strlen(path) < sizeof(thread->wish.path));
     (void)pthread_mutex_lock(&thread->lock);
-    assert(ticket > thread->wish.ticket);
-    thread->wish.discarded = ticket - 1;
-    thread->wish.ticket = ticket;
-    thread->wish.job = JOB_PREPARE;
+    kelp_snapshot_work_begin(&thread->wish.work, ticket);
     thread->wish.id = *id;
     (void)snprintf(thread->wish.path, sizeof(thread->wish.path), "%s", path);
     (void)pthread_cond_signal(&thread->changed);
     (void)pthread_mutex_unlock(&thread->lock);
 }
 
-static void want(struct kelp_snapshot_thread *thread, uint64_t ticket, enum job job,
+static void want(struct kelp_snapshot_thread *thread, uint64_t ticket, enum kelp_snapshot_job job,
                  uint32_t partition)
 {
     (void)pthread_mutex_lock(&thread->lock);
-    if (thread->wish.ticket == ticket && thread->wish.discarded < ticket) {
-        thread->wish.job = job;
-        thread->wish.partition = partition;
-        (void)pthread_cond_signal(&thread->changed);
-    }
+    kelp_snapshot_work_want(&thread->wish.work, ticket, job, partition);
+    (void)pthread_cond_signal(&thread->changed);
     (void)pthread_mutex_unlock(&thread->lock);
 }
 
 void kelp_snapshot_thread_write(struct kelp_snapshot_thread *thread, uint64_t ticket,
                                 uint32_t partition)
 {
-    want(thread, ticket, JOB_WRITE, partition);
+    want(thread, ticket, KELP_SNAPSHOT_JOB_WRITE, partition);
 }
 
 void kelp_snapshot_thread_sync(struct kelp_snapshot_thread *thread, uint64_t ticket)
 {
-    want(thread, ticket, JOB_SYNC, 0);
+    want(thread, ticket, KELP_SNAPSHOT_JOB_SYNC, 0);
 }
 
 void kelp_snapshot_thread_discard(struct kelp_snapshot_thread *thread, uint64_t ticket)
 {
     (void)pthread_mutex_lock(&thread->lock);
-    if (thread->wish.discarded < ticket) {
-        thread->wish.discarded = ticket;
-    }
-    if (thread->wish.ticket <= ticket) {
-        thread->wish.job = JOB_NONE;
-    }
+    kelp_snapshot_work_discard(&thread->wish.work, ticket);
     (void)pthread_cond_signal(&thread->changed);
     (void)pthread_mutex_unlock(&thread->lock);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------
  */
-
-static void drop_writer(struct kelp_snapshot_thread *thread)
-{
-    kelp_snapshot_writer_abandon(thread->writer);
-    thread->writer = NULL;
-}
 
 static kelp_status write_items(struct kelp_snapshot_writer *writer,
                                const struct kelp_capture *capture, struct kelp_error *reterr)
@@ -127,22 +106,23 @@ static kelp_status write_items(struct kelp_snapshot_writer *writer,
     return status;
 }
 
-static kelp_status write_part(struct kelp_snapshot_thread *thread, const struct wish *wish,
-                              char *ret_digest, uint64_t *ret_bytes, struct kelp_error *reterr)
+static kelp_status write_part(struct kelp_snapshot_thread *thread, char *ret_digest,
+                              uint64_t *ret_bytes, struct kelp_error *reterr)
 {
+    const struct kelp_snapshot_task *task = &thread->task;
     struct kelp_capture capture = {0};
     kelp_status status = KELP_OK;
 
     if (!thread->writer) {
-        thread->ticket = wish->ticket;
-        status = kelp_snapshot_writer_open(wish->path, &wish->id, &thread->writer, reterr);
+        thread->ticket = task->ticket;
+        status = kelp_snapshot_writer_open(thread->path, &thread->id, &thread->writer, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_shard_snapshot_part(thread->options.shard, wish->ticket, wish->partition,
+        status = kelp_shard_snapshot_part(thread->options.shard, task->ticket, task->partition,
                                           &capture, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_snapshot_writer_part(thread->writer, wish->partition, reterr);
+        status = kelp_snapshot_writer_part(thread->writer, task->partition, reterr);
     }
     if (status == KELP_OK) {
         status = write_items(thread->writer, &capture, reterr);
@@ -154,29 +134,30 @@ static kelp_status write_part(struct kelp_snapshot_thread *thread, const struct 
     return status;
 }
 
-static void report_failure(struct kelp_snapshot_thread *thread, uint64_t ticket, kelp_status status,
+static void report_failure(struct kelp_snapshot_thread *thread, kelp_status status,
                            const struct kelp_error *error)
 {
-    drop_writer(thread);
-    thread->options.events->failed(ticket, status, error->text, thread->options.user);
+    kelp_snapshot_writer_abandon(thread->writer);
+    thread->writer = NULL;
+    thread->options.events->failed(thread->task.ticket, status, error->text, thread->options.user);
 }
 
-static void do_write(struct kelp_snapshot_thread *thread, const struct wish *wish)
+static void do_write(struct kelp_snapshot_thread *thread)
 {
     struct kelp_error error = {.text = ""};
     char digest[KELP_DIGEST_HEX_BYTES];
     uint64_t bytes = 0;
-    kelp_status status = write_part(thread, wish, digest, &bytes, &error);
+    kelp_status status = write_part(thread, digest, &bytes, &error);
 
     if (status == KELP_OK) {
-        thread->options.events->written(wish->ticket, wish->partition, digest, bytes,
+        thread->options.events->written(thread->task.ticket, thread->task.partition, digest, bytes,
                                         thread->options.user);
     } else {
-        report_failure(thread, wish->ticket, status, &error);
+        report_failure(thread, status, &error);
     }
 }
 
-static void do_sync(struct kelp_snapshot_thread *thread, const struct wish *wish)
+static void do_sync(struct kelp_snapshot_thread *thread)
 {
     struct kelp_error error = {.text = ""};
     struct kelp_snapshot_writer *writer = thread->writer;
@@ -185,9 +166,9 @@ static void do_sync(struct kelp_snapshot_thread *thread, const struct wish *wish
     thread->writer = NULL;
     kelp_status status = kelp_snapshot_writer_finish(writer, &error);
     if (status != KELP_OK) {
-        report_failure(thread, wish->ticket, status, &error);
-    } else if (!thread->options.events->synced(wish->ticket, thread->options.user) &&
-               kelp_files_remove(wish->path, &error) != KELP_OK) {
+        report_failure(thread, status, &error);
+    } else if (!thread->options.events->synced(thread->task.ticket, thread->options.user) &&
+               kelp_files_remove(thread->path, &error) != KELP_OK) {
         kelp_log_warn("snapshot not removed error=\"%s\"", error.text);
     }
 }
@@ -256,51 +237,55 @@ static void lower_priority(void)
 }
 
 /* Wait for something to do. False: it is over. */
-static bool next_wish(struct kelp_snapshot_thread *thread, struct wish *wish)
+static bool next_task(struct kelp_snapshot_thread *thread)
 {
     (void)pthread_mutex_lock(&thread->lock);
-    while (!thread->wish.stop && thread->wish.job == JOB_NONE &&
-           thread->wish.discarded == thread->discarded) {
+    while (!thread->wish.stop && !kelp_snapshot_work_next(&thread->wish.work, &thread->task)) {
         (void)pthread_cond_wait(&thread->changed, &thread->lock);
     }
-    *wish = thread->wish;
-    thread->wish.job = JOB_NONE;
+    thread->id = thread->wish.id;
+    memcpy(thread->path, thread->wish.path, sizeof(thread->path));
+    bool more = !thread->wish.stop;
     (void)pthread_mutex_unlock(&thread->lock);
-    return !wish->stop;
+    return more;
+}
+
+static void discard(struct kelp_snapshot_thread *thread, uint64_t ticket)
+{
+    if (thread->ticket <= ticket) {
+        kelp_snapshot_writer_abandon(thread->writer);
+        thread->writer = NULL;
+    }
+    kelp_shard_snapshot_discard(thread->options.shard, ticket);
 }
 
 static void *run(void *user)
 {
     struct kelp_snapshot_thread *thread = user;
-    struct wish *wish = &(struct wish){0};
 
     lower_priority();
     if (thread->options.checkpoints[0] != '\0') {
         remove_leftovers(thread->options.checkpoints, thread->options.shard_id);
     }
-    while (next_wish(thread, wish)) {
-        if (wish->discarded != thread->discarded) {
-            thread->discarded = wish->discarded;
-            if (thread->ticket <= wish->discarded) {
-                drop_writer(thread);
-            }
-            kelp_shard_snapshot_discard(thread->options.shard, wish->discarded);
+    while (next_task(thread)) {
+        if (thread->task.discard != 0) {
+            discard(thread, thread->task.discard);
         }
-        switch (wish->job) {
-        case JOB_NONE:
+        switch (thread->task.job) {
+        case KELP_SNAPSHOT_JOB_NONE:
             break;
-        case JOB_PREPARE:
+        case KELP_SNAPSHOT_JOB_PREPARE:
             kelp_shard_snapshot_prepare(thread->options.shard);
             break;
-        case JOB_WRITE:
-            do_write(thread, wish);
+        case KELP_SNAPSHOT_JOB_WRITE:
+            do_write(thread);
             break;
-        case JOB_SYNC:
-            do_sync(thread, wish);
+        case KELP_SNAPSHOT_JOB_SYNC:
+            do_sync(thread);
             break;
         }
     }
-    drop_writer(thread);
+    kelp_snapshot_writer_abandon(thread->writer);
     return NULL;
 }
 

@@ -534,7 +534,7 @@ void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us)
         struct sim_hosted *hosted = &hosting->hosted[i];
         uint64_t next_us;
         tell_time(hosting, hosted);
-        no_memory(kelp_partition_tick(hosted->core, shard->spares, shard->spare_count,
+        no_memory(kelp_partition_tick(hosted->core, shard->spares.items, shard->spares.count,
                                       &hosting->actions, &next_us));
         run_actions(hosting, hosted);
         *ret_next_us = next_us < *ret_next_us ? next_us : *ret_next_us;

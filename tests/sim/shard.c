@@ -12,10 +12,6 @@
 #define RETRY_US  (500 * SIM_MS)
 #define PLACE_MAX SIM_ETCD_KEY_MAX
 
-#define TICK_US      (KELP_PS_TICK_MIN_MS * SIM_MS) /* ps/service/service_exchange.c */
-#define TICK_SOON_US (KELP_PS_TICK_SOON_MS * SIM_MS)
-#define TICK_MAX_US  (KELP_PS_TICK_MAX_MS * SIM_MS)
-
 struct sim_shard *sim_shard_of(const struct sim_process *process)
 {
     return process->state;
@@ -90,10 +86,12 @@ void sim_shard_end_turn(struct sim_shard *shard)
 /* ---- the data path -----------------------------------------------------------------------------
  */
 
-static kelp_status not_hosted(const struct sim_shard *shard, uint64_t generation)
+static void refuse(struct sim_shard *shard, uint32_t partition, uint64_t stream,
+                   const struct sim_request *request)
 {
-    kelp_status status = kelp_fence_generation(sim_shard_generation(shard), generation);
-    return status == KELP_OK ? KELP_ERR_NOT_PRIMARY : status;
+    struct kelp_refusal refusal = kelp_refusal_not_hosted(
+        sim_shard_generation(shard), request->generation, stream, request->word.version);
+    sim_shard_refuse(shard, partition, &refusal);
 }
 
 static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
@@ -103,11 +101,7 @@ static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim
         sim_hosting_push(shard->hosting, stream, request, push);
         return;
     }
-    struct kelp_refusal refusal = {.requester = stream,
-                                   .status = not_hosted(shard, request->generation),
-                                   .version = request->word.version,
-                                   .why = "not hosted here"};
-    sim_shard_refuse(shard, push->partition, &refusal);
+    refuse(shard, push->partition, stream, request);
 }
 
 static void take_part(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
@@ -117,11 +111,7 @@ static void take_part(struct sim_shard *shard, uint64_t stream, const struct sim
         sim_hosting_part(shard->hosting, stream, request, part);
         return;
     }
-    struct kelp_refusal refusal = {.requester = stream,
-                                   .status = not_hosted(shard, request->generation),
-                                   .version = request->word.version,
-                                   .why = "not hosted here"};
-    sim_shard_refuse(shard, 0, &refusal);
+    refuse(shard, 0, stream, request);
 }
 
 static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
@@ -131,72 +121,63 @@ static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim
         sim_hosting_pull(shard->hosting, stream, request, pull);
         return;
     }
+    struct kelp_pull core = {
+        .requester = stream, .generation = request->generation, .step = pull->pull.step};
     struct sim_answer answer = {.partition = pull->pull.partition,
-                                .core = {.requester = stream,
-                                         .status = not_hosted(shard, request->generation),
-                                         .step = pull->pull.step}};
+                                .core = kelp_answer_not_hosted(sim_shard_generation(shard), &core)};
     sim_shard_answer(shard, &answer);
 }
 
 /* ---- what is late ------------------------------------------------------------------------------
  */
 
-static void look_at(struct sim_shard *shard, uint64_t at_us);
+static void on_tick(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
 
-/* number: when it was due; another time has taken its place when it is not that any more. */
+static void start_ticking(struct sim_shard *shard)
+{
+    sim_after(
+        shard->sim, shard->ticker.period_ms * SIM_MS,
+        &(struct sim_call){.process = shard->process, .run = on_tick, .number = shard->tick_timer});
+}
+
+static void follow_ticker(struct sim_shard *shard, bool changed)
+{
+    if (changed) {
+        shard->tick_timer++;
+        if (shard->ticker.period_ms > 0) {
+            start_ticking(shard);
+        }
+    }
+}
+
+/* number: the timer's setting. */
 static void on_tick(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_shard *shard = sim_shard_of(process);
     uint64_t next_us = UINT64_MAX;
     (void)data;
-    if (shard->tick_at != number) {
+    if (shard->tick_timer != number) {
         return;
     }
-    shard->tick_at = 0;
+    kelp_ticker_look(&shard->ticker);
     if (shard->hosting) {
         sim_hosting_tick(shard->hosting, &next_us);
         sim_shard_end_turn(shard);
     }
-    if (next_us != UINT64_MAX) {
-        uint64_t most = sim->now + TICK_MAX_US;
-        look_at(shard, next_us < most ? next_us : most);
+    bool changed = kelp_ticker_looked(&shard->ticker, sim->now, next_us);
+    if (!changed) {
+        start_ticking(shard); /* it is periodic */
     }
+    follow_ticker(shard, changed);
 }
 
-/* Not sooner than TICK_US from now. */
-static void look_at(struct sim_shard *shard, uint64_t at_us)
+static void set_spare(struct sim_shard *shard, uint64_t stream, const struct sim_request *request)
 {
-    uint64_t least = shard->sim->now + TICK_US;
-    shard->tick_at = at_us > least ? at_us : least;
-    sim_after(
-        shard->sim, shard->tick_at - shard->sim->now,
-        &(struct sim_call){.process = shard->process, .run = on_tick, .number = shard->tick_at});
-}
-
-/* A message came: perhaps its sender waits now, or what it waits for begins. */
-static void keep_ticking(struct sim_shard *shard)
-{
-    if (shard->tick_at == 0 || shard->tick_at > shard->sim->now + TICK_SOON_US) {
-        look_at(shard, 0);
-    }
-}
-
-static void take_spare(struct sim_shard *shard, uint64_t stream, const struct sim_request *request)
-{
-    size_t at = 0;
-    while (at < shard->spare_count && shard->spares[at].requester != stream) {
-        at++;
-    }
-    bool there = at < shard->spare_count;
-    if (request && request->helps && !there) {
-        shard->spares = sim_grow(shard->spares, shard->spare_count, &shard->spare_capacity,
-                                 sizeof(*shard->spares));
-        shard->spares[shard->spare_count++] =
-            (struct kelp_cover_candidate){.requester = stream, .rank = request->rank};
-    } else if ((!request || !request->helps) && there) {
-        shard->spare_count--;
-        memmove(&shard->spares[at], &shard->spares[at + 1],
-                (shard->spare_count - at) * sizeof(*shard->spares));
+    struct kelp_cover_candidate spare = {.requester = stream, .rank = request->rank};
+    if (!request->helps) {
+        kelp_spares_remove(&shard->spares, stream);
+    } else if (kelp_spares_add(&shard->spares, &spare) != KELP_OK) {
+        abort();
     }
 }
 
@@ -218,8 +199,8 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     const struct sim_request *request = (const struct sim_request *)message;
     (void)sim;
     if (!stray) {
-        take_spare(shard, stream, request);
-        keep_ticking(shard);
+        set_spare(shard, stream, request);
+        follow_ticker(shard, kelp_ticker_heard(&shard->ticker));
     }
     for (size_t i = 0; i < request->push_count; i++) {
         take_push(shard, stream, request, &request->pushes[i]);
@@ -238,7 +219,7 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
     struct sim_shard *shard = sim_shard_of(process);
     (void)sim;
     (void)broken;
-    take_spare(shard, stream, NULL);
+    kelp_spares_remove(&shard->spares, stream);
     if (shard->hosting) {
         sim_hosting_drop(shard->hosting, stream);
     }
@@ -401,7 +382,7 @@ void sim_shard_forget(struct sim_process *process)
     sim_hosting_destroy(shard->hosting);
     sim_control_close(shard);
     free(shard->outboxes);
-    free(shard->spares);
+    kelp_spares_fini(&shard->spares);
     free(shard);
     process->state = NULL;
 }

@@ -8,6 +8,9 @@
 #define KELP_TESTS_SIM_SHARD_H
 
 #include "ps/core/shard_control.h"
+#include "ps/core/snapshot_work.h"
+#include "ps/core/spares.h"
+#include "ps/core/ticker.h"
 #include "tests/sim/etcd.h"
 #include "tests/sim/network.h"
 
@@ -82,17 +85,11 @@ struct sim_outbox {
 };
 
 /* The thread that writes snapshots. */
-enum sim_writer_job { SIM_JOB_NONE, SIM_JOB_WRITE, SIM_JOB_SYNC };
-
 struct sim_writer {
-    uint64_t ticket;
-    uint64_t discarded; /* this one and those before it are not wanted */
-    enum sim_writer_job job;
-    uint32_t partition;
-    char folder[SIM_NAME_MAX + 1];
+    struct kelp_snapshot_work work;
+    struct kelp_snapshot_task task; /* under way while busy */
     bool busy;
-    enum sim_writer_job doing;
-    uint32_t doing_partition;
+    char folder[SIM_NAME_MAX + 1];
     uint32_t storage; /* being written; 0: none */
     uint64_t storage_ticket;
 };
@@ -113,10 +110,9 @@ struct sim_shard {
     size_t outbox_count;
     size_t outbox_capacity;
 
-    struct kelp_cover_candidate *spares;
-    size_t spare_count;
-    size_t spare_capacity;
-    uint64_t tick_at; /* when the next look at what is late is due; 0: none is */
+    struct kelp_spares spares;
+    struct kelp_ticker ticker;
+    uint64_t tick_timer; /* counts its settings: an older one does nothing */
 
     uint64_t lease; /* 0: not registered */
     uint64_t kept_us;

@@ -13,29 +13,6 @@ static void pump(struct sim_shard *shard);
 /* ---- what follows ------------------------------------------------------------------------------
  */
 
-static void discard(struct sim_shard *shard, uint64_t ticket)
-{
-    struct sim_writer *writer = &shard->writer;
-    if (writer->discarded < ticket) {
-        writer->discarded = ticket;
-    }
-    if (writer->ticket <= ticket) {
-        writer->job = SIM_JOB_NONE;
-    }
-    pump(shard);
-}
-
-static void want(struct sim_shard *shard, uint64_t ticket, enum sim_writer_job job,
-                 uint32_t partition)
-{
-    struct sim_writer *writer = &shard->writer;
-    if (writer->ticket == ticket && writer->discarded < ticket) {
-        writer->job = job;
-        writer->partition = partition;
-        pump(shard);
-    }
-}
-
 void sim_snapshot_say(struct sim_shard *shard, const struct kelp_snapshot_view *view)
 {
     sim_say(shard->sim, shard->process, "snapshot of step %llu is %s %s",
@@ -51,9 +28,7 @@ static void begin(struct sim_shard *shard, const struct kelp_snapshot_order *ord
     struct sim_writer *writer = &shard->writer;
     sim_say(shard->sim, shard->process, "is ordered a snapshot of step %llu into %s",
             (unsigned long long)order->step, shard->folder);
-    writer->ticket = order->serial;
-    writer->discarded = order->serial - 1;
-    writer->job = SIM_JOB_NONE;
+    kelp_snapshot_work_begin(&writer->work, order->serial);
     memcpy(writer->folder, shard->folder, sizeof(writer->folder));
     shard->order = *order;
 }
@@ -62,20 +37,22 @@ void sim_snapshot_act(struct sim_shard *shard, const struct kelp_snapshot_action
 {
     switch (action->kind) {
     case KELP_SNAPSHOT_DO_DISCARD:
-        discard(shard, action->ticket);
+        kelp_snapshot_work_discard(&shard->writer.work, action->ticket);
         break;
     case KELP_SNAPSHOT_DO_ORDER:
         begin(shard, &action->order);
         break;
     case KELP_SNAPSHOT_DO_WRITE:
-        want(shard, action->ticket, SIM_JOB_WRITE, action->partition);
+        kelp_snapshot_work_want(&shard->writer.work, action->ticket, KELP_SNAPSHOT_JOB_WRITE,
+                                action->partition);
         break;
     case KELP_SNAPSHOT_DO_SYNC:
-        want(shard, action->ticket, SIM_JOB_SYNC, 0);
+        kelp_snapshot_work_want(&shard->writer.work, action->ticket, KELP_SNAPSHOT_JOB_SYNC, 0);
         break;
     case KELP_SNAPSHOT_DO_REPORT: /* turned into KELP_SHARD_DO_REPORT */
         break;
     }
+    pump(shard);
 }
 
 void sim_snapshot_hand_out(struct sim_shard *shard)
@@ -174,49 +151,47 @@ static bool sync_more(struct sim_shard *shard, uint64_t ticket)
     return true;
 }
 
-/* What was begun is done. number: the ticket. */
+static void job_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
+
+static void start_job(struct sim_shard *shard)
+{
+    shard->writer.busy = true;
+    sim_after(shard->sim, sim_draw(shard->sim, shard->sim->profile.disk_us),
+              &(struct sim_call){.process = shard->process, .run = job_done});
+}
+
 static void job_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_shard *shard = sim_shard_of(process);
-    struct sim_writer *writer = &shard->writer;
-    bool again = false;
+    const struct kelp_snapshot_task *task = &shard->writer.task;
+    (void)sim;
     (void)data;
-    writer->busy = false;
-    if (writer->doing == SIM_JOB_WRITE) {
-        write_part(shard, number, writer->doing_partition);
-    } else if (!sync_more(shard, number)) {
-        writer->busy = true;
-        again = true;
-    }
-    if (again) {
-        sim_after(sim, sim_draw(sim, sim->profile.disk_us),
-                  &(struct sim_call){.process = process, .run = job_done, .number = number});
+    (void)number;
+    if (task->job == KELP_SNAPSHOT_JOB_WRITE) {
+        write_part(shard, task->ticket, task->partition);
+    } else if (!sync_more(shard, task->ticket)) {
+        start_job(shard);
         return;
     }
+    shard->writer.busy = false;
     pump(shard);
     sim_shard_end_turn(shard);
 }
 
+/* The thread looks for its next task. */
 static void pump(struct sim_shard *shard)
 {
     struct sim_writer *writer = &shard->writer;
-    if (writer->busy) {
-        return;
+    while (!writer->busy && kelp_snapshot_work_next(&writer->work, &writer->task)) {
+        if (writer->storage != 0 && writer->storage_ticket <= writer->task.discard) {
+            sim_storage_remove(shard->sim, writer->storage);
+            writer->storage = 0;
+        }
+        if (writer->task.job == KELP_SNAPSHOT_JOB_WRITE ||
+            writer->task.job == KELP_SNAPSHOT_JOB_SYNC) {
+            start_job(shard);
+        }
     }
-    if (writer->storage != 0 && writer->storage_ticket <= writer->discarded) {
-        sim_storage_remove(shard->sim, writer->storage);
-        writer->storage = 0;
-    }
-    if (writer->job == SIM_JOB_NONE) {
-        return;
-    }
-    writer->busy = true;
-    writer->doing = writer->job;
-    writer->doing_partition = writer->partition;
-    writer->job = SIM_JOB_NONE;
-    sim_after(
-        shard->sim, sim_draw(shard->sim, shard->sim->profile.disk_us),
-        &(struct sim_call){.process = shard->process, .run = job_done, .number = writer->ticket});
 }
 
 /* ---- reports -----------------------------------------------------------------------------------
