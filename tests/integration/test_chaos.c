@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "cli/chaos/chaos_plan.h"
+#include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
-#include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
 
 #define QUICK_MS 300000
@@ -53,36 +51,6 @@ static void write_job(void)
     (void)kelp_test_write(folder.path, "job.yaml", text);
 }
 
-static cJSON *read_report(void)
-{
-    char path[256];
-    char text[65536];
-
-    (void)snprintf(path, sizeof(path), "%s/chaos/chaos.json", folder.path);
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "no chaos.json; it said:\n%s%s", command.out, command.err);
-    size_t length = fread(text, 1, sizeof(text) - 1, file);
-    text[length] = '\0';
-    (void)fclose(file);
-    cJSON *report = cJSON_Parse(text);
-    ck_assert_ptr_nonnull(report);
-    return report;
-}
-
-static const char *text_of(const cJSON *object, const char *name)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-    ck_assert_msg(text != NULL, "the report has no %s", name);
-    return text;
-}
-
-static double number_of(const cJSON *object, const char *name)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
-    ck_assert_msg(cJSON_IsNumber(value), "the report has no %s", name);
-    return value->valuedouble;
-}
-
 static void chaos(const char *const *args, uint32_t timeout_ms)
 {
     kelp_test_command_fini(&command);
@@ -99,10 +67,11 @@ static void count_hits(const cJSON *report, unsigned hits[KELP_CHAOS_ROLE_COUNT]
     cJSON_ArrayForEach(fault, cJSON_GetObjectItemCaseSensitive(report, "faults"))
     {
         for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
-            hits[role] += strcmp(text_of(fault, "role"),
+            hits[role] += strcmp(kelp_test_text(fault, "role"),
                                  kelp_chaos_role_name((enum kelp_chaos_role)role)) == 0;
         }
-        ck_assert_double_ge(number_of(fault, "step"), number_of(fault, "planned_step"));
+        ck_assert_double_ge(kelp_test_number(fault, "step"),
+                            kelp_test_number(fault, "planned_step"));
     }
 }
 
@@ -118,9 +87,9 @@ START_TEST(quick_plan)
     printf("%s", command.out);
     ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code, command.out,
                   command.err);
-    cJSON *report = read_report();
+    cJSON *report = kelp_test_read_json(folder.path, "chaos/chaos.json");
     ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(report, "equal")));
-    ck_assert_str_eq(text_of(report, "digest"), text_of(report, "quiet_digest"));
+    ck_assert_str_eq(kelp_test_text(report, "digest"), kelp_test_text(report, "quiet_digest"));
     count_hits(report, hits);
     unsigned total = 0;
     for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {

@@ -259,7 +259,7 @@ int main(void)
     Suite *suite = suite_create("checkpoint_import");
     TCase *tcase = tcase_create("checkpoint_import");
 
-    tcase_set_timeout(tcase, 120);
+    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
     tcase_add_unchecked_fixture(tcase, setup, teardown);
     tcase_add_checked_fixture(tcase, make_backup, NULL);
     tcase_add_test(tcase, rm_keeps_the_newest_good_one);

@@ -15,7 +15,7 @@
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS KELP_TEST_HANG_MS
 
 static struct kelp_test_folder folder;
 static struct kelp_test_command command;
@@ -334,7 +334,7 @@ int main(void)
     TCase *tests = tcase_create("cli");
     SRunner *runner = srunner_create(suite);
 
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, KELP_TEST_HANG_S);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_help);
     tcase_add_test(tests, test_usage_mistakes);

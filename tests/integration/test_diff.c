@@ -3,17 +3,16 @@
  * by computing both runs again.
  */
 #include <check.h>
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/files.h"
 #include "common/base/status.h"
+#include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
-#include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 60000
+#define TIMEOUT_MS KELP_TEST_HANG_MS
 /* 465 windows in batches of 40: 12 steps in an epoch. */
 #define STEPS_PER_EPOCH 12
 
@@ -52,29 +51,22 @@ static cJSON *diff(const char *a, const char *b, int exit_code)
     struct kelp_test_command command;
 
     run(args, exit_code, &command);
-    cJSON *json = cJSON_Parse(command.out);
-    ck_assert_msg(json != NULL, "no JSON: %s", command.out);
+    cJSON *json = kelp_test_json(command.out);
     kelp_test_command_fini(&command);
     return json;
-}
-
-static const cJSON *member(const cJSON *json, const char *name)
-{
-    const cJSON *found = cJSON_GetObjectItemCaseSensitive(json, name);
-
-    ck_assert_msg(found != NULL, "no '%s' in %s", name, cJSON_PrintUnformatted(json));
-    return found;
 }
 
 static void check_key(const cJSON *json, const char *key, const char *a, const char *b)
 {
     const cJSON *item;
 
-    cJSON_ArrayForEach(item, member(json, "keys"))
+    cJSON_ArrayForEach(item, kelp_test_member(json, "keys"))
     {
-        if (strcmp(member(item, "key")->valuestring, key) == 0) {
-            ck_assert_str_eq(cJSON_GetArrayItem(member(item, "values"), 0)->valuestring, a);
-            ck_assert_str_eq(cJSON_GetArrayItem(member(item, "values"), 1)->valuestring, b);
+        if (strcmp(kelp_test_text(item, "key"), key) == 0) {
+            ck_assert_str_eq(cJSON_GetArrayItem(kelp_test_member(item, "values"), 0)->valuestring,
+                             a);
+            ck_assert_str_eq(cJSON_GetArrayItem(kelp_test_member(item, "values"), 1)->valuestring,
+                             b);
             return;
         }
     }
@@ -83,10 +75,10 @@ static void check_key(const cJSON *json, const char *key, const char *a, const c
 
 static void check_reproduced(const cJSON *json, bool a, bool b)
 {
-    const cJSON *runs = member(json, "runs");
+    const cJSON *runs = kelp_test_member(json, "runs");
 
-    ck_assert_int_eq(cJSON_IsTrue(member(cJSON_GetArrayItem(runs, 0), "reproduced")), a);
-    ck_assert_int_eq(cJSON_IsTrue(member(cJSON_GetArrayItem(runs, 1), "reproduced")), b);
+    ck_assert_int_eq(cJSON_IsTrue(kelp_test_member(cJSON_GetArrayItem(runs, 0), "reproduced")), a);
+    ck_assert_int_eq(cJSON_IsTrue(kelp_test_member(cJSON_GetArrayItem(runs, 1), "reproduced")), b);
 }
 
 static void setup(void)
@@ -106,7 +98,7 @@ START_TEST(same_job_is_the_same)
 {
     train("same", "cluster.workers=1");
     cJSON *json = diff("a", "same", 0);
-    ck_assert(cJSON_IsTrue(member(json, "same")));
+    ck_assert(cJSON_IsTrue(kelp_test_member(json, "same")));
     check_key(json, "cluster.workers", "2:2", "1:1");
     cJSON_Delete(json);
 }
@@ -118,14 +110,15 @@ START_TEST(other_lr_from_an_epoch_on)
 {
     train("constant", "train.schedule=constant");
     cJSON *json = diff("a", "constant", 1);
-    const cJSON *first = member(json, "first");
-    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 25);
-    ck_assert_int_eq(member(first, "step")->valueint, 2 * STEPS_PER_EPOCH + 1);
+    const cJSON *first = kelp_test_member(json, "first");
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "record"), "step")->valueint, 25);
+    ck_assert_int_eq(kelp_test_member(first, "step")->valueint, 2 * STEPS_PER_EPOCH + 1);
     /* Weights of both maps; Adam's moments follow from the gradient, which is the same once more.
      */
-    ck_assert_int_eq(member(first, "tensor_count")->valueint, 4);
-    ck_assert_str_eq(member(cJSON_GetArrayItem(member(first, "tensors"), 0), "name")->valuestring,
-                     "linear_seasonal.weight");
+    ck_assert_int_eq(kelp_test_member(first, "tensor_count")->valueint, 4);
+    ck_assert_str_eq(
+        kelp_test_text(cJSON_GetArrayItem(kelp_test_member(first, "tensors"), 0), "name"),
+        "linear_seasonal.weight");
     check_key(json, "train.schedule", "type1", "constant");
     check_reproduced(json, true, true);
     cJSON_Delete(json);
@@ -146,9 +139,9 @@ START_TEST(other_lr_from_a_checkpoint_on)
     kelp_test_command_says(folder.path, import, 0, "imported");
     kelp_test_command_says(folder.path, resume, 0, "done");
     cJSON *json = diff("a", "changed", 1);
-    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 25);
-    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 25);
-    ck_assert_str_eq(member(cJSON_GetArrayItem(member(json, "runs"), 1), "from")->valuestring,
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "record"), "step")->valueint, 25);
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "first"), "step")->valueint, 25);
+    ck_assert_str_eq(kelp_test_text(cJSON_GetArrayItem(kelp_test_member(json, "runs"), 1), "from"),
                      "step-24.g1");
     check_key(json, "train.lr", "0.005", "0.02");
     check_reproduced(json, true, true);
@@ -161,7 +154,7 @@ START_TEST(other_seed)
 {
     train("seed", "seed=12");
     cJSON *json = diff("a", "seed", 1);
-    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 0);
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "first"), "step")->valueint, 0);
     check_key(json, "seed", "11", "12");
     check_reproduced(json, true, true);
     cJSON_Delete(json);
@@ -173,7 +166,7 @@ START_TEST(other_model)
 {
     train("mlp", "model.kind=mlp");
     cJSON *json = diff("a", "mlp", 1);
-    ck_assert_str_eq(member(json, "outcome")->valuestring, "models");
+    ck_assert_str_eq(kelp_test_text(json, "outcome"), "models");
     cJSON_Delete(json);
 }
 END_TEST
@@ -208,8 +201,8 @@ START_TEST(altered_record)
     train("altered", NULL);
     alter("altered/digests.jsonl", "\"step\":35,", "\"digest\":\"");
     cJSON *json = diff("a", "altered", 1);
-    ck_assert_str_eq(member(json, "outcome")->valuestring, "jobs give the same");
-    ck_assert_int_eq(member(member(json, "record"), "step")->valueint, 35);
+    ck_assert_str_eq(kelp_test_text(json, "outcome"), "jobs give the same");
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "record"), "step")->valueint, 35);
     check_reproduced(json, true, false);
     cJSON_Delete(json);
     kelp_test_command_says(folder.path, args, 1, "the record of altered is not what its job gives");
@@ -241,7 +234,7 @@ int main(void)
     Suite *suite = suite_create("diff");
     TCase *tcase = tcase_create("diff");
 
-    tcase_set_timeout(tcase, 120);
+    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
     tcase_add_unchecked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, same_job_is_the_same);
     tcase_add_test(tcase, other_lr_from_an_epoch_on);

@@ -11,7 +11,7 @@
 #include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
 
-#define RUN_TIMEOUT_S 120
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define SAMPLES       UINT64_C(256)
 #define ELEMENTS_MAX  (SAMPLES * 28 * 28)
 
@@ -122,7 +122,7 @@ int main(void)
 #endif
     Suite *suite = suite_create("memory");
     TCase *tcase = tcase_create("memory");
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
     tcase_add_loop_test(tcase, test_plan, 0, JOB_COUNT);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

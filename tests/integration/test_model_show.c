@@ -4,15 +4,14 @@
  * with one line and exit code 2 before anything starts.
  */
 #include <check.h>
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/run_command.h"
+#include "tests/lib/json_fields.h"
 #include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS KELP_TEST_HANG_MS
 
 static struct kelp_test_folder folder;
 static struct kelp_test_command command;
@@ -73,13 +72,6 @@ START_TEST(test_tables)
 }
 END_TEST
 
-static double number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    ck_assert_msg(cJSON_IsNumber(item), "no number %s", name);
-    return item->valuedouble;
-}
-
 /* The parts of the memory add up, parameters too; more samples at once take more. */
 START_TEST(test_json)
 {
@@ -96,16 +88,16 @@ START_TEST(test_json)
         const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "memory_bytes");
         double total = 0.0, parameters = 0.0;
         for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
-            total += number(memory, parts[i]);
+            total += kelp_test_number(memory, parts[i]);
         }
-        ck_assert_double_eq(total, number(memory, "total"));
+        ck_assert_double_eq(total, kelp_test_number(memory, "total"));
         const cJSON *layer;
         cJSON_ArrayForEach(layer, cJSON_GetObjectItemCaseSensitive(json, "layers"))
         {
-            parameters += number(layer, "parameters");
+            parameters += kelp_test_number(layer, "parameters");
         }
-        ck_assert_double_eq(parameters, number(json, "parameters"));
-        activations[round] = number(memory, "activations");
+        ck_assert_double_eq(parameters, kelp_test_number(json, "parameters"));
+        activations[round] = kelp_test_number(memory, "activations");
         cJSON_Delete(json);
     }
     ck_assert_double_gt(activations[1], activations[0]);
@@ -174,7 +166,7 @@ int main(void)
     Suite *suite = suite_create("model_show");
     TCase *tcase = tcase_create("model_show");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 150);
+    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
     tcase_add_test(tcase, test_tables);
     tcase_add_test(tcase, test_json);
     tcase_add_test(tcase, test_mistakes);

@@ -18,7 +18,7 @@
 #define BATCHES  12
 #define BAD      5 /* the batch with a sample that nobody can compute */
 #define WIDTH    24
-#define RUN_S    60
+#define RUN_S    (KELP_TEST_HANG_MS / 1000)
 #define SAMPLES  (BATCH * BATCHES)
 #define LONG_RUN "train.epochs=40" /* 480 steps: something to kill in */
 
@@ -173,7 +173,7 @@ int main(void)
 {
     Suite *suite = suite_create("not finite");
     TCase *tcase = tcase_create("runs");
-    tcase_set_timeout(tcase, 200);
+    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
     tcase_add_test(tcase, left_out);
     tcase_add_test(tcase, left_out_under_kills);
     tcase_add_test(tcase, replayed);

@@ -12,7 +12,7 @@
 #include "common/job/job.h"
 #include "tests/lib/run_train.h"
 
-#define RUN_TIMEOUT_S 60
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 
 static const struct {
     const char *what;

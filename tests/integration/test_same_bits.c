@@ -11,7 +11,7 @@
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
 
-#define RUN_TIMEOUT_S 120
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define LANES         8
 
 static char reference[33]; /* digest of one worker, one shard */

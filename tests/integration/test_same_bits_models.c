@@ -11,7 +11,7 @@
 #include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
 
-#define RUN_TIMEOUT_S 120
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define SAMPLES       40 /* two batches of 16 and a short one */
 #define DIGEST_SIZE   33
 
@@ -165,7 +165,7 @@ int main(void)
 {
     Suite *suite = suite_create("same_bits_models");
     TCase *tcase = tcase_create("models");
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
     tcase_add_loop_test(tcase, same_bits, 0, MODEL_COUNT);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -8,12 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/files.h"
+#include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
-#include "tests/lib/run_train.h"
 
-#define RUN_MS   60000
-#define FILE_MAX (1 << 20)
+#define RUN_MS KELP_TEST_HANG_MS
 
 /* 62 steps an epoch. The rate is so high that the validation loss soon gets no better. */
 static const char job_text[] =
@@ -58,31 +56,19 @@ static void run(const char *what, const char *name, const char *const *keys)
 
 static char *read_file(const char *name, const char *file)
 {
-    struct kelp_error error;
-    char path[512], *text = NULL;
-    size_t bytes = 0;
+    char path[256];
 
-    (void)snprintf(path, sizeof(path), "%s/%s/%s", folder.path, name, file);
-    ck_assert_msg(kelp_files_read(path, FILE_MAX, &text, &bytes, &error) == KELP_OK, "%s",
-                  error.text);
-    return text;
+    (void)snprintf(path, sizeof(path), "%s/%s", name, file);
+    return kelp_test_read(folder.path, path, NULL);
 }
 
 static cJSON *result_of(const char *name)
 {
     char *text = read_file(name, "result.json");
-    cJSON *json = cJSON_Parse(text);
+    cJSON *json = kelp_test_json(text);
 
     free(text);
-    ck_assert_ptr_nonnull(json);
     return json;
-}
-
-static double number_in(const cJSON *json, const char *name)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
-    ck_assert_msg(cJSON_IsNumber(value), "no number %s", name);
-    return value->valuedouble;
 }
 
 /* How often a text stands in a file of the run. */
@@ -118,18 +104,19 @@ START_TEST(early_stopping)
     run("job.yaml", "run", keys);
     cJSON *result = result_of("run");
     const cJSON *best = cJSON_GetObjectItemCaseSensitive(result, "best");
-    double step = number_in(result, "step");
+    double step = kelp_test_number(result, "step");
     ck_assert_double_lt(step, 3000);
-    ck_assert_double_lt(number_in(best, "step"), step);
+    ck_assert_double_lt(kelp_test_number(best, "step"), step);
     const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(best, "metrics");
-    ck_assert_double_lt(number_in(metrics, "val/loss"),
-                        number_in(cJSON_GetObjectItemCaseSensitive(result, "metrics"), "val/loss"));
-    ck_assert_double_gt(number_in(metrics, "test/rmse"), 0);
-    ck_assert_double_gt(number_in(metrics, "test/rse"), 0);
+    ck_assert_double_lt(
+        kelp_test_number(metrics, "val/loss"),
+        kelp_test_number(cJSON_GetObjectItemCaseSensitive(result, "metrics"), "val/loss"));
+    ck_assert_double_gt(kelp_test_number(metrics, "test/rmse"), 0);
+    ck_assert_double_gt(kelp_test_number(metrics, "test/rse"), 0);
     ck_assert_ptr_nonnull(strstr(command.out, "\nbest test "));
     run("--resume", "run", more);
     cJSON *again = result_of("run");
-    ck_assert_double_eq(number_in(again, "step"), step);
+    ck_assert_double_eq(kelp_test_number(again, "step"), step);
     ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(again, "digest")->valuestring,
                      cJSON_GetObjectItemCaseSensitive(result, "digest")->valuestring);
     cJSON_Delete(again);
@@ -152,7 +139,7 @@ START_TEST(longer)
     expect_same_file("run", "quiet", "metrics.jsonl");
     expect_same_file("run", "quiet", "digests.jsonl");
     cJSON *result = result_of("run");
-    ck_assert_double_eq(number_in(result, "steps_recomputed"), 0);
+    ck_assert_double_eq(kelp_test_number(result, "steps_recomputed"), 0);
     char path[512];
     (void)snprintf(path, sizeof(path), "%s/run/result.json", folder.path);
     ck_assert_int_eq(remove(path), 0);
@@ -179,17 +166,17 @@ START_TEST(measuring)
 
     run("job.yaml", "run", steps);
     cJSON *trained = result_of("run");
-    ck_assert_double_eq(number_in(trained, "step"), 70);
+    ck_assert_double_eq(kelp_test_number(trained, "step"), 70);
     const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(trained, "metrics");
-    ck_assert_double_gt(number_in(metrics, "train/loss"), 0);
+    ck_assert_double_gt(kelp_test_number(metrics, "train/loss"), 0);
     run("job.yaml", "measured", measure);
     cJSON *measured = result_of("measured");
     const cJSON *same = cJSON_GetObjectItemCaseSensitive(measured, "metrics");
     static const char *const names[] = {"val/loss", "val/mse", "test/mae", "test/rse"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
-        ck_assert_double_eq(number_in(same, names[i]), number_in(metrics, names[i]));
+        ck_assert_double_eq(kelp_test_number(same, names[i]), kelp_test_number(metrics, names[i]));
     }
-    ck_assert_double_eq(number_in(measured, "checkpoints"), 0);
+    ck_assert_double_eq(kelp_test_number(measured, "checkpoints"), 0);
     cJSON_Delete(measured);
     cJSON_Delete(trained);
 }
@@ -232,7 +219,7 @@ int main(void)
     TCase *tests = tcase_create("training ends");
     SRunner *runner = srunner_create(suite);
 
-    tcase_set_timeout(tests, 240);
+    tcase_set_timeout(tests, 2 * KELP_TEST_HANG_S);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, early_stopping);
     tcase_add_test(tests, longer);

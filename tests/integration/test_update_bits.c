@@ -11,7 +11,7 @@
 
 #include "tests/lib/run_train.h"
 
-#define RUN_S 60
+#define RUN_S (KELP_TEST_HANG_MS / 1000)
 
 static const char job_text[] =
     "name: update-bits\n"
@@ -108,7 +108,7 @@ int main(void)
     const int count = (int)(sizeof(rules) / sizeof(rules[0]));
     Suite *suite = suite_create("update bits");
     TCase *tests = tcase_create("runs");
-    tcase_set_timeout(tests, 200);
+    tcase_set_timeout(tests, 2 * KELP_TEST_HANG_S);
     tcase_add_loop_test(tests, size_does_not_matter, 0, count);
     tcase_add_loop_test(tests, kills_do_not_matter, CLIPS, count);
     tcase_add_loop_test(tests, partitions_do_not_matter, CLIPS, count);

@@ -4,7 +4,6 @@
  * so that any state, right or wrong, can be had.
  */
 #include <check.h>
-#include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
@@ -17,10 +16,10 @@
 #include "common/base/status.h"
 #include "common/tensors/safetensors.h"
 #include "tests/lib/checkpoint_make.h"
+#include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
-#include "tests/lib/run_train.h"
 
-#define TIMEOUT_MS 60000
+#define TIMEOUT_MS KELP_TEST_HANG_MS
 #define LAST_STEP  36 /* 465 windows in batches of 40: 12 steps in an epoch, three epochs */
 
 static const char job_text[] =
@@ -48,8 +47,7 @@ static cJSON *run_json(const char *const *args, int exit_code)
     struct kelp_test_command command;
 
     run(args, exit_code, &command);
-    cJSON *json = cJSON_Parse(command.out);
-    ck_assert_msg(json != NULL, "no JSON: %s", command.out);
+    cJSON *json = kelp_test_json(command.out);
     kelp_test_command_fini(&command);
     return json;
 }
@@ -59,18 +57,10 @@ static void check_says(const char *const *args, int exit_code, const char *text)
     kelp_test_command_says(folder.path, args, exit_code, text);
 }
 
-static const cJSON *member(const cJSON *json, const char *name)
-{
-    const cJSON *found = cJSON_GetObjectItemCaseSensitive(json, name);
-
-    ck_assert_msg(found != NULL, "no '%s' in %s", name, cJSON_PrintUnformatted(json));
-    return found;
-}
-
 /* One of the stretches that were computed again. */
 static const cJSON *stretch(const cJSON *json, int index)
 {
-    const cJSON *found = cJSON_GetArrayItem(member(json, "replay"), index);
+    const cJSON *found = cJSON_GetArrayItem(kelp_test_member(json, "replay"), index);
 
     ck_assert_msg(found != NULL, "no stretch %d in %s", index, cJSON_PrintUnformatted(json));
     return found;
@@ -146,9 +136,9 @@ START_TEST(ls_and_show)
     kelp_test_command_fini(&command);
 
     cJSON *json = run_json(ls_json, 0);
-    const cJSON *row = cJSON_GetArrayItem(member(json, "checkpoints"), 0);
-    ck_assert_int_eq(member(row, "step")->valueint, 10);
-    ck_assert_int_eq(member(row, "storages")->valueint, 2);
+    const cJSON *row = cJSON_GetArrayItem(kelp_test_member(json, "checkpoints"), 0);
+    ck_assert_int_eq(kelp_test_member(row, "step")->valueint, 10);
+    ck_assert_int_eq(kelp_test_member(row, "storages")->valueint, 2);
     cJSON_Delete(json);
     check_says(show, 0, "checkpoint step-36.g1");
     check_says(missing, 2, "there is no checkpoint 'step-7.g1'; there step-10.g1, step-36.g1");
@@ -245,11 +235,11 @@ START_TEST(flipped_bit)
     check_says(verify, 0, "\"damaged\":0");
     flip_bit(path);
     cJSON *json = run_json(verify, 1);
-    ck_assert_int_eq(member(json, "damaged")->valueint, 1);
-    const cJSON *fault = cJSON_GetArrayItem(member(json, "faults"), 0);
-    ck_assert_str_eq(member(fault, "checkpoint")->valuestring, "step-20.g1");
-    ck_assert_int_eq(strncmp(member(fault, "storage")->valuestring, "shard-0.", 8), 0);
-    ck_assert_int_ge(member(fault, "partition")->valueint, 0);
+    ck_assert_int_eq(kelp_test_member(json, "damaged")->valueint, 1);
+    const cJSON *fault = cJSON_GetArrayItem(kelp_test_member(json, "faults"), 0);
+    ck_assert_str_eq(kelp_test_text(fault, "checkpoint"), "step-20.g1");
+    ck_assert_int_eq(strncmp(kelp_test_text(fault, "storage"), "shard-0.", 8), 0);
+    ck_assert_int_ge(kelp_test_member(fault, "partition")->valueint, 0);
     cJSON_Delete(json);
     check_says(one, 1, "step-20.g1: DAMAGED: storage shard-0.");
     check_says(other, 0, "step-10.g1: good");
@@ -286,23 +276,23 @@ START_TEST(replay_is_the_same)
 
     check_says(bounded, 0, "the same from version 0: 7 steps to step 7, 1 digests on record");
     cJSON *json = run_json(verify, 0);
-    ck_assert_int_eq(member(stretch(json, 0), "step")->valueint, LAST_STEP);
+    ck_assert_int_eq(kelp_test_member(stretch(json, 0), "step")->valueint, LAST_STEP);
     cJSON_Delete(json);
     make_checkpoint(20, false, path, sizeof(path));
     json = run_json(verify, 0);
-    ck_assert_int_eq(member(stretch(json, 0), "steps")->valueint, 20);
+    ck_assert_int_eq(kelp_test_member(stretch(json, 0), "steps")->valueint, 20);
     /* What is on record behind it, too. */
-    ck_assert_str_eq(member(stretch(json, 1), "from")->valuestring, "step-20.g1");
-    ck_assert_int_eq(member(stretch(json, 1), "step")->valueint, LAST_STEP);
+    ck_assert_str_eq(kelp_test_text(stretch(json, 1), "from"), "step-20.g1");
+    ck_assert_int_eq(kelp_test_member(stretch(json, 1), "step")->valueint, LAST_STEP);
     cJSON_Delete(json);
     make_checkpoint(LAST_STEP, false, path, sizeof(path));
     json = run_json(verify, 0);
     const cJSON *replay = stretch(json, 0);
-    ck_assert(cJSON_IsTrue(member(replay, "equal")));
-    ck_assert(cJSON_IsTrue(member(replay, "whole")));
-    ck_assert_str_eq(member(replay, "from")->valuestring, "step-20.g1");
-    ck_assert_int_eq(member(replay, "steps")->valueint, LAST_STEP - 20);
-    ck_assert_int_ge(member(replay, "digests")->valueint, 4);
+    ck_assert(cJSON_IsTrue(kelp_test_member(replay, "equal")));
+    ck_assert(cJSON_IsTrue(kelp_test_member(replay, "whole")));
+    ck_assert_str_eq(kelp_test_text(replay, "from"), "step-20.g1");
+    ck_assert_int_eq(kelp_test_member(replay, "steps")->valueint, LAST_STEP - 20);
+    ck_assert_int_ge(kelp_test_member(replay, "digests")->valueint, 4);
     cJSON_Delete(json);
 }
 END_TEST
@@ -396,10 +386,10 @@ START_TEST(diff_from_checkpoints)
     run(train, 0, &command);
     kelp_test_command_fini(&command);
     cJSON *json = run_json(diff, 1);
-    const cJSON *first_run = cJSON_GetArrayItem(member(json, "runs"), 0);
-    ck_assert_str_eq(member(first_run, "from")->valuestring, "step-20.g1");
-    ck_assert_int_eq(member(member(json, "first"), "step")->valueint, 25);
-    ck_assert(cJSON_IsTrue(member(first_run, "reproduced")));
+    const cJSON *first_run = cJSON_GetArrayItem(kelp_test_member(json, "runs"), 0);
+    ck_assert_str_eq(kelp_test_text(first_run, "from"), "step-20.g1");
+    ck_assert_int_eq(kelp_test_member(kelp_test_member(json, "first"), "step")->valueint, 25);
+    ck_assert(cJSON_IsTrue(kelp_test_member(first_run, "reproduced")));
     cJSON_Delete(json);
 }
 END_TEST
@@ -422,11 +412,11 @@ START_TEST(checkpoints_of_a_cluster)
     check_says(train, 0, "done");
     cJSON *json = run_json(verify, 0);
     const cJSON *replay = stretch(json, 0);
-    ck_assert_int_ge(member(json, "checked")->valueint, 1);
-    ck_assert(cJSON_IsTrue(member(replay, "equal")));
-    ck_assert(cJSON_IsTrue(member(replay, "whole")));
-    ck_assert_int_eq(member(replay, "step")->valueint, LAST_STEP);
-    printf("%d checkpoints of the cluster\n", member(json, "checked")->valueint);
+    ck_assert_int_ge(kelp_test_member(json, "checked")->valueint, 1);
+    ck_assert(cJSON_IsTrue(kelp_test_member(replay, "equal")));
+    ck_assert(cJSON_IsTrue(kelp_test_member(replay, "whole")));
+    ck_assert_int_eq(kelp_test_member(replay, "step")->valueint, LAST_STEP);
+    printf("%d checkpoints of the cluster\n", kelp_test_member(json, "checked")->valueint);
     cJSON_Delete(json);
     check_says(export, 0, "step 36");
     check_says(by_run, 0, "step 36");
@@ -439,7 +429,7 @@ int main(void)
     Suite *suite = suite_create("verify");
     TCase *tcase = tcase_create("verify");
 
-    tcase_set_timeout(tcase, 120);
+    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
     tcase_add_unchecked_fixture(tcase, setup, teardown);
     tcase_add_checked_fixture(tcase, clear, NULL);
     tcase_add_test(tcase, ls_and_show);
