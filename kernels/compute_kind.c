@@ -117,7 +117,7 @@ static kelp_status answer_init(struct answer *answer, struct kelp_device *device
     answer->sums = sums;
     answer->host = malloc(MATRIX_COUNT * sizeof(float));
     answer->hash = XXH3_createState();
-    if (answer->host == NULL || answer->hash == NULL || XXH3_64bits_reset(answer->hash) != XXH_OK) {
+    if (!answer->host || !answer->hash || XXH3_64bits_reset(answer->hash) != XXH_OK) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     return device->table->stream_create(device, &answer->stream, reterr);

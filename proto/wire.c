@@ -13,8 +13,7 @@ _Static_assert(KELP_WIRE_PAYLOAD_FIELD < 16, "the payload's tag has one byte");
 #define PAYLOAD_TAG      ((KELP_WIRE_PAYLOAD_FIELD << 3) | 2)
 #define VARINT_BYTES_MAX 10
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 static size_t put_varint(uint64_t value, uint8_t *to)
 {
@@ -60,8 +59,7 @@ kelp_status kelp_wire_encode(const ProtobufCMessage *fields, struct kelp_rpc_mes
     return kelp_wire_encode_payload(fields, 0, ret_message, reterr);
 }
 
-/* ---- a reader over segments --------------------------------------------------------------------
- */
+/* ---- a reader over segments ---- */
 
 struct reader {
     struct kelp_rpc_message *message;
@@ -128,8 +126,7 @@ static size_t reader_varint(struct reader *reader, uint8_t raw[VARINT_BYTES_MAX]
     return 0;
 }
 
-/* ---- decoding ----------------------------------------------------------------------------------
- */
+/* ---- decoding ---- */
 
 /* What the walk collects: the fields but the payload, as one run of bytes. */
 struct collected {
@@ -305,8 +302,7 @@ kelp_status kelp_wire_decode(struct kelp_rpc_message *message,
     return status;
 }
 
-/* ---- payload -----------------------------------------------------------------------------------
- */
+/* ---- payload ---- */
 
 void kelp_wire_payload_pieces(const struct kelp_wire_payload *payload, size_t offset, size_t length,
                               void (*piece)(const uint8_t *bytes, size_t length, size_t at,

@@ -40,7 +40,7 @@ static kelp_status no_memory(const char *path, struct kelp_error *reterr)
 kelp_status kelp_files_make_folder(const char *path, struct kelp_error *reterr)
 {
     char *part = strdup(path);
-    if (part == NULL) {
+    if (!part) {
         return no_memory(path, reterr);
     }
     kelp_status status = KELP_OK;
@@ -105,7 +105,7 @@ static bool cut_name(char *path)
 kelp_status kelp_files_sync_above(const char *path, unsigned levels, struct kelp_error *reterr)
 {
     char *above = strdup(path);
-    if (above == NULL) {
+    if (!above) {
         return no_memory(path, reterr);
     }
     kelp_status status = KELP_OK;
@@ -120,8 +120,7 @@ kelp_status kelp_files_sync_above(const char *path, unsigned levels, struct kelp
     return status;
 }
 
-/* ---- trees ------------------------------------------------------------------------------------
- */
+/* ---- trees ---- */
 
 /* One entry of a tree, children before their folder; the first error is kept, the walk goes on. */
 typedef kelp_status walk_entry(const char *path, bool folder, struct kelp_error *reterr);
@@ -147,13 +146,13 @@ static kelp_status walk(const char *path, walk_entry *visit, struct kelp_error *
     char *root = strdup(path); /* fts wants it writable */
     char *roots[] = {root, NULL};
     FTS *tree = root ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
-    if (tree == NULL) {
+    if (!tree) {
         free(root);
         return no_memory(path, reterr);
     }
     kelp_status first = KELP_OK;
     errno = 0;
-    for (FTSENT *entry = fts_read(tree); entry != NULL; entry = fts_read(tree)) {
+    for (FTSENT *entry = fts_read(tree); entry; entry = fts_read(tree)) {
         kelp_status status = walk_one(entry, visit, first == KELP_OK ? reterr : NULL);
         first = first == KELP_OK ? status : first;
         errno = 0;
@@ -192,8 +191,7 @@ kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr)
     return walk(path, visit_remove, reterr);
 }
 
-/* ---- whole files ------------------------------------------------------------------------------
- */
+/* ---- whole files ---- */
 
 static bool write_all(int fd, const char *bytes, size_t count)
 {
@@ -260,7 +258,7 @@ static kelp_status read_all(int fd, const char *path, size_t count_max, char **r
     size_t count = 0;
     size_t room = (size_t)about.st_size;
     char *bytes = malloc(room + 1);
-    if (bytes == NULL) {
+    if (!bytes) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for '%s'", path);
     }
     while (count < room) {

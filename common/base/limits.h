@@ -20,8 +20,7 @@
 /* Values of one repeatable command-line option, and positional arguments. */
 #define KELP_OPTIONS_REPEAT_MAX 256
 
-/* ---- rpc, per stream and message --------------------------------------------------------------
- */
+/* ---- rpc, per stream and message ---- */
 
 /* Messages that wait in one stream. The pushes of a step are at most 1024 partitions times 18
  * nodes, and once more after a reconnect: a peer with this many unsent messages does not read any
@@ -34,8 +33,7 @@
 /* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
 #define KELP_RPC_CLOSE_MS 1000
 
-/* ---- rpc, per connection ----------------------------------------------------------------------
- */
+/* ---- rpc, per connection ---- */
 
 /* Streams that one connection may have open; a Kelp process uses two or three. */
 #define KELP_RPC_STREAMS_PER_CONNECTION 4096

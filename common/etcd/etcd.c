@@ -24,8 +24,7 @@ int64_t kelp__etcd_now_ms(void)
     return (int64_t)kelp_clock_ms();
 }
 
-/* ---- timers -----------------------------------------------------------------------------------
- */
+/* ---- timers ---- */
 
 void kelp__etcd_timer_init(struct kelp_etcd *etcd, struct etcd_timer *timer,
                            void (*fire)(void *user), void *user)
@@ -70,8 +69,7 @@ static void fire_timers(struct kelp_etcd *etcd)
     }
 }
 
-/* ---- transfers --------------------------------------------------------------------------------
- */
+/* ---- transfers ---- */
 
 kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_transfer *transfer,
                                         const char *path, size_t endpoint)
@@ -137,8 +135,7 @@ static void report_ended(struct kelp_etcd *etcd)
     }
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
 
 static void take_posts(struct kelp_etcd *etcd)
 {
@@ -202,8 +199,7 @@ void kelp__etcd_run(struct kelp_etcd *etcd, void (*run)(struct kelp_etcd *etcd, 
     (void)pthread_mutex_unlock(&etcd->lock);
 }
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close ---- */
 
 /* "http://host:port", without anything behind it. */
 static kelp_status check_endpoint(const char *text, size_t length, struct kelp_error *reterr)

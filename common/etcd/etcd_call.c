@@ -267,8 +267,7 @@ void kelp__etcd_call_cancel(struct etcd_call *call)
     call->etcd->call_count--;
 }
 
-/* ---- blocking ---------------------------------------------------------------------------------
- */
+/* ---- blocking ---- */
 
 struct blocking {
     struct etcd_call *call;

@@ -55,8 +55,7 @@ static void look_later(struct kelp_etcd_election *election)
     election->timer.at_ms = kelp__etcd_now_ms() + ETCD_BACKOFF_MIN_MS;
 }
 
-/* ---- leading ----------------------------------------------------------------------------------
- */
+/* ---- leading ---- */
 
 static void lead(struct kelp_etcd_election *election, int64_t create_revision)
 {
@@ -100,8 +99,7 @@ static void lease_lost(void *user)
     }
 }
 
-/* ---- getting there ----------------------------------------------------------------------------
- */
+/* ---- getting there ---- */
 
 static void granted(struct etcd_call *call, void *user)
 {
@@ -209,8 +207,7 @@ static void look(struct kelp_etcd_election *election)
     }
 }
 
-/* ---- what the watch shows ---------------------------------------------------------------------
- */
+/* ---- what the watch shows ---- */
 
 static void key_changed(const struct kelp_etcd_pair *pair, void *user)
 {
@@ -258,8 +255,7 @@ static void key_synced(int64_t revision, void *user)
     look(election);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------
- */
+/* ---- start and end ---- */
 
 static void free_election(struct kelp_etcd_election *election)
 {
@@ -304,8 +300,7 @@ int64_t kelp__etcd_election_end(struct kelp_etcd_election *election)
     return id;
 }
 
-/* ---- public -----------------------------------------------------------------------------------
- */
+/* ---- public ---- */
 
 kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, const char *value,
                                     uint32_t ttl_s, const struct kelp_etcd_election_events *events,

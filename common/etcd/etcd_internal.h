@@ -36,8 +36,7 @@ enum {
     ETCD_WATCH_SILENCE_MS = 6000,     /* without any: the connection is dead */
 };
 
-/* ---- buffers: growing bytes with a limit ------------------------------------------------------
- */
+/* ---- buffers: growing bytes with a limit ---- */
 
 struct etcd_buffer {
     char *bytes; /* NUL-terminated once something was put in; owned */
@@ -52,9 +51,7 @@ kelp_status kelp__etcd_buffer_add(struct etcd_buffer *buffer, const void *bytes,
 void kelp__etcd_buffer_drop(struct etcd_buffer *buffer, size_t count); /* from its beginning */
 void kelp__etcd_buffer_fini(struct etcd_buffer *buffer);
 
-/* ---- requests (etcd_request.c) and answers (etcd_json.c): pure
- * ---------------------------------------------------------
- */
+/* ---- requests (etcd_request.c) and answers (etcd_json.c): pure ---- */
 
 /* The key behind all that begin with prefix, as etcd's range_end (which may hold a zero byte). */
 kelp_status kelp__etcd_prefix_end(const char *prefix, char ret_end[ETCD_KEY_MAX],
@@ -127,8 +124,7 @@ kelp_status kelp__etcd_decode_watch(const char *bytes, size_t count,
 void kelp__etcd_watch_answer_fini(struct etcd_watch_answer *answer);
 void kelp__etcd_pair_fini(struct kelp_etcd_pair *pair);
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
 
 /* Fires once, on the thread, when at_ms (kelp__etcd_now_ms()) has come; at_ms is INT64_MAX while it
  * is off. */
@@ -226,8 +222,7 @@ void kelp__etcd_endpoint_failed(struct kelp_etcd *etcd, size_t endpoint);
 /* What etcd refused, as our status; KELP_ERR_UNREACHABLE when it may do it a little later. */
 kelp_status kelp__etcd_refusal_status(const struct etcd_refusal *refusal);
 
-/* ---- calls (etcd_call.c) ----------------------------------------------------------------------
- */
+/* ---- calls (etcd_call.c) ---- */
 
 /* An empty call; its body is to be filled. Any thread. */
 struct etcd_call *kelp__etcd_call_create(struct kelp_etcd *etcd, const char *path,
@@ -244,8 +239,7 @@ kelp_status kelp__etcd_call_run(struct etcd_call *call, struct kelp_error *reter
 kelp_status kelp__etcd_check_key(const char *key, struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp__etcd_check_ttl(uint32_t ttl_s, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* ---- leases, watches, elections: what they offer one another on the thread --------------------
- */
+/* ---- leases, watches, elections: what they offer one another on the thread ---- */
 
 struct kelp_etcd_lease *kelp__etcd_lease_start(struct kelp_etcd *etcd, int64_t id, uint32_t ttl_s,
                                                int64_t granted_ms, void (*lost)(void *user),

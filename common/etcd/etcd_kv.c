@@ -97,8 +97,7 @@ kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,
     return run_write(call, kelp__etcd_encode_range(prefix, true, &call->body, reterr), reterr);
 }
 
-/* ---- transactions -----------------------------------------------------------------------------
- */
+/* ---- transactions ---- */
 
 struct transaction {
     struct kelp_etcd *etcd;

@@ -139,8 +139,7 @@ int64_t kelp__etcd_lease_end(struct kelp_etcd_lease *lease)
     return id;
 }
 
-/* ---- revoking ---------------------------------------------------------------------------------
- */
+/* ---- revoking ---- */
 
 /* NULL when memory is short: the lease then runs out by itself. */
 static struct etcd_call *revocation(struct kelp_etcd *etcd, int64_t id)
@@ -182,8 +181,7 @@ void kelp__etcd_revoke_wait(struct kelp_etcd *etcd, int64_t id)
     }
 }
 
-/* ---- public -----------------------------------------------------------------------------------
- */
+/* ---- public ---- */
 
 struct lease_request {
     int64_t id;

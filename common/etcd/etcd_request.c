@@ -7,8 +7,7 @@
 #include "common/etcd/base64.h"
 #include "common/etcd/etcd_internal.h"
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
 kelp_status kelp__etcd_buffer_add(struct etcd_buffer *buffer, const void *bytes, size_t count)
 {
@@ -50,8 +49,7 @@ void kelp__etcd_buffer_fini(struct etcd_buffer *buffer)
     *buffer = (struct etcd_buffer){.max = buffer->max};
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* A request under construction: the first failure sticks, so that it is looked at once, at the end.
  */

@@ -59,8 +59,7 @@ struct kelp_etcd_watch {
 
 static void list_now(struct kelp_etcd_watch *watch);
 
-/* ---- the table of known keys ------------------------------------------------------------------
- */
+/* ---- the table of known keys ---- */
 
 /* Where the key is, or belongs. */
 static size_t find_known(const struct kelp_etcd_watch *watch, const char *key, bool *ret_found)
@@ -150,8 +149,7 @@ static kelp_status report_pair(struct kelp_etcd_watch *watch, const struct kelp_
     return KELP_OK;
 }
 
-/* ---- trouble ----------------------------------------------------------------------------------
- */
+/* ---- trouble ---- */
 
 /* Forget the stream and list again after a pause, which grows while nothing works. */
 static void start_over(struct kelp_etcd_watch *watch, kelp_status status, const char *text)
@@ -169,8 +167,7 @@ static void start_over(struct kelp_etcd_watch *watch, kelp_status status, const 
     }
 }
 
-/* ---- following --------------------------------------------------------------------------------
- */
+/* ---- following ---- */
 
 static size_t give_upload(char *bytes, size_t size, size_t count, void *user)
 {
@@ -387,8 +384,7 @@ static void timer_fired(void *user)
     }
 }
 
-/* ---- listing ----------------------------------------------------------------------------------
- */
+/* ---- listing ---- */
 
 /* Report what the listing has and the table has not, and the other way round. */
 static kelp_status apply_listing(struct kelp_etcd_watch *watch, const struct kelp_etcd_range *range)
@@ -474,8 +470,7 @@ static void list_now(struct kelp_etcd_watch *watch)
     kelp__etcd_call_start(call);
 }
 
-/* ---- start and end ----------------------------------------------------------------------------
- */
+/* ---- start and end ---- */
 
 struct kelp_etcd_watch *kelp__etcd_watch_start(struct kelp_etcd *etcd, const char *key, bool prefix,
                                                const struct etcd_watch_hooks *hooks, void *user)
@@ -521,8 +516,7 @@ void kelp__etcd_watch_end(struct kelp_etcd_watch *watch)
     free(watch);
 }
 
-/* ---- public -----------------------------------------------------------------------------------
- */
+/* ---- public ---- */
 
 static void public_changed(const struct kelp_etcd_pair *pair, void *user)
 {

@@ -40,8 +40,7 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
     return &file->job;
 }
 
-/* ---- errors ------------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 static void environment_name(const char *key, char *name, size_t name_bytes)
 {
@@ -192,8 +191,7 @@ kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
     return refuse(file, key, reterr, "%s", text);
 }
 
-/* ---- setting -----------------------------------------------------------------------------------
- */
+/* ---- setting ---- */
 
 kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,
                                   struct kelp_origin origin, struct kelp_error *reterr)
@@ -236,8 +234,7 @@ kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_er
     return KELP_OK;
 }
 
-/* ---- checks over several keys ------------------------------------------------------------------
- */
+/* ---- checks over several keys ---- */
 
 /* A key that was set, but means nothing with the kind that was chosen. */
 static kelp_status check_applies(const struct kelp_job_file *file, size_t index,

@@ -12,8 +12,7 @@
 
 #define ORIGIN_COLUMN 36
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 static uint32_t u32_at(const char *field)
 {
@@ -163,8 +162,7 @@ void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct
     assert(false && "job key type");
 }
 
-/* ---- job files ---------------------------------------------------------------------------------
- */
+/* ---- job files ---- */
 
 static void print_origin(FILE *out, const struct kelp_job_file *file, size_t key)
 {

@@ -36,8 +36,7 @@ struct kelp_etcd_server {
     char url[64];
 };
 
-/* ---- ports ------------------------------------------------------------------------------------
- */
+/* ---- ports ---- */
 
 /* A socket bound to a loopback port (0: any free one), not listening; the port in *ret_port. */
 static int bind_port(uint16_t port, uint16_t *ret_port)
@@ -86,8 +85,7 @@ static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client
     return KELP_OK;
 }
 
-/* ---- asking it --------------------------------------------------------------------------------
- */
+/* ---- asking it ---- */
 
 struct answer {
     char bytes[ANSWER_MAX];
@@ -162,8 +160,7 @@ static bool is_ours(const struct kelp_etcd_server *server)
     return yes;
 }
 
-/* ---- starting ---------------------------------------------------------------------------------
- */
+/* ---- starting ---- */
 
 static kelp_status launch(struct kelp_etcd_server *server, const char *program,
                           const struct kelp_etcd_server_options *options, int log_fd,

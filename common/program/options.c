@@ -389,8 +389,7 @@ bool kelp_options_read(const struct kelp_program *program, int argc, char **argv
     return false;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 static size_t find(const struct kelp_options *options, const char *name)
 {

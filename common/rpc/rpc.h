@@ -20,8 +20,7 @@
 
 #include "common/base/status.h"
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 
 /* Bytes of one message as a list of borrowed segments. Reference-counted, any thread. */
 struct kelp_rpc_message;
@@ -56,8 +55,7 @@ size_t kelp_rpc_message_segment_count(const struct kelp_rpc_message *message);
 struct kelp_rpc_segment kelp_rpc_message_segment(const struct kelp_rpc_message *message,
                                                  size_t index);
 
-/* ---- loop --------------------------------------------------------------------------------------
- */
+/* ---- loop ---- */
 
 struct kelp_rpc_loop;
 kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop,
@@ -91,8 +89,7 @@ kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
                                  struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
 void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer);
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams ---- */
 
 struct kelp_rpc_stream;
 
@@ -121,8 +118,7 @@ const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
 void *kelp_rpc_stream_user(struct kelp_rpc_stream *stream);
 void kelp_rpc_stream_set_user(struct kelp_rpc_stream *stream, void *user);
 
-/* ---- server ------------------------------------------------------------------------------------
- */
+/* ---- server ---- */
 
 struct kelp_rpc_server;
 
@@ -164,8 +160,7 @@ uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
  * before the loop is destroyed. NULL does nothing. */
 void kelp_rpc_server_close(struct kelp_rpc_server *server);
 
-/* ---- client ------------------------------------------------------------------------------------
- */
+/* ---- client ---- */
 
 /* A connection to one address. It reconnects by itself, and at once when a stream or call is
  * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after

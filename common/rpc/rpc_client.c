@@ -46,8 +46,7 @@ struct kelp_rpc_channel {
     int64_t attempt_us; /* when the last attempt to connect was started by us */
 };
 
-/* ---- channel -----------------------------------------------------------------------------------
- */
+/* ---- channel ---- */
 
 static bool is_numeric_host(const char *address)
 {
@@ -215,8 +214,7 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *p
     return KELP_OK;
 }
 
-/* ---- unary calls -------------------------------------------------------------------------------
- */
+/* ---- unary calls ---- */
 
 static void unary_free(struct unary *unary)
 {

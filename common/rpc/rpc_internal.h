@@ -20,8 +20,7 @@
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 struct kelp__rpc_op {
     void (*done)(struct kelp__rpc_op *op, bool success);
@@ -33,8 +32,7 @@ struct kelp__rpc_op {
 /* Hand a batch with op as its tag to gRPC. It must not fail: an error is a mistake of ours. */
 void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struct kelp__rpc_op *op);
 
-/* ---- loop --------------------------------------------------------------------------------------
- */
+/* ---- loop ---- */
 
 struct kelp_rpc_timer {
     struct kelp_rpc_loop *loop;
@@ -68,8 +66,7 @@ void kelp__rpc_timer_set(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *time
                          void (*function)(void *user), void *user);
 bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 
 struct kelp_rpc_message {
     atomic_uint refs;
@@ -82,8 +79,7 @@ grpc_byte_buffer *kelp__rpc_message_to_buffer(const struct kelp_rpc_message *mes
  * (which no client of ours sends, and which we do not advertise). */
 struct kelp_rpc_message *kelp__rpc_message_from_buffer(grpc_byte_buffer *buffer);
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 grpc_status_code kelp__rpc_status_to_grpc(kelp_status status);
 /* trailing: may carry the exact kelp_status in "kelp-status". */
@@ -99,8 +95,7 @@ void kelp__rpc_trailer_op(struct kelp__rpc_trailer *trailer, kelp_status status,
                           grpc_op *ret_op);
 void kelp__rpc_trailer_fini(struct kelp__rpc_trailer *trailer);
 
-/* ---- arguments ---------------------------------------------------------------------------------
- */
+/* ---- arguments ---- */
 
 #define KELP__RPC_ARGS_MAX 32
 struct kelp__rpc_args {
@@ -112,8 +107,7 @@ void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_lo
                            size_t message_bytes_max);
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams ---- */
 
 /* call is transferred; peer is copied. server: NULL on the client. NULL: out of memory (the call is
  * released then). The stream is born with one hold, so that it cannot end before its creator is

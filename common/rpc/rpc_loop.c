@@ -31,8 +31,7 @@ static gpr_timespec to_timespec(int64_t at_us)
                           .clock_type = GPR_CLOCK_MONOTONIC};
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struct kelp__rpc_op *op)
 {
@@ -90,8 +89,7 @@ void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop)
     }
 }
 
-/* ---- timers ------------------------------------------------------------------------------------
- */
+/* ---- timers ---- */
 
 static void timer_insert_locked(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer)
 {
@@ -233,8 +231,7 @@ void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer)
     }
 }
 
-/* ---- loop --------------------------------------------------------------------------------------
- */
+/* ---- loop ---- */
 
 kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop, struct kelp_error *reterr)
 {
@@ -337,8 +334,7 @@ bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, uint32_t spin_us, int ti
     return kelp_rpc_loop_run(loop, timeout_ms);
 }
 
-/* ---- what both sides share ---------------------------------------------------------------------
- */
+/* ---- what both sides share ---- */
 
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
 {

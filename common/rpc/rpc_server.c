@@ -56,8 +56,7 @@ void kelp__rpc_server_unhold(struct kelp_rpc_server *server)
     }
 }
 
-/* ---- unary requests ----------------------------------------------------------------------------
- */
+/* ---- unary requests ---- */
 
 struct kelp_rpc_request {
     struct kelp_rpc_server *server; /* held until the method has the request */
@@ -152,8 +151,7 @@ static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_
     kelp__rpc_start(call, &read, 1, &request->read_op);
 }
 
-/* ---- accepting ---------------------------------------------------------------------------------
- */
+/* ---- accepting ---- */
 
 static void nothing_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
                             void *user)
@@ -247,8 +245,7 @@ static void accepted(struct kelp__rpc_op *op, bool success)
     grpc_call_details_destroy(&details);
 }
 
-/* ---- open and close ----------------------------------------------------------------------------
- */
+/* ---- open and close ---- */
 
 /* Split HOST:PORT; an IPv6 host stands in brackets. */
 static bool split_address(const char *address, char *host, size_t host_size, const char **ret_port)

@@ -68,8 +68,7 @@ struct kelp_rpc_stream {
     char text[KELP_RPC_TEXT_MAX + 1];
 };
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static void read_done(struct kelp__rpc_op *op, bool success);
 static void watch_done(struct kelp__rpc_op *op, bool success);
@@ -221,8 +220,7 @@ void kelp__rpc_stream_release(struct kelp_rpc_stream *stream)
     let_go(stream, false);
 }
 
-/* ---- sending -----------------------------------------------------------------------------------
- */
+/* ---- sending ---- */
 
 static kelp_status queue_push_locked(struct kelp_rpc_stream *stream,
                                      struct kelp_rpc_message *message)
@@ -362,8 +360,7 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     return status;
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------
- */
+/* ---- receiving ---- */
 
 static void start_read(struct kelp_rpc_stream *stream)
 {
@@ -420,8 +417,7 @@ static void read_done(struct kelp__rpc_op *op, bool success)
     start_read(stream);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 /* The close timer has no work once the call has ended. */
 static void watch_done(struct kelp__rpc_op *op, bool success)
@@ -492,8 +488,7 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
     let_go(stream, true);
 }
 
-/* ---- small things ------------------------------------------------------------------------------
- */
+/* ---- small things ---- */
 
 void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream)
 {

@@ -73,8 +73,7 @@ kelp_status kelp_safetensors_floats(const struct kelp_safetensors_tensor *tensor
 const char *kelp_dtype_name(enum kelp_dtype dtype);
 size_t kelp_dtype_bytes(enum kelp_dtype dtype);
 
-/* ---- writer ------------------------------------------------------------------------------------
- */
+/* ---- writer ---- */
 
 /* What the writer writes: data is borrowed until the call returns. */
 struct kelp_safetensors_item {

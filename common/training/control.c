@@ -9,8 +9,7 @@
 /* PyTorch's: a change of the rate that is smaller is not made. */
 #define PLATEAU_EPS 1e-8
 
-/* ---- from entry to entry -----------------------------------------------------------------------
- */
+/* ---- from entry to entry ---- */
 
 void kelp__control_next_step(struct kelp_control_state *state, const struct kelp_job *job,
                              const struct kelp_plan *plan)
@@ -75,8 +74,7 @@ void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *
     }
 }
 
-/* ---- the word ----------------------------------------------------------------------------------
- */
+/* ---- the word ---- */
 
 static bool digest_due(const struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
@@ -162,8 +160,7 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     *ret_word = word;
 }
 
-/* ---- completing --------------------------------------------------------------------------------
- */
+/* ---- completing ---- */
 
 static double mean(double sum, double count)
 {

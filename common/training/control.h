@@ -141,9 +141,7 @@ double kelp_control_lr(const struct kelp_control_state *state, const struct kelp
 /* Epochs that the weights w_v of this word have seen to the end: "epoch" of digests.jsonl. */
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
 
-/* ---- the entries of a job, in numbers (common/training/control_entries.c)
- * -------------------------------
- */
+/* ---- the entries of a job, in numbers (common/training/control_entries.c) * ---- */
 
 /* Has this part samples, and are they measured? */
 bool kelp_control_evaluates(const struct kelp_job *job, const struct kelp_plan *plan,

@@ -25,8 +25,7 @@
 _Static_assert(USED <= KELP_CONTROL_BYTES, "the state fits");
 _Static_assert(KELP_METRIC_COUNT == 9, "another number of measures is another layout");
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static void put_u64(unsigned char **at, uint64_t value, unsigned bytes)
 {
@@ -87,8 +86,7 @@ void kelp_control_pack(const struct kelp_control_state *state, unsigned char *re
     assert(at == ret_bytes + USED);
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static uint64_t get_u64(const unsigned char **at, unsigned bytes)
 {
@@ -203,8 +201,7 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     return KELP_OK;
 }
 
-/* ---- its place among the entries ---------------------------------------------------------------
- */
+/* ---- its place among the entries ---- */
 
 static kelp_status other_schedule(struct kelp_error *reterr, const struct kelp_control_state *state)
 {

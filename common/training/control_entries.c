@@ -42,8 +42,7 @@ uint64_t kelp_control_predict_blocks(const struct kelp_job *job, const struct ke
     return samples / job->train.batch_size + (samples % job->train.batch_size != 0 ? 1 : 0);
 }
 
-/* ---- turns -------------------------------------------------------------------------------------
- */
+/* ---- turns ---- */
 
 /* Two periods in training steps, 0: none. */
 struct turns {
@@ -109,8 +108,7 @@ uint64_t kelp_control_version_after(const struct kelp_job *job, const struct kel
     return step + turns_until(&turns, step) * parts_evaluated(job, plan);
 }
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---- */
 
 kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_plan *plan,
                                struct kelp_error *reterr)

@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* ---- sums along the tree -----------------------------------------------------------------------
- */
+/* ---- sums along the tree ---- */
 
 void kelp_tree_sum_begin(struct kelp_tree_sum *sum, uint64_t first_leaf)
 {
@@ -83,8 +82,7 @@ static uint32_t add_nodes(struct kelp_tree_sum *sum, uint64_t end, const double 
     return count;
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 struct kelp_slice_range kelp_tensor_in(const struct kelp_plan *plan, uint32_t tensor,
                                        struct kelp_slice_range range)
@@ -108,8 +106,7 @@ bool kelp_tensor_shared(const struct kelp_plan *plan, uint32_t tensor)
            whole.first / slice != (whole.first + whole.count - 1) / slice;
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ---- */
 
 bool kelp_control_decides(const struct kelp_job *job)
 {
@@ -178,8 +175,7 @@ kelp_status kelp_decision_share_count(const struct kelp_job *job, const struct k
     return KELP_OK;
 }
 
-/* ---- decisions ---------------------------------------------------------------------------------
- */
+/* ---- decisions ---- */
 
 double kelp_clip_factor(double max_norm, double sum_of_squares)
 {

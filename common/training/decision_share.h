@@ -63,8 +63,7 @@ double kelp_clip_factor(double max_norm, double sum_of_squares);
 /* Length of the weights over that of the update, from their sums of squares; 1 if either is 0. */
 double kelp_lamb_ratio(double weights, double update);
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 /* Does lamb need a decision about this tensor: a parameter that several partitions have? */
 bool kelp_tensor_shared(const struct kelp_plan *plan, uint32_t tensor);
@@ -73,8 +72,7 @@ bool kelp_tensor_shared(const struct kelp_plan *plan, uint32_t tensor);
 struct kelp_slice_range kelp_tensor_in(const struct kelp_plan *plan, uint32_t tensor,
                                        struct kelp_slice_range range);
 
-/* ---- sums along the tree -----------------------------------------------------------------------
- */
+/* ---- sums along the tree ---- */
 
 #define KELP_TREE_NODES_MAX 72 /* that leaves in a row need: two of each level */
 

@@ -29,7 +29,7 @@ kelp_status kelp_manifest_init(struct kelp_manifest *manifest, uint32_t storage_
     /* One more of each, so that NULL always means out of memory. */
     made.storages = calloc(storage_count + 1u, sizeof(*made.storages));
     made.parts = calloc(part_count + 1u, sizeof(*made.parts));
-    if (made.storages == NULL || made.parts == NULL) {
+    if (!made.storages || !made.parts) {
         kelp_manifest_fini(&made);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a manifest of %u parts",
                          part_count);
@@ -48,15 +48,15 @@ void kelp_manifest_fini(struct kelp_manifest *manifest)
 kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest, struct kelp_manifest *ret_copy)
 {
     struct kelp_manifest memory = {0};
-    assert(manifest->storages != NULL || manifest->storage_count == 0);
-    assert(manifest->parts != NULL || manifest->part_count == 0);
+    assert(manifest->storages || manifest->storage_count == 0);
+    assert(manifest->parts || manifest->part_count == 0);
     kelp_status status =
         kelp_manifest_init(&memory, manifest->storage_count, manifest->part_count, NULL);
     if (status != KELP_OK) {
         return status;
     }
-    assert(memory.storages != NULL); /* there is one more than asked for */
-    assert(memory.parts != NULL);
+    assert(memory.storages); /* there is one more than asked for */
+    assert(memory.parts);
     *ret_copy = *manifest;
     ret_copy->storages = memory.storages;
     ret_copy->parts = memory.parts;
@@ -82,8 +82,7 @@ void kelp_manifest_state_digest(const struct kelp_manifest *manifest,
     kelp_digest_hex(&digest, ret_hex);
 }
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing ---- */
 
 static void print_head(FILE *out, const struct kelp_manifest *manifest)
 {
@@ -137,14 +136,13 @@ kelp_status kelp_manifest_print(const struct kelp_manifest *manifest, char **ret
     return kelp_text_close(&text, ret_text, &bytes, reterr);
 }
 
-/* ---- parsing ----------------------------------------------------------------------------------
- */
+/* ---- parsing ---- */
 
 static kelp_status folder_string(const cJSON *item, char name[KELP_FOLDER_NAME_MAX + 1],
                                  const char *what, struct kelp_error *reterr)
 {
     const char *text = cJSON_GetStringValue(item);
-    if (text == NULL || !kelp_folder_name_valid(text)) {
+    if (!text || !kelp_folder_name_valid(text)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
                          "%s: not a folder's name (1 to %d letters, digits, '-', '_', '.'; no '.' "
                          "at the beginning)",
@@ -168,7 +166,7 @@ static kelp_status parse_metric(const cJSON *json, struct kelp_manifest *manifes
                          KELP_ARRAY_COUNT(manifest->metric));
     }
     size_t index = 0;
-    for (const cJSON *item = metric->child; item != NULL; item = item->next) {
+    for (const cJSON *item = metric->child; item; item = item->next) {
         if (!cJSON_IsNull(item) && !(cJSON_IsNumber(item) && isfinite(item->valuedouble))) {
             return kelp_fail(reterr, KELP_ERR_FORMAT, "metric[%zu]: not a finite number or null",
                              index);
@@ -233,7 +231,7 @@ static kelp_status parse_storages(const cJSON *array, struct kelp_manifest *mani
                                   struct kelp_error *reterr)
 {
     uint32_t index = 0;
-    for (const cJSON *item = array->child; item != NULL; item = item->next, index++) {
+    for (const cJSON *item = array->child; item; item = item->next, index++) {
         kelp_status status = folder_string(item, manifest->storages[index], "storages", reterr);
         if (status != KELP_OK) {
             return status;
@@ -279,7 +277,7 @@ static kelp_status parse_parts(const cJSON *array, struct kelp_manifest *manifes
                                struct kelp_error *reterr)
 {
     uint32_t index = 0;
-    for (const cJSON *item = array->child; item != NULL; item = item->next, index++) {
+    for (const cJSON *item = array->child; item; item = item->next, index++) {
         kelp_status status =
             parse_part(item, manifest->storage_count, &manifest->parts[index], reterr);
         if (status != KELP_OK) {

@@ -17,8 +17,7 @@ static const char *const init_names[] = {
 };
 static const char *const part_names[KELP_SPLIT_COUNT] = {"train", "validation", "test"};
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 static void print_tensor(FILE *out, const struct kelp_tensor *tensor)
 {
@@ -286,8 +285,7 @@ kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_pla
     return KELP_OK;
 }
 
-/* ---- difference --------------------------------------------------------------------------------
- */
+/* ---- difference ---- */
 
 /* Equal bits: -0 and 0 give different weights. */
 static bool same_bits(float a, float b)

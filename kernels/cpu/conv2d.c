@@ -50,7 +50,7 @@ kelp_status kelp__conv2d_create(const struct kelp_conv2d_shape *shape, struct ke
         return status;
     }
     struct kelp_conv2d *conv = calloc(1, sizeof(*conv));
-    if (conv == NULL) {
+    if (!conv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution");
     }
     conv->shape = *shape;
@@ -66,7 +66,7 @@ kelp_status kelp__conv2d_create(const struct kelp_conv2d_shape *shape, struct ke
 
 void kelp__conv2d_destroy(struct kelp_conv2d *conv)
 {
-    if (conv != NULL) {
+    if (conv) {
         free(conv->taps);
         free(conv->kernel_positions);
         free(conv);
@@ -88,7 +88,7 @@ kelp_status kelp__conv2d_forward(const struct kelp_conv2d_context *context)
 kelp_status kelp__conv2d_gradient(const struct kelp_conv2d_context *context)
 {
     const struct kelp_conv2d_run *run = context->run;
-    if (run->dbias != NULL) {
+    if (run->dbias) {
         const struct kelp_channels sizes = {run->samples, run->conv->shape.channels_out,
                                             kelp__conv2d_plane(run->conv->shape.window.output)};
         context->loops->channel_bias_gradient(run->dbias, run->dy, &sizes, run->write_bias);

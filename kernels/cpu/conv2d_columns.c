@@ -75,7 +75,7 @@ kelp_status kelp__conv2d_columns_forward(const struct kelp_conv2d_context *conte
             }
         }
     }
-    if (run->bias != NULL) {
+    if (run->bias) {
         const struct kelp_channels all = {run->samples, shape->channels_out, sizes.output};
         context->loops->channel_bias_add(run->y, run->bias, &all);
     }
@@ -155,10 +155,10 @@ kelp_status kelp__conv2d_columns_gradient(const struct kelp_conv2d_context *cont
 {
     const struct sizes sizes = sizes_of(&context->run->conv->shape);
     kelp_status status = KELP_OK;
-    if (context->run->dweight != NULL) {
+    if (context->run->dweight) {
         status = gradient_weight(context, &sizes);
     }
-    if (status == KELP_OK && context->run->dx != NULL) {
+    if (status == KELP_OK && context->run->dx) {
         status = gradient_input(context, &sizes);
     }
     return status;

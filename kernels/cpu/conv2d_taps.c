@@ -53,7 +53,7 @@ static uint64_t outputs_met(const struct kelp_window *window, uint32_t position)
 static void add_run(struct kelp_conv2d *conv, struct kelp_conv2d_tap run)
 {
     struct kelp_conv2d_tap *last = conv->tap_count != 0 ? &conv->taps[conv->tap_count - 1] : NULL;
-    if (last != NULL && last->tap == run.tap && last->x + last->count == run.x &&
+    if (last && last->tap == run.tap && last->x + last->count == run.x &&
         last->y + last->count == run.y) {
         last->count += run.count;
     } else {
@@ -96,7 +96,7 @@ kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error
     conv->taps = products <= SIZE_MAX / sizeof(*conv->taps)
                      ? calloc(products != 0 ? products : 1, sizeof(*conv->taps))
                      : NULL;
-    if (conv->kernel_positions == NULL || conv->taps == NULL) {
+    if (!conv->kernel_positions || !conv->taps) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution's table");
     }
     add_position(conv, first);
@@ -357,12 +357,12 @@ static kelp_status gradient_chunk(const struct kelp_conv2d_context *context,
     kelp_status status = KELP_OK;
     turn_in(context->loops, run->dy + chunk.first * buffers->y, buffers->turned_y, chunk.samples,
             shape->channels_out, (uint32_t)kelp__conv2d_plane(shape->window.output));
-    if (run->dweight != NULL) {
+    if (run->dweight) {
         turn_in(context->loops, run->x + chunk.first * buffers->x, buffers->turned_x, chunk.samples,
                 shape->window.channels, input);
         status = multiply(context, buffers, chunk, PRODUCT_DWEIGHT);
     }
-    if (status == KELP_OK && run->dx != NULL) {
+    if (status == KELP_OK && run->dx) {
         status = multiply(context, buffers, chunk, PRODUCT_DX);
         const struct turn_back back = {.images = run->dx + chunk.first * buffers->x,
                                        .turned = buffers->turned_x,
@@ -379,7 +379,7 @@ kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context
 {
     const struct kelp_conv2d_run *run = context->run;
     const struct buffers buffers = buffers_of(run->conv, run->workspace);
-    if (run->dx != NULL) {
+    if (run->dx) {
         const struct kelp_taps taps = taps_of(run->conv, buffers.weight);
         context->loops->gather_taps(&taps, run->weight, buffers.weights);
     }
@@ -389,7 +389,7 @@ kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context
             return status;
         }
     }
-    if (run->dweight != NULL) {
+    if (run->dweight) {
         if (run->samples == 0) {
             memset(buffers.dweights, 0, run->conv->used * buffers.weight * sizeof(float));
         }

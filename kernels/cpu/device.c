@@ -43,7 +43,7 @@ static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void *
     void *memory = rounded < bytes ? NULL
                                    : aligned_alloc(KELP_DEVICE_ALIGN,
                                                    rounded != 0 ? rounded : KELP_DEVICE_ALIGN);
-    if (memory == NULL) {
+    if (!memory) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate %zu bytes", bytes);
     }
     *ret = memory;
@@ -60,7 +60,7 @@ static kelp_status stream_create(struct kelp_device *device, struct kelp_stream 
                                  struct kelp_error *reterr)
 {
     struct kelp__cpu_stream *stream = calloc(1, sizeof(*stream));
-    if (stream == NULL) {
+    if (!stream) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
     }
     stream->base = (struct kelp_stream){.table = device->table, .device = device};
@@ -202,7 +202,7 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
         return status;
     }
     struct cpu_device *device = calloc(1, sizeof(*device));
-    if (device == NULL) {
+    if (!device) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CPU device");
     }
     device->base.table = kelp__loops()->table;

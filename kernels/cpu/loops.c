@@ -33,5 +33,5 @@ const struct kelp_loops *kelp__loops_variant(uint32_t index)
 const struct kelp_loops *kelp__loops(void)
 {
     const struct kelp_loops *fastest = kelp__loops_variant(1);
-    return fastest != NULL ? fastest : &loops_base;
+    return fastest ? fastest : &loops_base;
 }

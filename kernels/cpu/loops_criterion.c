@@ -463,11 +463,11 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
     const uint64_t count = criterion->elements;
     for (uint32_t s = 0; s < criterion->samples; s++) {
         const float *output = criterion->output + s * count;
-        float *gradient = criterion->gradient != NULL ? criterion->gradient + s * count : NULL;
+        float *gradient = criterion->gradient ? criterion->gradient + s * count : NULL;
         double *sums = criterion->sums + (uint64_t)s * KELP_LOSS_SUMS;
         uint64_t class = 0;
         if (!class_of(criterion, s, &class, fault)) {
-            for (uint64_t c = 0; gradient != NULL && c < count; c++) {
+            for (uint64_t c = 0; gradient && c < count; c++) {
                 gradient[c] = 0.0f;
             }
             continue;
@@ -475,12 +475,12 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
         if (criterion->kind == KELP_LOSS_CROSS_ENTROPY) {
             float *exponentials = criterion->workspace + s * count, sum = 0.0f;
             sums[KELP_LOSS_SUM_LOSS] = cross_entropy(criterion, output, class, exponentials, &sum);
-            if (gradient != NULL) {
+            if (gradient) {
                 cross_entropy_gradient(criterion, class, exponentials, sum, gradient);
             }
         } else {
             sums[KELP_LOSS_SUM_LOSS] = -(double)output[class];
-            for (uint64_t c = 0; gradient != NULL && c < count; c++) {
+            for (uint64_t c = 0; gradient && c < count; c++) {
                 gradient[c] = c == class ? -*criterion->gradient_scale : 0.0f;
             }
         }
@@ -510,7 +510,7 @@ void KELP_LOOP(criterion)(struct kelp_stream *stream, const struct kelp_criterio
                          criterion->target + s * criterion->target_elements,
                          criterion->sums + (uint64_t)s * KELP_LOSS_SUMS);
     }
-    if (criterion->gradient != NULL && criterion->elements != 0) {
+    if (criterion->gradient && criterion->elements != 0) {
         elementwise_gradient(criterion);
     }
 }

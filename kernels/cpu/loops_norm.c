@@ -90,11 +90,11 @@ INLINE void layer_norm_strip(const struct kelp_layer_norm *norm, uint32_t first,
             dbias[c] = dbias[c] + (double)sums[c];
         }
     }
-    for (uint32_t c = 0; norm->dweight != NULL && c < width; c++) {
+    for (uint32_t c = 0; norm->dweight && c < width; c++) {
         float *to = &norm->dweight[first + c];
         *to = norm->write_weight == KELP_ACCUMULATE ? *to + (float)dweight[c] : (float)dweight[c];
     }
-    for (uint32_t c = 0; norm->dbias != NULL && c < width; c++) {
+    for (uint32_t c = 0; norm->dbias && c < width; c++) {
         float *to = &norm->dbias[first + c];
         *to = norm->write_bias == KELP_ACCUMULATE ? *to + (float)dbias[c] : (float)dbias[c];
     }
@@ -102,7 +102,7 @@ INLINE void layer_norm_strip(const struct kelp_layer_norm *norm, uint32_t first,
 
 void KELP_LOOP(layer_norm_gradient)(struct kelp_stream *stream, const struct kelp_layer_norm *norm)
 {
-    if (norm->dweight != NULL || norm->dbias != NULL) {
+    if (norm->dweight || norm->dbias) {
         uint32_t c = 0;
         for (; c + STRIP <= norm->width; c += STRIP) {
             layer_norm_strip(norm, c, STRIP);
@@ -111,9 +111,9 @@ void KELP_LOOP(layer_norm_gradient)(struct kelp_stream *stream, const struct kel
             layer_norm_strip(norm, c, norm->width - c);
         }
     }
-    if (norm->dx != NULL && norm->write_x == KELP_ACCUMULATE) {
+    if (norm->dx && norm->write_x == KELP_ACCUMULATE) {
         layer_norm_dx(norm, true);
-    } else if (norm->dx != NULL) {
+    } else if (norm->dx) {
         layer_norm_dx(norm, false);
     }
 }
@@ -291,14 +291,14 @@ static void batch_statistics(const struct kelp_batch_norm *norm, uint32_t channe
     channel_sums(norm, SUM_X, channel, width, zeros, &sums);
     for (uint32_t c = 0; c < width; c++) {
         norm->mean[channel + c] = (float)(sums.first[c] / count);
-        if (norm->statistic_mean != NULL) {
+        if (norm->statistic_mean) {
             write_statistic(norm, &norm->statistic_mean[channel + c], sums.first[c] / count);
         }
     }
     channel_sums(norm, SUM_SQUARES, channel, width, norm->mean + channel, &sums);
     for (uint32_t c = 0; c < width; c++) {
         norm->rstd[channel + c] = (float)(1.0 / sqrt(sums.first[c] / count + (double)norm->eps));
-        if (norm->statistic_variance != NULL) {
+        if (norm->statistic_variance) {
             write_statistic(norm, &norm->statistic_variance[channel + c],
                             sums.first[c] / (count - 1.0));
         }
@@ -399,11 +399,11 @@ static void batch_norm_gradient_strip(const struct kelp_batch_norm *norm, uint32
         /* Without samples there was no forward pass that wrote it, and the sums are 0. */
         const double rstd = count > 0.0 ? (double)norm->rstd[i] : 0.0;
         const float dweight = (float)(sums.second[c] * rstd), dbias = (float)sums.first[c];
-        if (norm->dweight != NULL) {
+        if (norm->dweight) {
             float *to = &norm->dweight[i];
             *to = norm->write_weight == KELP_ACCUMULATE ? *to + dweight : dweight;
         }
-        if (norm->dbias != NULL) {
+        if (norm->dbias) {
             float *to = &norm->dbias[i];
             *to = norm->write_bias == KELP_ACCUMULATE ? *to + dbias : dbias;
         }
@@ -412,7 +412,7 @@ static void batch_norm_gradient_strip(const struct kelp_batch_norm *norm, uint32
         g.b[c] = (float)(sums.second[c] * rstd * rstd / count);
         g.scale[c] = norm->rstd[i] * norm->weight[i];
     }
-    if (norm->dx != NULL) {
+    if (norm->dx) {
         input_gradient_strip(norm, channel, width, &g);
     }
 }

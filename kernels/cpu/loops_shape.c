@@ -271,14 +271,14 @@ void KELP_LOOP(weighted_sum_gradient)(struct kelp_stream *stream,
                                       const struct kelp_weighted_sum *sum)
 {
     const uint32_t count = sum->count, width = sum->width;
-    for (uint64_t i = 0; sum->dweights != NULL && i < (uint64_t)sum->rows * count; i++) {
+    for (uint64_t i = 0; sum->dweights && i < (uint64_t)sum->rows * count; i++) {
         const float dot =
             kelp__sums_row_dot(sum->dy + i / count * width, sum->x + i * width, width);
         sum->dweights[i] = sum->write_weights == KELP_ACCUMULATE ? sum->dweights[i] + dot : dot;
     }
-    if (sum->dx != NULL && sum->write_x == KELP_ACCUMULATE) {
+    if (sum->dx && sum->write_x == KELP_ACCUMULATE) {
         weighted_sum_dx(sum, true);
-    } else if (sum->dx != NULL) {
+    } else if (sum->dx) {
         weighted_sum_dx(sum, false);
     }
 }

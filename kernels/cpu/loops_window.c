@@ -308,7 +308,7 @@ INLINE void turn_one(const struct kelp_turn *turn, uint32_t r, uint32_t c, const
     if (accumulate) {
         *y = *y + value;
     } else {
-        *y = turn->bias != NULL ? value + turn->bias[c] : value + 0.0f;
+        *y = turn->bias ? value + turn->bias[c] : value + 0.0f;
     }
 }
 
@@ -321,7 +321,7 @@ INLINE void turn_tile(const struct kelp_turn *turn, uint32_t row, uint32_t colum
     for (uint32_t c = column; c < column + TURN_TILE; c += 4) {
         four bias[4];
         for (uint32_t i = 0; i < 4; i++) {
-            bias[i] = splat(turn->bias != NULL ? turn->bias[c + i] : 0.0f);
+            bias[i] = splat(turn->bias ? turn->bias[c + i] : 0.0f);
         }
         for (uint32_t r = row; r < row + TURN_TILE; r += 4) {
             turn_block(turn, turn->x + r * turn->x_ld + c, turn->y + c * turn->y_ld + r, bias,

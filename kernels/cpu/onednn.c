@@ -41,7 +41,7 @@ void kelp__onednn_describe(char text[KELP_ONEDNN_TEXT_SIZE])
     char number[16];
     (void)snprintf(number, sizeof(number), "isa-%x", isa);
     (void)snprintf(text, KELP_ONEDNN_TEXT_SIZE, "onednn-%d.%d.%d %s", version->major,
-                   version->minor, version->patch, name != NULL ? name : number);
+                   version->minor, version->patch, name ? name : number);
 }
 
 bool kelp__onednn_has_avx512(void)

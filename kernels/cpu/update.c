@@ -7,8 +7,7 @@
 
 #include "kernels/cpu/loops.h"
 
-/* ---- segments ----------------------------------------------------------------------------------
- */
+/* ---- segments ---- */
 
 static enum kelp_update_kind kind_of(const struct kelp_job *job, const struct kelp_tensor *tensor)
 {
@@ -103,8 +102,7 @@ static struct kelp_optimizer_buffers buffers_at(const struct kelp_optimizer_buff
     return at;
 }
 
-/* ---- sums --------------------------------------------------------------------------------------
- */
+/* ---- sums ---- */
 
 #define BLOCK_LEVEL    6 /* leaves that are added up at once: 4 KiB of floats */
 #define BLOCK_LEAVES   (1u << BLOCK_LEVEL)
@@ -178,8 +176,7 @@ static void sum_lamb(const struct kelp_update_segment *segment,
     }
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ---- */
 
 static void put_nodes(struct kelp_decision_share *part, const struct kelp_tree_sum *sum)
 {
@@ -251,8 +248,7 @@ void kelp_update_measure(const struct kelp_update *update, const struct kelp_opt
     }
 }
 
-/* ---- apply -------------------------------------------------------------------------------------
- */
+/* ---- apply ---- */
 
 static bool apply_lamb(const struct kelp_update_segment *segment,
                        const struct kelp_optimizer_step *step,
