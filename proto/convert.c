@@ -39,7 +39,7 @@ bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_contr
     return true;
 }
 
-void kelp_wire_put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *ret_message)
+static void put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *ret_message)
 {
     kelp__v1__measures__init(ret_message);
     ret_message->present = metrics->present;
@@ -72,8 +72,8 @@ void kelp_wire_put_best(const struct kelp_best *best, struct kelp_wire_best *ret
     kelp__v1__best__init(message);
     message->step = best->step;
     message->epoch = best->epoch;
-    kelp_wire_put_metrics(&best->val, &ret_message->val);
-    kelp_wire_put_metrics(&best->test, &ret_message->test);
+    put_metrics(&best->val, &ret_message->val);
+    put_metrics(&best->test, &ret_message->test);
     message->val = &ret_message->val;
     message->test = &ret_message->test;
 }
@@ -97,7 +97,7 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     kelp__v1__record__init(message);
     kelp_wire_put_word(&record->word, &ret_message->word);
     message->word = &ret_message->word;
-    kelp_wire_put_metrics(&record->metrics, &ret_message->metrics);
+    put_metrics(&record->metrics, &ret_message->metrics);
     message->measures = &ret_message->metrics;
     message->best = record->best;
     message->skipped = record->skipped;

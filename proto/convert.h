@@ -13,8 +13,6 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
 /* False: a kind that does not exist, or a learning rate that is not finite. */
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word);
 
-/* Points at the values of *metrics. */
-void kelp_wire_put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *ret_message);
 /* NULL: none. False: not as many values as there are metrics. */
 bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics);
 

@@ -5,6 +5,7 @@
 #include "proto/wire.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,8 +180,8 @@ static kelp_status collect_from(struct collected *collected, struct reader *read
 {
     if (length > reader->left) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "message is cut off: a field of %llu bytes has %zu left",
-                         (unsigned long long)length, reader->left);
+                         "message is cut off: a field of %" PRIu64 " bytes has %zu left", length,
+                         reader->left);
     }
     kelp_status status = collect_room(collected, (size_t)length, reterr);
     if (status == KELP_OK) {
@@ -229,8 +230,8 @@ static kelp_status take_payload(struct reader *reader, bool *seen,
     }
     if (length > reader->left) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "message is cut off: a payload of %llu bytes has %zu left",
-                         (unsigned long long)length, reader->left);
+                         "message is cut off: a payload of %" PRIu64 " bytes has %zu left", length,
+                         reader->left);
     }
     *seen = true;
     payload->segment = reader->segment;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,8 +253,8 @@ static kelp_status read_all(int fd, const char *path, size_t count_max, char **r
         return kelp_files_error(errno, "look at", path, reterr);
     }
     if (about.st_size < 0 || (uint64_t)about.st_size > count_max) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%s' has %lld bytes; %zu is the limit", path,
-                         (long long)about.st_size, count_max);
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%s' has %" PRId64 " bytes; %zu is the limit",
+                         path, (int64_t)about.st_size, count_max);
     }
     size_t count = 0;
     size_t room = (size_t)about.st_size;

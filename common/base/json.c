@@ -1,5 +1,6 @@
 #include "common/base/json.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,8 +39,7 @@ kelp_status kelp_json_element_u64(const cJSON *element, uint64_t max, uint64_t *
     if (!cJSON_IsNumber(element) ||
         !(element->valuedouble >= 0 && element->valuedouble <= (double)limit) ||
         element->valuedouble != floor(element->valuedouble)) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "not an integer from 0 to %llu",
-                         (unsigned long long)limit);
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "not an integer from 0 to %" PRIu64, limit);
     }
     *ret_value = (uint64_t)element->valuedouble;
     return KELP_OK;

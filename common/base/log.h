@@ -38,6 +38,5 @@ void kelp_log(enum kelp_log_level level, const char *format, ...) KELP_PRINTF(2,
 #define kelp_log_warn(...)  kelp_log(KELP_LOG_WARN, __VA_ARGS__)
 #define kelp_log_info(...)  kelp_log(KELP_LOG_INFO, __VA_ARGS__)
 #define kelp_log_debug(...) kelp_log(KELP_LOG_DEBUG, __VA_ARGS__)
-#define kelp_log_trace(...) kelp_log(KELP_LOG_TRACE, __VA_ARGS__)
 
 #endif

@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -336,7 +337,7 @@ static kelp_status draw_name(struct kelp_etcd_server *server, struct kelp_error 
     if (getrandom(&drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn)) {
         return kelp_fail(reterr, KELP_ERR_IO, "no random numbers: %s", strerror(errno));
     }
-    (void)snprintf(server->name, sizeof(server->name), "kelp-%016llx", (unsigned long long)drawn);
+    (void)snprintf(server->name, sizeof(server->name), "kelp-%016" PRIx64, drawn);
     return KELP_OK;
 }
 

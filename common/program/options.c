@@ -17,8 +17,7 @@ struct value {
     bool given;
     union {
         bool flag;
-        uint64_t integer; /* SIZE in bytes, DURATION in ms, CHOICE by index */
-        double number;
+        uint64_t integer; /* DURATION in ms, CHOICE by index */
         struct kelp_range range;
     };
 };
@@ -108,12 +107,6 @@ static kelp_status read_value(const struct kelp_option *option, const char *text
     case KELP_OPTION_INTEGER:
         return kelp_value_u64(text, option->min, upper(option, UINT64_MAX), &value->integer,
                               reterr);
-    case KELP_OPTION_NUMBER:
-        return kelp_value_double(text, option->number_min, option->number_max, &value->number,
-                                 reterr);
-    case KELP_OPTION_SIZE:
-        return kelp_value_size(text, option->min, upper(option, UINT64_MAX), &value->integer,
-                               reterr);
     case KELP_OPTION_DURATION:
         return kelp_value_duration(text, option->min, upper(option, UINT64_MAX), &value->integer,
                                    reterr);
@@ -430,16 +423,6 @@ const char *kelp_options_text(const struct kelp_options *options, const char *na
 uint64_t kelp_options_integer(const struct kelp_options *options, const char *name)
 {
     return value_of(options, name, KELP_OPTION_INTEGER)->integer;
-}
-
-double kelp_options_number(const struct kelp_options *options, const char *name)
-{
-    return value_of(options, name, KELP_OPTION_NUMBER)->number;
-}
-
-uint64_t kelp_options_size(const struct kelp_options *options, const char *name)
-{
-    return value_of(options, name, KELP_OPTION_SIZE)->integer;
 }
 
 uint64_t kelp_options_duration_ms(const struct kelp_options *options, const char *name)

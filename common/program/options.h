@@ -42,8 +42,6 @@ enum kelp_option_type {
     KELP_OPTION_FLAG,     /* no value on the command line; true or false in the environment */
     KELP_OPTION_TEXT,     /* at most 4095 bytes */
     KELP_OPTION_INTEGER,  /* min to max */
-    KELP_OPTION_NUMBER,   /* a double, number_min to number_max */
-    KELP_OPTION_SIZE,     /* bytes; min to max */
     KELP_OPTION_DURATION, /* milliseconds; min to max */
     KELP_OPTION_RANGE,    /* MIN:MAX or N, within min to max */
     KELP_OPTION_CHOICE,   /* one of choices */
@@ -53,10 +51,9 @@ struct kelp_option {
     const char *name; /* without dashes */
     char letter;      /* short form, or 0 */
     enum kelp_option_type type;
-    const char *placeholder;  /* what stands for the value in --help; NULL: by the type */
-    const char *default_text; /* NULL: none */
-    uint64_t min, max;        /* max 0: no upper bound */
-    double number_min, number_max;
+    const char *placeholder;    /* what stands for the value in --help; NULL: by the type */
+    const char *default_text;   /* NULL: none */
+    uint64_t min, max;          /* max 0: no upper bound */
     const char *const *choices; /* ends with NULL */
     bool required;              /* must come from the command line or the environment */
     bool repeatable;            /* TEXT alone: may be given many times; no environment twin */
@@ -110,8 +107,6 @@ bool kelp_options_given(const struct kelp_options *options, const char *name); /
 bool kelp_options_flag(const struct kelp_options *options, const char *name);
 const char *kelp_options_text(const struct kelp_options *options, const char *name);
 uint64_t kelp_options_integer(const struct kelp_options *options, const char *name);
-double kelp_options_number(const struct kelp_options *options, const char *name);
-uint64_t kelp_options_size(const struct kelp_options *options, const char *name);
 uint64_t kelp_options_duration_ms(const struct kelp_options *options, const char *name);
 struct kelp_range kelp_options_range(const struct kelp_options *options, const char *name);
 uint32_t kelp_options_choice(const struct kelp_options *options, const char *name); /* its index */

@@ -17,8 +17,7 @@ static void placeholder(const struct kelp_option *option, char *text, size_t tex
 {
     static const char *const by_type[] = {
         [KELP_OPTION_FLAG] = "",         [KELP_OPTION_TEXT] = "TEXT",
-        [KELP_OPTION_INTEGER] = "N",     [KELP_OPTION_NUMBER] = "X",
-        [KELP_OPTION_SIZE] = "SIZE",     [KELP_OPTION_DURATION] = "DURATION",
+        [KELP_OPTION_INTEGER] = "N",     [KELP_OPTION_DURATION] = "DURATION",
         [KELP_OPTION_RANGE] = "MIN:MAX", [KELP_OPTION_CHOICE] = "",
     };
     size_t used = 0;
@@ -41,18 +40,12 @@ static void bounds(const struct kelp_option *option, char *text, size_t text_byt
     char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
 
     text[0] = '\0';
-    if (option->type != KELP_OPTION_NUMBER && option->max == 0) {
+    if (option->max == 0) {
         return;
     }
-    if (option->type == KELP_OPTION_NUMBER) {
-        kelp_value_print_double(option->number_min, low);
-        kelp_value_print_double(option->number_max, high);
-    } else if (option->type == KELP_OPTION_INTEGER || option->type == KELP_OPTION_RANGE) {
+    if (option->type == KELP_OPTION_INTEGER || option->type == KELP_OPTION_RANGE) {
         (void)snprintf(low, sizeof(low), "%" PRIu64, option->min);
         (void)snprintf(high, sizeof(high), "%" PRIu64, option->max);
-    } else if (option->type == KELP_OPTION_SIZE) {
-        kelp_value_print_size(option->min, low);
-        kelp_value_print_size(option->max, high);
     } else if (option->type == KELP_OPTION_DURATION) {
         kelp_value_print_duration(option->min, low);
         kelp_value_print_duration(option->max, high);

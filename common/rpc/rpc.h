@@ -115,8 +115,6 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
 size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream);
 /* "ipv4:127.0.0.1:51234"; borrowed for the life of the stream. */
 const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
-void *kelp_rpc_stream_user(struct kelp_rpc_stream *stream);
-void kelp_rpc_stream_set_user(struct kelp_rpc_stream *stream, void *user);
 
 /* ---- server ---- */
 

@@ -538,14 +538,4 @@ const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream)
     return stream->peer;
 }
 
-void *kelp_rpc_stream_user(struct kelp_rpc_stream *stream)
-{
-    return stream->user;
-}
-
-void kelp_rpc_stream_set_user(struct kelp_rpc_stream *stream, void *user)
-{
-    stream->user = user;
-}
-
 /* NOLINTEND(clang-analyzer-unix.Malloc) */

@@ -1,5 +1,6 @@
 /* Inlined, so that the size of the state is known here and no library version can change it. */
 #define XXH_INLINE_ALL
+#include <inttypes.h>
 #include <xxhash.h>
 
 #include "common/tensors/digest.h"
@@ -46,8 +47,8 @@ void kelp_digest_hex(const struct kelp_digest *digest, char ret_hex[KELP_DIGEST_
 {
     XXH128_hash_t hash = XXH3_128bits_digest(const_state_of(digest));
 
-    (void)snprintf(ret_hex, KELP_DIGEST_HEX_BYTES, "%016llx%016llx",
-                   (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    (void)snprintf(ret_hex, KELP_DIGEST_HEX_BYTES, "%016" PRIx64 "%016" PRIx64,
+                   (uint64_t)hash.high64, (uint64_t)hash.low64);
 }
 
 uint64_t kelp_digest_short(const struct kelp_digest *digest)

@@ -43,13 +43,6 @@ float kelp_philox_float(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-double kelp_philox_double(uint32_t high, uint32_t low)
-{
-    uint64_t word = (uint64_t)high << 32 | low;
-
-    return (double)(word >> 11) * 0x1p-53;
-}
-
 uint64_t kelp_philox_below(uint32_t high, uint32_t low, uint64_t bound)
 {
     assert(bound > 0);

@@ -28,8 +28,6 @@ void kelp_philox(uint64_t seed, enum kelp_philox_use use, uint32_t stream, uint6
 
 /* Uniform in [0, 1): 24 bits of the word, each a multiple of 2^-24. */
 float kelp_philox_float(uint32_t word);
-/* Uniform in [0, 1): 53 bits. */
-double kelp_philox_double(uint32_t high, uint32_t low);
 /* Uniform in [0, bound), bound > 0; the bias is below bound / 2^64. */
 uint64_t kelp_philox_below(uint32_t high, uint32_t low, uint64_t bound);
 

@@ -45,31 +45,6 @@ void kelp_manifest_fini(struct kelp_manifest *manifest)
     *manifest = (struct kelp_manifest){0};
 }
 
-kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest, struct kelp_manifest *ret_copy)
-{
-    struct kelp_manifest memory = {0};
-    assert(manifest->storages || manifest->storage_count == 0);
-    assert(manifest->parts || manifest->part_count == 0);
-    kelp_status status =
-        kelp_manifest_init(&memory, manifest->storage_count, manifest->part_count, NULL);
-    if (status != KELP_OK) {
-        return status;
-    }
-    assert(memory.storages); /* there is one more than asked for */
-    assert(memory.parts);
-    *ret_copy = *manifest;
-    ret_copy->storages = memory.storages;
-    ret_copy->parts = memory.parts;
-    if (manifest->storage_count > 0) {
-        memcpy(ret_copy->storages, manifest->storages,
-               manifest->storage_count * sizeof(*manifest->storages));
-    }
-    if (manifest->part_count > 0) {
-        memcpy(ret_copy->parts, manifest->parts, manifest->part_count * sizeof(*manifest->parts));
-    }
-    return KELP_OK;
-}
-
 void kelp_manifest_state_digest(const struct kelp_manifest *manifest,
                                 char ret_hex[KELP_DIGEST_HEX_BYTES])
 {

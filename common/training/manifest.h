@@ -52,8 +52,6 @@ struct kelp_manifest {
 kelp_status kelp_manifest_init(struct kelp_manifest *manifest, uint32_t storage_count,
                                uint32_t part_count, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_manifest_fini(struct kelp_manifest *manifest);
-kelp_status kelp_manifest_copy(const struct kelp_manifest *manifest,
-                               struct kelp_manifest *ret_copy) KELP_MUST_USE;
 
 /* The same manifest gives the same text. ret_text is owned by the caller (free()). */
 kelp_status kelp_manifest_print(const struct kelp_manifest *manifest, char **ret_text,

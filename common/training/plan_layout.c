@@ -1,6 +1,7 @@
 #include "common/training/plan.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,8 @@ static kelp_status count_elements(struct kelp_tensor *tensor, struct kelp_error 
         }
         if (__builtin_mul_overflow(count, tensor->shape[i], &count) ||
             count > KELP_PLAN_ELEMENTS_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "tensor %s has more than %llu elements",
-                             tensor->name, (unsigned long long)KELP_PLAN_ELEMENTS_MAX);
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "tensor %s has more than %" PRIu64 " elements",
+                             tensor->name, KELP_PLAN_ELEMENTS_MAX);
         }
     }
     tensor->elem_count = count;
@@ -96,8 +97,8 @@ kelp_status kelp_plan_lay_out(struct kelp_plan *plan, uint32_t max_shards,
         tensor->offset = flat;
         flat += divide_up(tensor->elem_count, ALIGN_ELEMS) * ALIGN_ELEMS;
         if (flat > KELP_PLAN_ELEMENTS_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "the model has more than %llu elements",
-                             (unsigned long long)KELP_PLAN_ELEMENTS_MAX);
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "the model has more than %" PRIu64 " elements",
+                             KELP_PLAN_ELEMENTS_MAX);
         }
     }
     kelp_status status = check_names(plan, reterr);

@@ -4,6 +4,7 @@
  */
 #include "kernels/device.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,11 +94,11 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
         break;
     case KELP_LOOP_BAD_ID:
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "category %g: the embedding's table has rows 0 to %llu",
-                         (double)fault.value, (unsigned long long)fault.limit - 1);
+                         "category %g: the embedding's table has rows 0 to %" PRIu64,
+                         (double)fault.value, fault.limit - 1);
     case KELP_LOOP_BAD_CLASS:
-        return kelp_fail(reterr, KELP_ERR_INVALID, "class %g: the model has classes 0 to %llu",
-                         (double)fault.value, (unsigned long long)fault.limit - 1);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "class %g: the model has classes 0 to %" PRIu64,
+                         (double)fault.value, fault.limit - 1);
     }
     return KELP_OK;
 }

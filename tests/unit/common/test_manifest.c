@@ -53,26 +53,6 @@ KELP_TEST(round_trip)
     kelp_manifest_fini(&manifest);
 }
 
-/* A copy shares nothing with what it was made from. */
-KELP_TEST(copy)
-{
-    struct kelp_manifest manifest;
-    struct kelp_manifest other;
-    char *text = NULL;
-    parse_good(&manifest);
-    manifest.has_metric = false;
-    ck_assert_int_eq(kelp_manifest_copy(&manifest, &other), KELP_OK);
-    memset(manifest.storages, 0, manifest.storage_count * sizeof(*manifest.storages));
-    memset(manifest.parts, 0, manifest.part_count * sizeof(*manifest.parts));
-    kelp_manifest_fini(&manifest);
-    ck_assert_int_eq(kelp_manifest_print(&other, &text, NULL), KELP_OK);
-    ck_assert_ptr_nonnull(strstr(text, "\"metric\":null"));
-    ck_assert_ptr_nonnull(strstr(text, DIGEST_B));
-    ck_assert_ptr_nonnull(strstr(text, "shard-1.77"));
-    free(text);
-    kelp_manifest_fini(&other);
-}
-
 static const char *const changes[][2] = {
     {"\"job\":\"etth1\"", "\"job\":\"\""},
     {"\"job\":\"etth1\"", "\"job\":7"},

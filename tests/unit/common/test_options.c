@@ -21,12 +21,6 @@ static const struct kelp_option table[] = {
      .default_text = "2s",
      .group = "Timing",
      .help = "how often"},
-    {.name = "piece", .type = KELP_OPTION_SIZE, .default_text = "4MiB", .help = "piece"},
-    {.name = "rate",
-     .type = KELP_OPTION_NUMBER,
-     .number_max = 1,
-     .default_text = "0.5",
-     .help = "rate"},
     {.name = "output",
      .letter = 'o',
      .type = KELP_OPTION_CHOICE,
@@ -76,7 +70,7 @@ KELP_TEST(test_values)
 {
     struct kelp_options *options =
         PARSE("job.yaml", "--workers=2:8", "--shards", "3", "--dry-run", "-o", "json", "--set",
-              "a=1", "--set=b=2", "--rate", "1e-1", "--", "--second");
+              "a=1", "--set=b=2", "--", "--second");
 
     ck_assert_msg(options != NULL, "%s", error.text);
     ck_assert_str_eq(kelp_options_text(options, "listen"), "127.0.0.1:0");
@@ -86,8 +80,6 @@ KELP_TEST(test_values)
     ck_assert_uint_eq(kelp_options_range(options, "workers").max, 8);
     ck_assert_uint_eq(kelp_options_integer(options, "shards"), 3);
     ck_assert_uint_eq(kelp_options_duration_ms(options, "every"), 2000);
-    ck_assert_uint_eq(kelp_options_size(options, "piece"), 4 << 20);
-    ck_assert_double_eq(kelp_options_number(options, "rate"), 0.1);
     ck_assert_uint_eq(kelp_options_choice(options, "output"), 1);
     ck_assert(kelp_options_flag(options, "dry-run"));
     ck_assert_uint_eq(kelp_options_repeat_count(options, "set"), 2);
@@ -104,13 +96,13 @@ KELP_TEST(test_environment)
 {
     ck_assert_int_eq(setenv("KELP_EVERY", "5s", 1), 0);
     ck_assert_int_eq(setenv("KELP_DRY_RUN", "true", 1), 0);
-    ck_assert_int_eq(setenv("KELP_PIECE", "", 1), 0);
+    ck_assert_int_eq(setenv("KELP_LISTEN", "", 1), 0);
     struct kelp_options *options = PARSE("job.yaml");
     ck_assert_msg(options != NULL, "%s", error.text);
     ck_assert_uint_eq(kelp_options_duration_ms(options, "every"), 5000);
     ck_assert(kelp_options_given(options, "every"));
     ck_assert(kelp_options_flag(options, "dry-run"));
-    ck_assert_uint_eq(kelp_options_size(options, "piece"), 4 << 20);
+    ck_assert_str_eq(kelp_options_text(options, "listen"), "127.0.0.1:0");
     kelp_options_destroy(options);
     options = PARSE("job.yaml", "--every", "7ms");
     ck_assert_uint_eq(kelp_options_duration_ms(options, "every"), 7);
