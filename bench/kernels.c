@@ -380,8 +380,12 @@ static void run_training(void *argument)
     struct training *training = argument;
     double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
-    if (kelp_model_train(training->model, training->input, training->target, training->batch,
-                         training->batch, sums, &error) != KELP_OK) {
+    if (kelp_model_train(training->model,
+                         &(struct kelp_model_piece){.input = training->input,
+                                                    .target = training->target,
+                                                    .count = training->batch,
+                                                    .batch_total = training->batch},
+                         sums, &error) != KELP_OK) {
         fail(&error);
     }
 }

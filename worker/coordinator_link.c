@@ -57,8 +57,7 @@ void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_place
     };
 }
 
-/* ---- decoding ----------------------------------------------------------------------------------
- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 static kelp_status fill_shards(struct kelp_worker_map *map, const Kelp__V1__Map *wire,
                                struct kelp_error *reterr)
@@ -131,8 +130,7 @@ static kelp_status map_decode(const Kelp__V1__Map *wire, struct kelp_worker_map 
     return KELP_OK;
 }
 
-/* ---- the stream --------------------------------------------------------------------------------
- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 static void send_report(struct kelp_coordinator_link *m, const struct kelp_joining_report *from)
 {
@@ -320,8 +318,7 @@ static void leader_changed(void *user)
     take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER, .leader = leader});
 }
 
-/* ---- etcd: on the client's thread
- * ---------------------------------------------------------------- */
+/* ---- etcd: on the client's thread ------------------------------------------------------------ */
 
 static void on_leader_key(const struct kelp_etcd_pair *pair, void *user)
 {
@@ -355,8 +352,7 @@ static const struct kelp_etcd_watch_events watch_events = {
     .removed = on_leader_gone,
 };
 
-/* ---- life
- * ------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void *run(void *user)
 {

@@ -1,5 +1,6 @@
 #include "worker/exchange_link.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +51,7 @@ static bool is_here(const struct kelp_shard_link *link, uint32_t partition)
     return partition < map->partition_count && map->primary[partition] == link->options.shard;
 }
 
-/* ---- receiving
- * ----------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static kelp_status check_answer(const struct kelp_shard_link *link,
                                 const Kelp__V1__PullAnswer *answer,
@@ -80,9 +80,8 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
     if (answer->length != partition_bytes(link, answer->partition) ||
         answer->offset > payload->length || answer->length > payload->length - answer->offset) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "answer for partition %u has %llu bytes at %llu of %zu", answer->partition,
-                         (unsigned long long)answer->length, (unsigned long long)answer->offset,
-                         payload->length);
+                         "answer for partition %u has %" PRIu64 " bytes at %" PRIu64 " of %zu",
+                         answer->partition, answer->length, answer->offset, payload->length);
     }
     return KELP_OK;
 }
@@ -109,8 +108,8 @@ static kelp_status take_content(struct kelp_shard_link *link, const Kelp__V1__Ex
 
     for (size_t i = 0; i < reply->n_refused; i++) {
         const Kelp__V1__Refusal *refusal = reply->refused[i];
-        kelp_log_warn("push refused partition=%u version=%llu status=%s", refusal->partition,
-                      (unsigned long long)refusal->version, kelp_status_name(refusal->status));
+        kelp_log_warn("push refused partition=%u version=%" PRIu64 " status=%s", refusal->partition,
+                      refusal->version, kelp_status_name(refusal->status));
     }
     for (size_t i = 0; i < reply->n_answer && !link->closing && status == KELP_OK; i++) {
         status = check_answer(link, reply->answer[i], payload, reterr);
@@ -140,9 +139,8 @@ static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
     }
     link->told = false;
     if (reply->generation != link->options.map->generation) {
-        kelp_log_info("shard is in another generation ours=%llu its=%llu",
-                      (unsigned long long)link->options.map->generation,
-                      (unsigned long long)reply->generation);
+        kelp_log_info("shard is in another generation ours=%" PRIu64 " its=%" PRIu64,
+                      link->options.map->generation, reply->generation);
         return KELP_OK; /* the map comes from the coordinator */
     }
     return take_content(link, reply, payload, reterr);
@@ -171,8 +169,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-/* ---- life
- * ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_timer(void *user)
 {
@@ -300,8 +297,7 @@ uint32_t kelp_shard_link_shard(const struct kelp_shard_link *link)
     return link->options.shard;
 }
 
-/* ---- sending
- * ------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void release_gradient(void *user)
 {

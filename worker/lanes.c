@@ -42,8 +42,7 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
     return kelp_sample_reader_begin(lanes->reader, word, reterr);
 }
 
-/* ---- one lane
- * -------------------------------------------------------------------------------------- */
+/* ---- one lane -------------------------------------------------------------------------------- */
 
 static struct kelp_schedule_range part_of_lane(const struct kelp_lanes *lanes, uint32_t lane,
                                                uint64_t first)
@@ -72,7 +71,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
         .step = lanes->word.step,
         .position = samples.first,
     };
-    status = kelp_model_train_piece(lanes->model, &piece, sums, reterr);
+    status = kelp_model_train(lanes->model, &piece, sums, reterr);
     for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SUM_SCALARS; i++) {
         gradient->sums[i] += sums[i];
     }
@@ -200,8 +199,7 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     return KELP_OK;
 }
 
-/* ---- one node: its lanes' sum in tree order
- * ----------------------------------------------------------- */
+/* ---- one node: its lanes' sum in tree order -------------------------------------------------- */
 
 kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
                             struct kelp_gradient **ret_gradient, struct kelp_error *reterr,
@@ -237,9 +235,7 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
     return KELP_OK;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {

@@ -3,6 +3,7 @@
  * (include/kelp/worker.h) and the trainer.
  */
 #include <curl/curl.h>
+#include <inttypes.h>
 
 #include "common/base/log.h"
 #include "common/base/signals.h"
@@ -92,7 +93,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
         __atomic_store_n(&context.worker, worker, __ATOMIC_RELEASE);
         status = work(worker, values, &context.stop, &trainer, reterr);
     }
-    kelp_log_info("ends peak_memory_bytes=%llu", (unsigned long long)kelp_footprint_peak());
+    kelp_log_info("ends peak_memory_bytes=%" PRIu64, kelp_footprint_peak());
     kelp_signals_stop(signals); /* before what its callback uses goes */
     kelp_worker_close(worker);
     kelp_trainer_destroy(trainer);

@@ -67,7 +67,7 @@ static struct header make_header(const struct kelp_prediction_part *part, uint64
     return header;
 }
 
-/* ---- writing ------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static kelp_status write_at(const struct kelp_prediction_writer *writer, const void *bytes,
                             size_t count, uint64_t at, struct kelp_error *reterr)
@@ -108,7 +108,7 @@ kelp_status kelp_prediction_begin(const char *folder, const struct kelp_predicti
     assert(part->count > 0);
     assert(part->values > 0);
     struct kelp_prediction_writer *writer = calloc(1, sizeof(*writer));
-    if (writer == NULL) {
+    if (!writer) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     writer->part = *part;
@@ -168,7 +168,7 @@ kelp_status kelp_prediction_end(struct kelp_prediction_writer *writer, struct ke
 
 void kelp_prediction_drop(struct kelp_prediction_writer *writer)
 {
-    if (writer == NULL) {
+    if (!writer) {
         return;
     }
     if (writer->fd >= 0) {
@@ -180,7 +180,7 @@ void kelp_prediction_drop(struct kelp_prediction_writer *writer)
     free(writer);
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static kelp_status corrupt(const char *path, const char *what, struct kelp_error *reterr)
 {

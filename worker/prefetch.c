@@ -20,7 +20,7 @@ struct kelp_prefetch {
     pthread_cond_t changed;
     bool stop;
     enum state state;
-    enum kelp_split part;
+    enum kelp_split split;
     uint32_t count;
     uint64_t *indices;
     float *input;
@@ -39,8 +39,9 @@ static void *read_batches(void *user)
         }
         prefetch->state = READING;
         (void)pthread_mutex_unlock(&prefetch->mutex);
-        kelp_status status = kelp_dataset_read(prefetch->dataset, prefetch->part, prefetch->indices,
-                                               prefetch->count, prefetch->input, prefetch->target);
+        kelp_status status =
+            kelp_dataset_read(prefetch->dataset, prefetch->split, prefetch->indices,
+                              prefetch->count, prefetch->input, prefetch->target);
         (void)pthread_mutex_lock(&prefetch->mutex);
         prefetch->status = status;
         prefetch->state = READY;
@@ -55,7 +56,7 @@ void kelp_prefetch_ask(struct kelp_prefetch *prefetch, const struct kelp_prefetc
     assert(batch->count <= prefetch->count_max);
     (void)pthread_mutex_lock(&prefetch->mutex);
     if (prefetch->state != READING) {
-        prefetch->part = batch->part;
+        prefetch->split = batch->split;
         prefetch->count = batch->count;
         memcpy(prefetch->indices, batch->indices, batch->count * sizeof(*prefetch->indices));
         prefetch->state = ASKED;
@@ -66,7 +67,7 @@ void kelp_prefetch_ask(struct kelp_prefetch *prefetch, const struct kelp_prefetc
 
 static bool is_asked(const struct kelp_prefetch *prefetch, const struct kelp_prefetch_batch *batch)
 {
-    return prefetch->state != EMPTY && prefetch->part == batch->part &&
+    return prefetch->state != EMPTY && prefetch->split == batch->split &&
            prefetch->count == batch->count &&
            memcmp(prefetch->indices, batch->indices, batch->count * sizeof(*batch->indices)) == 0;
 }
@@ -92,7 +93,7 @@ bool kelp_prefetch_take(struct kelp_prefetch *prefetch, const struct kelp_prefet
     return asked;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void free_all(struct kelp_prefetch *prefetch)
 {
@@ -109,7 +110,7 @@ kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t co
     size_t input_bytes = (size_t)kelp_sample_input_count(shape) * sizeof(float);
     size_t target_bytes = (size_t)kelp_sample_target_count(shape) * sizeof(float);
     struct kelp_prefetch *prefetch = calloc(1, sizeof(*prefetch));
-    if (prefetch == NULL) {
+    if (!prefetch) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     prefetch->dataset = dataset;
@@ -117,7 +118,7 @@ kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t co
     prefetch->indices = calloc(count_max, sizeof(*prefetch->indices));
     prefetch->input = calloc(count_max, input_bytes);
     prefetch->target = calloc(count_max, target_bytes);
-    if (prefetch->indices == NULL || prefetch->input == NULL || prefetch->target == NULL) {
+    if (!prefetch->indices || !prefetch->input || !prefetch->target) {
         free_all(prefetch);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
                          count_max);
@@ -134,7 +135,7 @@ kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t co
 
 void kelp_prefetch_destroy(struct kelp_prefetch *prefetch)
 {
-    if (prefetch == NULL) {
+    if (!prefetch) {
         return;
     }
     (void)pthread_mutex_lock(&prefetch->mutex);

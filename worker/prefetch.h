@@ -14,8 +14,8 @@ struct kelp_prefetch;
 
 /* Which samples. indices is borrowed until return. */
 struct kelp_prefetch_batch {
-    enum kelp_split part;
-    const uint64_t *indices; /* valid ones of the part */
+    enum kelp_split split;
+    const uint64_t *indices; /* valid ones of the split */
     uint32_t count;          /* at most count_max */
 };
 

@@ -1,6 +1,7 @@
 #include "worker/sample_reader.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "worker/prefetch.h"
@@ -46,7 +47,7 @@ kelp_status kelp_sample_reader_begin(struct kelp_sample_reader *reader,
     return kelp_schedule_init(&reader->schedule, reader->job, info->samples, word, reterr);
 }
 
-/* ---- what comes next ----------------------------------------------------------------------- */
+/* ---- what comes next ------------------------------------------------------------------------- */
 
 struct kelp_schedule_range kelp_sample_reader_part(const struct kelp_sample_reader *reader,
                                                    const struct kelp_schedule *schedule,
@@ -77,7 +78,7 @@ static bool guess_word(const struct kelp_sample_reader *reader, struct kelp_cont
     if (!training && word->kind != KELP_STEP_PREDICT) {
         return false;
     }
-    uint64_t samples = kelp_dataset_info(reader->dataset)->samples[reader->schedule.part];
+    uint64_t samples = kelp_dataset_info(reader->dataset)->samples[reader->schedule.split];
     struct kelp_control_word next = *word;
     next.sample_first += word->sample_count;
     uint64_t rest = samples > next.sample_first ? samples - next.sample_first : 0;
@@ -97,7 +98,7 @@ static void ask(struct kelp_sample_reader *reader, const struct kelp_schedule *s
     assert(range.count <= reader->count_max);
     kelp_schedule_indices(schedule, range, reader->guessed);
     const struct kelp_prefetch_batch batch = {
-        .part = schedule->part, .indices = reader->guessed, .count = (uint32_t)range.count};
+        .split = schedule->split, .indices = reader->guessed, .count = (uint32_t)range.count};
     kelp_prefetch_ask(reader->prefetch, &batch);
 }
 
@@ -124,18 +125,18 @@ static void ask_next(struct kelp_sample_reader *reader, uint32_t lane,
     }
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static kelp_status read_batch(struct kelp_sample_reader *reader,
                               const struct kelp_prefetch_batch *batch)
 {
     kelp_status status;
-    if (reader->prefetch != NULL &&
+    if (reader->prefetch &&
         kelp_prefetch_take(reader->prefetch, batch, &reader->input, &reader->target, &status)) {
         reader->guessed_count++;
         return status;
     }
-    return kelp_dataset_read(reader->dataset, batch->part, batch->indices, batch->count,
+    return kelp_dataset_read(reader->dataset, batch->split, batch->indices, batch->count,
                              reader->input, reader->target);
 }
 
@@ -144,27 +145,28 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
                                     struct kelp_sample_batch *ret_batch, struct kelp_error *reterr)
 {
     assert(range.count <= reader->count_max);
-    const struct kelp_prefetch_batch batch = {
-        .part = reader->schedule.part, .indices = reader->indices, .count = (uint32_t)range.count};
+    const struct kelp_prefetch_batch batch = {.split = reader->schedule.split,
+                                              .indices = reader->indices,
+                                              .count = (uint32_t)range.count};
     kelp_schedule_indices(&reader->schedule, range, reader->indices);
     kelp_status status = read_batch(reader, &batch);
     if (status != KELP_OK) {
-        return kelp_fail(reterr, status, "samples [%llu, +%llu) of split %d cannot be read: %s",
-                         (unsigned long long)(reader->word.sample_first + range.first),
-                         (unsigned long long)range.count, (int)batch.part,
+        return kelp_fail(reterr, status,
+                         "samples [%" PRIu64 ", +%" PRIu64 ") of split %d cannot be read: %s",
+                         (reader->word.sample_first + range.first), range.count, (int)batch.split,
                          kelp_status_text(status));
     }
     reader->lane_first = reader->lane_known ? reader->lane_first : lane;
     reader->lane_end = lane + 1;
     reader->lane_known = true;
-    if (reader->prefetch != NULL) {
+    if (reader->prefetch) {
         ask_next(reader, lane, range);
     }
     *ret_batch = (struct kelp_sample_batch){.input = reader->input, .target = reader->target};
     return KELP_OK;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static kelp_status allocate(struct kelp_sample_reader *reader, struct kelp_error *reterr)
 {
@@ -175,8 +177,7 @@ static kelp_status allocate(struct kelp_sample_reader *reader, struct kelp_error
     reader->guessed = calloc(reader->count_max, sizeof(*reader->guessed));
     reader->input = calloc(reader->count_max, input_bytes);
     reader->target = calloc(reader->count_max, target_bytes);
-    if (reader->indices == NULL || reader->guessed == NULL || reader->input == NULL ||
-        reader->target == NULL) {
+    if (!reader->indices || !reader->guessed || !reader->input || !reader->target) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",
                          reader->count_max);
     }
@@ -191,7 +192,7 @@ kelp_status kelp_sample_reader_create(const struct kelp_job *job,
                                       struct kelp_error *reterr)
 {
     struct kelp_sample_reader *reader = calloc(1, sizeof(*reader));
-    if (reader == NULL) {
+    if (!reader) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     reader->job = job;
@@ -208,7 +209,7 @@ kelp_status kelp_sample_reader_create(const struct kelp_job *job,
 
 void kelp_sample_reader_destroy(struct kelp_sample_reader *reader)
 {
-    if (reader == NULL) {
+    if (!reader) {
         return;
     }
     kelp_prefetch_destroy(reader->prefetch);

@@ -44,7 +44,7 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
 /* How many reads so far were those that the thread had been told to do. */
 uint64_t kelp_sample_reader_guessed(const struct kelp_sample_reader *reader);
 
-/* The part of a lane that is computed at once, from position `first` of the entry on, which is a
+/* The split of a lane that is computed at once, from position `first` of the entry on, which is a
  * border of such parts: a piece of a training step, a block of an evaluation. Count 0 at the lane's
  * end. */
 struct kelp_schedule_range kelp_sample_reader_part(const struct kelp_sample_reader *reader,

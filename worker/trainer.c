@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +69,7 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
                      text);
 }
 
-/* ---- one entry
- * -------------------------------------------------------------------------------------- */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 static struct kelp_gradient *gradient_buffer(void *user)
 {
@@ -88,7 +88,7 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
         return;
     }
     trainer->faulted = true;
-    kelp_log_warn("failing as asked step=%llu", (unsigned long long)work->word.step);
+    kelp_log_warn("failing as asked step=%" PRIu64, work->word.step);
     if (fault->kind == KELP_FAULT_STALL) {
         struct timespec stall = {.tv_sec = STALL_S};
         (void)nanosleep(&stall, NULL); /* being late is the fault */
@@ -130,9 +130,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     return KELP_OK;
 }
 
-/* ---- where the time goes
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- where the time goes --------------------------------------------------------------------- */
 
 static double clock_s(clockid_t clock)
 {
@@ -149,10 +147,11 @@ static void log_times(const struct kelp_trainer *trainer)
     const double operators_s = trainer->times.operators_s;
     const double rest_s = wall_s - process_s;
     if (trainer->times.entries != 0) {
-        kelp_log_info("worked entries=%llu wall_s=%.3f operators_s=%.3f communication_s=%.3f "
+        kelp_log_info("worked entries=%" PRIu64
+                      " wall_s=%.3f operators_s=%.3f communication_s=%.3f "
                       "waiting_s=%.3f",
-                      (unsigned long long)trainer->times.entries, wall_s, operators_s,
-                      process_s - operators_s, rest_s > 0 ? rest_s : 0.0);
+                      trainer->times.entries, wall_s, operators_s, process_s - operators_s,
+                      rest_s > 0 ? rest_s : 0.0);
     }
 }
 
@@ -169,9 +168,7 @@ static kelp_status compute_timed(struct kelp_trainer *trainer, const struct kelp
     return status;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static kelp_status work_until_over(struct kelp_trainer *trainer,
                                    const struct kelp_worker_fault *fault, struct kelp_stop *stop,
@@ -220,11 +217,10 @@ kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_wor
     }
     struct kelp_footprint footprint;
     kelp_lanes_footprint(trainer->lanes, &footprint);
-    kelp_log_info("joined samples=%llu tensors=%u elements=%llu partitions=%u "
-                  "planned_memory_bytes=%llu compute=\"%s\"",
-                  (unsigned long long)trainer->plan->samples[KELP_SPLIT_TRAIN],
-                  trainer->plan->tensor_count, (unsigned long long)trainer->plan->flat_count,
-                  trainer->plan->partition_count, (unsigned long long)footprint.total,
+    kelp_log_info("joined samples=%" PRIu64 " tensors=%u elements=%" PRIu64 " partitions=%u "
+                  "planned_memory_bytes=%" PRIu64 " compute=\"%s\"",
+                  trainer->plan->samples[KELP_SPLIT_TRAIN], trainer->plan->tensor_count,
+                  trainer->plan->flat_count, trainer->plan->partition_count, footprint.total,
                   trainer->plan->compute_kind);
     return work_until_over(trainer, fault, stop, reterr);
 }

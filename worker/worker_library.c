@@ -57,7 +57,7 @@ struct kelp_worker {
     struct kelp_error failure;        /* kelp_worker_next() reports it */
 };
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
                              struct kelp_worker **ret_worker, struct kelp_error *reterr)
@@ -99,7 +99,7 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
     return worker->job;
 }
 
-/* ---- the version in progress ---------------------------------------------------------------- */
+/* ---- the version in progress ----------------------------------------------------------------- */
 
 static void keep_failure(struct kelp_worker *worker, const struct kelp_error *error)
 {
@@ -157,7 +157,7 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .status = (kelp_status)answer->status,
         .step = answer->step,
         .current_step = answer->current_step,
-        .has_weights = payload != NULL,
+        .has_weights = payload,
         .word = answer->word ? &word : NULL,
         .is_share = answer->is_part,
         .values = answer->is_part ? answer->part : answer->decision,
@@ -390,7 +390,7 @@ void kelp_worker_wake(struct kelp_worker *worker)
     kelp_rpc_loop_wake(worker->loop);
 }
 
-/* ---- joining -------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reterr)
 {
@@ -436,7 +436,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     return kelp_coordinator_link_open(&options, &worker->coordinator, reterr);
 }
 
-/* ---- working -------------------------------------------------------------------------------- */
+/* ---- working --------------------------------------------------------------------------------- */
 
 static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_action *action,
                      struct kelp_work *ret_work)
@@ -518,7 +518,7 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
     return KELP_OK;
 }
 
-/* ---- closing -------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 void kelp_worker_close(struct kelp_worker *worker)
 {

@@ -116,7 +116,7 @@ static double trainer_gradient(struct trainer *trainer, uint32_t first, uint32_t
         .batch_total = batch_total,
         .output = trainer->output};
     kelp_model_bind(trainer->model, &trainer->plan, trainer->weights, gradient);
-    if (kelp_model_train_piece(trainer->model, &piece, sums, &error) != KELP_OK) {
+    if (kelp_model_train(trainer->model, &piece, sums, &error) != KELP_OK) {
         fprintf(stderr, "%s\n", error.text);
         exit(1);
     }

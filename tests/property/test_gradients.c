@@ -40,7 +40,8 @@ static uint32_t parameter(struct random_graph *random, const char *kind, uint64_
     struct kelp_shape shape = {.rank = columns == 0 ? 1 : 2, .dims = {rows, columns}};
     (void)snprintf(name, sizeof(name), "p%u.%s", random->parameter_count++, kind);
     random->parameter_elements += rows * (columns == 0 ? 1 : columns);
-    return kelp_graph_parameter(random->graph, name, &shape, 0.5f);
+    return kelp_graph_parameter(random->graph, name, &shape,
+                                (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
 }
 
 static uint32_t add_linear(struct random_graph *random, uint32_t x, uint64_t out)
@@ -321,7 +322,11 @@ static double train(struct setup *setup, const float *weights, float *gradient)
     double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     kelp_model_bind(setup->model, &setup->plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_train(setup->model, setup->input, setup->target, setup->batch, 1.0,
+    ck_assert_int_eq(kelp_model_train(setup->model,
+                                      &(struct kelp_model_piece){.input = setup->input,
+                                                                 .target = setup->target,
+                                                                 .count = setup->batch,
+                                                                 .batch_total = 1.0},
                                       sums, &error),
                      KELP_OK);
     return sums[KELP_METRIC_SUM_LOSS];

@@ -207,8 +207,10 @@ static uint32_t build_linear_grouped(struct built *b)
     for (uint32_t g = 0; g < groups; g++) {
         char text[32];
         const struct kelp_shape weight = shape2(out, in), bias = shape1(out);
-        weights[g] = kelp_graph_parameter(b->graph, name(b, text), &weight, 0.5f);
-        biases[g] = kelp_graph_parameter(b->graph, name(b, text), &bias, 0.5f);
+        weights[g] = kelp_graph_parameter(b->graph, name(b, text), &weight,
+                                          (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
+        biases[g] = kelp_graph_parameter(b->graph, name(b, text), &bias,
+                                         (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
     }
     return kelp_graph_linear_grouped(b->graph, "grouped", operand(b, shape2(groups, in)), weights,
                                      biases, (uint32_t)groups);
@@ -219,7 +221,8 @@ static uint32_t build_rows(struct built *b)
 {
     const uint64_t first = size(b, 4), second = size(b, 4), in = size(b, 4);
     const struct kelp_shape weight_shape = shape2(first + second, in);
-    const uint32_t weight = kelp_graph_parameter(b->graph, "shared.weight", &weight_shape, 0.5f);
+    const uint32_t weight = kelp_graph_parameter(b->graph, "shared.weight", &weight_shape,
+                                                 (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
     const uint32_t x = operand(b, shape1(in));
     const uint32_t tail = kelp_graph_rows(b->graph, "tail", weight, first, second);
     give_out(b, kelp_graph_linear(b->graph, "of_tail", x, tail, KELP_GRAPH_NO_BIAS));
@@ -301,7 +304,8 @@ static uint32_t build_embedding(struct built *b)
 {
     char text[32];
     const struct kelp_shape table_shape = shape2(VOCAB, size(b, 4));
-    const uint32_t table = kelp_graph_parameter(b->graph, name(b, text), &table_shape, 0.5f);
+    const uint32_t table = kelp_graph_parameter(b->graph, name(b, text), &table_shape,
+                                                (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
     const uint32_t column = below(b, 2) == 0 ? KELP_GRAPH_NONE : below(b, CATEGORIES);
     if (below(b, 2) == 0) {
         give_out(b, kelp_graph_embedding(b->graph, "first", b->categories, 1, table));

@@ -62,7 +62,7 @@ static void count_entry(const struct kelp_job *job, const struct kelp_plan *plan
         CHECK(indices != NULL);
         kelp_schedule_indices(&schedule, range, indices);
         for (uint64_t i = 0; i < range.count; i++) {
-            CHECK(indices[i] < plan->samples[schedule.part]);
+            CHECK(indices[i] < plan->samples[schedule.split]);
             counts[indices[i]]++;
         }
         free(indices);

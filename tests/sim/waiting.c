@@ -1,5 +1,7 @@
 #include "tests/sim/waiting.h"
 
+#include <inttypes.h>
+
 #include "tests/sim/coordinator.h"
 #include "tests/sim/shard.h"
 #include "tests/sim/worker.h"
@@ -13,11 +15,11 @@ static void say_shard(struct sim *sim, const struct sim_process *process)
         struct kelp_partition_view view;
         kelp_partition_view(shard->hosting->hosted[i].core, &view);
         sim_say(sim, process,
-                "partition %u of generation %llu is %s at step %llu, version %llu: %u nodes are "
+                "partition %u of generation %" PRIu64 " is %s at step %" PRIu64 ", version %" PRIu64
+                ": %u nodes are "
                 "there, %u pulls wait",
-                shard->hosting->hosted[i].index, (unsigned long long)view.generation,
-                phases[view.phase], (unsigned long long)view.step, (unsigned long long)view.version,
-                view.pending, view.waiting);
+                shard->hosting->hosted[i].index, view.generation, phases[view.phase], view.step,
+                view.version, view.pending, view.waiting);
     }
 }
 
@@ -32,9 +34,9 @@ static void say_worker(struct sim *sim, const struct sim_process *process)
         links += worker->links[i].stream != 0 ? 1 : 0;
     }
     sim_say(sim, process,
-            "%s; version %llu of generation %llu, lanes [%u, +%u)%s, %u of %u streams, %s%s",
-            states[view.sync], (unsigned long long)view.word.version,
-            (unsigned long long)view.generation, view.lane_first, view.lane_count,
+            "%s; version %" PRIu64 " of generation %" PRIu64
+            ", lanes [%u, +%u)%s, %u of %u streams, %s%s",
+            states[view.sync], view.word.version, view.generation, view.lane_first, view.lane_count,
             view.spare ? " (a spare)" : "", links, worker->link_count,
             worker->join ? "in the cluster" : "without a coordinator",
             worker->computing ? ", computing" : "");

@@ -1,5 +1,6 @@
 #include "tests/sim/worker.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,7 @@ static void adopt_map(struct sim_worker *worker)
     worker->new_map = NULL;
     worker->links_life++;
     const struct kelp_map *map = &worker->map->map;
-    sim_say(worker->sim, worker->process, "takes the map of generation %llu",
-            (unsigned long long)map->generation);
+    sim_say(worker->sim, worker->process, "takes the map of generation %" PRIu64, map->generation);
     worker->link_count = map->shard_count;
     for (uint32_t i = 0; i < map->shard_count; i++) {
         worker->links[i] =
@@ -92,8 +92,8 @@ static void start_computing(struct sim_worker *worker, const struct kelp_stepper
     if (action->compute.offered) {
         worker->sim->counts[SIM_COUNT_COVERED] += count;
     }
-    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %llu%s",
-            action->compute.lane_first, count, (unsigned long long)action->compute.word.version,
+    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %" PRIu64 "%s",
+            action->compute.lane_first, count, action->compute.word.version,
             action->compute.offered ? ", which it was offered" : "");
     sim_after(worker->sim, count * sim_between(worker->sim, lane_us / 2, 3 * lane_us / 2) + 1,
               &(struct sim_call){.process = worker->process, .run = computed});

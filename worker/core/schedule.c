@@ -1,6 +1,7 @@
 #include "worker/core/schedule.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
 _Static_assert(KELP_JOB_LANES_MAX == 1u << (KELP_SCHEDULE_NODES_MAX / 2),
                "a range of lanes splits into two nodes of each size below the whole at most");
@@ -50,24 +51,24 @@ kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp
 {
     assert(job->cluster.lanes > 0);
     assert((job->cluster.lanes & (job->cluster.lanes - 1)) == 0);
-    enum kelp_split part = part_of(job, word->kind);
+    enum kelp_split split = part_of(job, word->kind);
     if (word->sample_count > sample_count_max(job, samples, word) ||
-        samples[part] > KELP_PERMUTATION_MAX) {
+        samples[split] > KELP_PERMUTATION_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "control word of version %llu asks for samples %llu to %llu of %llu",
-                         (unsigned long long)word->version, (unsigned long long)word->sample_first,
-                         (unsigned long long)(word->sample_first + word->sample_count),
-                         (unsigned long long)samples[part]);
+                         "control word of version %" PRIu64 " asks for samples %" PRIu64
+                         " to %" PRIu64 " of %" PRIu64,
+                         word->version, word->sample_first,
+                         (word->sample_first + word->sample_count), samples[split]);
     }
     *schedule = (struct kelp_schedule){
-        .part = part,
+        .split = split,
         .lanes = job->cluster.lanes,
         .sample_first = word->sample_first,
         .sample_count = word->sample_count,
         .shuffled = word->kind == KELP_STEP_TRAIN && job->data.shuffle && word->sample_count > 0,
     };
     if (schedule->shuffled) {
-        kelp_permutation_init(&schedule->permutation, job->seed, word->epoch, samples[part]);
+        kelp_permutation_init(&schedule->permutation, job->seed, word->epoch, samples[split]);
     }
     return KELP_OK;
 }

@@ -1,12 +1,12 @@
 /*
  * Which samples a lane computes in an entry of the schedule. Pure: a function of the job, the
- * number of samples of each part, and the entry's control word; nobody's assignment, clock or
+ * number of samples of each split, and the entry's control word; nobody's assignment, clock or
  * history has a say, so any worker may compute any lane.
  *
  * The samples of an entry stand in positions [0, word->sample_count); lane i of L takes
  * [floor(i n / L), floor((i + 1) n / L)) of n. A training step's positions are
  * those of its batch in the epoch's order, a keyed permutation of (seed, epoch) when data.shuffle
- * is set; an evaluation goes through its part in order.
+ * is set; an evaluation goes through its split in order.
  */
 #ifndef KELP_WORKER_CORE_SCHEDULE_H
 #define KELP_WORKER_CORE_SCHEDULE_H
@@ -37,7 +37,7 @@ struct kelp_schedule_node {
 
 /* One entry, ready to be asked for samples. In the caller's memory, nothing to free. */
 struct kelp_schedule {
-    enum kelp_split part; /* where the samples come from */
+    enum kelp_split split; /* where the samples come from */
     uint32_t lanes;
     uint64_t sample_first; /* position of the entry's first sample in the epoch's order */
     uint64_t sample_count;
@@ -47,7 +47,7 @@ struct kelp_schedule {
 
 /*
  * Prepare the entry that word names. The word came over the wire: it is checked against the job and
- * samples, the number of samples of each part. FINISH and DONE have no samples.
+ * samples, the number of samples of each split. FINISH and DONE have no samples.
  * Errors: KELP_ERR_INVALID (the word asks for samples that are not there).
  */
 kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp_job *job,
@@ -59,7 +59,7 @@ kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp
 struct kelp_schedule_range kelp_schedule_lane(const struct kelp_schedule *schedule, uint32_t lane);
 
 /*
- * The samples at positions range, which lies within the entry: indices of schedule->part, for
+ * The samples at positions range, which lies within the entry: indices of schedule->split, for
  * kelp_dataset_read(). ret_indices is uint64[range.count].
  */
 void kelp_schedule_indices(const struct kelp_schedule *schedule, struct kelp_schedule_range range,

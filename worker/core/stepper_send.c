@@ -53,7 +53,7 @@ static void finish_message(struct outbox *box, const struct kelp_control_word *w
         .shard = box->shard,
         .generation = stepper->generation,
         .helps = stepper->spare,
-        .has_word = word != NULL,
+        .has_word = word,
         .push_count = stepper->items.push_count - box->push_first,
         .push_bytes = box->push_bytes,
         .pull_count = stepper->items.pull_count - box->pull_first,

@@ -137,8 +137,7 @@ static bool hear_scanned(struct kelp_sync *sync, struct slot *slot,
     return keep;
 }
 
-/* ---- decisions ---------------------------------------------------------------------------------
- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 static bool deciding(const struct kelp_sync *sync)
 {
@@ -208,8 +207,7 @@ const struct kelp_decision_share *kelp_sync_share(const struct kelp_sync *sync, 
     return &sync->shares[partition];
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* What was decided about the step before the word that came. */
 static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer *answer)

@@ -57,7 +57,7 @@ kelp_status kelp_data_cache_add_file(struct kelp_digest *key, const char *path,
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
         status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
                            S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
-    } else if (buffer == NULL) {
+    } else if (!buffer) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     } else {
         status = add_bytes(key, fd, path, buffer, reterr);

@@ -20,7 +20,7 @@ static kelp_dataset_opener *const openers[] = {
 static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job *job,
                              struct kelp_error *reterr)
 {
-    if ((unsigned)job->data.kind >= KELP_ARRAY_COUNT(openers) || openers[job->data.kind] == NULL) {
+    if ((unsigned)job->data.kind >= KELP_ARRAY_COUNT(openers) || !openers[job->data.kind]) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known",
                          (int)job->data.kind);
     }
@@ -28,7 +28,7 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     if (status != KELP_OK) {
         return status;
     }
-    assert(dataset->functions != NULL);
+    assert(dataset->functions);
     dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
     dataset->target_count = kelp_sample_target_count(&dataset->info.shape);
     if (dataset->info.target_columns == 0) {
@@ -47,7 +47,7 @@ kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t co
     assert(column_count > 0);
     dataset->names = calloc(column_count, sizeof(*dataset->names));
     dataset->scales = calloc(column_count, sizeof(*dataset->scales));
-    if (dataset->names == NULL || dataset->scales == NULL) {
+    if (!dataset->names || !dataset->scales) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u columns", column_count);
     }
     for (uint32_t i = 0; i < column_count; i++) {
@@ -61,7 +61,7 @@ kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **
                               struct kelp_error *reterr)
 {
     struct kelp_dataset *dataset = calloc(1, sizeof(*dataset));
-    if (dataset == NULL) {
+    if (!dataset) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = open_kind(dataset, job, reterr);
@@ -75,10 +75,10 @@ kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **
 
 void kelp_dataset_close(struct kelp_dataset *dataset)
 {
-    if (dataset == NULL) {
+    if (!dataset) {
         return;
     }
-    if (dataset->state != NULL) {
+    if (dataset->state) {
         dataset->functions->close(dataset->state);
     }
     free(dataset->names);
@@ -91,54 +91,54 @@ const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dat
     return &dataset->info;
 }
 
-kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split part,
+kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split split,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
-    assert((unsigned)part < KELP_SPLIT_COUNT);
+    assert((unsigned)split < KELP_SPLIT_COUNT);
     for (uint32_t i = 0; i < count; i++) {
-        if (indices[i] >= dataset->info.samples[part]) {
+        if (indices[i] >= dataset->info.samples[split]) {
             return KELP_ERR_INVALID;
         }
     }
-    return dataset->functions->read(dataset, part, indices, count, input, target);
+    return dataset->functions->read(dataset, split, indices, count, input, target);
 }
 
 const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column)
 {
     assert(column < dataset->info.target_columns);
-    return dataset->names != NULL ? dataset->names[column] : "";
+    return dataset->names ? dataset->names[column] : "";
 }
 
-void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split part,
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split split,
                                 uint64_t index, struct kelp_target_scale *ret_scales)
 {
-    assert(index < dataset->info.samples[part]);
-    if (dataset->functions->target_scales != NULL) {
-        dataset->functions->target_scales(dataset, part, index, ret_scales);
+    assert(index < dataset->info.samples[split]);
+    if (dataset->functions->target_scales) {
+        dataset->functions->target_scales(dataset, split, index, ret_scales);
         return;
     }
     for (uint32_t i = 0; i < dataset->info.target_columns; i++) {
-        ret_scales[i] = dataset->scales != NULL ? dataset->scales[i]
-                                                : (struct kelp_target_scale){.factor = 1.0};
+        ret_scales[i] =
+            dataset->scales ? dataset->scales[i] : (struct kelp_target_scale){.factor = 1.0};
     }
 }
 
-void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                        uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
-    assert(index < dataset->info.samples[part]);
+    assert(index < dataset->info.samples[split]);
     ret_text[0] = '\0';
-    if (dataset->functions->time != NULL) {
-        dataset->functions->time(dataset, part, index, row, ret_text);
+    if (dataset->functions->time) {
+        dataset->functions->time(dataset, split, index, row, ret_text);
     }
 }
 
-void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                         char ret_text[KELP_DATASET_LABEL_BYTES])
 {
-    assert(index < dataset->info.samples[part]);
+    assert(index < dataset->info.samples[split]);
     ret_text[0] = '\0';
-    if (dataset->functions->group != NULL) {
-        dataset->functions->group(dataset, part, index, ret_text);
+    if (dataset->functions->group) {
+        dataset->functions->group(dataset, split, index, ret_text);
     }
 }

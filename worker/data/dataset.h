@@ -33,12 +33,12 @@ struct kelp_dataset;
 struct kelp_dataset_info {
     uint64_t samples[KELP_SPLIT_COUNT];
     struct kelp_sample_shape shape;
-    uint64_t fingerprint;  /* XXH3-64 over the values in use and the borders of the parts */
+    uint64_t fingerprint;  /* XXH3-64 over the values in use and the borders of the splits */
     uint64_t memory_bytes; /* that the samples take in memory */
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;
-    bool no_targets[KELP_SPLIT_COUNT]; /* of a part with samples to predict: targets read as 0 */
+    bool no_targets[KELP_SPLIT_COUNT]; /* of a split with samples to predict: targets read as 0 */
     bool streamed; /* samples come from files that are not in memory: reading may take its time */
 };
 
@@ -68,23 +68,24 @@ const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dat
 /*
  * Copy samples into input, float32[count, record of all inputs], and target, float32[count,
  * target dims...]. Allocates nothing; any number of threads may read at once.
- * Errors: KELP_ERR_INVALID when an index is not below info->samples[part]; nothing is written then.
+ * Errors: KELP_ERR_INVALID when an index is not below info->samples[split]; nothing is written
+ * then.
  */
-kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split part,
+kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_split split,
                               const uint64_t *indices, uint32_t count, float *input,
                               float *target) KELP_MUST_USE;
 
-/* What predictions are turned back and labelled with; index is below info->samples[part], column
+/* What predictions are turned back and labelled with; index is below info->samples[split], column
  * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
 const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
 /* ret_scales has info->target_columns entries. */
-void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split part,
+void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split split,
                                 uint64_t index, struct kelp_target_scale *ret_scales);
 /* The time stamp of a row of a sample's target, and the name of its series; "" where there are
  * none. */
-void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                        uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
-void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                         char ret_text[KELP_DATASET_LABEL_BYTES]);
 
 /*

@@ -1,4 +1,5 @@
 /* A time series from a CSV file: the target column, or all but the first. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,10 @@ static kelp_status select_columns(const struct kelp_csv *csv, const char *target
 {
     uint32_t all = kelp_csv_column_count(csv);
     selection->columns = calloc(all, sizeof(*selection->columns));
-    if (selection->columns == NULL) {
+    if (!selection->columns) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
     }
-    if (target != NULL) {
+    if (target) {
         selection->count = 1;
         return kelp_csv_find(csv, "data.target", target, &selection->columns[0], reterr);
     }
@@ -47,17 +48,17 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
         values = realloc(series->values,
                          (size_t)(larger * series->column_count) * sizeof(*series->values));
     }
-    if (values == NULL) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s:%llu: more rows than fit in memory",
-                         kelp_csv_name(csv), (unsigned long long)kelp_csv_line(csv));
+    if (!values) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s:%" PRIu64 ": more rows than fit in memory",
+                         kelp_csv_name(csv), kelp_csv_line(csv));
     }
     series->values = values;
     *capacity = larger;
-    if (series->times == NULL && series->row_count > 0) {
+    if (!series->times && series->row_count > 0) {
         return KELP_OK; /* the rows before had no dates */
     }
     int64_t *times = realloc(series->times, (size_t)larger * sizeof(*times));
-    if (times == NULL) {
+    if (!times) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
     }
     series->times = times;
@@ -67,7 +68,7 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
 /* Times label forecasts and nothing else: a first column that is no date in some row is none. */
 static void take_time(struct kelp_series *series, const struct kelp_csv_field *field)
 {
-    if (series->times != NULL &&
+    if (series->times &&
         !kelp_calendar_parse(field->start, field->bytes, &series->times[series->row_count])) {
         free(series->times);
         series->times = NULL;
@@ -81,7 +82,7 @@ static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selec
     for (;;) {
         const struct kelp_csv_field *fields = NULL;
         kelp_status status = kelp_csv_next(csv, &fields, reterr);
-        if (status != KELP_OK || fields == NULL) {
+        if (status != KELP_OK || !fields) {
             return status;
         }
         if (series->row_count == capacity) {

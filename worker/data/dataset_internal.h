@@ -11,14 +11,14 @@ struct kelp_dataset_functions {
      * kelp_dataset_read() with indices that were checked; any number of threads at once. The
      * arrays lie behind one another sample by sample: input_count and target_count floats each.
      */
-    kelp_status (*read)(const struct kelp_dataset *dataset, enum kelp_split part,
+    kelp_status (*read)(const struct kelp_dataset *dataset, enum kelp_split split,
                         const uint64_t *indices, uint32_t count, float *input, float *target);
     /* Of the functions of the same names; NULL for what the data does not have. */
-    void (*target_scales)(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+    void (*target_scales)(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                           struct kelp_target_scale *ret_scales); /* NULL: dataset->scales */
-    void (*time)(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+    void (*time)(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                  uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
-    void (*group)(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+    void (*group)(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                   char ret_text[KELP_DATASET_LABEL_BYTES]);
     /* Free the state, which may be half built or NULL. */
     void (*close)(void *state);

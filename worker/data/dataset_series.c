@@ -2,8 +2,8 @@
 #include "worker/data/dataset_series.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +20,11 @@ kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uin
         series->values = calloc((size_t)elem_count + 1, sizeof(*series->values));
         series->column_names = calloc((size_t)column_count + 1, sizeof(*series->column_names));
     }
-    if (series->values == NULL || series->column_names == NULL) {
+    if (!series->values || !series->column_names) {
         kelp_series_fini(series);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu rows of %u columns",
-                         (unsigned long long)row_count, column_count);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                         "out of memory for %" PRIu64 " rows of %u columns", row_count,
+                         column_count);
     }
     return KELP_OK;
 }
@@ -42,59 +43,57 @@ struct kelp_series_source {
     bool is_file;
 };
 
-/* ---- borders ------------------------------------------------------------------------------- */
+/* ---- borders --------------------------------------------------------------------------------- */
 
 static kelp_status check_rows(const struct kelp_job *job, const struct kelp_series *series,
                               const struct kelp_series_source *source, struct kelp_error *reterr)
 {
-    static const char *const part_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
+    static const char *const split_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
     uint64_t needed = 0;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        if (__builtin_add_overflow(needed, job->data.split[part], &needed)) {
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        if (__builtin_add_overflow(needed, job->data.split[split], &needed)) {
             return kelp_fail(reterr, KELP_ERR_INVALID, "data.split: the sum is out of range");
         }
         uint64_t window =
-            (uint64_t)job->data.pred_len + (part == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
-        if (job->data.split[part] < window &&
-            (part == KELP_SPLIT_TRAIN || job->data.split[part] > 0)) {
-            return kelp_fail(
-                reterr, KELP_ERR_INVALID,
-                "data.split: the %s split has %llu rows, too few for one window; data.seq_len=%u "
-                "and data.pred_len=%u need at least %llu%s",
-                part_names[part], (unsigned long long)job->data.split[part], job->data.seq_len,
-                job->data.pred_len, (unsigned long long)window,
-                part == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
+            (uint64_t)job->data.pred_len + (split == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
+        if (job->data.split[split] < window &&
+            (split == KELP_SPLIT_TRAIN || job->data.split[split] > 0)) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "data.split: the %s split has %" PRIu64
+                             " rows, too few for one window; data.seq_len=%u "
+                             "and data.pred_len=%u need at least %" PRIu64 "%s",
+                             split_names[split], job->data.split[split], job->data.seq_len,
+                             job->data.pred_len, window,
+                             split == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
         }
     }
     if (series->row_count < needed) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has %llu rows, too few for data.split [%llu, %llu, %llu], which "
-                         "needs %llu; give more rows or a smaller split",
-                         source->name, (unsigned long long)series->row_count,
-                         (unsigned long long)job->data.split[KELP_SPLIT_TRAIN],
-                         (unsigned long long)job->data.split[KELP_SPLIT_VAL],
-                         (unsigned long long)job->data.split[KELP_SPLIT_TEST],
-                         (unsigned long long)needed);
+                         "%s: has %" PRIu64 " rows, too few for data.split [%" PRIu64 ", %" PRIu64
+                         ", %" PRIu64 "], which "
+                         "needs %" PRIu64 "; give more rows or a smaller split",
+                         source->name, series->row_count, job->data.split[KELP_SPLIT_TRAIN],
+                         job->data.split[KELP_SPLIT_VAL], job->data.split[KELP_SPLIT_TEST], needed);
     }
     return KELP_OK;
 }
 
-static void set_parts(struct kelp_dataset *dataset, struct kelp_strided *strided,
-                      const struct kelp_job *job)
+static void set_splits(struct kelp_dataset *dataset, struct kelp_strided *strided,
+                       const struct kelp_job *job)
 {
     uint64_t border = 0;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        uint64_t rows = job->data.split[part];
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        uint64_t rows = job->data.split[split];
         /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = part == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
-        strided->first[part] = border - early;
-        dataset->info.samples[part] =
+        uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
+        strided->first[split] = border - early;
+        dataset->info.samples[split] =
             rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
         border += rows;
     }
 }
 
-/* ---- scaling ------------------------------------------------------------------------------- */
+/* ---- scaling --------------------------------------------------------------------------------- */
 
 struct column_scale {
     double mean;
@@ -152,11 +151,11 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
         uint64_t at = row * series->column_count + column;
         float scaled = (float)((series->values[at] - scale.mean) / scale.deviation);
         if (!isfinite(scaled)) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "%s:%llu: column %s: %.9g is out of range once scaled by the mean "
-                             "and standard deviation of the training rows",
-                             source->name, (unsigned long long)(row + (source->is_file ? 2 : 1)),
-                             name, series->values[at]);
+            return kelp_fail(
+                reterr, KELP_ERR_FORMAT,
+                "%s:%" PRIu64 ": column %s: %.9g is out of range once scaled by the mean "
+                "and standard deviation of the training rows",
+                source->name, (row + (source->is_file ? 2 : 1)), name, series->values[at]);
         }
         strided->values[at] = scaled;
     }
@@ -165,7 +164,7 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
     return KELP_OK;
 }
 
-/* ---- data set ------------------------------------------------------------------------------ */
+/* ---- data set -------------------------------------------------------------------------------- */
 
 /* Unscaled values: they are what was read, and the scaling follows from them. */
 static uint64_t take_fingerprint(const struct kelp_job *job, const struct kelp_series *series,
@@ -225,13 +224,13 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     strided->times = series->times; /* handed over */
     strided->time_ahead = job->data.seq_len;
     series->times = NULL;
-    set_parts(dataset, strided, job);
+    set_splits(dataset, strided, job);
     set_windows(dataset, strided, job, series->column_count);
     dataset->info.fingerprint = take_fingerprint(job, series, rows);
     return KELP_OK;
 }
 
-/* ---- kinds --------------------------------------------------------------------------------- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 static const char *target_column(const struct kelp_job *job)
 {

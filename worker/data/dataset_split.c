@@ -1,6 +1,7 @@
 #include "worker/data/dataset_split.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 
 static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error *reterr)
@@ -34,7 +35,7 @@ static kelp_status check_every(const struct kelp_job *job, struct kelp_error *re
 }
 
 /* The borders, rounded to whole rows; exact for shares such as 0.8, whatever their last bit. */
-static void divide(struct kelp_splits *split, const struct kelp_job *job, uint64_t rows)
+static void divide(struct kelp_splits *splits, const struct kelp_job *job, uint64_t rows)
 {
     double share = 0.0;
     uint64_t border = 0;
@@ -43,28 +44,30 @@ static void divide(struct kelp_splits *split, const struct kelp_job *job, uint64
         double ideal = floor((double)rows * share + 0.5);
         uint64_t end = ideal >= (double)rows ? rows : (uint64_t)ideal;
         if (end > border) {
-            split->parts[i].first = border;
-            split->parts[i].count = end - border;
+            splits->rows[i].first = border;
+            splits->rows[i].count = end - border;
             border = end;
         }
     }
 }
 
-static kelp_status check_parts(const struct kelp_splits *split, const struct kelp_job *job,
-                               uint64_t rows, struct kelp_error *reterr)
+static kelp_status check_splits(const struct kelp_splits *splits, const struct kelp_job *job,
+                                uint64_t rows, struct kelp_error *reterr)
 {
-    if (split->parts[KELP_SPLIT_TRAIN].count == 0) {
+    if (splits->rows[KELP_SPLIT_TRAIN].count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "data.path: its %llu rows leave none for the training split; give more "
+                         "data.path: its %" PRIu64
+                         " rows leave none for the training split; give more "
                          "rows or another split",
-                         (unsigned long long)rows);
+                         rows);
     }
     for (uint32_t i = 1; i < job->data.fraction_count; i++) {
-        if (job->data.fractions[i] > 0.0 && split->parts[i].count == 0) {
+        if (job->data.fractions[i] > 0.0 && splits->rows[i].count == 0) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "data.fractions: a share of %g of %llu rows is none; give a larger "
+                             "data.fractions: a share of %g of %" PRIu64
+                             " rows is none; give a larger "
                              "share, or 0",
-                             job->data.fractions[i], (unsigned long long)rows);
+                             job->data.fractions[i], rows);
         }
     }
     return KELP_OK;
@@ -73,20 +76,20 @@ static kelp_status check_parts(const struct kelp_splits *split, const struct kel
 static struct kelp_splits make_split(const struct kelp_job *job,
                                      const uint64_t row_counts[KELP_SPLIT_COUNT])
 {
-    struct kelp_splits split = {0};
-    struct kelp_split_rows *train = &split.parts[KELP_SPLIT_TRAIN];
-    struct kelp_split_rows *val = &split.parts[KELP_SPLIT_VAL];
-    struct kelp_split_rows *test = &split.parts[KELP_SPLIT_TEST];
+    struct kelp_splits splits = {0};
+    struct kelp_split_rows *train = &splits.rows[KELP_SPLIT_TRAIN];
+    struct kelp_split_rows *val = &splits.rows[KELP_SPLIT_VAL];
+    struct kelp_split_rows *test = &splits.rows[KELP_SPLIT_TEST];
     uint64_t every = job->data.test_every;
     uint64_t rows = row_counts[0] - (every > 0 ? row_counts[0] / every : 0);
     if (job->data.fraction_count > 0) {
-        divide(&split, job, rows);
+        divide(&splits, job, rows);
     } else {
         train->count = rows;
     }
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        split.parts[part].stride = 1;
-        split.parts[part].skip = every > 0 ? every - 1 : 0;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        splits.rows[split].stride = 1;
+        splits.rows[split].skip = every > 0 ? every - 1 : 0;
     }
     if (every > 0) {
         *test = (struct kelp_split_rows){
@@ -100,10 +103,10 @@ static struct kelp_splits make_split(const struct kelp_job *job,
         *test = (struct kelp_split_rows){
             .first = row_counts[0] + row_counts[1], .count = row_counts[2], .stride = 1};
     }
-    return split;
+    return splits;
 }
 
-kelp_status kelp_splits_init(struct kelp_splits *split, const struct kelp_job *job,
+kelp_status kelp_splits_init(struct kelp_splits *splits, const struct kelp_job *job,
                              const uint64_t row_counts[KELP_SPLIT_COUNT], struct kelp_error *reterr)
 {
     kelp_status status = check_fractions(job, reterr);
@@ -114,16 +117,16 @@ kelp_status kelp_splits_init(struct kelp_splits *split, const struct kelp_job *j
         return status;
     }
     struct kelp_splits result = make_split(job, row_counts);
-    status = check_parts(&result, job, row_counts[0], reterr);
+    status = check_splits(&result, job, row_counts[0], reterr);
     if (status == KELP_OK) {
-        *split = result;
+        *splits = result;
     }
     return status;
 }
 
-uint64_t kelp_splits_row(const struct kelp_splits *split, enum kelp_split part, uint64_t index)
+uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split, uint64_t index)
 {
-    const struct kelp_split_rows *from = &split->parts[part];
+    const struct kelp_split_rows *from = &splits->rows[split];
     assert(index < from->count);
     uint64_t place = from->first + index * from->stride;
     return from->skip > 0 ? place + place / from->skip : place;

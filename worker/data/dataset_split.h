@@ -5,8 +5,8 @@
  * Rows are counted over all files end to end: those of data.path, then those of data.val_path,
  * then those of data.test_path. Of the rows of data.path, data.test_every takes each n-th for the
  * test split; data.fractions divides the others from the top; without it all of them are training
- * rows. A file of its own takes the place of the part that would be made of rows of data.path, and
- * those are in no part: so other data can be predicted with the training split as it was.
+ * rows. A file of its own takes the place of the split that would be made of rows of data.path, and
+ * those are in no split: so other data can be predicted with the training split as it was.
  */
 #ifndef KELP_WORKER_DATA_DATASET_SPLIT_H
 #define KELP_WORKER_DATA_DATASET_SPLIT_H
@@ -17,7 +17,7 @@
 #include "common/job/job.h"
 #include "common/training/plan.h"
 
-/* Sample i of a part stands at place p = first + i * stride, which is row p, or where every skip
+/* Sample i of a split stands at place p = first + i * stride, which is row p, or where every skip
  * rows one is left out, row p + p / skip. */
 struct kelp_split_rows {
     uint64_t count;
@@ -27,18 +27,18 @@ struct kelp_split_rows {
 };
 
 struct kelp_splits {
-    struct kelp_split_rows parts[KELP_SPLIT_COUNT];
+    struct kelp_split_rows rows[KELP_SPLIT_COUNT];
 };
 
 /*
  * row_counts  rows of data.path, data.val_path and data.test_path; 0 for a file that is not given.
- * Errors: KELP_ERR_INVALID, also when a part that the job asks for has no row.
+ * Errors: KELP_ERR_INVALID, also when a split that the job asks for has no row.
  */
-kelp_status kelp_splits_init(struct kelp_splits *split, const struct kelp_job *job,
+kelp_status kelp_splits_init(struct kelp_splits *splits, const struct kelp_job *job,
                              const uint64_t row_counts[KELP_SPLIT_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The row of sample index, below parts[part].count, of a part. Rises with index. */
-uint64_t kelp_splits_row(const struct kelp_splits *split, enum kelp_split part, uint64_t index);
+/* The row of sample index, below parts[split].count, of a split. Rises with index. */
+uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split, uint64_t index);
 
 #endif

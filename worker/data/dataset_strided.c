@@ -1,11 +1,12 @@
 #include "worker/data/dataset_strided.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/data/text/calendar.h"
 
-static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_split part,
+static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_split split,
                                 const uint64_t *indices, uint32_t count, float *input,
                                 float *target)
 {
@@ -13,7 +14,7 @@ static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_sp
     size_t input_bytes = (size_t)dataset->input_count * sizeof(float);
     size_t target_bytes = (size_t)dataset->target_count * sizeof(float);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t at = strided->first[part] + indices[i];
+        uint64_t at = strided->first[split] + indices[i];
         memcpy(input + i * dataset->input_count, strided->input + at * strided->input_stride,
                input_bytes);
         memcpy(target + i * dataset->target_count, strided->target + at * strided->target_stride,
@@ -22,13 +23,13 @@ static kelp_status read_strided(const struct kelp_dataset *dataset, enum kelp_sp
     return KELP_OK;
 }
 
-static void read_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+static void read_time(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     const struct kelp_strided *strided = dataset->state;
-    if (strided->times != NULL) {
+    if (strided->times) {
         kelp_calendar_print(
-            strided->times[strided->first[part] + index + strided->time_ahead + row], ret_text);
+            strided->times[strided->first[split] + index + strided->time_ahead + row], ret_text);
     }
 }
 
@@ -46,13 +47,13 @@ kelp_status kelp__dataset_make_strided(struct kelp_dataset *dataset, uint64_t va
     static const struct kelp_dataset_functions functions = {
         .read = read_strided, .time = read_time, .close = close_strided};
     struct kelp_strided *strided = calloc(1, sizeof(*strided));
-    if (strided != NULL && value_count < SIZE_MAX / sizeof(float)) {
+    if (strided && value_count < SIZE_MAX / sizeof(float)) {
         strided->values = calloc((size_t)value_count + 1, sizeof(*strided->values));
     }
-    if (strided == NULL || strided->values == NULL) {
+    if (!strided || !strided->values) {
         free(strided);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu elements",
-                         (unsigned long long)value_count);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " elements",
+                         value_count);
     }
     dataset->functions = &functions;
     dataset->state = strided;

@@ -1,6 +1,6 @@
 /*
- * Samples in two arrays in memory, at equal distances: sample i of a part is input_count elements
- * at input + (first[part] + i) * input_stride, and likewise the target. The windows of a series
+ * Samples in two arrays in memory, at equal distances: sample i of a split is input_count elements
+ * at input + (first[split] + i) * input_stride, and likewise the target. The windows of a series
  * overlap: their stride is one row.
  */
 #ifndef KELP_WORKER_DATA_DATASET_STRIDED_H

@@ -9,6 +9,7 @@
  * without loss.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,16 +135,17 @@ static kelp_status check_request(uint64_t row_count, const char *target, uint32_
                                  struct kelp_error *reterr)
 {
     if (row_count == 0 || row_count > KELP_SYNTHETIC_ROWS_MAX) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "data.rows: %llu is not between 1 and %llu",
-                         (unsigned long long)row_count, KELP_SYNTHETIC_ROWS_MAX);
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.rows: %" PRIu64 " is not between 1 and %" PRIu64, row_count,
+                         (uint64_t)KELP_SYNTHETIC_ROWS_MAX);
     }
-    for (uint32_t column = 0; target != NULL && column < COLUMN_COUNT; column++) {
+    for (uint32_t column = 0; target && column < COLUMN_COUNT; column++) {
         if (strcmp(column_name(column), target) == 0) {
             *ret_column = column;
             return KELP_OK;
         }
     }
-    if (target == NULL) {
+    if (!target) {
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
@@ -160,7 +162,7 @@ kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const cha
     if (status != KELP_OK) {
         return status;
     }
-    uint32_t count = target != NULL ? 1 : COLUMN_COUNT;
+    uint32_t count = target ? 1 : COLUMN_COUNT;
     struct kelp_series series;
     status = kelp_series_init(&series, row_count, count, reterr);
     if (status != KELP_OK) {
@@ -171,7 +173,7 @@ kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const cha
                        column_name(first + i));
     }
     series.times = calloc((size_t)row_count, sizeof(*series.times));
-    if (series.times == NULL) {
+    if (!series.times) {
         kelp_series_fini(&series);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
@@ -186,7 +188,7 @@ kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const cha
     return KELP_OK;
 }
 
-/* ---- CSV file ------------------------------------------------------------------------------ */
+/* ---- CSV file -------------------------------------------------------------------------------- */
 
 struct calendar {
     unsigned year, month, day;
@@ -211,10 +213,9 @@ static void next_day(struct calendar *date)
 /* Exactly the value that was generated: thousandths, as round_thousandths() left them. */
 static void print_value(FILE *file, double value)
 {
-    long long thousandths = (long long)floor(value * 1000.0 + 0.5);
-    unsigned long long magnitude =
-        (unsigned long long)(thousandths < 0 ? -thousandths : thousandths);
-    (void)fprintf(file, ",%s%llu.%03llu", thousandths < 0 ? "-" : "", magnitude / 1000,
+    int64_t thousandths = (int64_t)floor(value * 1000.0 + 0.5);
+    uint64_t magnitude = (uint64_t)(thousandths < 0 ? -thousandths : thousandths);
+    (void)fprintf(file, ",%s%" PRIu64 ".%03" PRIu64, thousandths < 0 ? "-" : "", magnitude / 1000,
                   magnitude % 1000); /* errors show in ferror() at the end */
 }
 
@@ -254,7 +255,7 @@ static kelp_status write_file(const char *path, const char *beside, uint64_t row
                               uint64_t seed, struct kelp_error *reterr)
 {
     FILE *file = fopen(beside, "wx");
-    if (file == NULL) {
+    if (!file) {
         return file_error(path, "created", reterr);
     }
     errno = 0;
@@ -287,7 +288,7 @@ kelp_status kelp_dataset_write_synthetic(const char *path, uint64_t rows, uint64
     }
     size_t bytes = strlen(path) + 32;
     char *beside = malloc(bytes);
-    if (beside == NULL) {
+    if (!beside) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     (void)snprintf(beside, bytes, "%s.%ld.part", path, (long)getpid());

@@ -2,6 +2,7 @@
  * Samples from tensors of a safetensors file: row i of each makes sample i. Float tensors are taken
  * as they are, int64 ones are categories (inputs) or classes (the target).
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
                                const struct tensor_key *key, struct kelp_error *reterr)
 {
     const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(tensors->file, key->name);
-    if (tensor == NULL) {
+    if (!tensor) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "tensor %s: no such tensor; %s must name one of the %zu of the file",
                          key->name, key->key, kelp_safetensors_count(tensors->file));
@@ -52,10 +53,10 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
     }
     if (index > 0 && tensor->shape[0] != tensors->samples) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "tensor %s has %llu samples, tensor %s %llu; their first dimensions "
+                         "tensor %s has %" PRIu64 " samples, tensor %s %" PRIu64
+                         "; their first dimensions "
                          "must be equal",
-                         tensors->items[0]->name, (unsigned long long)tensors->samples,
-                         tensor->name, (unsigned long long)tensor->shape[0]);
+                         tensors->items[0]->name, tensors->samples, tensor->name, tensor->shape[0]);
     }
     tensors->items[index] = tensor;
     tensors->samples = tensor->shape[0];
@@ -96,10 +97,10 @@ static kelp_status copy_categories(const struct kelp_safetensors_tensor *tensor,
         memcpy(&value, tensor->data + i * sizeof(value), sizeof(value));
         if (value < 0 || value >= KELP_SAMPLE_CATEGORIES_MAX) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "tensor %s: row %llu: category %lld; categories are 0 to %u",
-                             tensor->name,
-                             (unsigned long long)(i / (tensor->elem_count / tensor->shape[0])),
-                             (long long)value, KELP_SAMPLE_CATEGORIES_MAX - 1);
+                             "tensor %s: row %" PRIu64 ": category %" PRId64
+                             "; categories are 0 to %u",
+                             tensor->name, (i / (tensor->elem_count / tensor->shape[0])), value,
+                             KELP_SAMPLE_CATEGORIES_MAX - 1);
         }
         values[i] = (float)value;
         if ((uint32_t)value > ret_largest[i % columns]) {
@@ -116,7 +117,7 @@ static kelp_status set_vocab(struct kelp_sample_tensor *shape, const char *name,
                              struct kelp_error *reterr)
 {
     for (uint32_t c = 0; c < shape->vocab_count; c++) {
-        shape->vocab[c] = given != NULL ? given[c] : largest[c] + 1;
+        shape->vocab[c] = given ? given[c] : largest[c] + 1;
         if (largest[c] >= shape->vocab[c]) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "tensor %s: has category %u in column %u, but data.vocab gives it %u; "
@@ -142,8 +143,8 @@ static kelp_status count_columns(struct kelp_sample_tensor *shape,
     const uint64_t columns = shape->rank > 0 ? shape->dims[shape->rank - 1] : 1;
     if (columns > KELP_SAMPLE_VOCAB_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "tensor %s: has %llu columns of categories; at most %d fit", tensor->name,
-                         (unsigned long long)columns, KELP_SAMPLE_VOCAB_MAX);
+                         "tensor %s: has %" PRIu64 " columns of categories; at most %d fit",
+                         tensor->name, columns, KELP_SAMPLE_VOCAB_MAX);
     }
     shape->vocab_count = (uint32_t)columns;
     return KELP_OK;
@@ -212,9 +213,9 @@ static kelp_status copy_tensor(const struct kelp_safetensors_tensor *tensor,
     const uint64_t samples = tensor->shape[0], count = tensor->elem_count / samples;
     uint32_t largest[KELP_SAMPLE_VOCAB_MAX];
     float *values = calloc((size_t)tensor->elem_count, sizeof(*values));
-    if (values == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu elements",
-                         (unsigned long long)tensor->elem_count);
+    if (!values) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " elements",
+                         tensor->elem_count);
     }
     kelp_status status;
     if (shape->vocab_count > 0) {

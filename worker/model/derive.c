@@ -1,6 +1,7 @@
 #include "worker/model/derive.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_samp
     }
 }
 
-/* ---- batch norm needs more than one value ---- */
+/* ---- batch norm needs more than one value ---------------------------------------------------- */
 
 /* Cut into so many parts as even as can be, does one have a single sample? */
 static bool has_single(uint64_t samples, uint32_t parts)
@@ -70,7 +71,7 @@ static kelp_status check_batch_norm(const struct kelp_job *job, const struct kel
     const char *layer;
     const uint64_t values = kelp_graph_batch_norm_values(kelp_model_graph(model), &layer);
     const uint64_t samples = plan->samples[KELP_SPLIT_TRAIN], batch = job->train.batch_size;
-    if (job->run.mode != KELP_RUN_TRAIN || layer == NULL || values != 1) {
+    if (job->run.mode != KELP_RUN_TRAIN || !layer || values != 1) {
         return KELP_OK;
     }
     if (samples >= batch && step_has_single(job, batch)) {
@@ -83,10 +84,10 @@ static kelp_status check_batch_norm(const struct kelp_job *job, const struct kel
     if (!job->train.drop_last && step_has_single(job, samples % batch)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "layer %s: a batch norm over one sample: the last step of an epoch has "
-                         "%llu samples for %u lanes; train.drop_last: true, fewer lanes or another "
+                         "%" PRIu64
+                         " samples for %u lanes; train.drop_last: true, fewer lanes or another "
                          "train.batch_size (now %u) help",
-                         layer, (unsigned long long)(samples % batch), job->cluster.lanes,
-                         job->train.batch_size);
+                         layer, (samples % batch), job->cluster.lanes, job->train.batch_size);
     }
     return KELP_OK;
 }

@@ -61,7 +61,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                                        .activations = memory.total,
                                        .messages = flat,
                                        .process = PROCESS_BYTES};
-    if (dataset != NULL) {
+    if (dataset) {
         const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
         const uint64_t sample =
             kelp_sample_input_count(&info->shape) + kelp_sample_target_count(&info->shape);
@@ -79,12 +79,12 @@ uint64_t kelp_footprint_peak(void)
     char line[128];
     unsigned long long kib = 0;
     FILE *file = fopen("/proc/self/status", "r");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+    while (file && fgets(line, sizeof(line), file)) {
         if (strncmp(line, key, sizeof(key) - 1) == 0) {
             kib = strtoull(line + sizeof(key) - 1, NULL, 10);
         }
     }
-    if (file != NULL) {
+    if (file) {
         (void)fclose(file);
     }
     return (uint64_t)kib * 1024;

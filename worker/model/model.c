@@ -1,6 +1,7 @@
 #include "worker/model/model.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +45,14 @@ static kelp_status check_samples(const struct kelp_model *model, const struct ke
         job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
     if (taken != model->input_count || target_count != model->target_count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "the model takes %llu numbers to %llu, but a sample has %llu and %llu",
-                         (unsigned long long)taken, (unsigned long long)target_count,
-                         (unsigned long long)model->input_count,
-                         (unsigned long long)model->target_count);
+                         "the model takes %" PRIu64 " numbers to %" PRIu64
+                         ", but a sample has %" PRIu64 " and %" PRIu64,
+                         taken, target_count, model->input_count, model->target_count);
     }
     if (classes && shape->target.vocab_count == 1 && shape->target.vocab[0] > model->output_count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "the model tells %llu classes apart, but the data has %u",
-                         (unsigned long long)model->output_count, shape->target.vocab[0]);
+                         "the model tells %" PRIu64 " classes apart, but the data has %u",
+                         model->output_count, shape->target.vocab[0]);
     }
     return KELP_OK;
 }
@@ -69,10 +69,10 @@ static kelp_status check_scores(const struct kelp_model *model, const struct kel
     const uint64_t outputs = classes ? model->output_count : model->target_count;
     if ((monitored || kept) && outputs != (classes ? 2 : 1)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: val/auc is of two classes, but the model puts out %llu numbers a "
+                         "%s: val/auc is of two classes, but the model puts out %" PRIu64
+                         " numbers a "
                          "sample; take val/loss or val/accuracy",
-                         monitored ? "train.monitor" : "checkpoint.metric",
-                         (unsigned long long)outputs);
+                         monitored ? "train.monitor" : "checkpoint.metric", outputs);
     }
     return KELP_OK;
 }
@@ -87,8 +87,7 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
         [KELP_MODEL_DEEPFM] = kelp__deepfm_build,   [KELP_MODEL_TFT] = kelp__tft_build,
         [KELP_MODEL_PLUGIN] = kelp__plugin_build,
     };
-    if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) ||
-        builders[job->model.kind] == NULL) {
+    if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) || !builders[job->model.kind]) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "model.kind: no such model");
     }
     struct kelp_shape target = {0};
@@ -117,7 +116,7 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
                          model->tensor_count, KELP_PLAN_TENSORS_MAX);
     }
     model->tensors = calloc(model->tensor_count, sizeof(*model->tensors));
-    if (model->tensors == NULL) {
+    if (!model->tensors) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
@@ -147,7 +146,7 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
 {
     assert(shape->input_count > 0 && shape->input_count <= KELP_SAMPLE_INPUTS_MAX);
     struct kelp_model *model = calloc(1, sizeof(*model));
-    if (model == NULL) {
+    if (!model) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     model->batch_max = batch_max;
@@ -160,8 +159,8 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
     }
     if (status == KELP_OK) {
         model->graph = kelp_graph_create(model->stream, batch_max);
-        status = model->graph != NULL ? build(model, job, shape, reterr)
-                                      : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        status = model->graph ? build(model, job, shape, reterr)
+                              : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     if (status == KELP_OK) {
         status = list_tensors(model, job, reterr);
@@ -176,11 +175,11 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
 
 void kelp_model_destroy(struct kelp_model *model)
 {
-    if (model == NULL) {
+    if (!model) {
         return;
     }
     kelp_graph_destroy(model->graph);
-    if (model->device != NULL) {
+    if (model->device) {
         model->device->table->stream_destroy(model->stream);
         model->device->table->destroy(model->device);
     }
@@ -203,15 +202,15 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
         assert(plan->tensors[i].elem_count == model->tensors[i].elem_count);
         assert(offset + plan->tensors[i].elem_count <= plan->flat_count);
         kelp_graph_bind(model->graph, i, flat_weights + offset,
-                        flat_gradient == NULL ? NULL : flat_gradient + offset);
+                        !flat_gradient ? NULL : flat_gradient + offset);
     }
     model->bound = true;
-    model->gradient_bound = flat_gradient != NULL;
+    model->gradient_bound = flat_gradient;
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
-kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
-                                   double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
+kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
+                             double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
 {
     assert(model->gradient_bound);
     const struct kelp_graph_run run = {
@@ -232,15 +231,6 @@ kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_m
     return kelp_graph_run(model->graph, &run, reterr);
 }
 
-kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
-                             uint32_t count, double batch_total, double sums[KELP_METRIC_SUM_COUNT],
-                             struct kelp_error *reterr)
-{
-    const struct kelp_model_piece piece = {
-        .input = input, .target = target, .count = count, .batch_total = batch_total};
-    return kelp_model_train_piece(model, &piece, sums, reterr);
-}
-
 /* run, batch_max samples at a time; its sums are added up in order. */
 static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run run, uint32_t count,
                               struct kelp_error *reterr)
@@ -259,10 +249,10 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
             total[i] += piece[i];
         }
         run.input += run.count * model->input_count;
-        run.target = run.target == NULL ? NULL : run.target + run.count * model->target_count;
-        run.output = run.output == NULL ? NULL : run.output + run.count * model->output_count;
+        run.target = !run.target ? NULL : run.target + run.count * model->target_count;
+        run.output = !run.output ? NULL : run.output + run.count * model->output_count;
     }
-    if (sums != NULL) {
+    if (sums) {
         memcpy(sums, total, sizeof(total));
     }
     return KELP_OK;

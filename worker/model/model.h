@@ -69,20 +69,13 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
  * sums         as in common/training/control.h, of these samples alone; set on success only, and
  * but for evaluations the scalars alone.
  *
- * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
- */
-kelp_status kelp_model_train(struct kelp_model *model, const float *input, const float *target,
-                             uint32_t count, double batch_total, double sums[KELP_METRIC_SUM_COUNT],
-                             struct kelp_error *reterr) KELP_MUST_USE;
-
-/*
- * The same for one piece of a lane's samples, with all that a job's training needs:
- *
  * accumulate   add to the gradient instead of overwriting it: not the first piece.
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
  * complete     called while the backward pass runs, with falling indices: the gradients of the
  *              tensors from index on are complete. The last call has index 0. NULL: not.
+ *
+ * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
  */
 struct kelp_model_piece {
     const float *input, *target;
@@ -94,9 +87,9 @@ struct kelp_model_piece {
     void *user;
     float *output; /* the model's output as it was in training, or NULL */
 };
-kelp_status kelp_model_train_piece(struct kelp_model *model, const struct kelp_model_piece *piece,
-                                   double sums[KELP_METRIC_SUM_COUNT],
-                                   struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
+                             double sums[KELP_METRIC_SUM_COUNT],
+                             struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The same sums without a gradient, for any count: batch_max samples at a time. */
 kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,

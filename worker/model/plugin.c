@@ -27,7 +27,7 @@ kelp_status kelp__plugin_digest(const char *path, uint64_t *ret_digest, struct k
     return KELP_OK;
 }
 
-/* ---- what the job says ---- */
+/* ---- what the job says ----------------------------------------------------------------------- */
 
 static void describe_tensor(const struct kelp_sample_tensor *from, struct kelp_model_tensor *to)
 {
@@ -42,10 +42,10 @@ static void describe_tensor(const struct kelp_sample_tensor *from, struct kelp_m
 static bool read_params(struct kelp_model_builder *b, const char *texts)
 {
     (void)snprintf(b->text, sizeof(b->text), "%s", texts);
-    for (char *rest = b->text; rest != NULL && *rest != '\0';) {
+    for (char *rest = b->text; rest && *rest != '\0';) {
         char *line = strsep(&rest, "\n");
         char *equals = strchr(line, '=');
-        if (equals == NULL || equals == line) {
+        if (!equals || equals == line) {
             (void)kelp_graph_fail(b->graph, KELP_ERR_INVALID,
                                   "model.params: '%s' is not of the form name=value", line);
             return false;
@@ -75,7 +75,7 @@ static uint32_t refuse_idle_params(struct kelp_model_builder *b, uint32_t output
     return output;
 }
 
-/* ---- the library ---- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 /* Are all segments that the loader will map within the file? It does not look itself, and what it
  * maps beyond the end kills the process. */
@@ -131,10 +131,9 @@ static void *open_library(struct kelp_graph *graph, const char *path)
     }
     /* The loader looks for a name without '/' in the system's folders: the job means a file. */
     char with_folder[KELP_JOB_PATH_MAX + 3];
-    (void)snprintf(with_folder, sizeof(with_folder), "%s%s", strchr(path, '/') == NULL ? "./" : "",
-                   path);
+    (void)snprintf(with_folder, sizeof(with_folder), "%s%s", !strchr(path, '/') ? "./" : "", path);
     void *library = dlopen(with_folder, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
+    if (!library) {
         (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s",
                               dlerror()); /* NOLINT(concurrency-mt-unsafe): the loader's own */
     }
@@ -145,7 +144,7 @@ static const struct kelp_model_plugin *find_plugin(struct kelp_graph *graph, voi
                                                    const char *path)
 {
     const struct kelp_model_plugin *plugin = dlsym(library, SYMBOL);
-    if (plugin == NULL) {
+    if (!plugin) {
         (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
                               "model.plugin: %s: no symbol '" SYMBOL
                               "': a model ends with KELP_MODEL(name, function)",
@@ -159,7 +158,7 @@ static const struct kelp_model_plugin *find_plugin(struct kelp_graph *graph, voi
                               path, plugin->abi, KELP_MODEL_ABI);
         return NULL;
     }
-    if (plugin->size < sizeof(*plugin) || plugin->build == NULL || plugin->name == NULL) {
+    if (plugin->size < sizeof(*plugin) || !plugin->build || !plugin->name) {
         (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
                               "model.plugin: %s: '" SYMBOL "' is incomplete", path);
         return NULL;
@@ -178,7 +177,7 @@ uint32_t kelp__plugin_build(struct kelp_graph *graph, const struct kelp_job *job
                             const struct kelp_sample_shape *shape, struct kelp_shape *ret_target)
 {
     struct kelp_model_builder *b = calloc(1, sizeof(*b));
-    if (b == NULL) {
+    if (!b) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "out of memory");
     }
     b->graph = graph;
@@ -193,11 +192,11 @@ uint32_t kelp__plugin_build(struct kelp_graph *graph, const struct kelp_job *job
     void *library =
         read_params(b, job->model.params) ? open_library(graph, job->model.plugin) : NULL;
     const struct kelp_model_plugin *plugin =
-        library != NULL ? find_plugin(graph, library, job->model.plugin) : NULL;
-    if (plugin != NULL) {
+        library ? find_plugin(graph, library, job->model.plugin) : NULL;
+    if (plugin) {
         output = refuse_idle_params(b, plugin->build(&kelp__plugin_api, b));
     }
-    if (library != NULL) {
+    if (library) {
         (void)dlclose(library); /* nothing of it is used once the graph is built */
     }
     free(b);

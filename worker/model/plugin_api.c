@@ -27,7 +27,7 @@ _Static_assert(KELP_SAMPLE_RANK_MAX <= KELP_TENSOR_RANK_MAX, "inputs are values"
 
 static const char *safe_name(const char *name)
 {
-    return name != NULL ? name : "(no name)";
+    return name ? name : "(no name)";
 }
 
 static uint32_t refuse(struct kelp_model_builder *b, const char *name, const char *what)
@@ -35,11 +35,11 @@ static uint32_t refuse(struct kelp_model_builder *b, const char *name, const cha
     return kelp_graph_fail(b->graph, KELP_ERR_INVALID, "layer %s: %s", safe_name(name), what);
 }
 
-/* ---- the job ---- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static const char *api_param(struct kelp_model_builder *b, const char *name)
 {
-    for (uint32_t i = 0; name != NULL && i < b->param_count; i++) {
+    for (uint32_t i = 0; name && i < b->param_count; i++) {
         if (strcmp(b->params[i].name, name) == 0) {
             b->params[i].asked_for = true;
             return b->params[i].value;
@@ -54,7 +54,7 @@ static uint64_t api_param_integer(struct kelp_model_builder *b, const char *name
     struct kelp_error error;
     uint64_t value = otherwise;
     const char *text = api_param(b, name);
-    if (text != NULL && kelp_value_u64(text, low, high, &value, &error) != KELP_OK) {
+    if (text && kelp_value_u64(text, low, high, &value, &error) != KELP_OK) {
         (void)kelp_graph_fail(b->graph, KELP_ERR_INVALID, "model.params: %s: %s", name, error.text);
         return otherwise;
     }
@@ -67,7 +67,7 @@ static double api_param_number(struct kelp_model_builder *b, const char *name, d
     struct kelp_error error;
     double value = otherwise;
     const char *text = api_param(b, name);
-    if (text != NULL && kelp_value_double(text, low, high, &value, &error) != KELP_OK) {
+    if (text && kelp_value_double(text, low, high, &value, &error) != KELP_OK) {
         (void)kelp_graph_fail(b->graph, KELP_ERR_INVALID, "model.params: %s: %s", name, error.text);
         return otherwise;
     }
@@ -103,13 +103,13 @@ static uint32_t api_fail(struct kelp_model_builder *b, const char *text)
     return kelp_graph_fail(b->graph, KELP_ERR_INVALID, "%s", safe_name(text));
 }
 
-/* ---- shapes from outside ---- */
+/* ---- shapes from outside --------------------------------------------------------------------- */
 
 /* False, with the failure in the graph, for what is no shape. */
 static bool shape_of(struct kelp_model_builder *b, const char *name, uint32_t rank,
                      const uint64_t *dims, struct kelp_shape *ret)
 {
-    if (rank > KELP_TENSOR_RANK_MAX || (rank > 0 && dims == NULL)) {
+    if (rank > KELP_TENSOR_RANK_MAX || (rank > 0 && !dims)) {
         (void)refuse(b, name, "a shape of more than 8 dimensions, or without them");
         return false;
     }
@@ -123,7 +123,7 @@ static bool shape_of(struct kelp_model_builder *b, const char *name, uint32_t ra
 static bool window_of(struct kelp_model_builder *b, const char *name,
                       const struct kelp_model_window *window, struct kelp_graph_window *ret)
 {
-    if (window == NULL || window->size < sizeof(*window)) {
+    if (!window || window->size < sizeof(*window)) {
         (void)refuse(b, name, "a window without its size set to sizeof(struct kelp_model_window)");
         return false;
     }
@@ -157,7 +157,7 @@ static uint32_t api_parameter(struct kelp_model_builder *b, const char *name, ui
     }
     const struct kelp_graph_init how = {.kind = kinds[init], .a = (float)a};
     return shape_of(b, name, rank, dims, &shape)
-               ? kelp_graph_parameter_init(b->graph, safe_name(name), &shape, how)
+               ? kelp_graph_parameter(b->graph, safe_name(name), &shape, how)
                : KELP_GRAPH_NONE;
 }
 
@@ -177,16 +177,16 @@ static uint32_t api_statistic(struct kelp_model_builder *b, const char *name, ui
 static uint32_t api_rank(struct kelp_model_builder *b, uint32_t node)
 {
     const struct kelp_shape *shape = kelp_graph_shape(b->graph, node);
-    return shape != NULL ? shape->rank : 0;
+    return shape ? shape->rank : 0;
 }
 
 static uint64_t api_dim(struct kelp_model_builder *b, uint32_t node, uint32_t axis)
 {
     const struct kelp_shape *shape = kelp_graph_shape(b->graph, node);
-    return shape != NULL && axis < shape->rank ? shape->dims[axis] : 0;
+    return shape && axis < shape->rank ? shape->dims[axis] : 0;
 }
 
-/* ---- layers ---- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 static uint32_t api_layer_linear(struct kelp_model_builder *b, const char *name, uint32_t x,
                                  uint64_t out, int bias)
@@ -221,7 +221,7 @@ static uint32_t api_layer_attention(struct kelp_model_builder *b, const char *na
     return kelp_layer_attention(b->graph, safe_name(name), queries, keys, heads);
 }
 
-/* ---- operators with parameters ---- */
+/* ---- operators with parameters --------------------------------------------------------------- */
 
 static uint32_t api_linear(struct kelp_model_builder *b, const char *name, uint32_t x,
                            uint32_t weight, uint32_t bias)
@@ -232,7 +232,7 @@ static uint32_t api_linear(struct kelp_model_builder *b, const char *name, uint3
 static uint32_t api_linear_grouped(struct kelp_model_builder *b, const char *name, uint32_t x,
                                    const uint32_t *weights, const uint32_t *biases, uint32_t groups)
 {
-    return weights != NULL && biases != NULL
+    return weights && biases
                ? kelp_graph_linear_grouped(b->graph, safe_name(name), x, weights, biases, groups)
                : refuse(b, name, "groups without weights or biases");
 }
@@ -249,7 +249,7 @@ static uint32_t api_conv2d(struct kelp_model_builder *b, const char *name, uint3
 static uint32_t api_batch_norm(struct kelp_model_builder *b, const char *name, uint32_t x,
                                const uint32_t nodes[4], double eps)
 {
-    if (nodes == NULL || !(eps > 0.0)) {
+    if (!nodes || !(eps > 0.0)) {
         return refuse(b, name, "a batch norm wants four parameters and eps above 0");
     }
     const struct kelp_graph_batch_norm norm = {.weight = nodes[0],
@@ -276,7 +276,7 @@ static uint32_t api_embedding(struct kelp_model_builder *b, const char *name, ui
 static uint32_t api_lstm(struct kelp_model_builder *b, const char *name, uint32_t x, uint32_t h,
                          uint32_t c, const uint32_t nodes[4])
 {
-    if (nodes == NULL) {
+    if (!nodes) {
         return refuse(b, name, "an LSTM wants four parameters");
     }
     const struct kelp_graph_lstm lstm = {
@@ -284,7 +284,7 @@ static uint32_t api_lstm(struct kelp_model_builder *b, const char *name, uint32_
     return kelp_graph_lstm(b->graph, safe_name(name), x, h, c, &lstm);
 }
 
-/* ---- operators without parameters ---- */
+/* ---- operators without parameters ------------------------------------------------------------ */
 
 static uint32_t api_matmul(struct kelp_model_builder *b, const char *name, uint32_t left,
                            uint32_t right, int transpose_b)
@@ -336,8 +336,8 @@ static uint32_t api_moving_average(struct kelp_model_builder *b, const char *nam
 static uint32_t api_permute(struct kelp_model_builder *b, const char *name, uint32_t x,
                             const uint32_t *order)
 {
-    return order != NULL ? kelp_graph_permute(b->graph, safe_name(name), x, order)
-                         : refuse(b, name, "a permutation without an order");
+    return order ? kelp_graph_permute(b->graph, safe_name(name), x, order)
+                 : refuse(b, name, "a permutation without an order");
 }
 
 static uint32_t api_reshape(struct kelp_model_builder *b, const char *name, uint32_t x,
@@ -352,7 +352,7 @@ static uint32_t api_reshape(struct kelp_model_builder *b, const char *name, uint
 static uint32_t api_concat(struct kelp_model_builder *b, const char *name, const uint32_t *parts,
                            uint32_t part_count, uint32_t axis)
 {
-    return parts != NULL && part_count > 0
+    return parts && part_count > 0
                ? kelp_graph_concat(b->graph, safe_name(name), parts, part_count, axis)
                : refuse(b, name, "nothing to put together");
 }

@@ -45,8 +45,10 @@ static uint32_t build_layer_norm(const struct piece *piece, struct kelp_graph *g
                                  const uint32_t *inputs)
 {
     const struct kelp_shape shape = {.rank = 1, .dims = {dim(piece, "param/weight", 0)}};
-    const uint32_t weight = kelp_graph_parameter(graph, "weight", &shape, 1.0f);
-    const uint32_t bias = kelp_graph_parameter(graph, "bias", &shape, 1.0f);
+    const uint32_t weight = kelp_graph_parameter(graph, "weight", &shape,
+                                                 (struct kelp_graph_init){KELP_INIT_UNIFORM, 1.0f});
+    const uint32_t bias = kelp_graph_parameter(graph, "bias", &shape,
+                                               (struct kelp_graph_init){KELP_INIT_UNIFORM, 1.0f});
     return kelp_graph_layer_norm(graph, "norm", inputs[0], weight, bias,
                                  (float)kelp_golden_real(piece->report->file->model, "eps ", 1e-5));
 }
@@ -158,7 +160,8 @@ static uint32_t add_input(const struct piece *piece, struct kelp_graph *graph, u
     }
     const struct kelp_shape table_shape = {.rank = 2, .dims = {piece->samples, count}};
     (void)snprintf(name, sizeof(name), "input.%u", i);
-    const uint32_t table = kelp_graph_parameter(graph, name, &table_shape, 1.0f);
+    const uint32_t table = kelp_graph_parameter(graph, name, &table_shape,
+                                                (struct kelp_graph_init){KELP_INIT_UNIFORM, 1.0f});
     const uint32_t row = kelp_graph_embedding(graph, name, ids, KELP_GRAPH_NONE, table);
     return kelp_graph_reshape(graph, name, row, &piece->inputs[i]);
 }

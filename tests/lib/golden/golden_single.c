@@ -105,7 +105,8 @@ static bool sum_forecast(struct kelp_golden_report *report, struct kelp_stream *
     }
     struct kelp_graph *graph = kelp_graph_create(stream, pair->samples);
     const uint32_t x = kelp_graph_input(graph, "forecast", &shape);
-    const uint32_t weight = kelp_graph_parameter(graph, "identity", &square, 1.0f);
+    const uint32_t weight = kelp_graph_parameter(graph, "identity", &square,
+                                                 (struct kelp_graph_init){KELP_INIT_UNIFORM, 1.0f});
     const uint32_t y = kelp_graph_linear(graph, "output", x, weight, KELP_GRAPH_NO_BIAS);
     const struct kelp_graph_run run = {.mode = KELP_GRAPH_EVALUATE,
                                        .input = pair->output,

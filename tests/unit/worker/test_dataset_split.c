@@ -14,20 +14,20 @@ static void reset_job(void)
 
 static struct kelp_splits split_or_fail(uint64_t rows, uint64_t val_rows, uint64_t test_rows)
 {
-    struct kelp_splits split = {0};
+    struct kelp_splits splits = {0};
     struct kelp_error error = {0};
     const uint64_t counts[KELP_SPLIT_COUNT] = {rows, val_rows, test_rows};
-    kelp_status status = kelp_splits_init(&split, &job, counts, &error);
+    kelp_status status = kelp_splits_init(&splits, &job, counts, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
-    return split;
+    return splits;
 }
 
 static void check_refused(uint64_t rows, const char *what)
 {
-    struct kelp_splits split = {0};
+    struct kelp_splits splits = {0};
     struct kelp_error error = {0};
     const uint64_t counts[KELP_SPLIT_COUNT] = {rows, 0, 0};
-    ck_assert_int_eq(kelp_splits_init(&split, &job, counts, &error), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_splits_init(&splits, &job, counts, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, what) != NULL, "%s", error.text);
 }
 
@@ -39,15 +39,16 @@ static void set_fractions(double train, double val, double test)
     job.data.fraction_count = 3;
 }
 
-/* Whatever the split, every row is in at most one part, parts rise, and nothing is out of range. */
-static void check_disjoint(const struct kelp_splits *split, uint64_t all_rows, uint64_t used)
+/* Whatever the split, every row is in at most one split, splits rise, and nothing is out of range.
+ */
+static void check_disjoint(const struct kelp_splits *splits, uint64_t all_rows, uint64_t used)
 {
     unsigned char *seen = calloc(all_rows, 1);
     uint64_t count = 0;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
         uint64_t before = 0;
-        for (uint64_t i = 0; i < split->parts[part].count; i++) {
-            uint64_t row = kelp_splits_row(split, (enum kelp_split)part, i);
+        for (uint64_t i = 0; i < splits->rows[split].count; i++) {
+            uint64_t row = kelp_splits_row(splits, (enum kelp_split)split, i);
             ck_assert_uint_lt(row, all_rows);
             ck_assert(i == 0 || row > before);
             ck_assert_uint_eq(seen[row]++, 0);
@@ -63,10 +64,10 @@ KELP_CASE("dataset_split", .setup = reset_job)
 
 KELP_TEST(everything_trains_by_default)
 {
-    struct kelp_splits split = split_or_fail(7, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 7);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 6), 6);
-    check_disjoint(&split, 7, 7);
+    struct kelp_splits splits = split_or_fail(7, 0, 0);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 7);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TRAIN, 6), 6);
+    check_disjoint(&splits, 7, 7);
 }
 
 /* Shares that are not sums of powers of two still fall on the rows that people expect. */
@@ -74,38 +75,38 @@ KELP_TEST(shares)
 {
     set_fractions(0.8, 0.1, 0.1);
     for (uint64_t rows = 10; rows < 400; rows++) {
-        struct kelp_splits split = split_or_fail(rows, 0, 0);
-        check_disjoint(&split, rows, rows);
+        struct kelp_splits splits = split_or_fail(rows, 0, 0);
+        check_disjoint(&splits, rows, rows);
         if (rows % 10 == 0) {
-            ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, rows / 10 * 8);
-            ck_assert_uint_eq(split.parts[KELP_SPLIT_VAL].count, rows / 10);
+            ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, rows / 10 * 8);
+            ck_assert_uint_eq(splits.rows[KELP_SPLIT_VAL].count, rows / 10);
         }
     }
     set_fractions(0.5, 0.0, 0.25);
-    struct kelp_splits split = split_or_fail(100, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_VAL].count, 0);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TEST].count, 25);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 0), 50);
+    struct kelp_splits splits = split_or_fail(100, 0, 0);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_VAL].count, 0);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TEST].count, 25);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 0), 50);
 }
 
 /* Rows 9, 19, ... are the test split, and the others stay in order; shares divide those. */
 KELP_TEST(every_nth_row)
 {
     job.data.test_every = 10;
-    struct kelp_splits split = split_or_fail(50265, 0, 0);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 45239);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TEST].count, 5026);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 1), 19);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 8), 8);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TRAIN, 9), 10);
-    check_disjoint(&split, 50265, 50265);
+    struct kelp_splits splits = split_or_fail(50265, 0, 0);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 45239);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TEST].count, 5026);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 1), 19);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TRAIN, 8), 8);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TRAIN, 9), 10);
+    check_disjoint(&splits, 50265, 50265);
     set_fractions(0.5, 0.5, 0.0);
-    split = split_or_fail(21, 0, 0);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 11);
-    check_disjoint(&split, 21, 21);
+    splits = split_or_fail(21, 0, 0);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_VAL, 0), 11);
+    check_disjoint(&splits, 21, 21);
     job.data.test_every = 2;
-    split = split_or_fail(21, 0, 0);
-    check_disjoint(&split, 21, 21);
+    splits = split_or_fail(21, 0, 0);
+    check_disjoint(&splits, 21, 21);
 }
 
 /* Parts of files of their own stand behind the rows of the first file. */
@@ -113,28 +114,28 @@ KELP_TEST(files_of_their_own)
 {
     job.data.val_path[0] = 'v';
     job.data.test_path[0] = 't';
-    struct kelp_splits split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 2), 16);
-    check_disjoint(&split, 17, 17);
+    struct kelp_splits splits = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 2), 16);
+    check_disjoint(&splits, 17, 17);
     job.data.test_path[0] = '\0';
     job.data.test_every = 5;
-    split = split_or_fail(10, 4, 0);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 1), 9);
-    check_disjoint(&split, 14, 14);
-    /* A file takes the place of such a part; the training split stays what it was. */
+    splits = split_or_fail(10, 4, 0);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_VAL, 0), 10);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 1), 9);
+    check_disjoint(&splits, 14, 14);
+    /* A file takes the place of such a split; the training split stays what it was. */
     job.data.test_path[0] = 't';
-    split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 8);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_TEST, 2), 16);
-    check_disjoint(&split, 17, 15);
+    splits = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 8);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 2), 16);
+    check_disjoint(&splits, 17, 15);
     job.data.test_every = 0;
     set_fractions(0.5, 0.2, 0.3);
-    split = split_or_fail(10, 4, 3);
-    ck_assert_uint_eq(split.parts[KELP_SPLIT_TRAIN].count, 5);
-    ck_assert_uint_eq(kelp_splits_row(&split, KELP_SPLIT_VAL, 0), 10);
-    check_disjoint(&split, 17, 12);
+    splits = split_or_fail(10, 4, 3);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 5);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_VAL, 0), 10);
+    check_disjoint(&splits, 17, 12);
 }
 
 KELP_TEST(mistakes)

@@ -38,13 +38,15 @@ static uint32_t input(uint64_t rows, uint64_t columns)
 static uint32_t matrix(const char *name, uint64_t rows, uint64_t columns)
 {
     const struct kelp_shape shape = {.rank = 2, .dims = {rows, columns}};
-    return kelp_graph_parameter(graph, name, &shape, 0.5f);
+    return kelp_graph_parameter(graph, name, &shape,
+                                (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
 }
 
 static uint32_t vector(const char *name, uint64_t length)
 {
     const struct kelp_shape shape = {.rank = 1, .dims = {length}};
-    return kelp_graph_parameter(graph, name, &shape, 0.5f);
+    return kelp_graph_parameter(graph, name, &shape,
+                                (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
 }
 
 static uint32_t linear(uint32_t x, uint64_t out, uint64_t in)
@@ -191,7 +193,8 @@ KELP_LOOP_TEST(test_conv_shapes, 0, 4)
                                             .dims = {cases[_i].weight[0], cases[_i].weight[1],
                                                      cases[_i].weight[2], cases[_i].weight[3]}};
     const uint32_t x = image(2, 5, 6);
-    const uint32_t weight = kelp_graph_parameter(graph, "conv.weight", &weight_shape, 0.5f);
+    const uint32_t weight = kelp_graph_parameter(graph, "conv.weight", &weight_shape,
+                                                 (struct kelp_graph_init){KELP_INIT_UNIFORM, 0.5f});
     const struct kelp_graph_window window = {.stride = {1, 1},
                                              .padding = {cases[_i].padding, cases[_i].padding},
                                              .groups = cases[_i].groups};

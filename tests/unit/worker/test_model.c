@@ -223,16 +223,27 @@ KELP_LOOP_TEST(test_lanes_add_up, 0, 6)
     choose_model(_i);
     build(BATCH);
     kelp_model_bind(model, &plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_train(model, input, target, BATCH, BATCH, sums, &error), KELP_OK);
+    ck_assert_int_eq(kelp_model_train(model,
+                                      &(struct kelp_model_piece){.input = input,
+                                                                 .target = target,
+                                                                 .count = BATCH,
+                                                                 .batch_total = BATCH},
+                                      sums, &error),
+                     KELP_OK);
     float *lane_gradient = calloc((size_t)plan.flat_count, sizeof(float));
     double *added = calloc((size_t)plan.flat_count, sizeof(double));
     ck_assert(lane_gradient != NULL && added != NULL);
     kelp_model_bind(model, &plan, weights, lane_gradient);
     for (uint32_t lane = 0, first = 0; lane < KELP_ARRAY_COUNT(lanes); first += lanes[lane++]) {
-        ck_assert_int_eq(kelp_model_train(model, input + first * kelp_sample_input_count(&shape),
-                                          target + first * kelp_sample_target_count(&shape),
-                                          lanes[lane], BATCH, lane_sums, &error),
-                         KELP_OK);
+        ck_assert_int_eq(
+            kelp_model_train(model,
+                             &(struct kelp_model_piece){
+                                 .input = input + first * kelp_sample_input_count(&shape),
+                                 .target = target + first * kelp_sample_target_count(&shape),
+                                 .count = lanes[lane],
+                                 .batch_total = BATCH},
+                             lane_sums, &error),
+            KELP_OK);
         total += lane_sums[KELP_METRIC_SUM_LOSS];
         for (uint64_t i = 0; i < plan.flat_count; i++) {
             added[i] += (double)lane_gradient[i];
@@ -256,7 +267,13 @@ KELP_LOOP_TEST(test_padding_stays, 0, 6)
         gradient[i] = 77.0f;
     }
     kelp_model_bind(model, &plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_train(model, input, target, BATCH, BATCH, sums, &error), KELP_OK);
+    ck_assert_int_eq(kelp_model_train(model,
+                                      &(struct kelp_model_piece){.input = input,
+                                                                 .target = target,
+                                                                 .count = BATCH,
+                                                                 .batch_total = BATCH},
+                                      sums, &error),
+                     KELP_OK);
     uint64_t padding = 0, end = 0;
     for (uint32_t t = 0; t <= plan.tensor_count; t++) {
         const bool last = t == plan.tensor_count;
@@ -290,7 +307,12 @@ KELP_LOOP_TEST(test_pieces, 0, 6)
         }
     }
     ck_assert_mem_eq(whole, pieces, sizeof(whole));
-    ck_assert_int_eq(kelp_model_train(model, input, target, BATCH, BATCH, whole, &error),
+    ck_assert_int_eq(kelp_model_train(model,
+                                      &(struct kelp_model_piece){.input = input,
+                                                                 .target = target,
+                                                                 .count = BATCH,
+                                                                 .batch_total = BATCH},
+                                      whole, &error),
                      KELP_ERR_LIMIT);
     ck_assert_mem_eq(whole, pieces, sizeof(whole));
 }

@@ -161,7 +161,7 @@ static uint64_t read_lane(struct kelp_sample_reader *reader, uint32_t lane)
         ck_assert_uint_le(part.count, 7);
         ck_assert_int_eq(kelp_sample_reader_read(reader, lane, part, &batch, NULL), KELP_OK);
         kelp_schedule_indices(schedule, part, indices);
-        uint64_t offset = schedule->part == KELP_SPLIT_TRAIN ? 0 : ROWS / 10 * 9;
+        uint64_t offset = schedule->split == KELP_SPLIT_TRAIN ? 0 : ROWS / 10 * 9;
         for (uint64_t i = 0; i < part.count; i++) {
             ck_assert_uint_eq(row_of(batch.input + i * WIDTH), indices[i] + offset);
         }

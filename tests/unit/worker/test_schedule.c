@@ -56,7 +56,7 @@ KELP_TEST(evaluation_in_order)
     struct kelp_schedule schedule;
     const struct kelp_control_word word = {.kind = KELP_STEP_EVALUATE_VAL, .sample_count = 5};
     ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &word, NULL), KELP_OK);
-    ck_assert_int_eq(schedule.part, KELP_SPLIT_VAL);
+    ck_assert_int_eq(schedule.split, KELP_SPLIT_VAL);
     uint64_t indices[5];
     kelp_schedule_indices(&schedule, (struct kelp_schedule_range){.count = 5}, indices);
     for (uint64_t i = 0; i < 5; i++) {

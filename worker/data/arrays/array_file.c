@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,10 +40,10 @@ static uint64_t data_bytes(const struct kelp_array *array)
 
 uint64_t kelp_array_file_resident_bytes(const struct kelp_array_file *file)
 {
-    return file->rows != NULL ? data_bytes(&file->array) : 0;
+    return file->rows ? data_bytes(&file->array) : 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static kelp_status read_at(int fd, uint64_t at, size_t count, uint8_t *bytes)
 {
@@ -67,7 +68,7 @@ kelp_status kelp_array_file_read(const struct kelp_array_file *file, uint64_t ro
     assert(first < file->array.row_bytes);
     uint64_t at = row * file->array.row_bytes + first;
     assert(count <= data_bytes(&file->array) - at);
-    if (file->rows != NULL) {
+    if (file->rows) {
         *ret_bytes = file->rows + at;
         return KELP_OK;
     }
@@ -91,17 +92,17 @@ bool kelp_array_file_identify(const struct kelp_array_file *file, struct kelp_di
     return now - about->st_mtim.tv_sec > KELP_SURVEY_SETTLED_S;
 }
 
-/* ---- opening ------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static kelp_status create(const char *path, struct kelp_array_file **ret_file,
                           struct kelp_error *reterr)
 {
     struct kelp_array_file *file = calloc(1, sizeof(*file));
-    if (file != NULL) {
+    if (file) {
         file->fd = -1;
         file->path = strdup(path);
     }
-    if (file == NULL || file->path == NULL) {
+    if (!file || !file->path) {
         kelp_array_file_close(file);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     }
@@ -112,9 +113,9 @@ static kelp_status create(const char *path, struct kelp_array_file **ret_file,
 static kelp_status allocate_rows(struct kelp_array_file *file, struct kelp_error *reterr)
 {
     file->rows = malloc((size_t)data_bytes(&file->array));
-    if (file->rows == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: no memory for its %llu bytes", file->path,
-                         (unsigned long long)data_bytes(&file->array));
+    if (!file->rows) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: no memory for its %" PRIu64 " bytes",
+                         file->path, data_bytes(&file->array));
     }
     return KELP_OK;
 }
@@ -202,9 +203,9 @@ static kelp_status inflate_rows(struct kelp_array_file *file, struct kelp_input_
     uint64_t expected = data_bytes(&file->array);
     if (expected > KELP_ARRAY_INFLATED_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "%s: has %llu bytes of data when decompressed, over %llu; decompress it "
-                         "into a file",
-                         file->path, (unsigned long long)expected, KELP_ARRAY_INFLATED_MAX);
+                         "%s: has %" PRIu64 " bytes of data when decompressed, over %" PRIu64
+                         "; decompress it into a file",
+                         file->path, expected, (uint64_t)KELP_ARRAY_INFLATED_MAX);
     }
     status = allocate_rows(file, reterr);
     size_t got = 0, behind = 0;
@@ -229,7 +230,7 @@ kelp_status kelp_array_file_open_idx(const char *path, struct kelp_array_file **
     struct kelp_input_file *input = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
-        assert(file != NULL);
+        assert(file);
         status = kelp_input_file_open(path, &input, reterr);
     }
     if (status == KELP_OK) {
@@ -251,7 +252,7 @@ kelp_status kelp_array_file_open_npy(const char *path, struct kelp_array_file **
     struct kelp_array_file *file = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
-        assert(file != NULL);
+        assert(file);
         status = open_stored(file, kelp_npy_parse, reterr);
     }
     if (status != KELP_OK) {
@@ -272,12 +273,11 @@ static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_arr
         return status;
     }
     if (bytes == 0 || bytes % row_bytes != 0) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s: has %llu bytes, which is no whole number of rows: a row has %llu "
-                         "%s elements, %llu bytes",
-                         file->path, (unsigned long long)bytes,
-                         (unsigned long long)layout->row_elems, kelp_element_name(layout->element),
-                         (unsigned long long)row_bytes);
+        return kelp_fail(
+            reterr, KELP_ERR_FORMAT,
+            "%s: has %" PRIu64 " bytes, which is no whole number of rows: a row has %" PRIu64 " "
+            "%s elements, %" PRIu64 " bytes",
+            file->path, bytes, layout->row_elems, kelp_element_name(layout->element), row_bytes);
     }
     file->array = (struct kelp_array){
         .element = layout->element,
@@ -296,7 +296,7 @@ kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array 
     struct kelp_array_file *file = NULL;
     kelp_status status = create(path, &file, reterr);
     if (status == KELP_OK) {
-        assert(file != NULL);
+        assert(file);
         status = open_rows(file, layout, reterr);
     }
     if (status != KELP_OK) {
@@ -309,7 +309,7 @@ kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array 
 
 void kelp_array_file_close(struct kelp_array_file *file)
 {
-    if (file == NULL) {
+    if (!file) {
         return;
     }
     if (file->fd >= 0) {

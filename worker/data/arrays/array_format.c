@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <endian.h>
+#include <inttypes.h>
 #include <string.h>
 
 static const struct {
@@ -31,7 +32,7 @@ bool kelp_element_is_float(enum kelp_element element)
     return element == KELP_ELEMENT_FLOAT32 || element == KELP_ELEMENT_FLOAT64;
 }
 
-/* ---- sizes --------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 kelp_status kelp_array_measure(struct kelp_array *array, const char *name, uint64_t file_bytes,
                                struct kelp_error *reterr)
@@ -53,17 +54,16 @@ kelp_status kelp_array_measure(struct kelp_array *array, const char *name, uint6
     array->row_elems = elems;
     if (end != file_bytes && file_bytes != KELP_ARRAY_SIZE_UNKNOWN) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s: %s: %llu rows of %llu %s elements need %llu bytes, but there are "
-                         "%llu",
+                         "%s: %s: %" PRIu64 " rows of %" PRIu64 " %s elements need %" PRIu64
+                         " bytes, but there are "
+                         "%" PRIu64,
                          name, file_bytes < end ? "is cut off" : "is longer than its header says",
-                         (unsigned long long)array->dims[0], (unsigned long long)elems,
-                         kelp_element_name(array->element), (unsigned long long)end,
-                         (unsigned long long)file_bytes);
+                         array->dims[0], elems, kelp_element_name(array->element), end, file_bytes);
     }
     return KELP_OK;
 }
 
-/* ---- IDX ----------------------------------------------------------------------------------- */
+/* ---- IDX ------------------------------------------------------------------------------------- */
 
 static bool idx_element(uint8_t code, enum kelp_element *ret_element)
 {
@@ -124,7 +124,7 @@ kelp_status kelp_idx_parse(const struct kelp_array_text *text, struct kelp_array
     return status;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static uint16_t load16(const struct kelp_array *array, const uint8_t *bytes)
 {

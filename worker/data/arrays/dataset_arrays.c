@@ -7,7 +7,7 @@
 /* Elements that are read and converted at once, on the stack. */
 #define PIECE_ELEMS 2048u
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static kelp_status read_floats(const struct kelp_array_view *view, uint64_t row, float *values)
 {
@@ -26,7 +26,7 @@ static kelp_status read_floats(const struct kelp_array_view *view, uint64_t row,
 static void convert(const struct kelp_arrays *arrays, const double *doubles, uint64_t first,
                     size_t count, float *values)
 {
-    if (arrays->shift == NULL) {
+    if (!arrays->shift) {
         for (size_t i = 0; i < count; i++) {
             values[i] = (float)doubles[i];
         }
@@ -61,7 +61,7 @@ static kelp_status read_view(const struct kelp_arrays *arrays, const struct kelp
 {
     const struct kelp_array *array = kelp_array_file_array(view->file);
     bool image = input && arrays->images;
-    bool scaled = image || (input && arrays->shift != NULL);
+    bool scaled = image || (input && arrays->shift);
     if (!scaled && array->element == KELP_ELEMENT_FLOAT32 && !array->big_endian) {
         return read_floats(view, row, values);
     }
@@ -106,16 +106,16 @@ static const struct kelp_array_source *find_row(const struct kelp_arrays *arrays
     return source;
 }
 
-static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_split part,
+static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_split split,
                                const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct kelp_arrays *arrays = dataset->state;
     kelp_status status = KELP_OK;
     for (uint32_t i = 0; i < count && status == KELP_OK; i++) {
-        uint64_t row = kelp_splits_row(&arrays->split, part, indices[i]);
+        uint64_t row = kelp_splits_row(&arrays->splits, split, indices[i]);
         const struct kelp_array_source *source = find_row(arrays, &row);
         status = read_view(arrays, &source->input, true, row, input + i * dataset->input_count);
-        if (source->target.file == NULL) {
+        if (!source->target.file) {
             memset(target + i * dataset->target_count, 0,
                    (size_t)dataset->target_count * sizeof(*target));
         } else if (status == KELP_OK) {
@@ -126,7 +126,7 @@ static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_spl
     return status;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void close_arrays(void *state)
 {
@@ -146,7 +146,7 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
     static const struct kelp_dataset_functions functions = {.read = read_arrays,
                                                             .close = close_arrays};
     struct kelp_arrays *arrays = calloc(1, sizeof(*arrays));
-    if (arrays == NULL) {
+    if (!arrays) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     arrays->mean = (float)job->data.mean;
@@ -173,10 +173,10 @@ kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct
     const struct kelp_sample_shape *shape = &dataset->info.shape;
     const struct kelp_sample_tensor *input = &shape->inputs[0];
     uint64_t rows[KELP_SPLIT_COUNT];
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        rows[part] = arrays->sources[part].rows;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        rows[split] = arrays->sources[split].rows;
     }
-    kelp_status status = kelp_splits_init(&arrays->split, job, rows, reterr);
+    kelp_status status = kelp_splits_init(&arrays->splits, job, rows, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -31,7 +31,7 @@ struct kelp_array_source {
  * kelp__dataset_survey_arrays(). */
 struct kelp_arrays {
     struct kelp_array_source sources[KELP_SPLIT_COUNT]; /* rows 0: there is none */
-    struct kelp_splits split;
+    struct kelp_splits splits;
     bool classes;       /* targets are classes */
     uint32_t class_max; /* how many there may be; 0: as many as the data have */
     bool images;        /* inputs become (x / 255 - mean) / std */
@@ -53,7 +53,7 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
 uint32_t kelp__dataset_class_max(const struct kelp_job *job);
 
 /*
- * The rest of npy and binary, once the sources and info.shape are set: which rows make the parts,
+ * The rest of npy and binary, once the sources and info.shape are set: which rows make the splits,
  * classes where the loss wants them, scaling; then the look through all rows.
  */
 kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct kelp_job *job,

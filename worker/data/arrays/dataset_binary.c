@@ -37,9 +37,9 @@ static enum kelp_element element_of(enum kelp_number_kind kind)
     return KELP_ELEMENT_FLOAT32;
 }
 
-static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job *job,
-                             struct kelp_array_source *source, const char *path,
-                             struct kelp_error *reterr)
+static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_job *job,
+                              struct kelp_array_source *source, const char *path,
+                              struct kelp_error *reterr)
 {
     uint64_t input = kelp_sample_input_count(&dataset->info.shape);
     uint64_t target = kelp_sample_target_count(&dataset->info.shape);
@@ -78,9 +78,9 @@ kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct
     if (status == KELP_OK) {
         status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     }
-    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
-        if (paths[part][0] != '\0' || part == 0) {
-            status = open_part(dataset, job, &arrays->sources[part], paths[part], reterr);
+    for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
+        if (paths[split][0] != '\0' || split == 0) {
+            status = open_split(dataset, job, &arrays->sources[split], paths[split], reterr);
         }
     }
     return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;

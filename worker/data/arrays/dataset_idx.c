@@ -1,11 +1,12 @@
 /* Images and labels as MNIST has them: a folder of four IDX files, compressed with gzip or not. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "worker/data/arrays/dataset_arrays.h"
 
-struct idx_part {
-    enum kelp_split part;
+struct idx_split {
+    enum kelp_split split;
     const char *prefix; /* of the files' names */
 };
 
@@ -46,18 +47,16 @@ static kelp_status check_images(const struct kelp_array_source *source,
                          kelp_element_name(labels->element));
     }
     if (images->dims[0] != labels->dims[0]) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: has %llu images, but %s has %llu labels",
-                         path, (unsigned long long)images->dims[0],
-                         kelp_array_file_path(source->files[1]),
-                         (unsigned long long)labels->dims[0]);
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %" PRIu64 " images, but %s has %" PRIu64 " labels", path,
+                         images->dims[0], kelp_array_file_path(source->files[1]), labels->dims[0]);
     }
     if (wanted[1] != 0 && (images->dims[1] != wanted[1] || images->dims[2] != wanted[2])) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has images of %llu x %llu, but those of the training split have "
-                         "%llu x %llu",
-                         path, (unsigned long long)images->dims[1],
-                         (unsigned long long)images->dims[2], (unsigned long long)wanted[1],
-                         (unsigned long long)wanted[2]);
+                         "%s: has images of %" PRIu64 " x %" PRIu64
+                         ", but those of the training split have "
+                         "%" PRIu64 " x %" PRIu64,
+                         path, images->dims[1], images->dims[2], wanted[1], wanted[2]);
     }
     return KELP_OK;
 }
@@ -85,34 +84,35 @@ static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_sou
 }
 
 /* The test split may be missing as a whole. */
-static kelp_status open_part(struct kelp_dataset *dataset, const struct kelp_job *job,
-                             const struct idx_part *part, struct kelp_error *reterr)
+static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_job *job,
+                              const struct idx_split *files, struct kelp_error *reterr)
 {
     struct kelp_arrays *arrays = dataset->state;
     char images[KELP_JOB_PATH_MAX + 64], labels[KELP_JOB_PATH_MAX + 64];
-    bool has_images = find_file(job->data.path, part->prefix, "images", 3, images, sizeof(images));
-    bool has_labels = find_file(job->data.path, part->prefix, "labels", 1, labels, sizeof(labels));
-    if (!has_images && !has_labels && part->part != KELP_SPLIT_TRAIN) {
+    bool has_images = find_file(job->data.path, files->prefix, "images", 3, images, sizeof(images));
+    bool has_labels = find_file(job->data.path, files->prefix, "labels", 1, labels, sizeof(labels));
+    if (!has_images && !has_labels && files->split != KELP_SPLIT_TRAIN) {
         return KELP_OK;
     }
     if (!has_images || !has_labels) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "%s: has no %s-%s-ubyte, nor that with .gz behind; data.path must be a "
                          "folder with the images and labels",
-                         job->data.path, part->prefix, has_images ? "labels-idx1" : "images-idx3");
+                         job->data.path, files->prefix, has_images ? "labels-idx1" : "images-idx3");
     }
-    return open_pair(dataset, &arrays->sources[part->part], images, labels, reterr);
+    return open_pair(dataset, &arrays->sources[files->split], images, labels, reterr);
 }
 
 kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
-    static const struct idx_part parts[] = {{KELP_SPLIT_TRAIN, "train"}, {KELP_SPLIT_TEST, "t10k"}};
+    static const struct idx_split splits[] = {{KELP_SPLIT_TRAIN, "train"},
+                                              {KELP_SPLIT_TEST, "t10k"}};
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
-        status = open_part(dataset, job, &parts[i], reterr);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(splits) && status == KELP_OK; i++) {
+        status = open_split(dataset, job, &splits[i], reterr);
     }
     if (status != KELP_OK) {
         return status;
@@ -120,9 +120,9 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
     arrays->images = true;
     arrays->classes = true;
     arrays->class_max = kelp__dataset_class_max(job);
-    arrays->split.parts[KELP_SPLIT_TRAIN] =
+    arrays->splits.rows[KELP_SPLIT_TRAIN] =
         (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TRAIN].rows, .stride = 1};
-    arrays->split.parts[KELP_SPLIT_TEST] =
+    arrays->splits.rows[KELP_SPLIT_TEST] =
         (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TEST].rows,
                                  .first = arrays->sources[KELP_SPLIT_TRAIN].rows,
                                  .stride = 1};

@@ -2,8 +2,10 @@
  * target. */
 #include "worker/data/arrays/dataset_arrays.h"
 
-/* The files of a part; input is empty where it has none of its own. */
-struct npy_part {
+#include <inttypes.h>
+
+/* The files of a split; input is empty where it has none of its own. */
+struct npy_split {
     const char *input;
     const char *target;
     const char *target_key; /* of the job file */
@@ -41,19 +43,20 @@ static kelp_status open_target(struct kelp_dataset *dataset, struct kelp_array_s
     const struct kelp_array *array = kelp_array_file_array(source->files[1]);
     if (array->dims[0] != source->rows) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has %llu rows, but %s has %llu; row i of one belongs to row i of the "
+                         "%s: has %" PRIu64 " rows, but %s has %" PRIu64
+                         "; row i of one belongs to row i of the "
                          "other",
-                         path, (unsigned long long)array->dims[0],
-                         kelp_array_file_path(source->files[0]), (unsigned long long)source->rows);
+                         path, array->dims[0], kelp_array_file_path(source->files[0]),
+                         source->rows);
     }
     source->target = (struct kelp_array_view){.file = source->files[1], .count = array->row_elems};
     return set_shape(&dataset->info.shape.target, source->files[1], first, reterr);
 }
 
-static kelp_status open_part(struct kelp_dataset *dataset, struct kelp_array_source *source,
-                             const struct npy_part *part, bool first, struct kelp_error *reterr)
+static kelp_status open_split(struct kelp_dataset *dataset, struct kelp_array_source *source,
+                              const struct npy_split *files, bool first, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_array_file_open_npy(part->input, &source->files[0], reterr);
+    kelp_status status = kelp_array_file_open_npy(files->input, &source->files[0], reterr);
     if (status == KELP_OK) {
         status = set_shape(&dataset->info.shape.inputs[0], source->files[0], first, reterr);
     }
@@ -63,21 +66,21 @@ static kelp_status open_part(struct kelp_dataset *dataset, struct kelp_array_sou
     const struct kelp_array *array = kelp_array_file_array(source->files[0]);
     source->rows = array->dims[0];
     source->input = (struct kelp_array_view){.file = source->files[0], .count = array->row_elems};
-    return part->target[0] != '\0' ? open_target(dataset, source, part->target, first, reterr)
-                                   : KELP_OK;
+    return files->target[0] != '\0' ? open_target(dataset, source, files->target, first, reterr)
+                                    : KELP_OK;
 }
 
 /* Only what is to be predicted may come without targets. */
-static bool may_lack_target(const struct kelp_job *job, int part)
+static bool may_lack_target(const struct kelp_job *job, int split)
 {
-    return part == KELP_SPLIT_TEST && job->run.mode == KELP_RUN_PREDICT &&
+    return split == KELP_SPLIT_TEST && job->run.mode == KELP_RUN_PREDICT &&
            job->run.part == KELP_RUN_PART_TEST;
 }
 
 kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
-    const struct npy_part parts[KELP_SPLIT_COUNT] = {
+    const struct npy_split splits[KELP_SPLIT_COUNT] = {
         {job->data.path, job->data.target_path, "data.target_path"},
         {job->data.val_path, job->data.val_target_path, "data.val_target_path"},
         {job->data.test_path, job->data.test_target_path, "data.test_target_path"},
@@ -86,15 +89,15 @@ kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct ke
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
     for (int i = 0; i < KELP_SPLIT_COUNT && status == KELP_OK; i++) {
-        if (parts[i].target[0] == '\0' && (i == 0 || parts[i].input[0] != '\0') &&
+        if (splits[i].target[0] == '\0' && (i == 0 || splits[i].input[0] != '\0') &&
             !may_lack_target(job, i)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "%s: is not set; data.kind npy needs the targets of %s",
-                             parts[i].target_key, i == 0 ? "data.path" : parts[i].input);
+                             splits[i].target_key, i == 0 ? "data.path" : splits[i].input);
         }
-        if (parts[i].input[0] != '\0' || i == 0) {
-            status = open_part(dataset, &arrays->sources[i], &parts[i], i == 0, reterr);
-            dataset->info.no_targets[i] = parts[i].target[0] == '\0';
+        if (splits[i].input[0] != '\0' || i == 0) {
+            status = open_split(dataset, &arrays->sources[i], &splits[i], i == 0, reterr);
+            dataset->info.no_targets[i] = splits[i].target[0] == '\0';
         }
     }
     return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;

@@ -4,6 +4,7 @@
  * kept, so that a worker that is started again, or beside others, need not do it too.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,9 +90,9 @@ static kelp_status check_finite(const struct survey *survey, const struct place 
         /* As float32, in which the model computes. */
         if (!isfinite((float)survey->doubles[i])) {
             return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "%s: row %llu: element %llu is %g; numbers must be finite in float32",
-                             place->path, (unsigned long long)place->row,
-                             (unsigned long long)(place->elem + i), survey->doubles[i]);
+                             "%s: row %" PRIu64 ": element %" PRIu64
+                             " is %g; numbers must be finite in float32",
+                             place->path, place->row, (place->elem + i), survey->doubles[i]);
         }
     }
     return KELP_OK;
@@ -103,8 +104,9 @@ static kelp_status check_class(struct survey *survey, const struct place *place,
     double value = survey->doubles[0];
     if (!(value >= 0.0) || value >= (double)survey->class_max || value != floor(value)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: row %llu: class %.10g; classes are whole numbers from 0 to %u%s",
-                         place->path, (unsigned long long)place->row, value, survey->class_max - 1,
+                         "%s: row %" PRIu64
+                         ": class %.10g; classes are whole numbers from 0 to %u%s",
+                         place->path, place->row, value, survey->class_max - 1,
                          survey->arrays->class_max > 0 ? " (model.classes)" : "");
     }
     if ((uint32_t)value > survey->class_largest) {
@@ -138,7 +140,7 @@ static void add_statistics(struct survey *survey, uint64_t first, size_t count)
 static kelp_status survey_view(struct survey *survey, const struct kelp_array_view *view,
                                bool input, bool fitted, uint64_t row, struct kelp_error *reterr)
 {
-    if (view->file == NULL) {
+    if (!view->file) {
         return KELP_OK;
     }
     const struct kelp_array *array = kelp_array_file_array(view->file);
@@ -153,8 +155,8 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
         kelp_status status = fetch(survey, &survey->windows[input ? 0 : 1], view, &place,
                                    count * (size_t)size, &bytes);
         if (status != KELP_OK) {
-            return kelp_fail(reterr, status, "%s: row %llu cannot be read: %s", place.path,
-                             (unsigned long long)row, kelp_status_text(status));
+            return kelp_fail(reterr, status, "%s: row %" PRIu64 " cannot be read: %s", place.path,
+                             row, kelp_status_text(status));
         }
         kelp_digest_update(&survey->digest, bytes, count * (size_t)size);
         if (numbers) {
@@ -175,8 +177,8 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
 static void describe_view(struct survey *survey, const struct kelp_array_view *view)
 {
     const uint64_t about[] = {
-        view->file != NULL ? (uint64_t)kelp_array_file_array(view->file)->element : UINT64_MAX,
-        view->file != NULL && kelp_array_file_array(view->file)->big_endian,
+        view->file ? (uint64_t)kelp_array_file_array(view->file)->element : UINT64_MAX,
+        view->file && kelp_array_file_array(view->file)->big_endian,
         view->count,
     };
     kelp_digest_update(&survey->digest, about, sizeof(about));
@@ -185,13 +187,13 @@ static void describe_view(struct survey *survey, const struct kelp_array_view *v
 static kelp_status survey_source(struct survey *survey, const struct kelp_array_source *source,
                                  bool first, struct kelp_error *reterr)
 {
-    const struct kelp_splits *split = &survey->arrays->split;
+    const struct kelp_splits *splits = &survey->arrays->splits;
     kelp_digest_update(&survey->digest, &source->rows, sizeof(source->rows));
     describe_view(survey, &source->input);
     describe_view(survey, &source->target);
     for (uint64_t row = 0; row < source->rows; row++) {
-        bool fitted = first && survey->sums != NULL && survey->fitted_done < survey->fitted &&
-                      kelp_splits_row(split, KELP_SPLIT_TRAIN, survey->fitted_done) == row;
+        bool fitted = first && survey->sums && survey->fitted_done < survey->fitted &&
+                      kelp_splits_row(splits, KELP_SPLIT_TRAIN, survey->fitted_done) == row;
         survey->fitted_done += fitted ? 1 : 0;
         kelp_status status = survey_view(survey, &source->input, true, fitted, row, reterr);
         if (status == KELP_OK) {
@@ -211,17 +213,17 @@ static kelp_status allocate_scales(struct kelp_arrays *arrays, struct kelp_error
     }
     arrays->shift = calloc((size_t)arrays->columns, sizeof(*arrays->shift));
     arrays->factor = calloc((size_t)arrays->columns, sizeof(*arrays->factor));
-    return arrays->shift != NULL && arrays->factor != NULL
+    return arrays->shift && arrays->factor
                ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu columns",
-                           (unsigned long long)arrays->columns);
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " columns",
+                           arrays->columns);
 }
 
 /* A column that does not vary is only shifted. */
 static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
 {
     struct kelp_arrays *arrays = survey->arrays;
-    if (survey->sums == NULL) {
+    if (!survey->sums) {
         return KELP_OK;
     }
     for (uint64_t column = 0; column < arrays->columns; column++) {
@@ -233,9 +235,10 @@ static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
         arrays->factor[column] = width > 0.0 ? 1.0 / width : 1.0;
         if (!isfinite(arrays->factor[column]) || !isfinite(arrays->shift[column])) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "data.normalize: column %llu of the inputs is too large or varies too "
+                             "data.normalize: column %" PRIu64
+                             " of the inputs is too large or varies too "
                              "little in the training split",
-                             (unsigned long long)column);
+                             column);
         }
     }
     return KELP_OK;
@@ -247,9 +250,9 @@ static kelp_status look_through(struct survey *survey, struct kelp_error *reterr
     if (arrays->normalize != KELP_NORMALIZE_NONE) {
         assert(arrays->columns > 0);
         survey->sums = calloc((size_t)arrays->columns, sizeof(*survey->sums));
-        if (survey->sums == NULL) {
-            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu columns",
-                             (unsigned long long)arrays->columns);
+        if (!survey->sums) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " columns",
+                             arrays->columns);
         }
         for (uint64_t column = 0; column < arrays->columns; column++) {
             survey->sums[column].min = INFINITY;
@@ -271,7 +274,7 @@ static bool is_streamed(const struct kelp_arrays *arrays)
     for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         for (int f = 0; f < 2; f++) {
             const struct kelp_array_file *file = arrays->sources[i].files[f];
-            streamed |= file != NULL && kelp_array_file_resident_bytes(file) == 0;
+            streamed |= file && kelp_array_file_resident_bytes(file) == 0;
         }
     }
     return streamed;
@@ -287,7 +290,7 @@ static bool make_key(const struct survey *survey, struct kelp_digest *key)
     kelp_digest_init(key);
     kelp_data_cache_add_text(key, "survey 1");
     kelp_digest_update(key, settings, sizeof(settings));
-    kelp_digest_update(key, &arrays->split, sizeof(arrays->split));
+    kelp_digest_update(key, &arrays->splits, sizeof(arrays->splits));
     for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
         const struct kelp_array_source *source = &arrays->sources[i];
         const uint64_t layout[] = {source->rows, source->input.first, source->input.count,
@@ -295,7 +298,7 @@ static bool make_key(const struct survey *survey, struct kelp_digest *key)
         kelp_digest_update(key, layout, sizeof(layout));
         for (size_t f = 0; f < KELP_ARRAY_COUNT(source->files); f++) {
             const struct kelp_array_file *file = source->files[f];
-            if (file != NULL) {
+            if (file) {
                 const struct kelp_array *array = kelp_array_file_array(file);
                 kelp_data_cache_add_number(key, (uint64_t)array->element);
                 kelp_data_cache_add_number(key, array->data_at);
@@ -325,7 +328,7 @@ static kelp_status find_facts(struct survey *survey, const struct kelp_job *job,
     if (status != KELP_OK) {
         return status;
     }
-    kelp_digest_update(&survey->digest, &arrays->split, sizeof(arrays->split));
+    kelp_digest_update(&survey->digest, &arrays->splits, sizeof(arrays->splits));
     facts->fingerprint = kelp_digest_short(&survey->digest);
     facts->class_largest = survey->class_largest;
     if (cache.usable) {
@@ -338,11 +341,11 @@ static void set_info(struct kelp_dataset *dataset, const struct kelp_survey_fact
 {
     struct kelp_arrays *arrays = dataset->state;
     dataset->info.fingerprint = facts->fingerprint;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        dataset->info.samples[part] = arrays->split.parts[part].count;
-        for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[part].files); f++) {
-            const struct kelp_array_file *file = arrays->sources[part].files[f];
-            dataset->info.memory_bytes += file == NULL ? 0 : kelp_array_file_resident_bytes(file);
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        dataset->info.samples[split] = arrays->splits.rows[split].count;
+        for (uint32_t f = 0; f < KELP_ARRAY_COUNT(arrays->sources[split].files); f++) {
+            const struct kelp_array_file *file = arrays->sources[split].files[f];
+            dataset->info.memory_bytes += !file ? 0 : kelp_array_file_resident_bytes(file);
         }
     }
     if (arrays->classes) {
@@ -357,16 +360,16 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
 {
     struct kelp_arrays *arrays = dataset->state;
     struct survey *survey = calloc(1, sizeof(*survey));
-    if (survey == NULL) {
+    if (!survey) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    uint64_t train = arrays->split.parts[KELP_SPLIT_TRAIN].count;
+    uint64_t train = arrays->splits.rows[KELP_SPLIT_TRAIN].count;
     survey->arrays = arrays;
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;
     dataset->info.streamed = is_streamed(arrays);
     kelp_status status = allocate_scales(arrays, reterr);
-    struct kelp_survey_facts facts = {.columns = arrays->shift != NULL ? arrays->columns : 0,
+    struct kelp_survey_facts facts = {.columns = arrays->shift ? arrays->columns : 0,
                                       .shift = arrays->shift,
                                       .factor = arrays->factor};
     if (status == KELP_OK) {

@@ -182,7 +182,7 @@ static kelp_status set_element(struct header *header, struct kelp_error *reterr)
     char order = header->descr[0];
     header->array.big_endian = order == '>';
     for (size_t i = 0; i < KELP_ARRAY_COUNT(codes) && order != '\0'; i++) {
-        if (strcmp(header->descr + 1, codes[i].code) == 0 && strchr("<>|=", order) != NULL) {
+        if (strcmp(header->descr + 1, codes[i].code) == 0 && strchr("<>|=", order)) {
             header->array.element = codes[i].element;
             return KELP_OK;
         }

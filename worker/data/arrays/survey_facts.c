@@ -60,7 +60,7 @@ void kelp_survey_facts_save(const char *path, const struct kelp_survey_facts *fa
                             .columns = facts->columns};
     size_t count = file_bytes(facts->columns), half = (size_t)facts->columns * sizeof(double);
     char *bytes = count <= KELP_SURVEY_BYTES_MAX ? malloc(count) : NULL;
-    if (bytes == NULL) {
+    if (!bytes) {
         return;
     }
     memcpy(header.magic, MAGIC, sizeof(header.magic));

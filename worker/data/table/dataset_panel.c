@@ -5,6 +5,7 @@
  * Each series has the same windows. Samples go through all series before the next window, so that
  * the first so many of them (data.limit) are of all series.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,12 @@
 struct panel_set {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
-    uint64_t first[KELP_SPLIT_COUNT]; /* row of a series where a part's first window begins */
+    uint64_t first[KELP_SPLIT_COUNT]; /* row of a series where a split's first window begins */
     uint32_t seq_len;
     uint32_t pred_len;
 };
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static uint64_t series_of(const struct panel_set *panel, uint64_t index)
 {
@@ -29,10 +30,10 @@ static uint64_t series_of(const struct panel_set *panel, uint64_t index)
 }
 
 /* The row of the planes where a sample begins. */
-static uint64_t row_of(const struct panel_set *panel, enum kelp_split part, uint64_t index)
+static uint64_t row_of(const struct panel_set *panel, enum kelp_split split, uint64_t index)
 {
     const struct kelp_prepared_shape *shape = panel->prepared.shape;
-    return panel->prepared.series[series_of(panel, index)].first_row + panel->first[part] +
+    return panel->prepared.series[series_of(panel, index)].first_row + panel->first[split] +
            index / shape->series_count;
 }
 
@@ -63,34 +64,34 @@ static void read_target(const struct panel_set *panel, uint64_t row, float *targ
     }
 }
 
-static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_split part,
+static kelp_status read_panel(const struct kelp_dataset *dataset, enum kelp_split split,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct panel_set *panel = dataset->state;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t row = row_of(panel, part, indices[i]);
+        uint64_t row = row_of(panel, split, indices[i]);
         read_input(panel, series_of(panel, indices[i]), row, input + i * dataset->input_count);
         read_target(panel, row, target + i * dataset->target_count);
     }
     return KELP_OK;
 }
 
-static void read_scales(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+static void read_scales(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                         struct kelp_target_scale *ret_scales)
 {
-    (void)part; /* a series has one scale for all parts */
+    (void)split; /* a series has one scale for all splits */
     const struct panel_set *panel = dataset->state;
     uint64_t targets = panel->prepared.shape->target_count;
     memcpy(ret_scales, panel->prepared.scales + series_of(panel, index) * targets,
            (size_t)targets * sizeof(*ret_scales));
 }
 
-static void read_time(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+static void read_time(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                       uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES])
 {
     const struct panel_set *panel = dataset->state;
     const struct kelp_prepared_series *series = &panel->prepared.series[series_of(panel, index)];
-    uint64_t at = row_of(panel, part, index) - series->first_row + panel->seq_len + row;
+    uint64_t at = row_of(panel, split, index) - series->first_row + panel->seq_len + row;
     double time = series->first_time + series->time_step * (double)at;
     if (panel->prepared.shape->has_dates != 0 && time >= (double)KELP_CALENDAR_MIN &&
         time <= (double)KELP_CALENDAR_MAX) {
@@ -100,10 +101,10 @@ static void read_time(const struct kelp_dataset *dataset, enum kelp_split part, 
     }
 }
 
-static void read_group(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
+static void read_group(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                        char ret_text[KELP_DATASET_LABEL_BYTES])
 {
-    (void)part; /* all parts have all series */
+    (void)split; /* all splits have all series */
     const struct panel_set *panel = dataset->state;
     (void)snprintf(ret_text, KELP_DATASET_LABEL_BYTES, "%s",
                    panel->prepared.series[series_of(panel, index)].name);
@@ -116,28 +117,27 @@ static void close_panel(void *state)
     free(panel);
 }
 
-/* ---- opening ------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static kelp_status check_split(const struct kelp_job *job, struct kelp_error *reterr)
 {
-    static const char *const part_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
+    static const char *const split_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
     uint64_t sum = 0;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        uint64_t rows = job->data.split[part];
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        uint64_t rows = job->data.split[split];
         uint64_t window =
-            (uint64_t)job->data.pred_len + (part == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
-        if (rows < window && (part == KELP_SPLIT_TRAIN || rows > 0)) {
+            (uint64_t)job->data.pred_len + (split == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
+        if (rows < window && (split == KELP_SPLIT_TRAIN || rows > 0)) {
             return kelp_fail(
                 reterr, KELP_ERR_INVALID,
-                "data.split: the %s split has %llu rows of each series, too few for "
-                "one window; data.seq_len=%u and data.pred_len=%u need at least %llu%s",
-                part_names[part], (unsigned long long)rows, job->data.seq_len, job->data.pred_len,
-                (unsigned long long)window,
-                part == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
+                "data.split: the %s split has %" PRIu64 " rows of each series, too few for "
+                "one window; data.seq_len=%u and data.pred_len=%u need at least %" PRIu64 "%s",
+                split_names[split], rows, job->data.seq_len, job->data.pred_len, window,
+                split == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
         }
         if (rows > KELP_PANEL_ROWS_MAX || (sum += rows) > KELP_PANEL_ROWS_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %llu rows",
-                             KELP_PANEL_ROWS_MAX);
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %" PRIu64 " rows",
+                             (uint64_t)KELP_PANEL_ROWS_MAX);
         }
     }
     return KELP_OK;
@@ -177,17 +177,17 @@ static kelp_status set_shape(struct kelp_dataset *dataset, const struct panel_se
     return KELP_OK;
 }
 
-static void set_parts(struct kelp_dataset *dataset, struct panel_set *panel,
-                      const struct kelp_job *job)
+static void set_splits(struct kelp_dataset *dataset, struct panel_set *panel,
+                       const struct kelp_job *job)
 {
     uint64_t border = 0;
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        uint64_t rows = job->data.split[part];
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        uint64_t rows = job->data.split[split];
         /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = part == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
+        uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
         uint64_t windows = rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
-        panel->first[part] = border - early;
-        dataset->info.samples[part] = windows * panel->prepared.shape->series_count;
+        panel->first[split] = border - early;
+        dataset->info.samples[split] = windows * panel->prepared.shape->series_count;
         border += rows;
     }
 }
@@ -249,7 +249,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
     if (status == KELP_OK) {
         dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
         dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
-        set_parts(dataset, panel, job);
+        set_splits(dataset, panel, job);
         take_fingerprint(dataset, panel);
     }
     return status;
@@ -272,7 +272,7 @@ kelp_status kelp__dataset_open_panel(struct kelp_dataset *dataset, const struct 
         return status;
     }
     struct panel_set *panel = calloc(1, sizeof(*panel));
-    if (panel == NULL) {
+    if (!panel) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     } else {
         dataset->functions = &functions;

@@ -10,11 +10,11 @@
 #include "worker/data/dataset_split.h"
 #include "worker/data/table/table_prepare.h"
 
-/* ---- preparing ----------------------------------------------------------------------------- */
+/* ---- preparing ------------------------------------------------------------------------------- */
 
 /* What the training split says of each column. */
 struct fitted {
-    struct kelp_splits split;
+    struct kelp_splits splits;
     struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX];
     struct kelp_target_scale scales[KELP_TABLE_COLUMNS_MAX];
     uint32_t *words[KELP_TABLE_WORDS_MAX]; /* number of the raw word in the training split; owned */
@@ -31,8 +31,8 @@ static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitt
 {
     const struct kelp_table_schema *schema = input->schema;
     const struct kelp_table_rows rows = {.at = training_row,
-                                         .context = &fitted->split,
-                                         .count = fitted->split.parts[KELP_SPLIT_TRAIN].count};
+                                         .context = &fitted->splits,
+                                         .count = fitted->splits.rows[KELP_SPLIT_TRAIN].count};
     kelp_table_fit(input, &rows, 0, schema->number_count, fitted->fits);
     for (uint32_t i = 0; i < schema->number_count; i++) {
         enum kelp_normalize_kind kind = i < schema->column_count
@@ -47,7 +47,7 @@ static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitt
     return KELP_OK;
 }
 
-/* Number the words of a column as they first come in the training split. What comes in other parts
+/* Number the words of a column as they first come in the training split. What comes in other splits
  * alone is the number behind them where data.vocab has room for it, else 0. */
 static kelp_status number_words(const struct kelp_table_input *input, struct fitted *fitted,
                                 uint32_t word, struct kelp_error *reterr)
@@ -56,15 +56,15 @@ static kelp_status number_words(const struct kelp_table_input *input, struct fit
     const struct kelp_job *job = input->job;
     uint32_t all = raw->words[word].count;
     uint32_t *numbers = malloc(((size_t)all + 1) * sizeof(*numbers));
-    if (numbers == NULL) {
+    if (!numbers) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u categories", all);
     }
     fitted->words[word] = numbers;
     memset(numbers, 0xff, ((size_t)all + 1) * sizeof(*numbers));
     uint32_t seen = 0;
-    for (uint64_t i = 0; i < fitted->split.parts[KELP_SPLIT_TRAIN].count; i++) {
+    for (uint64_t i = 0; i < fitted->splits.rows[KELP_SPLIT_TRAIN].count; i++) {
         uint32_t *number = &numbers[kelp_table_raw_word(
-            raw, kelp_splits_row(&fitted->split, KELP_SPLIT_TRAIN, i), word)];
+            raw, kelp_splits_row(&fitted->splits, KELP_SPLIT_TRAIN, i), word)];
         *number = *number == UINT32_MAX ? seen++ : *number;
     }
     uint32_t given = job->data.vocab_count > 0 ? job->data.vocab[word] : seen;
@@ -92,7 +92,7 @@ static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitt
                          "for each",
                          job->data.vocab_count, schema->word_count);
     }
-    kelp_status status = kelp_splits_init(&fitted->split, job, input->raw->file_rows, reterr);
+    kelp_status status = kelp_splits_init(&fitted->splits, job, input->raw->file_rows, reterr);
     if (status == KELP_OK) {
         status = fit_numbers(input, fitted, reterr);
     }
@@ -111,12 +111,12 @@ static kelp_status write_row(const struct kelp_table_input *input, const struct 
     for (uint32_t i = 0; i < schema->word_count; i++) {
         values[i] = (float)fitted->words[i][kelp_table_raw_word(input->raw, row, i)];
     }
-    for (uint32_t i = 0; i < schema->number_count; i++) {
-        kelp_status status = kelp_table_value(input, row, i, &fitted->fits[i], &fitted->scales[i],
-                                              &values[schema->word_count + i], reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
+    const struct kelp_table_numbers numbers = {
+        .count = schema->number_count, .fits = fitted->fits, .scales = fitted->scales};
+    kelp_status status =
+        kelp_table_values(input, row, &numbers, &values[schema->word_count], reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     return kelp_prepared_floats(writer, values, schema->word_count + schema->number_count, reterr);
 }
@@ -147,7 +147,7 @@ static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spo
                            struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     struct fitted *fitted = calloc(1, sizeof(*fitted));
-    if (fitted == NULL) {
+    if (!fitted) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = fit(input, fitted, reterr);
@@ -161,26 +161,26 @@ static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spo
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct table {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
-    struct kelp_splits split;
+    struct kelp_splits splits;
 };
 
-static const float *record_at(const struct table *table, enum kelp_split part, uint64_t index)
+static const float *record_at(const struct table *table, enum kelp_split split, uint64_t index)
 {
     return table->prepared.planes[0] +
-           kelp_splits_row(&table->split, part, index) * table->prepared.shape->widths[0];
+           kelp_splits_row(&table->splits, split, index) * table->prepared.shape->widths[0];
 }
 
-static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_split part,
+static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_split split,
                               const uint64_t *indices, uint32_t count, float *input, float *target)
 {
     const struct table *table = dataset->state;
     for (uint32_t i = 0; i < count; i++) {
-        const float *record = record_at(table, part, indices[i]);
+        const float *record = record_at(table, split, indices[i]);
         memcpy(input + i * dataset->input_count, record,
                (size_t)dataset->input_count * sizeof(*input));
         memcpy(target + i * dataset->target_count, record + dataset->input_count,
@@ -196,7 +196,7 @@ static void close_table(void *state)
     free(table);
 }
 
-/* ---- opening ------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void set_shape(struct kelp_dataset *dataset, const struct kelp_table_schema *schema,
                       const struct kelp_prepared *prepared)
@@ -290,7 +290,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     kelp_status status =
         kelp_table_prepare(job, schema, arrange, &table->spool, &table->prepared, reterr);
     if (status == KELP_OK) {
-        status = kelp_splits_init(&table->split, job, table->prepared.shape->file_rows, reterr);
+        status = kelp_splits_init(&table->splits, job, table->prepared.shape->file_rows, reterr);
     }
     if (status != KELP_OK) {
         return status;
@@ -301,10 +301,10 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     struct kelp_digest digest;
     kelp_digest_init(&digest);
     kelp_digest_update(&digest, &table->prepared.digest, sizeof(table->prepared.digest));
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        dataset->info.samples[part] = table->split.parts[part].count;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        dataset->info.samples[split] = table->splits.rows[split].count;
     }
-    kelp_digest_update(&digest, &table->split, sizeof(table->split));
+    kelp_digest_update(&digest, &table->splits, sizeof(table->splits));
     dataset->info.fingerprint = kelp_digest_short(&digest);
     dataset->info.memory_bytes = table->spool.count; /* a mapping: all of it was looked at */
     dataset->info.streamed = table->spool.count > KELP_ARRAY_RESIDENT_MAX;
@@ -323,7 +323,7 @@ kelp_status kelp__dataset_open_table(struct kelp_dataset *dataset, const struct 
         return status;
     }
     struct table *table = calloc(1, sizeof(*table));
-    if (table == NULL) {
+    if (!table) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     } else {
         dataset->functions = &functions;

@@ -1,5 +1,6 @@
 #include "worker/data/table/panel_arrange.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct panel {
     struct kelp_target_scale *target_scales; /* likewise */
 };
 
-/* ---- order --------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static int by_series_and_time(const void *a, const void *b)
 {
@@ -49,10 +50,9 @@ static kelp_status allocate(struct panel *panel, struct kelp_error *reterr)
     panel->series = calloc(count, sizeof(*panel->series));
     panel->target_fits = calloc(count * targets, sizeof(*panel->target_fits));
     panel->target_scales = calloc(count * targets, sizeof(*panel->target_scales));
-    if (panel->places == NULL || panel->series == NULL || panel->target_fits == NULL ||
-        panel->target_scales == NULL) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %llu rows",
-                         (unsigned long long)raw->row_count);
+    if (!panel->places || !panel->series || !panel->target_fits || !panel->target_scales) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " rows",
+                         raw->row_count);
     }
     return KELP_OK;
 }
@@ -79,7 +79,7 @@ static void put_in_order(struct panel *panel)
     }
 }
 
-/* ---- checks -------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static const char *series_name(const struct kelp_prepared_series *series)
 {
@@ -112,12 +112,11 @@ static kelp_status check_series(const struct panel *panel, struct kelp_prepared_
 {
     const struct place *places = panel->places + series->first_row;
     if (series->row_count < panel->used_rows) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: series %s has %llu rows, too few for data.split, which needs %llu; "
-                         "give a smaller split, or leave the series out (data.filter)",
-                         panel->input->job->data.path, series_name(series),
-                         (unsigned long long)series->row_count,
-                         (unsigned long long)panel->used_rows);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "%s: series %s has %" PRIu64 " rows, too few for data.split, which needs %" PRIu64 "; "
+            "give a smaller split, or leave the series out (data.filter)",
+            panel->input->job->data.path, series_name(series), series->row_count, panel->used_rows);
     }
     series->first_time = places[0].time;
     series->time_step = places[1].time - places[0].time;
@@ -144,7 +143,7 @@ static kelp_status check(struct panel *panel, struct kelp_error *reterr)
     return status;
 }
 
-/* ---- scaling ------------------------------------------------------------------------------- */
+/* ---- scaling --------------------------------------------------------------------------------- */
 
 static uint64_t training_row(const void *context, uint64_t index)
 {
@@ -206,24 +205,24 @@ static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_
     return KELP_OK;
 }
 
-/* ---- writing ------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static kelp_status write_observed(const struct panel *panel, uint32_t series, uint64_t row,
                                   struct kelp_prepared_writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = panel->input->schema;
-    const struct kelp_fit *fits = panel->target_fits + (size_t)series * schema->target_count;
-    const struct kelp_target_scale *scales =
-        panel->target_scales + (size_t)series * schema->target_count;
+    const size_t first = (size_t)series * schema->target_count;
+    const struct kelp_table_numbers targets = {.first = schema->column_count + schema->known_count,
+                                               .count = schema->target_count,
+                                               .fits = panel->target_fits + first,
+                                               .scales = panel->target_scales + first};
+    const struct kelp_table_numbers columns = {
+        .count = schema->column_count, .fits = panel->fits, .scales = panel->scales};
     float values[KELP_TABLE_COLUMNS_MAX];
-    kelp_status status = KELP_OK;
-    for (uint32_t i = 0; i < schema->target_count && status == KELP_OK; i++) {
-        status = kelp_table_value(panel->input, row, schema->column_count + schema->known_count + i,
-                                  &fits[i], &scales[i], &values[i], reterr);
-    }
-    for (uint32_t i = 0; i < schema->column_count && status == KELP_OK; i++) {
-        status = kelp_table_value(panel->input, row, i, &panel->fits[i], &panel->scales[i],
-                                  &values[schema->target_count + i], reterr);
+    kelp_status status = kelp_table_values(panel->input, row, &targets, values, reterr);
+    if (status == KELP_OK) {
+        status =
+            kelp_table_values(panel->input, row, &columns, values + schema->target_count, reterr);
     }
     return status == KELP_OK
                ? kelp_prepared_floats(writer, values, schema->target_count + schema->column_count,
@@ -236,16 +235,14 @@ static kelp_status write_known(const struct panel *panel, uint32_t series, uint6
 {
     (void)series; /* known inputs are scaled over all series */
     const struct kelp_table_schema *schema = panel->input->schema;
+    const struct kelp_table_numbers known = {.first = schema->column_count,
+                                             .count = schema->known_count,
+                                             .fits = panel->fits + schema->column_count,
+                                             .scales = panel->scales + schema->column_count};
     float values[KELP_TABLE_COLUMNS_MAX];
-    for (uint32_t i = 0; i < schema->known_count; i++) {
-        uint32_t number = schema->column_count + i;
-        kelp_status status = kelp_table_value(panel->input, row, number, &panel->fits[number],
-                                              &panel->scales[number], &values[i], reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-    }
-    return kelp_prepared_floats(writer, values, schema->known_count, reterr);
+    kelp_status status = kelp_table_values(panel->input, row, &known, values, reterr);
+    return status == KELP_OK ? kelp_prepared_floats(writer, values, schema->known_count, reterr)
+                             : status;
 }
 
 typedef kelp_status row_writer(const struct panel *panel, uint32_t series, uint64_t row,
@@ -269,7 +266,7 @@ static kelp_status write_all(struct panel *panel, struct kelp_spool *spool,
 {
     const struct kelp_table_schema *schema = panel->input->schema;
     struct kelp_prepared_series *series = calloc(panel->series_count, sizeof(*series));
-    if (series == NULL) {
+    if (!series) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < panel->series_count; i++) {
@@ -326,7 +323,7 @@ kelp_status kelp__panel_arrange(const struct kelp_table_input *input, struct kel
                                 struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     struct panel *panel = calloc(1, sizeof(*panel));
-    if (panel == NULL) {
+    if (!panel) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     panel->input = input;

@@ -44,7 +44,7 @@ static bool add_up(const struct kelp_prepared_shape *shape, struct sizes *sizes)
     return !over;
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static kelp_status corrupt(const char *what, struct kelp_error *reterr)
 {
@@ -78,8 +78,7 @@ static bool shape_holds(const struct kelp_prepared *prepared)
     }
     for (uint64_t i = 0; i < shape->series_count; i++) {
         const struct kelp_prepared_series *series = &prepared->series[i];
-        if (memchr(series->name, '\0', sizeof(series->name)) == NULL ||
-            series->first_row > shape->rows ||
+        if (!memchr(series->name, '\0', sizeof(series->name)) || series->first_row > shape->rows ||
             series->row_count > shape->rows - series->first_row) {
             return false;
         }
@@ -121,7 +120,7 @@ kelp_status kelp_prepared_look(const void *bytes, size_t count, struct kelp_prep
     return KELP_OK;
 }
 
-/* ---- writing ------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static kelp_status put(struct kelp_prepared_writer *writer, const void *bytes, size_t count,
                        struct kelp_error *reterr)

@@ -15,7 +15,7 @@
 
 static const char *name_of(const struct kelp_spool *spool)
 {
-    return spool->path != NULL ? spool->path : IN_MEMORY;
+    return spool->path ? spool->path : IN_MEMORY;
 }
 
 /* A name that mkostemp() completes; NULL: out of memory. */
@@ -23,7 +23,7 @@ static char *name_in(const char *folder, struct kelp_error *reterr)
 {
     size_t bytes = strlen(folder) + 32;
     char *path = malloc(bytes);
-    if (path == NULL) {
+    if (!path) {
         (void)kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
         return NULL;
     }
@@ -51,7 +51,7 @@ static kelp_status make_file(struct kelp_spool *spool, const char *folder, bool 
         return KELP_OK;
     }
     spool->path = name_in(folder, reterr);
-    if (spool->path == NULL) {
+    if (!spool->path) {
         return KELP_ERR_NO_MEMORY;
     }
     *ret_fd = mkostemp(spool->path, O_CLOEXEC);
@@ -72,7 +72,7 @@ kelp_status kelp_spool_open(struct kelp_spool *spool, const char *folder, bool n
 {
     *spool = (struct kelp_spool){0};
     int fd = -1;
-    if (folder != NULL) {
+    if (folder) {
         kelp_status status = make_file(spool, folder, named, &fd, reterr);
         if (status != KELP_OK) {
             return status;
@@ -81,7 +81,7 @@ kelp_status kelp_spool_open(struct kelp_spool *spool, const char *folder, bool n
         fd = memfd_create("kelp", MFD_CLOEXEC);
     }
     spool->out = fd >= 0 ? fdopen(fd, "w+") : NULL;
-    if (spool->out == NULL) {
+    if (!spool->out) {
         kelp_status status = kelp_files_error(errno, "make", name_of(spool), reterr);
         if (fd >= 0) {
             (void)close(fd); /* nothing was written */
@@ -94,7 +94,7 @@ kelp_status kelp_spool_open(struct kelp_spool *spool, const char *folder, bool n
 kelp_status kelp_spool_write(struct kelp_spool *spool, const void *bytes, size_t count,
                              struct kelp_error *reterr)
 {
-    assert(spool->out != NULL && spool->bytes == NULL);
+    assert(spool->out && !spool->bytes);
     if (count > 0 && fwrite(bytes, 1, count, spool->out) != count) {
         return kelp_files_error(errno, "write", name_of(spool), reterr);
     }
@@ -117,7 +117,7 @@ static kelp_status map_file(struct kelp_spool *spool, int fd, struct kelp_error 
 
 kelp_status kelp_spool_map(struct kelp_spool *spool, struct kelp_error *reterr)
 {
-    assert(spool->out != NULL && spool->bytes == NULL);
+    assert(spool->out && !spool->bytes);
     if (fflush(spool->out) != 0) {
         return kelp_files_error(errno, "write", name_of(spool), reterr);
     }
@@ -130,7 +130,7 @@ static kelp_status name_file(struct kelp_spool *spool, const char *path, struct 
     char file[64];
     size_t bytes = strlen(path) + 32;
     spool->path = malloc(bytes);
-    if (spool->path == NULL) {
+    if (!spool->path) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     (void)snprintf(spool->path, bytes, "%s.%ld.%d.new", path, (long)getpid(), fileno(spool->out));
@@ -146,8 +146,8 @@ static kelp_status name_file(struct kelp_spool *spool, const char *path, struct 
 
 kelp_status kelp_spool_keep(struct kelp_spool *spool, const char *path, struct kelp_error *reterr)
 {
-    assert(spool->out != NULL);
-    kelp_status status = spool->path == NULL ? name_file(spool, path, reterr) : KELP_OK;
+    assert(spool->out);
+    kelp_status status = !spool->path ? name_file(spool, path, reterr) : KELP_OK;
     if (status == KELP_OK) {
         status = kelp_files_sync(spool->path, reterr);
     }
@@ -182,13 +182,13 @@ kelp_status kelp_spool_reopen(struct kelp_spool *spool, const char *path, struct
 
 void kelp_spool_fini(struct kelp_spool *spool)
 {
-    if (spool->out != NULL) {
+    if (spool->out) {
         (void)fclose(spool->out); /* given up: what it held is not wanted */
     }
-    if (spool->bytes != NULL) {
+    if (spool->bytes) {
         (void)munmap(spool->bytes, spool->count); /* cannot fail for a mapping of ours */
     }
-    if (spool->path != NULL) {
+    if (spool->path) {
         (void)unlink(spool->path); /* a file that stays is only untidy */
         free(spool->path);
     }

@@ -31,10 +31,11 @@ static void add_job(struct kelp_digest *key, const struct kelp_job *job)
 static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_input *input,
                              struct kelp_error *reterr)
 {
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        kelp_data_cache_add_number(key, input->files[part].count);
-        for (uint32_t i = 0; i < input->files[part].count; i++) {
-            kelp_status status = kelp_data_cache_add_file(key, input->files[part].paths[i], reterr);
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        kelp_data_cache_add_number(key, input->files[split].count);
+        for (uint32_t i = 0; i < input->files[split].count; i++) {
+            kelp_status status =
+                kelp_data_cache_add_file(key, input->files[split].paths[i], reterr);
             if (status != KELP_OK) {
                 return status;
             }
@@ -53,9 +54,9 @@ static kelp_status find_files(struct kelp_table_input *input, struct kelp_error 
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.path: is not set; it must name CSV files");
     }
     kelp_status status = KELP_OK;
-    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
-        if (paths[part][0] != '\0') {
-            status = kelp_table_files_find(keys[part], paths[part], &input->files[part], reterr);
+    for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
+        if (paths[split][0] != '\0') {
+            status = kelp_table_files_find(keys[split], paths[split], &input->files[split], reterr);
         }
     }
     return status;
@@ -70,7 +71,7 @@ static kelp_status read_and_arrange(struct kelp_table_input *input, const char *
                                              input->job->data.missing, folder, reterr);
     if (status == KELP_OK) {
         input->raw = &raw;
-        status = kelp_spool_open(spool, folder, folder != NULL, reterr);
+        status = kelp_spool_open(spool, folder, folder, reterr);
     }
     if (status == KELP_OK) {
         status = arrange(input, spool, ret_prepared, reterr);
@@ -119,8 +120,8 @@ kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_tab
     if (status == KELP_OK) {
         status = prepare(&input, arrange, spool, ret_prepared, reterr);
     }
-    for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
-        kelp_table_files_fini(&input.files[part]);
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        kelp_table_files_fini(&input.files[split]);
     }
     return status;
 }
@@ -133,7 +134,7 @@ kelp_status kelp_table_foreign(const struct kelp_job *job, struct kelp_error *re
                      job->data.path);
 }
 
-/* ---- scaling ------------------------------------------------------------------------------- */
+/* ---- scaling --------------------------------------------------------------------------------- */
 
 void kelp_table_fit(const struct kelp_table_input *input, const struct kelp_table_rows *rows,
                     uint32_t first, uint32_t count, struct kelp_fit *fits)
@@ -176,18 +177,21 @@ kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t numb
     return KELP_OK;
 }
 
-kelp_status kelp_table_value(const struct kelp_table_input *input, uint64_t row, uint32_t number,
-                             const struct kelp_fit *fit, const struct kelp_target_scale *scale,
-                             float *ret_value, struct kelp_error *reterr)
+kelp_status kelp_table_values(const struct kelp_table_input *input, uint64_t row,
+                              const struct kelp_table_numbers *numbers, float *ret_values,
+                              struct kelp_error *reterr)
 {
-    double value = kelp_table_raw_number(input->raw, row, number);
-    *ret_value = kelp_fit_apply(fit, scale, value);
-    if (isfinite(*ret_value)) {
-        return KELP_OK;
+    for (uint32_t i = 0; i < numbers->count; i++) {
+        double value = kelp_table_raw_number(input->raw, row, numbers->first + i);
+        ret_values[i] = kelp_fit_apply(&numbers->fits[i], &numbers->scales[i], value);
+        if (isfinite(ret_values[i])) {
+            continue;
+        }
+        char place[256];
+        kelp_table_raw_place(input->raw, input->files, row, place, sizeof(place));
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s: column %s: %.9g is out of range for a sample once it is scaled",
+                         place, input->schema->numbers[numbers->first + i].name, value);
     }
-    char place[256];
-    kelp_table_raw_place(input->raw, input->files, row, place, sizeof(place));
-    return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s: column %s: %.9g is out of range for a sample once it is scaled", place,
-                     input->schema->numbers[number].name, value);
+    return KELP_OK;
 }

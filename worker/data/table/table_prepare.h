@@ -53,9 +53,16 @@ kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t numb
                              struct kelp_target_scale *ret_scale,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* A value of a row as samples have it. Errors: KELP_ERR_FORMAT, with the row's place. */
-kelp_status kelp_table_value(const struct kelp_table_input *input, uint64_t row, uint32_t number,
-                             const struct kelp_fit *fit, const struct kelp_target_scale *scale,
-                             float *ret_value, struct kelp_error *reterr) KELP_MUST_USE;
+/* Numbers [first, first + count) of the schema, with what scales each. */
+struct kelp_table_numbers {
+    uint32_t first;
+    uint32_t count;
+    const struct kelp_fit *fits;
+    const struct kelp_target_scale *scales;
+};
+/* These numbers of a row as samples have them. Errors: KELP_ERR_FORMAT, with the row's place. */
+kelp_status kelp_table_values(const struct kelp_table_input *input, uint64_t row,
+                              const struct kelp_table_numbers *numbers, float *ret_values,
+                              struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -1,6 +1,7 @@
 #include "worker/data/table/table_raw.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 /* Where things stand in a row. */
@@ -51,14 +52,14 @@ void kelp_table_raw_place(const struct kelp_table_raw *raw,
     struct layout layout = layout_of(raw->schema);
     const double *values = row_at(raw, row);
     uint32_t file = (uint32_t)values[layout.file];
-    int part = 0;
-    while (file >= files[part].count) {
-        file -= files[part].count;
-        part++;
-        assert(part < KELP_SPLIT_COUNT);
+    int split = 0;
+    while (file >= files[split].count) {
+        file -= files[split].count;
+        split++;
+        assert(split < KELP_SPLIT_COUNT);
     }
-    (void)snprintf(ret_text, text_bytes, "%s:%llu", files[part].paths[file],
-                   (unsigned long long)values[layout.line]);
+    (void)snprintf(ret_text, text_bytes, "%s:%" PRIu64, files[split].paths[file],
+                   (uint64_t)values[layout.line]);
 }
 
 static kelp_status write_row(struct kelp_table_raw *raw, const struct kelp_table_reader *reader,
@@ -102,7 +103,7 @@ static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_tabl
         status = write_row(raw, reader, &row, file_base, reterr);
         raw->row_count++;
     }
-    raw->has_dates = raw->has_dates || (reader != NULL && kelp_table_reader_saw_dates(reader));
+    raw->has_dates = raw->has_dates || (reader && kelp_table_reader_saw_dates(reader));
     kelp_table_reader_close(reader);
     return status;
 }
@@ -115,16 +116,16 @@ kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_ta
     *raw = (struct kelp_table_raw){.schema = schema};
     uint32_t file_base = 0;
     kelp_status status = kelp_spool_open(&raw->spool, folder, false, reterr);
-    for (int part = 0; part < KELP_SPLIT_COUNT && status == KELP_OK; part++) {
+    for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
         uint64_t before = raw->row_count;
-        status = read_files(raw, &files[part], missing, file_base, reterr);
-        raw->file_rows[part] = raw->row_count - before;
-        file_base += files[part].count;
-        if (status == KELP_OK && files[part].count > 0 && raw->file_rows[part] == 0) {
+        status = read_files(raw, &files[split], missing, file_base, reterr);
+        raw->file_rows[split] = raw->row_count - before;
+        file_base += files[split].count;
+        if (status == KELP_OK && files[split].count > 0 && raw->file_rows[split] == 0) {
             status = kelp_fail(reterr, KELP_ERR_INVALID,
                                "%s: no row is left; there are none, or data.filter and "
                                "data.missing leave all of them out",
-                               files[part].paths[0]);
+                               files[split].paths[0]);
         }
     }
     return status == KELP_OK ? kelp_spool_map(&raw->spool, reterr) : status;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct kelp_table_reader {
     char words[KELP_TABLE_WORDS_MAX][KELP_TABLE_WORD_MAX + 1];
 };
 
-/* ---- files --------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 void kelp_table_files_fini(struct kelp_table_files *files)
 {
@@ -49,9 +50,9 @@ static kelp_status copy_paths(char *const *paths, size_t count, struct kelp_tabl
                               struct kelp_error *reterr)
 {
     files->paths = calloc(count, sizeof(*files->paths));
-    for (size_t i = 0; files->paths != NULL && i < count; i++) {
+    for (size_t i = 0; files->paths && i < count; i++) {
         files->paths[i] = strdup(paths[i]);
-        if (files->paths[i] == NULL) {
+        if (!files->paths[i]) {
             break;
         }
         files->count++;
@@ -96,7 +97,7 @@ kelp_status kelp_table_files_find(const char *key, const char *path,
     if (stat(path, &about) == 0) {
         char *paths[] = {(char *)path};
         status = copy_paths(paths, 1, &files, reterr);
-    } else if (strpbrk(path, "*?[") == NULL) {
+    } else if (!strpbrk(path, "*?[")) {
         status = kelp_files_error(errno, "open", path, reterr);
         kelp_error_prefix(reterr, "%s", key);
     } else {
@@ -108,7 +109,7 @@ kelp_status kelp_table_files_find(const char *key, const char *path,
     return status;
 }
 
-/* ---- fields -------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static bool is_missing(const struct kelp_csv_field *field)
 {
@@ -204,16 +205,15 @@ static bool passes_filters(const struct kelp_table_reader *reader)
     return true;
 }
 
-/* ---- missing values ------------------------------------------------------------------------ */
+/* ---- missing values -------------------------------------------------------------------------- */
 
 static kelp_status no_value(const struct kelp_table_reader *reader, const char *name,
                             struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s:%llu: column %s: has no value in this row; fill it in, or set "
+                     "%s:%" PRIu64 ": column %s: has no value in this row; fill it in, or set "
                      "data.missing to drop, zero or mean",
-                     kelp_csv_name(reader->csv), (unsigned long long)kelp_csv_line(reader->csv),
-                     name);
+                     kelp_csv_name(reader->csv), kelp_csv_line(reader->csv), name);
 }
 
 /* *ret_keep is false for a row that the policy drops. */
@@ -306,12 +306,13 @@ static kelp_status take_time(struct kelp_table_reader *reader, struct kelp_table
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s:%llu: the row has no time (data.time); fill it in, or set data.missing to "
+                     "%s:%" PRIu64
+                     ": the row has no time (data.time); fill it in, or set data.missing to "
                      "drop",
-                     kelp_csv_name(reader->csv), (unsigned long long)kelp_csv_line(reader->csv));
+                     kelp_csv_name(reader->csv), kelp_csv_line(reader->csv));
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static kelp_status open_file(struct kelp_table_reader *reader, struct kelp_error *reterr)
 {
@@ -331,9 +332,9 @@ static kelp_status take_row(struct kelp_table_reader *reader, struct kelp_table_
 {
     const struct kelp_csv_field *fields = NULL;
     kelp_status status = kelp_csv_next(reader->csv, &fields, reterr);
-    *ret_found = fields != NULL;
+    *ret_found = fields;
     *ret_keep = false;
-    if (status != KELP_OK || fields == NULL) {
+    if (status != KELP_OK || !fields) {
         return status;
     }
     status = fill_slots(reader, fields, reterr);
@@ -360,7 +361,7 @@ kelp_status kelp_table_reader_next(struct kelp_table_reader *reader, struct kelp
         bool found = false;
         bool keep = false;
         kelp_status status = KELP_OK;
-        if (reader->csv == NULL) {
+        if (!reader->csv) {
             status = open_file(reader, reterr);
         }
         if (status == KELP_OK) {
@@ -391,7 +392,7 @@ uint32_t kelp_table_reader_file(const struct kelp_table_reader *reader)
 
 uint64_t kelp_table_reader_line(const struct kelp_table_reader *reader)
 {
-    return reader->csv != NULL ? kelp_csv_line(reader->csv) : 0;
+    return reader->csv ? kelp_csv_line(reader->csv) : 0;
 }
 
 bool kelp_table_reader_saw_dates(const struct kelp_table_reader *reader)
@@ -405,7 +406,7 @@ kelp_status kelp_table_reader_open(const struct kelp_table_schema *schema,
                                    struct kelp_table_reader **ret_reader, struct kelp_error *reterr)
 {
     struct kelp_table_reader *reader = calloc(1, sizeof(*reader));
-    if (reader == NULL) {
+    if (!reader) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     reader->schema = schema;
@@ -417,7 +418,7 @@ kelp_status kelp_table_reader_open(const struct kelp_table_schema *schema,
 
 void kelp_table_reader_close(struct kelp_table_reader *reader)
 {
-    if (reader == NULL) {
+    if (!reader) {
         return;
     }
     kelp_csv_close(reader->csv);

@@ -17,7 +17,7 @@ static kelp_status too_many(const char *key, struct kelp_error *reterr)
                      KELP_TABLE_COLUMNS_MAX);
 }
 
-/* ---- slots --------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 static const struct kelp_table_derived *find_derived(const struct kelp_table_schema *schema,
                                                      const char *name)
@@ -35,7 +35,7 @@ static bool is_same(const struct kelp_table_source *source,
 {
     return source->view == column->view && source->is_word == is_word &&
            strcmp(source->name, column->name) == 0 &&
-           (column->literal == NULL || strcmp(source->literal, column->literal) == 0);
+           (!column->literal || strcmp(source->literal, column->literal) == 0);
 }
 
 /* The source for a column of the file in a view, a new one when there was none. */
@@ -56,7 +56,7 @@ static kelp_status take_source(struct builder *builder, const struct kelp_expres
     *source =
         (struct kelp_table_source){.key = builder->key, .view = column->view, .is_word = is_word};
     memcpy(source->name, column->name, strlen(column->name) + 1);
-    if (column->literal != NULL) {
+    if (column->literal) {
         memcpy(source->literal, column->literal, strlen(column->literal) + 1);
     }
     source->slot = is_word ? 0 : schema->slot_count++;
@@ -69,12 +69,12 @@ static kelp_status find_slot(void *context, const struct kelp_expression_column 
 {
     struct builder *builder = context;
     const struct kelp_table_derived *derived = find_derived(builder->schema, column->name);
-    if (derived != NULL && column->view == KELP_VIEW_TEXT) {
+    if (derived && column->view == KELP_VIEW_TEXT) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "column %s: is derived, so a number; compare it with a number",
                          column->name);
     }
-    if (derived != NULL) {
+    if (derived) {
         *ret_slot = derived->slot;
         return KELP_OK;
     }
@@ -86,7 +86,7 @@ static kelp_status find_slot(void *context, const struct kelp_expression_column 
     return status;
 }
 
-/* ---- lists of the job file ----------------------------------------------------------------- */
+/* ---- lists of the job file ------------------------------------------------------------------- */
 
 /* Calls take for each text of a list. */
 static kelp_status for_each_text(struct builder *builder, const char *key, const char *list,
@@ -193,8 +193,8 @@ static kelp_status add_word(struct builder *builder, const char *name, struct ke
     }
     const struct kelp_table_derived *derived = find_derived(schema, name);
     const struct kelp_expression_column column = {.name = name, .view = KELP_VIEW_NUMBER};
-    output->is_source = derived == NULL;
-    if (derived != NULL) {
+    output->is_source = !derived;
+    if (derived) {
         output->index = derived->slot;
     } else {
         status = take_source(builder, &column, true, &output->index, reterr);
@@ -217,7 +217,7 @@ static kelp_status add_time(struct builder *builder, const char *name, struct ke
     return find_slot(builder, &column, &builder->schema->time_slot, reterr);
 }
 
-/* ---- whole --------------------------------------------------------------------------------- */
+/* ---- whole ----------------------------------------------------------------------------------- */
 
 static kelp_status add_numbers(struct builder *builder, const struct kelp_job *job,
                                struct kelp_error *reterr)
@@ -279,7 +279,7 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
                                      struct kelp_error *reterr)
 {
     struct builder builder = {.schema = calloc(1, sizeof(*builder.schema))};
-    if (builder.schema == NULL) {
+    if (!builder.schema) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = fill(&builder, job, reterr);
@@ -293,7 +293,7 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
 
 void kelp_table_schema_destroy(struct kelp_table_schema *schema)
 {
-    if (schema == NULL) {
+    if (!schema) {
         return;
     }
     for (uint32_t i = 0; i < schema->derived_count; i++) {

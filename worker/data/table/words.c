@@ -40,7 +40,7 @@ static bool grow_slots(struct kelp_words *words)
     struct kelp_words larger = *words;
     larger.slot_count = words->slot_count > 0 ? 2 * words->slot_count : SLOTS_FIRST;
     larger.slots = calloc(larger.slot_count, sizeof(*larger.slots));
-    if (larger.slots == NULL) {
+    if (!larger.slots) {
         return false;
     }
     for (uint32_t i = 0; i < words->count; i++) {
@@ -57,7 +57,7 @@ static bool make_room(struct kelp_words *words, size_t bytes)
     if (words->bytes_used + bytes > words->bytes_capacity) {
         size_t larger = 2 * words->bytes_capacity + bytes + 256;
         char *moved = realloc(words->bytes, larger);
-        if (moved == NULL) {
+        if (!moved) {
             return false;
         }
         words->bytes = moved;
@@ -66,7 +66,7 @@ static bool make_room(struct kelp_words *words, size_t bytes)
     if (words->count == words->capacity) {
         uint32_t larger = words->capacity > 0 ? 2 * words->capacity : SLOTS_FIRST;
         size_t *moved = realloc(words->starts, larger * sizeof(*moved));
-        if (moved == NULL) {
+        if (!moved) {
             return false;
         }
         words->starts = moved;

@@ -30,7 +30,7 @@ static uint32_t month_days(int32_t year, uint32_t month)
     return days[month - 1] + (leap && month == 2 ? 1u : 0u);
 }
 
-/* ---- text ---------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 struct scan {
     const char *at;
@@ -122,7 +122,7 @@ bool kelp_calendar_parse(const char *text, size_t bytes, int64_t *ret_seconds)
     return true;
 }
 
-/* ---- back ---------------------------------------------------------------------------------- */
+/* ---- back ------------------------------------------------------------------------------------ */
 
 struct kelp_calendar kelp_calendar_split(int64_t seconds)
 {

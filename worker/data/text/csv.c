@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ struct kelp_csv {
     uint32_t column_count;
 };
 
-/* ---- lines --------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Read more text behind what is left of the window. */
 static kelp_status slide(struct kelp_csv *csv, struct kelp_error *reterr)
@@ -46,7 +47,7 @@ static kelp_status slide(struct kelp_csv *csv, struct kelp_error *reterr)
     csv->first = 0;
     size_t room = WINDOW_BYTES - csv->end;
     size_t count = 0;
-    if (csv->file != NULL) {
+    if (csv->file) {
         kelp_status status =
             kelp_input_file_read(csv->file, csv->window + csv->end, room, &count, reterr);
         if (status != KELP_OK) {
@@ -67,13 +68,14 @@ static kelp_status check_line(const struct kelp_csv *csv, struct kelp_error *ret
 {
     if (csv->line_bytes > KELP_CSV_LINE_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "%s:%llu: the line is longer than %u bytes; a row is one line of text",
-                         csv->name, (unsigned long long)csv->line_number, KELP_CSV_LINE_MAX);
+                         "%s:%" PRIu64
+                         ": the line is longer than %u bytes; a row is one line of text",
+                         csv->name, csv->line_number, KELP_CSV_LINE_MAX);
     }
-    if (memchr(csv->line, '\0', csv->line_bytes) != NULL) {
+    if (memchr(csv->line, '\0', csv->line_bytes)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:%llu: the line holds a zero byte; save the file as UTF-8 text",
-                         csv->name, (unsigned long long)csv->line_number);
+                         "%s:%" PRIu64 ": the line holds a zero byte; save the file as UTF-8 text",
+                         csv->name, csv->line_number);
     }
     return KELP_OK;
 }
@@ -82,7 +84,7 @@ static kelp_status check_line(const struct kelp_csv *csv, struct kelp_error *ret
 static kelp_status next_line(struct kelp_csv *csv, bool *ret_found, struct kelp_error *reterr)
 {
     char *newline = memchr(csv->window + csv->first, '\n', csv->end - csv->first);
-    if (newline == NULL && !csv->ended && csv->end - csv->first <= KELP_CSV_LINE_MAX + 1) {
+    if (!newline && !csv->ended && csv->end - csv->first <= KELP_CSV_LINE_MAX + 1) {
         kelp_status status = slide(csv, reterr);
         if (status != KELP_OK) {
             return status;
@@ -94,8 +96,8 @@ static kelp_status next_line(struct kelp_csv *csv, bool *ret_found, struct kelp_
         return KELP_OK;
     }
     csv->line = csv->window + csv->first;
-    csv->line_bytes = newline != NULL ? (size_t)(newline - csv->line) : csv->end - csv->first;
-    csv->first += csv->line_bytes + (newline != NULL ? 1 : 0);
+    csv->line_bytes = newline ? (size_t)(newline - csv->line) : csv->end - csv->first;
+    csv->first += csv->line_bytes + (newline ? 1 : 0);
     csv->line_number++;
     if (csv->line_bytes > 0 && csv->line[csv->line_bytes - 1] == '\r') {
         csv->line_bytes--;
@@ -113,15 +115,16 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* ---- fields -------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static kelp_status bad_quote(const struct kelp_csv *csv, uint32_t column, const char *what,
                              struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s:%llu: field %u: %s; a quoted field is \"...\" on one line, with \"\" for "
+                     "%s:%" PRIu64
+                     ": field %u: %s; a quoted field is \"...\" on one line, with \"\" for "
                      "a quote in it",
-                     csv->name, (unsigned long long)csv->line_number, column + 1, what);
+                     csv->name, csv->line_number, column + 1, what);
 }
 
 /* Take a field whose opening quote is at *at; leave *at behind the closing one. */
@@ -133,7 +136,7 @@ static kelp_status next_quoted(const struct kelp_csv *csv, uint32_t column, cons
     *field = (struct kelp_csv_field){.start = p};
     for (;;) {
         p = memchr(p, '"', (size_t)(end - p));
-        if (p == NULL) {
+        if (!p) {
             return bad_quote(csv, column, "the quote is not closed", reterr);
         }
         if (p + 1 == end || p[1] != '"') {
@@ -165,9 +168,9 @@ static kelp_status next_field(const struct kelp_csv *csv, uint32_t column, const
         }
     } else {
         const char *comma = memchr(*at, ',', (size_t)(end - *at));
-        *field = (struct kelp_csv_field){.start = *at,
-                                         .bytes = (size_t)((comma != NULL ? comma : end) - *at)};
-        if (memchr(field->start, '"', field->bytes) != NULL) {
+        *field =
+            (struct kelp_csv_field){.start = *at, .bytes = (size_t)((comma ? comma : end) - *at)};
+        if (memchr(field->start, '"', field->bytes)) {
             return bad_quote(csv, column, "a quote stands inside an unquoted field", reterr);
         }
         *at += field->bytes;
@@ -191,7 +194,7 @@ static bool unescape(const struct kelp_csv_field *field, char *text, size_t text
     return true;
 }
 
-/* ---- header -------------------------------------------------------------------------------- */
+/* ---- header ---------------------------------------------------------------------------------- */
 
 static kelp_status take_name(struct kelp_csv *csv, const struct kelp_csv_field *field,
                              struct kelp_error *reterr)
@@ -237,7 +240,7 @@ static kelp_status read_header(struct kelp_csv *csv, struct kelp_error *reterr)
                          csv->name, found ? "the first line is blank" : "the file is empty");
     }
     const char *at = csv->line;
-    while (at != NULL) {
+    while (at) {
         struct kelp_csv_field field;
         status = next_field(csv, csv->column_count, &at, &field, reterr);
         if (status == KELP_OK) {
@@ -302,29 +305,30 @@ kelp_status kelp_csv_find(const struct kelp_csv *csv, const char *key, const cha
     return KELP_OK;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static kelp_status bad_field_count(const struct kelp_csv *csv, uint32_t count,
                                    struct kelp_error *reterr)
 {
     if (count < csv->column_count) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:%llu: column %s: missing, the row has %u of %u fields; every row "
-                         "needs one field per column of the header",
-                         csv->name, (unsigned long long)csv->line_number, csv->columns[count],
-                         count, csv->column_count);
+        return kelp_fail(
+            reterr, KELP_ERR_FORMAT,
+            "%s:%" PRIu64 ": column %s: missing, the row has %u of %u fields; every row "
+            "needs one field per column of the header",
+            csv->name, csv->line_number, csv->columns[count], count, csv->column_count);
     }
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s:%llu: the row has more than the %u fields of the header; every row needs "
+                     "%s:%" PRIu64
+                     ": the row has more than the %u fields of the header; every row needs "
                      "one field per column",
-                     csv->name, (unsigned long long)csv->line_number, csv->column_count);
+                     csv->name, csv->line_number, csv->column_count);
 }
 
 static kelp_status cut_row(struct kelp_csv *csv, struct kelp_error *reterr)
 {
     const char *at = csv->line;
     for (uint32_t column = 0; column < csv->column_count; column++) {
-        if (at == NULL) {
+        if (!at) {
             return bad_field_count(csv, column, reterr);
         }
         kelp_status status = next_field(csv, column, &at, &csv->fields[column], reterr);
@@ -332,7 +336,7 @@ static kelp_status cut_row(struct kelp_csv *csv, struct kelp_error *reterr)
             return status;
         }
     }
-    return at == NULL ? KELP_OK : bad_field_count(csv, csv->column_count + 1, reterr);
+    return !at ? KELP_OK : bad_field_count(csv, csv->column_count + 1, reterr);
 }
 
 /* Blank lines are let pass at the end alone. */
@@ -347,9 +351,10 @@ static kelp_status check_rest_blank(struct kelp_csv *csv, struct kelp_error *ret
         }
         if (!is_blank(csv->line, csv->line_bytes)) {
             return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "%s:%llu: the line is blank; every line between header and end of "
+                             "%s:%" PRIu64
+                             ": the line is blank; every line between header and end of "
                              "file must hold one row",
-                             csv->name, (unsigned long long)blank);
+                             csv->name, blank);
         }
     }
 }
@@ -379,7 +384,7 @@ uint64_t kelp_csv_line(const struct kelp_csv *csv)
     return csv->line_number;
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 kelp_status kelp_csv_bad_field(const struct kelp_csv *csv, uint32_t column, const char *what,
                                struct kelp_error *reterr)
@@ -391,8 +396,8 @@ kelp_status kelp_csv_bad_field(const struct kelp_csv *csv, uint32_t column, cons
         shown[i] = (char)(isprint((unsigned char)field->start[i]) ? field->start[i] : '?');
     }
     shown[bytes] = '\0';
-    return kelp_fail(reterr, KELP_ERR_FORMAT, "%s:%llu: column %s: '%s%s' %s", csv->name,
-                     (unsigned long long)csv->line_number, csv->columns[column], shown,
+    return kelp_fail(reterr, KELP_ERR_FORMAT, "%s:%" PRIu64 ": column %s: '%s%s' %s", csv->name,
+                     csv->line_number, csv->columns[column], shown,
                      bytes < field->bytes ? "..." : "", what);
 }
 
@@ -432,7 +437,7 @@ kelp_status kelp_csv_text(const struct kelp_csv *csv, uint32_t column, char *tex
         char what[64];
         (void)snprintf(what, sizeof(what), "is too long; at most %zu bytes fit", text_bytes - 1);
         (void)kelp_csv_bad_field(csv, column, what, reterr);
-        if (reterr != NULL) {
+        if (reterr) {
             reterr->status = KELP_ERR_LIMIT;
         }
         return KELP_ERR_LIMIT;
@@ -440,17 +445,12 @@ kelp_status kelp_csv_text(const struct kelp_csv *csv, uint32_t column, char *tex
     return KELP_OK;
 }
 
-locale_t kelp_csv_locale(const struct kelp_csv *csv)
-{
-    return csv->locale;
-}
-
 const char *kelp_csv_name(const struct kelp_csv *csv)
 {
     return csv->name;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static kelp_status begin(struct kelp_csv *csv, const char *name, struct kelp_error *reterr)
 {
@@ -458,8 +458,7 @@ static kelp_status begin(struct kelp_csv *csv, const char *name, struct kelp_err
     csv->window = malloc(WINDOW_BYTES);
     csv->columns = calloc(KELP_CSV_COLUMNS_MAX, sizeof(*csv->columns));
     csv->locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (csv->name == NULL || csv->window == NULL || csv->columns == NULL ||
-        csv->locale == (locale_t)0) {
+    if (!csv->name || !csv->window || !csv->columns || csv->locale == (locale_t)0) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", name);
     }
     kelp_status status = read_header(csv, reterr);
@@ -467,15 +466,14 @@ static kelp_status begin(struct kelp_csv *csv, const char *name, struct kelp_err
         return status;
     }
     csv->fields = calloc(csv->column_count, sizeof(*csv->fields));
-    return csv->fields != NULL ? KELP_OK
-                               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", name);
+    return csv->fields ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", name);
 }
 
 kelp_status kelp_csv_open_memory(const char *name, const char *text, size_t text_bytes,
                                  struct kelp_csv **ret_csv, struct kelp_error *reterr)
 {
     struct kelp_csv *csv = calloc(1, sizeof(*csv));
-    if (csv == NULL) {
+    if (!csv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", name);
     }
     csv->memory = text;
@@ -492,7 +490,7 @@ kelp_status kelp_csv_open_memory(const char *name, const char *text, size_t text
 kelp_status kelp_csv_open(const char *path, struct kelp_csv **ret_csv, struct kelp_error *reterr)
 {
     struct kelp_csv *csv = calloc(1, sizeof(*csv));
-    if (csv == NULL) {
+    if (!csv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     kelp_status status = kelp_input_file_open(path, &csv->file, reterr);
@@ -509,7 +507,7 @@ kelp_status kelp_csv_open(const char *path, struct kelp_csv **ret_csv, struct ke
 
 void kelp_csv_close(struct kelp_csv *csv)
 {
-    if (csv == NULL) {
+    if (!csv) {
         return;
     }
     kelp_input_file_close(csv->file);

@@ -12,7 +12,6 @@
 #ifndef KELP_WORKER_DATA_TEXT_CSV_H
 #define KELP_WORKER_DATA_TEXT_CSV_H
 
-#include <locale.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -71,8 +70,5 @@ kelp_status kelp_csv_text(const struct kelp_csv *csv, uint32_t column, char *tex
 /* Say that a field of the current row is wrong: "FILE:LINE: column NAME: 'FIELD' WHAT". */
 kelp_status kelp_csv_bad_field(const struct kelp_csv *csv, uint32_t column, const char *what,
                                struct kelp_error *reterr);
-
-/* The C locale of kelp_decimal_parse(), for whoever reads numbers beside the file. */
-locale_t kelp_csv_locale(const struct kelp_csv *csv);
 
 #endif

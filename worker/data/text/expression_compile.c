@@ -26,7 +26,7 @@ struct compiler {
 
 static kelp_status parse_or(struct compiler *compiler);
 
-/* ---- tokens -------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static kelp_status wrong(const struct compiler *compiler, const char *what)
 {
@@ -66,7 +66,7 @@ static size_t token_bytes(const char *text)
     }
     if (*text == '`' || *text == '"' || *text == '\'') {
         const char *close = strchr(text + 1, *text);
-        return close != NULL ? (size_t)(close - text) + 1 : 1;
+        return close ? (size_t)(close - text) + 1 : 1;
     }
     if (isdigit((unsigned char)*text) || *text == '.') {
         return number_bytes(text);
@@ -78,7 +78,7 @@ static size_t token_bytes(const char *text)
     if (bytes > 0) {
         return bytes;
     }
-    bool two = strchr("=!<>", *text) != NULL && text[1] == '=';
+    bool two = strchr("=!<>", *text) && text[1] == '=';
     return two ? 2 : 1;
 }
 
@@ -141,7 +141,7 @@ static kelp_status copy_token(const struct compiler *compiler, char *text, size_
     return KELP_OK;
 }
 
-/* ---- operations ---------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static kelp_status emit(struct compiler *compiler, struct kelp_operation_entry entry)
 {
@@ -174,7 +174,7 @@ static kelp_status emit_column(struct compiler *compiler,
                : status;
 }
 
-/* ---- calls --------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 struct function {
     const char *name;
@@ -228,7 +228,7 @@ static kelp_status parse_time_column(struct compiler *compiler)
 static kelp_status parse_call(struct compiler *compiler, const char *name)
 {
     const struct function *function = find_function(name);
-    if (function == NULL) {
+    if (!function) {
         return wrong(compiler, "no such function; there are abs, cos, day, floor, hour, log, max, "
                                "min, minute, missing, month, seconds, sin, sqrt, weekday, year");
     }
@@ -252,7 +252,7 @@ static kelp_status parse_call(struct compiler *compiler, const char *name)
     return emit_code(compiler, function->code);
 }
 
-/* ---- levels, from the tightest ------------------------------------------------------------- */
+/* ---- levels, from the tightest --------------------------------------------------------------- */
 
 static kelp_status parse_number(struct compiler *compiler)
 {
@@ -450,7 +450,7 @@ static kelp_status parse_or(struct compiler *compiler)
     return status;
 }
 
-/* ---- whole --------------------------------------------------------------------------------- */
+/* ---- whole ----------------------------------------------------------------------------------- */
 
 static kelp_status parse_whole(struct compiler *compiler)
 {
@@ -473,7 +473,7 @@ kelp_status kelp_expression_compile(const char *text, const struct kelp_expressi
     compiler.expression = calloc(1, sizeof(*compiler.expression));
     compiler.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     kelp_status status = KELP_ERR_NO_MEMORY;
-    if (compiler.expression == NULL || compiler.locale == (locale_t)0) {
+    if (!compiler.expression || compiler.locale == (locale_t)0) {
         status = kelp_fail(reterr, status, "out of memory");
     } else {
         status = parse_whole(&compiler);

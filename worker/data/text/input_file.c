@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,19 +30,9 @@ struct kelp_input_file {
     uint8_t stored[STORED_BYTES];
 };
 
-const char *kelp_input_file_path(const struct kelp_input_file *file)
-{
-    return file->path;
-}
-
 bool kelp_input_file_is_gzip(const struct kelp_input_file *file)
 {
     return file->gzip;
-}
-
-uint64_t kelp_input_file_stored_bytes(const struct kelp_input_file *file)
-{
-    return file->file_bytes;
 }
 
 /* Refill `stored` when it is used up. */
@@ -64,21 +55,22 @@ static kelp_status fetch(struct kelp_input_file *file, struct kelp_error *reterr
     return KELP_OK;
 }
 
-/* ---- gzip ---------------------------------------------------------------------------------- */
+/* ---- gzip ------------------------------------------------------------------------------------ */
 
 static kelp_status damaged(const struct kelp_input_file *file, struct kelp_error *reterr)
 {
     uint64_t at = file->fetched - (file->count - file->first);
-    return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: the gzip data are damaged near byte %llu%s%s%s",
-                     file->path, (unsigned long long)at, file->stream.msg ? " (" : "",
-                     file->stream.msg ? file->stream.msg : "", file->stream.msg ? ")" : "");
+    return kelp_fail(reterr, KELP_ERR_FORMAT,
+                     "%s: the gzip data are damaged near byte %" PRIu64 "%s%s%s", file->path, at,
+                     file->stream.msg ? " (" : "", file->stream.msg ? file->stream.msg : "",
+                     file->stream.msg ? ")" : "");
 }
 
 static kelp_status truncated(const struct kelp_input_file *file, struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s: is cut off: its gzip data go on behind its end at byte %llu", file->path,
-                     (unsigned long long)file->fetched);
+                     "%s: is cut off: its gzip data go on behind its end at byte %" PRIu64,
+                     file->path, file->fetched);
 }
 
 /* What follows a member: another one, or padding of zeros to the end, as on tapes. */
@@ -148,7 +140,7 @@ static kelp_status read_gzip(struct kelp_input_file *file, uint8_t *bytes, size_
     return KELP_OK;
 }
 
-/* ---- plain --------------------------------------------------------------------------------- */
+/* ---- plain ----------------------------------------------------------------------------------- */
 
 static kelp_status read_plain(struct kelp_input_file *file, uint8_t *bytes, size_t count,
                               size_t *ret_count, struct kelp_error *reterr)
@@ -184,14 +176,14 @@ kelp_status kelp_input_file_read(struct kelp_input_file *file, void *bytes, size
     return status;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static kelp_status open_path(struct kelp_input_file *file, const char *path,
                              struct kelp_error *reterr)
 {
     struct stat about;
     file->path = strdup(path);
-    if (file->path == NULL) {
+    if (!file->path) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     /* Not waiting, or a fifo without a writer would be waited for. */
@@ -229,7 +221,7 @@ kelp_status kelp_input_file_open(const char *path, struct kelp_input_file **ret_
                                  struct kelp_error *reterr)
 {
     struct kelp_input_file *file = calloc(1, sizeof(*file));
-    if (file == NULL) {
+    if (!file) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     }
     file->fd = -1;
@@ -247,7 +239,7 @@ kelp_status kelp_input_file_open(const char *path, struct kelp_input_file **ret_
 
 void kelp_input_file_close(struct kelp_input_file *file)
 {
-    if (file == NULL) {
+    if (!file) {
         return;
     }
     if (file->has_stream) {

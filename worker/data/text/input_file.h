@@ -21,11 +21,7 @@ kelp_status kelp_input_file_open(const char *path, struct kelp_input_file **ret_
                                  struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_input_file_close(struct kelp_input_file *file); /* NULL is ignored */
 
-/* Borrowed until the file is closed. */
-const char *kelp_input_file_path(const struct kelp_input_file *file);
 bool kelp_input_file_is_gzip(const struct kelp_input_file *file);
-/* Bytes of the file itself, as it is stored. */
-uint64_t kelp_input_file_stored_bytes(const struct kelp_input_file *file);
 
 /*
  * The next bytes: *ret_count is below count only at the end of the data. A gzip file has been

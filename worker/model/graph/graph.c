@@ -2,6 +2,7 @@
 #include "worker/model/graph/graph.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_max)
 {
     struct kelp_graph *graph = calloc(1, sizeof(*graph));
-    if (graph == NULL) {
+    if (!graph) {
         return NULL;
     }
     graph->stream = stream;
@@ -23,11 +24,11 @@ struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_
 
 void kelp_graph_destroy(struct kelp_graph *graph)
 {
-    if (graph == NULL) {
+    if (!graph) {
         return;
     }
     for (uint32_t i = 0; i < graph->node_count; i++) {
-        if (graph->nodes[i].op == &kelp__graph_conv2d && graph->nodes[i].u.window.conv != NULL) {
+        if (graph->nodes[i].op == &kelp__graph_conv2d && graph->nodes[i].u.window.conv) {
             graph->stream->table->conv2d_destroy(graph->nodes[i].u.window.conv);
         }
     }
@@ -45,8 +46,8 @@ void kelp_shape_print(const struct kelp_shape *shape, char *text, size_t text_by
 {
     size_t used = (size_t)snprintf(text, text_bytes, "[");
     for (uint32_t i = 0; i < shape->rank && used < text_bytes; i++) {
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%llu", i == 0 ? "" : ", ",
-                                 (unsigned long long)shape->dims[i]);
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%" PRIu64, i == 0 ? "" : ", ",
+                                 shape->dims[i]);
     }
     if (used < text_bytes) {
         (void)snprintf(text + used, text_bytes - used, "]");
@@ -104,7 +105,7 @@ static void *reserve(void *array, uint32_t *capacity, uint64_t count, size_t ele
     }
     const uint64_t grown = count < 16 ? 16 : count * 2;
     void *memory = grown > UINT32_MAX ? NULL : realloc(array, (size_t)grown * elem_bytes);
-    if (memory != NULL) {
+    if (memory) {
         *capacity = (uint32_t)grown;
     }
     return memory;
@@ -115,14 +116,14 @@ static bool reserve_node(struct kelp_graph *graph, uint32_t operand_count)
 {
     struct graph_node *nodes =
         reserve(graph->nodes, &graph->node_capacity, graph->node_count + 1ull, sizeof(*nodes));
-    if (nodes == NULL) {
+    if (!nodes) {
         return false;
     }
     graph->nodes = nodes;
     /* One more than needed, so that an empty array is no failure. */
     struct graph_edge *edges = reserve(graph->edges, &graph->edge_capacity,
                                        graph->edge_count + 1ull + operand_count, sizeof(*edges));
-    if (edges == NULL) {
+    if (!edges) {
         return false;
     }
     graph->edges = edges;
@@ -198,7 +199,7 @@ uint32_t kelp__graph_add_like(struct kelp_graph *graph, const struct graph_opera
                               const char *name, uint32_t x)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape shape = operand->shape;
@@ -241,7 +242,7 @@ bool kelp__graph_check_parameter(struct kelp_graph *graph, const char *name, con
     return true;
 }
 
-/* ---- inputs and parameters ---- */
+/* ---- inputs and parameters ------------------------------------------------------------------- */
 
 /* The single input is the record itself; of several, each is gathered from the records. */
 static bool input_available(const struct kelp_device_table *table)
@@ -299,8 +300,8 @@ static bool is_printable(const char *name)
     return name[0] != '\0';
 }
 
-uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
-                                   const struct kelp_shape *shape, struct kelp_graph_init init)
+uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, struct kelp_graph_init init)
 {
     if (strlen(name) > KELP_TENSOR_NAME_MAX) {
         return kelp_graph_fail(graph, KELP_ERR_LIMIT, "parameter %.32s...: name over %d bytes",
@@ -319,17 +320,10 @@ uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
     return id;
 }
 
-uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
-                              const struct kelp_shape *shape, float bound)
-{
-    return kelp_graph_parameter_init(
-        graph, name, shape, (struct kelp_graph_init){.kind = KELP_INIT_UNIFORM, .a = bound});
-}
-
 uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, float initial, float momentum)
 {
-    const uint32_t id = kelp_graph_parameter_init(
+    const uint32_t id = kelp_graph_parameter(
         graph, name, shape, (struct kelp_graph_init){.kind = KELP_INIT_CONSTANT, .a = initial});
     if (id != KELP_GRAPH_NONE) {
         graph->nodes[id].statistic = true;
@@ -354,9 +348,9 @@ uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t pa
     struct kelp_shape shape = whole->shape;
     if (first > shape.dims[0] || count > shape.dims[0] - first) {
         return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: rows [%llu, +%llu) of %s, which has %llu", name,
-                               (unsigned long long)first, (unsigned long long)count, whole->name,
-                               (unsigned long long)shape.dims[0]);
+                               "layer %s: rows [%" PRIu64 ", +%" PRIu64
+                               ") of %s, which has %" PRIu64,
+                               name, first, count, whole->name, shape.dims[0]);
     }
     const uint64_t row = whole->elem_count / shape.dims[0];
     whole->u.parameter.viewed = true;
@@ -369,7 +363,7 @@ uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t pa
     return id;
 }
 
-/* ---- what a finished graph tells ---- */
+/* ---- what a finished graph tells ------------------------------------------------------------- */
 
 uint32_t kelp_graph_parameter_count(const struct kelp_graph *graph)
 {
@@ -400,7 +394,7 @@ static void bind_rows(struct kelp_graph *graph, uint32_t parameter)
         struct graph_node *node = &graph->nodes[i];
         if (node->op == &kelp__graph_rows && graph_edge(graph, node, 0)->node == parameter) {
             node->value = whole->value + node->u.rows_first;
-            node->gradient = whole->gradient == NULL ? NULL : whole->gradient + node->u.rows_first;
+            node->gradient = !whole->gradient ? NULL : whole->gradient + node->u.rows_first;
         }
     }
 }
@@ -458,7 +452,7 @@ uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char
             continue;
         }
         const uint64_t inner = node->elem_count / node->shape.dims[0];
-        if (*ret_name == NULL || inner < values) {
+        if (!*ret_name || inner < values) {
             values = inner;
             *ret_name = node->name;
         }

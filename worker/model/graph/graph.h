@@ -46,16 +46,13 @@ void kelp_graph_destroy(struct kelp_graph *graph);
  */
 uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
                           const struct kelp_shape *shape);
-/* A parameter with initial values uniform in [-bound, bound). */
-uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
-                              const struct kelp_shape *shape, float bound);
-/* A parameter with other initial values: KELP_INIT_CONSTANT, _UNIFORM or _NORMAL with a. */
+/* A parameter with initial values: KELP_INIT_CONSTANT, _UNIFORM or _NORMAL with a. */
 struct kelp_graph_init {
     enum kelp_init_kind kind;
     float a;
 };
-uint32_t kelp_graph_parameter_init(struct kelp_graph *graph, const char *name,
-                                   const struct kelp_shape *shape, struct kelp_graph_init init);
+uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
+                              const struct kelp_shape *shape, struct kelp_graph_init init);
 /* Rows [first, first + count) of a parameter's first dimension, in the place of a parameter; no
  * copy is made. A parameter of which rows are taken is used in no other way, and each row once. */
 uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,

@@ -199,7 +199,7 @@ static inline uint64_t graph_dims_count(const struct kelp_shape *shape, uint32_t
     return count;
 }
 
-/* ---- building (graph.c) ---- */
+/* ---- building (graph.c) ---------------------------------------------------------------------- */
 
 /* Those that more than their own file knows. */
 extern const struct graph_operator kelp__graph_input, kelp__graph_parameter, kelp__graph_rows;
@@ -239,7 +239,7 @@ uint64_t kelp__graph_product(uint64_t a, uint64_t b);
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count);
 
-/* ---- memory (graph_memory.c) ---- */
+/* ---- memory (graph_memory.c) ----------------------------------------------------------------- */
 
 /* Plan and allocate the values, gradients and workspaces of a graph whose edges are planned. */
 kelp_status kelp__graph_allocate(struct kelp_graph *graph, struct kelp_error *reterr);

@@ -54,7 +54,7 @@ static uint32_t backward_moment(const struct kelp_graph *graph, uint32_t node)
     return 2 * graph->node_count - node;
 }
 
-/* ---- lifetimes ---- */
+/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 static void read_at(struct memory *memory, uint32_t node, uint32_t moment)
 {
@@ -71,7 +71,7 @@ static void plan_reads(struct memory *memory)
         if (!node->reached) {
             continue;
         }
-        const bool backward = node->needs_gradient && node->op->backward != NULL;
+        const bool backward = node->needs_gradient && node->op->backward;
         read_at(memory, i, i);
         if (backward && node->op->backward_reads_output) {
             read_at(memory, i, backward_moment(graph, i));
@@ -93,7 +93,7 @@ static kelp_status plan_writes(struct memory *memory, struct kelp_error *reterr)
 {
     const struct kelp_graph *graph = memory->graph;
     uint32_t *pending = malloc((graph->node_count + 1u) * sizeof(*pending));
-    if (pending == NULL) {
+    if (!pending) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < graph->node_count; i++) {
@@ -111,7 +111,7 @@ static kelp_status plan_writes(struct memory *memory, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-/* ---- buffers ---- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 /* count elements of batch samples each, alive in [first, last]. */
 static uint32_t add_buffer(struct memory *memory, uint64_t count, uint64_t batch, uint32_t first,
@@ -257,7 +257,7 @@ static void plan_gradients(struct memory *memory)
     }
 }
 
-/* ---- places ---- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -309,7 +309,7 @@ static void place_buffers(struct memory *memory)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static float *place_of(const struct memory *memory, uint32_t buffer)
 {
@@ -394,7 +394,7 @@ static uint32_t *memory_init(struct memory *memory, struct kelp_graph *graph)
     uint32_t *arrays = malloc((6 * nodes + graph->edge_count + buffers) * sizeof(*arrays));
     memory->buffers = calloc(buffers, sizeof(*memory->buffers));
     memory->order = calloc(buffers, sizeof(*memory->order));
-    if (arrays == NULL || memory->buffers == NULL || memory->order == NULL) {
+    if (!arrays || !memory->buffers || !memory->order) {
         free(arrays);
         return NULL;
     }
@@ -423,7 +423,7 @@ static kelp_status allocate(struct memory *memory, struct kelp_error *reterr)
     }
     graph->host_sums = calloc(KELP_LOSS_SUMS * (size_t)graph->batch_max, sizeof(double));
     graph->host_positions = calloc(graph->batch_max, sizeof(*graph->host_positions));
-    if (graph->host_sums == NULL || graph->host_positions == NULL) {
+    if (!graph->host_sums || !graph->host_positions) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     const kelp_status status =
@@ -442,7 +442,7 @@ kelp_status kelp__graph_allocate(struct kelp_graph *graph, struct kelp_error *re
 {
     struct memory memory;
     uint32_t *arrays = memory_init(&memory, graph);
-    if (arrays == NULL) {
+    if (!arrays) {
         free(memory.buffers);
         free(memory.order);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");

@@ -2,11 +2,11 @@
  * their own row. */
 #include "worker/model/graph/graph_internal.h"
 
-/* ---- functions of one element ---- */
+/* ---- functions of one element ---------------------------------------------------------------- */
 
 static bool unary_available(const struct kelp_device_table *table)
 {
-    return table->unary != NULL && table->unary_gradient != NULL;
+    return table->unary && table->unary_gradient;
 }
 
 static void unary_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -86,11 +86,11 @@ uint32_t kelp_graph_tanh(struct kelp_graph *graph, const char *name, uint32_t x)
     return add_unary(graph, &tanh_operator, name, x, KELP_UNARY_TANH);
 }
 
-/* ---- scale ---- */
+/* ---- scale ----------------------------------------------------------------------------------- */
 
 static bool copy_available(const struct kelp_device_table *table)
 {
-    return table->copy != NULL;
+    return table->copy;
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): written through the operator's arguments */
@@ -134,11 +134,11 @@ uint32_t kelp_graph_scale(struct kelp_graph *graph, const char *name, uint32_t x
     return id;
 }
 
-/* ---- dropout ---- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 static bool dropout_available(const struct kelp_device_table *table)
 {
-    return table->dropout != NULL && table->copy != NULL;
+    return table->dropout && table->copy;
 }
 
 static void run_dropout(struct kelp_graph *graph, const struct graph_node *node, uint32_t count,
@@ -190,7 +190,7 @@ uint32_t kelp_graph_dropout(struct kelp_graph *graph, const char *name, uint32_t
     }
     const uint32_t use = graph->dropout_count++; /* counted even where nothing is dropped */
     if (p == 0.0f) {
-        return kelp__graph_operand(graph, name, x) == NULL ? KELP_GRAPH_NONE : x;
+        return !kelp__graph_operand(graph, name, x) ? KELP_GRAPH_NONE : x;
     }
     const uint32_t id = kelp__graph_add_like(graph, &dropout_operator, name, x);
     if (id != KELP_GRAPH_NONE) {
@@ -200,11 +200,11 @@ uint32_t kelp_graph_dropout(struct kelp_graph *graph, const char *name, uint32_t
     return id;
 }
 
-/* ---- softmax ---- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 static bool softmax_available(const struct kelp_device_table *table)
 {
-    return table->softmax != NULL && table->softmax_gradient != NULL;
+    return table->softmax && table->softmax_gradient;
 }
 
 static struct kelp_softmax softmax_of(const struct graph_node *node, uint32_t count)
@@ -247,7 +247,7 @@ static const struct graph_operator softmax_operator = {.name = "softmax",
 static uint32_t add_softmax(struct kelp_graph *graph, const char *name, uint32_t x, bool logarithm)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand != NULL && operand->shape.rank == 0) {
+    if (operand && operand->shape.rank == 0) {
         return kelp__graph_fail_form(graph, name, "the input", "[..., columns]", &operand->shape);
     }
     const uint32_t id = kelp__graph_add_like(graph, &softmax_operator, name, x);
@@ -271,7 +271,7 @@ uint32_t kelp_graph_causal_softmax(struct kelp_graph *graph, const char *name, u
                                    uint32_t offset)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand != NULL && operand->shape.rank < 2) {
+    if (operand && operand->shape.rank < 2) {
         return kelp__graph_fail_form(graph, name, "the input", "[..., queries, keys]",
                                      &operand->shape);
     }
@@ -283,11 +283,11 @@ uint32_t kelp_graph_causal_softmax(struct kelp_graph *graph, const char *name, u
     return id;
 }
 
-/* ---- gated linear unit ---- */
+/* ---- gated linear unit ----------------------------------------------------------------------- */
 
 static bool glu_available(const struct kelp_device_table *table)
 {
-    return table->glu != NULL && table->glu_gradient != NULL;
+    return table->glu && table->glu_gradient;
 }
 
 static void glu_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -319,7 +319,7 @@ static const struct graph_operator glu_operator = {.name = "glu",
 uint32_t kelp_graph_glu(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = operand->shape;
@@ -330,7 +330,7 @@ uint32_t kelp_graph_glu(struct kelp_graph *graph, const char *name, uint32_t x)
     return kelp__graph_add(graph, &glu_operator, name, &shape, (struct graph_operands){&x, 1});
 }
 
-/* ---- two operands of one shape ---- */
+/* ---- two operands of one shape --------------------------------------------------------------- */
 
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count)
@@ -375,7 +375,7 @@ static void subtract_backward(struct kelp_graph *graph, struct graph_node *node,
 
 static bool multiply_available(const struct kelp_device_table *table)
 {
-    return table->multiply != NULL;
+    return table->multiply;
 }
 
 static void multiply_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -395,7 +395,7 @@ static void multiply_backward(struct kelp_graph *graph, struct graph_node *node,
                                                .y = graph_gradient(graph, node, i),
                                                .count = node->elem_count * count,
                                                .write = graph_write(graph, node, i)};
-        if (multiply.y != NULL) {
+        if (multiply.y) {
             graph->stream->table->multiply(graph->stream, &multiply);
         }
     }
@@ -421,8 +421,8 @@ static uint32_t add_binary(struct kelp_graph *graph, const struct graph_operator
                            const char *name, uint32_t a, uint32_t b)
 {
     const struct graph_node *first = kelp__graph_operand(graph, name, a);
-    const struct graph_node *second = first == NULL ? NULL : kelp__graph_operand(graph, name, b);
-    if (second == NULL) {
+    const struct graph_node *second = !first ? NULL : kelp__graph_operand(graph, name, b);
+    if (!second) {
         return KELP_GRAPH_NONE;
     }
     if (!kelp_shape_equal(&first->shape, &second->shape)) {

@@ -1,6 +1,8 @@
 /* Convolution and pooling over [channels, height, width]. */
 #include "worker/model/graph/graph_internal.h"
 
+#include <inttypes.h>
+
 /*
  * The window's sizes over x; false, the failure kept, where they do not fit. Rows and columns are
  * checked as 32-bit numbers by graph_plan.c later, so overflow is all that matters here.
@@ -40,11 +42,11 @@ static struct kelp_window window_of(const struct kelp_graph_window *window)
                                 .padding = {window->padding[0], window->padding[1]}};
 }
 
-/* ---- convolution ---- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 static bool conv2d_available(const struct kelp_device_table *table)
 {
-    return table->conv2d_create != NULL && table->conv2d != NULL && table->conv2d_gradient != NULL;
+    return table->conv2d_create && table->conv2d && table->conv2d_gradient;
 }
 
 static struct kelp_conv2d_run conv2d_of(const struct kelp_graph *graph,
@@ -124,9 +126,9 @@ static bool check_conv2d(struct kelp_graph *graph, const char *name, const struc
     const struct kelp_shape found = graph->nodes[weight].shape;
     if (groups == 0 || x->dims[0] % groups != 0 || found.dims[0] % groups != 0) {
         (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
-                              "layer %s: %llu channels to %llu cannot be split into %u groups",
-                              name, (unsigned long long)x->dims[0],
-                              (unsigned long long)found.dims[0], groups);
+                              "layer %s: %" PRIu64 " channels to %" PRIu64
+                              " cannot be split into %u groups",
+                              name, x->dims[0], found.dims[0], groups);
         return false;
     }
     struct kelp_shape wanted = found;
@@ -152,7 +154,7 @@ uint32_t kelp_graph_conv2d(struct kelp_graph *graph, const char *name, uint32_t 
                            uint32_t bias, const struct kelp_graph_window *window)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape input = operand->shape;
@@ -170,11 +172,11 @@ uint32_t kelp_graph_conv2d(struct kelp_graph *graph, const char *name, uint32_t 
     return id == KELP_GRAPH_NONE ? id : prepare_conv2d(graph, id, &conv);
 }
 
-/* ---- pooling ---- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 static bool max_pool_available(const struct kelp_device_table *table)
 {
-    return table->max_pool != NULL && table->max_pool_gradient != NULL;
+    return table->max_pool && table->max_pool_gradient;
 }
 
 static void max_pool_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -200,7 +202,7 @@ static void max_pool_backward(struct kelp_graph *graph, struct graph_node *node,
 
 static bool average_pool_available(const struct kelp_device_table *table)
 {
-    return table->average_pool != NULL && table->average_pool_gradient != NULL;
+    return table->average_pool && table->average_pool_gradient;
 }
 
 static void average_pool_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -235,7 +237,7 @@ static uint32_t add_pool(struct kelp_graph *graph, const struct graph_operator *
                          const char *name, uint32_t x, const struct kelp_graph_window *given)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_window window = window_of(given);

@@ -108,7 +108,7 @@ static void linear_backward(struct kelp_graph *graph, struct graph_node *node, u
     for (uint32_t g = 0; g < group_count(node); g++) {
         const struct product p = product_of(graph, node, count, g);
         linear_parameters_backward(graph, node, &p);
-        if (dx != NULL) {
+        if (dx) {
             const struct kelp_matmul x_gradient = {.m = p.rows,
                                                    .n = p.in,
                                                    .k = p.out,
@@ -153,7 +153,7 @@ uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t 
                            uint32_t bias)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = operand->shape;
@@ -199,7 +199,7 @@ uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, u
                                    uint32_t group_count)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape found = operand->shape;
@@ -213,7 +213,7 @@ uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, u
         return KELP_GRAPH_NONE;
     }
     uint32_t *operands = calloc(1 + 2 * (size_t)group_count, sizeof(*operands));
-    if (operands == NULL) {
+    if (!operands) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
     }
     operands[0] = x;
@@ -228,7 +228,7 @@ uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, u
     return id;
 }
 
-/* ---- products of two values ---- */
+/* ---- products of two values ------------------------------------------------------------------ */
 
 /* y [batch][m, n] = a [batch][m, k] b [batch][k, n], or b stored as [n, k]. */
 struct pair {
@@ -279,7 +279,7 @@ static void matmul_backward(struct kelp_graph *graph, struct graph_node *node, u
 {
     const struct pair p = pair_of(graph, node, count);
     const bool transposed = node->u.transpose_b;
-    if (graph_gradient(graph, node, 0) != NULL) { /* da = dy b^T */
+    if (graph_gradient(graph, node, 0)) { /* da = dy b^T */
         struct kelp_matmul da = {.transpose_b = !transposed,
                                  .m = p.m,
                                  .n = p.k,
@@ -291,7 +291,7 @@ static void matmul_backward(struct kelp_graph *graph, struct graph_node *node, u
         set_strides(&da, p.batch);
         graph->stream->table->matmul(graph->stream, &da);
     }
-    if (graph_gradient(graph, node, 1) != NULL) { /* db = a^T dy, or of the stored b: dy^T a */
+    if (graph_gradient(graph, node, 1)) { /* db = a^T dy, or of the stored b: dy^T a */
         struct kelp_matmul db = {.transpose_a = true,
                                  .m = transposed ? p.n : p.k,
                                  .n = transposed ? p.k : p.n,
@@ -312,8 +312,8 @@ uint32_t kelp_graph_matmul(struct kelp_graph *graph, const char *name, uint32_t 
                            bool transpose_b)
 {
     const struct graph_node *first = kelp__graph_operand(graph, name, a);
-    const struct graph_node *second = first == NULL ? NULL : kelp__graph_operand(graph, name, b);
-    if (second == NULL) {
+    const struct graph_node *second = !first ? NULL : kelp__graph_operand(graph, name, b);
+    if (!second) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = first->shape;

@@ -49,22 +49,28 @@ static const float *cell_before(const struct lstm *lstm, uint32_t t)
 
 /* NOLINTBEGIN(readability-non-const-parameter): written through the operator's arguments */
 
-/* gates = or += rows W^T, for one step. */
-static void gate_sums(struct kelp_graph *graph, const struct lstm *lstm, float *gates,
-                      const float *rows, uint64_t ld, uint32_t width, const float *weight,
-                      enum kelp_write write)
+static uint32_t width_of(const struct lstm *lstm, enum lstm_operand weight)
 {
+    return weight == WEIGHT_IH ? lstm->in : lstm->hidden;
+}
+
+/* gates = (of the input) or += (of the state) rows W^T, for one step. */
+static void gate_sums(struct kelp_graph *graph, const struct lstm *lstm, float *gates,
+                      const float *rows, uint64_t ld, enum lstm_operand weight)
+{
+    const uint32_t width = width_of(lstm, weight);
     const struct kelp_matmul matmul = {.transpose_b = true,
                                        .m = lstm->count,
                                        .n = 4 * lstm->hidden,
                                        .k = width,
                                        .a = rows,
                                        .lda = ld,
-                                       .b = weight,
+                                       .b = lstm->operands[weight]->value,
                                        .ldb = width,
                                        .c = gates,
                                        .ldc = 4 * (uint64_t)lstm->hidden,
-                                       .write = write};
+                                       .write =
+                                           weight == WEIGHT_IH ? KELP_OVERWRITE : KELP_ACCUMULATE};
     graph->stream->table->matmul(graph->stream, &matmul);
 }
 
@@ -100,16 +106,14 @@ static void lstm_forward(struct kelp_graph *graph, struct graph_node *node, uint
     const uint64_t x_ld = (uint64_t)lstm.time * lstm.in;
     for (uint32_t t = 0; t < lstm.time; t++) {
         gate_sums(graph, &lstm, lstm.gates + t * lstm.gates_step,
-                  lstm.operands[LSTM_X]->value + (uint64_t)t * lstm.in, x_ld, lstm.in,
-                  lstm.operands[WEIGHT_IH]->value, KELP_OVERWRITE);
+                  lstm.operands[LSTM_X]->value + (uint64_t)t * lstm.in, x_ld, WEIGHT_IH);
     }
     add_biases(graph, &lstm);
     for (uint32_t t = 0; t < lstm.time; t++) {
         uint64_t h_ld;
         const float *h = hidden_before(&lstm, node, t, &h_ld);
         float *gates = lstm.gates + t * lstm.gates_step;
-        gate_sums(graph, &lstm, gates, h, h_ld, lstm.hidden, lstm.operands[WEIGHT_HH]->value,
-                  KELP_ACCUMULATE);
+        gate_sums(graph, &lstm, gates, h, h_ld, WEIGHT_HH);
         const struct kelp_lstm_cell cell = {.batch = count,
                                             .hidden = lstm.hidden,
                                             .gates = gates,
@@ -139,18 +143,19 @@ static void take_gradient(struct kelp_graph *graph, const struct lstm *lstm, flo
 
 /* rows = or += dgates W, for one step. */
 static void step_gradient(struct kelp_graph *graph, const struct lstm *lstm, const float *dgates,
-                          float *rows, uint64_t ld, uint32_t width, const float *weight,
-                          enum kelp_write write)
+                          float *rows, enum lstm_operand weight, enum kelp_write write)
 {
+    const uint32_t width = width_of(lstm, weight);
     const struct kelp_matmul matmul = {.m = lstm->count,
                                        .n = width,
                                        .k = 4 * lstm->hidden,
                                        .a = dgates,
                                        .lda = 4 * (uint64_t)lstm->hidden,
-                                       .b = weight,
+                                       .b = lstm->operands[weight]->value,
                                        .ldb = width,
                                        .c = rows,
-                                       .ldc = ld,
+                                       .ldc = weight == WEIGHT_IH ? (uint64_t)lstm->time * lstm->in
+                                                                  : lstm->hidden,
                                        .write = write};
     graph->stream->table->matmul(graph->stream, &matmul);
 }
@@ -176,8 +181,7 @@ static void cells_backward(struct kelp_graph *graph, const struct graph_node *no
                                             .dc = dc,
                                             .dgates = dgates + t * lstm->gates_step};
         graph->stream->table->lstm_cell_gradient(graph->stream, &cell);
-        step_gradient(graph, lstm, dgates + t * lstm->gates_step, dh, lstm->hidden, lstm->hidden,
-                      lstm->operands[WEIGHT_HH]->value, KELP_OVERWRITE);
+        step_gradient(graph, lstm, dgates + t * lstm->gates_step, dh, WEIGHT_HH, KELP_OVERWRITE);
     }
 }
 
@@ -234,7 +238,7 @@ static void add_state_gradient(struct kelp_graph *graph, const struct graph_node
                                    .y_strides = {1},
                                    .scale = 1.0f,
                                    .write = graph_write(graph, node, operand)};
-    if (copy.y != NULL) {
+    if (copy.y) {
         graph->stream->table->copy(graph->stream, &copy);
     }
 }
@@ -249,16 +253,15 @@ static void lstm_backward(struct kelp_graph *graph, struct graph_node *node, uin
     parameters_backward(graph, node, &lstm, dgates);
     add_state_gradient(graph, node, &lstm, LSTM_H, dh);
     add_state_gradient(graph, node, &lstm, LSTM_C, dc);
-    for (uint32_t t = 0; dx != NULL && t < lstm.time; t++) {
+    for (uint32_t t = 0; dx && t < lstm.time; t++) {
         step_gradient(graph, &lstm, dgates + t * lstm.gates_step, dx + (uint64_t)t * lstm.in,
-                      (uint64_t)lstm.time * lstm.in, lstm.in, lstm.operands[WEIGHT_IH]->value,
-                      graph_write(graph, node, LSTM_X));
+                      WEIGHT_IH, graph_write(graph, node, LSTM_X));
     }
 }
 
 static bool lstm_available(const struct kelp_device_table *table)
 {
-    return table->lstm_cell != NULL && table->lstm_cell_gradient != NULL && table->copy != NULL;
+    return table->lstm_cell && table->lstm_cell_gradient && table->copy;
 }
 
 static const struct graph_operator lstm_operator = {.name = "lstm",
@@ -299,9 +302,8 @@ static void set_memory(const struct kelp_graph *graph, struct graph_node *node)
 uint32_t kelp_graph_lstm(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t h,
                          uint32_t c, const struct kelp_graph_lstm *lstm)
 {
-    if (kelp__graph_operand(graph, name, x) == NULL ||
-        kelp__graph_operand(graph, name, h) == NULL ||
-        kelp__graph_operand(graph, name, c) == NULL) {
+    if (!kelp__graph_operand(graph, name, x) || !kelp__graph_operand(graph, name, h) ||
+        !kelp__graph_operand(graph, name, c)) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape input = graph->nodes[x].shape, state = graph->nodes[h].shape;

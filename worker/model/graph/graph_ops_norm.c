@@ -1,11 +1,11 @@
 /* Layer norm and batch norm. */
 #include "worker/model/graph/graph_internal.h"
 
-/* ---- layer norm: keeps mean and rstd of each row ---- */
+/* ---- layer norm: keeps mean and rstd of each row --------------------------------------------- */
 
 static bool layer_norm_available(const struct kelp_device_table *table)
 {
-    return table->layer_norm != NULL && table->layer_norm_gradient != NULL;
+    return table->layer_norm && table->layer_norm_gradient;
 }
 
 static struct kelp_layer_norm layer_norm_of(const struct kelp_graph *graph,
@@ -51,7 +51,7 @@ uint32_t kelp_graph_layer_norm(struct kelp_graph *graph, const char *name, uint3
                                uint32_t weight, uint32_t bias, float eps)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape shape = operand->shape;
@@ -75,11 +75,11 @@ uint32_t kelp_graph_layer_norm(struct kelp_graph *graph, const char *name, uint3
     return id;
 }
 
-/* ---- batch norm: keeps mean and rstd of each channel ---- */
+/* ---- batch norm: keeps mean and rstd of each channel ----------------------------------------- */
 
 static bool batch_norm_available(const struct kelp_device_table *table)
 {
-    return table->batch_norm != NULL && table->batch_norm_gradient != NULL;
+    return table->batch_norm && table->batch_norm_gradient;
 }
 
 enum batch_norm_operand { BATCH_NORM_X, WEIGHT, BIAS, MEAN, VARIANCE };
@@ -153,7 +153,7 @@ uint32_t kelp_graph_batch_norm(struct kelp_graph *graph, const char *name, uint3
                                const struct kelp_graph_batch_norm *norm)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape shape = operand->shape;

@@ -1,7 +1,7 @@
 /* Moving averages, weighted sums, and rows of a table. */
 #include "worker/model/graph/graph_internal.h"
 
-/* ---- moving average ---- */
+/* ---- moving average -------------------------------------------------------------------------- */
 
 static struct kelp_moving_average average_of(const struct graph_node *node, uint32_t count)
 {
@@ -36,7 +36,7 @@ uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, u
                                    uint32_t kernel_size)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     if (operand->shape.rank == 0 || operand->shape.dims[operand->shape.rank - 1] > UINT32_MAX) {
@@ -58,11 +58,11 @@ uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, u
     return id;
 }
 
-/* ---- weighted sum ---- */
+/* ---- weighted sum ---------------------------------------------------------------------------- */
 
 static bool weighted_sum_available(const struct kelp_device_table *table)
 {
-    return table->weighted_sum != NULL && table->weighted_sum_gradient != NULL;
+    return table->weighted_sum && table->weighted_sum_gradient;
 }
 
 static struct kelp_weighted_sum weighted_sum_of(const struct kelp_graph *graph,
@@ -104,8 +104,8 @@ uint32_t kelp_graph_weighted_sum(struct kelp_graph *graph, const char *name, uin
                                  uint32_t x)
 {
     const struct graph_node *first = kelp__graph_operand(graph, name, weights);
-    const struct graph_node *second = first == NULL ? NULL : kelp__graph_operand(graph, name, x);
-    if (second == NULL) {
+    const struct graph_node *second = !first ? NULL : kelp__graph_operand(graph, name, x);
+    if (!second) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = second->shape;
@@ -124,11 +124,11 @@ uint32_t kelp_graph_weighted_sum(struct kelp_graph *graph, const char *name, uin
                            (struct graph_operands){operands, 2});
 }
 
-/* ---- embedding ---- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 static bool embedding_available(const struct kelp_device_table *table)
 {
-    return table->embedding != NULL && table->embedding_gradient != NULL;
+    return table->embedding && table->embedding_gradient;
 }
 
 /* One row for each id: all of them, or the column's. */
@@ -172,7 +172,7 @@ uint32_t kelp_graph_embedding(struct kelp_graph *graph, const char *name, uint32
                               uint32_t column, uint32_t table)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, ids);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = operand->shape;
@@ -191,8 +191,8 @@ uint32_t kelp_graph_embedding(struct kelp_graph *graph, const char *name, uint32
         return kelp__graph_fail_form(graph, name, "the input", "of fewer dimensions", &shape);
     }
     const struct kelp_shape *rows = table >= graph->node_count ? NULL : &graph->nodes[table].shape;
-    const uint64_t vocab = rows != NULL && rows->rank == 2 ? rows->dims[0] : 0;
-    const uint64_t width = rows != NULL && rows->rank == 2 ? rows->dims[1] : 0;
+    const uint64_t vocab = rows && rows->rank == 2 ? rows->dims[0] : 0;
+    const uint64_t width = rows && rows->rank == 2 ? rows->dims[1] : 0;
     const struct kelp_shape wanted = {.rank = 2, .dims = {vocab, width}};
     if (!kelp__graph_check_parameter(graph, name, "the table", table, &wanted)) {
         return KELP_GRAPH_NONE;

@@ -1,10 +1,11 @@
 /* Operators that move values without computing with them, and sums along one dimension. */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "worker/model/graph/graph_internal.h"
 
-/* ---- transpose ---- */
+/* ---- transpose ------------------------------------------------------------------------------- */
 
 /* From x to y. */
 static struct kelp_transpose transpose_of(const struct graph_node *from, uint32_t count)
@@ -40,7 +41,7 @@ static const struct graph_operator transpose_operator = {
 uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape shape = operand->shape;
@@ -54,11 +55,11 @@ uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32
                            (struct graph_operands){&x, 1});
 }
 
-/* ---- permute ---- */
+/* ---- permute --------------------------------------------------------------------------------- */
 
 static bool copy_available(const struct kelp_device_table *table)
 {
-    return table->copy != NULL;
+    return table->copy;
 }
 
 /* All of y, in its own order; the strides of x follow the order of the dimensions. */
@@ -106,7 +107,7 @@ uint32_t kelp_graph_permute(struct kelp_graph *graph, const char *name, uint32_t
                             const uint32_t *order)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape from = operand->shape;
@@ -132,7 +133,7 @@ uint32_t kelp_graph_permute(struct kelp_graph *graph, const char *name, uint32_t
     return id;
 }
 
-/* ---- reshape ---- */
+/* ---- reshape --------------------------------------------------------------------------------- */
 
 /* The value of an input, and with it what is another shape of it, moves from run to run. */
 static void reshape_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -156,7 +157,7 @@ uint32_t kelp_graph_reshape(struct kelp_graph *graph, const char *name, uint32_t
                             const struct kelp_shape *shape)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL) {
+    if (!operand) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape from = operand->shape;
@@ -172,7 +173,7 @@ uint32_t kelp_graph_reshape(struct kelp_graph *graph, const char *name, uint32_t
     return id;
 }
 
-/* ---- parts along one axis: concat, slice, repeat ---- */
+/* ---- parts along one axis: concat, slice, repeat --------------------------------------------- */
 
 /* y[o][first + i] = or += x[o][i], i below `length`; rows of x and y are their ld apart. */
 struct part {
@@ -230,7 +231,7 @@ static void concat_backward(struct kelp_graph *graph, struct graph_node *node, u
     for (uint32_t e = 0; e < node->edge_count; e++) {
         const struct graph_node *operand = graph_operand(graph, node, e);
         const uint64_t length = row_of(operand, node->u.move.axis);
-        if (graph_gradient(graph, node, e) != NULL) {
+        if (graph_gradient(graph, node, e)) {
             copy_part(graph, &(struct part){.outer = outer_of(node, count),
                                             .length = length,
                                             .x = node->gradient + first,
@@ -269,7 +270,7 @@ uint32_t kelp_graph_concat(struct kelp_graph *graph, const char *name, const uin
     }
     for (uint32_t i = 0; i < part_count; i++) {
         const struct graph_node *part = kelp__graph_operand(graph, name, parts[i]);
-        if (part == NULL ||
+        if (!part ||
             check_axis(graph, name, axis, &part->shape, part->shape.rank) == KELP_GRAPH_NONE) {
             return KELP_GRAPH_NONE;
         }
@@ -336,7 +337,7 @@ uint32_t kelp_graph_slice(struct kelp_graph *graph, const char *name, uint32_t x
                           uint64_t first, uint64_t length)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL ||
+    if (!operand ||
         check_axis(graph, name, axis, &operand->shape, operand->shape.rank) == KELP_GRAPH_NONE) {
         return KELP_GRAPH_NONE;
     }
@@ -345,8 +346,8 @@ uint32_t kelp_graph_slice(struct kelp_graph *graph, const char *name, uint32_t x
         char text[GRAPH_SHAPE_TEXT_SIZE];
         kelp_shape_print(&shape, text, sizeof(text));
         return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "layer %s: no [%llu, +%llu) along axis %u of %s", name,
-                               (unsigned long long)first, (unsigned long long)length, axis, text);
+                               "layer %s: no [%" PRIu64 ", +%" PRIu64 ") along axis %u of %s", name,
+                               first, length, axis, text);
     }
     shape.dims[axis] = length;
     const uint32_t id =
@@ -358,7 +359,7 @@ uint32_t kelp_graph_slice(struct kelp_graph *graph, const char *name, uint32_t x
     return id;
 }
 
-/* ---- repeat and reduce: a dimension that the other one has not ---- */
+/* ---- repeat and reduce: a dimension that the other one has not ------------------------------- */
 
 /* [outer][middle][inner] of the shape that has the dimension. */
 struct folded {
@@ -407,7 +408,7 @@ static void sum_up(struct kelp_graph *graph, const struct folded *f, float *fold
 
 static bool spread_available(const struct kelp_device_table *table)
 {
-    return table->copy != NULL && table->reduce != NULL;
+    return table->copy && table->reduce;
 }
 
 static void repeat_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -432,8 +433,8 @@ uint32_t kelp_graph_repeat(struct kelp_graph *graph, const char *name, uint32_t 
                            uint64_t times)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL || check_axis(graph, name, axis, &operand->shape,
-                                      operand->shape.rank + 1) == KELP_GRAPH_NONE) {
+    if (!operand || check_axis(graph, name, axis, &operand->shape, operand->shape.rank + 1) ==
+                        KELP_GRAPH_NONE) {
         return KELP_GRAPH_NONE;
     }
     if (operand->shape.rank == KELP_TENSOR_RANK_MAX) {
@@ -485,7 +486,7 @@ static uint32_t add_reduce(struct kelp_graph *graph, const struct graph_operator
                            const char *name, uint32_t x, uint32_t axis)
 {
     const struct graph_node *operand = kelp__graph_operand(graph, name, x);
-    if (operand == NULL ||
+    if (!operand ||
         check_axis(graph, name, axis, &operand->shape, operand->shape.rank) == KELP_GRAPH_NONE) {
         return KELP_GRAPH_NONE;
     }

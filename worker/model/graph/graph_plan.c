@@ -29,7 +29,7 @@ static void plan_backward(struct kelp_graph *graph)
 static kelp_status plan_completion(struct kelp_graph *graph, struct kelp_error *reterr)
 {
     uint32_t *first = malloc((graph->node_count + 1u) * sizeof(*first));
-    if (first == NULL) {
+    if (!first) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < graph->node_count; i++) {
@@ -80,16 +80,16 @@ static kelp_status check_operators(const struct kelp_graph *graph, struct kelp_e
     const struct kelp_device_table *table = graph->stream->table;
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const struct graph_node *node = &graph->nodes[i];
-        if (node->reached && node->op->available != NULL && !node->op->available(table)) {
+        if (node->reached && node->op->available && !node->op->available(table)) {
             return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "layer %s: the device %s has no %s",
                              node->name, table->name, node->op->name);
         }
     }
-    if (graph->input_count > 1 && table->copy == NULL) {
+    if (graph->input_count > 1 && !table->copy) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "the device %s takes one input, not %u",
                          table->name, graph->input_count);
     }
-    if (table->criterion == NULL) {
+    if (!table->criterion) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "the device %s has no losses", table->name);
     }
     return KELP_OK;
@@ -135,14 +135,14 @@ static kelp_status list_parameters(struct kelp_graph *graph, struct kelp_error *
 {
     graph->parameters = calloc(graph->parameter_count + 1u, sizeof(*graph->parameters));
     graph->steps = calloc(graph->node_count + 1u, sizeof(*graph->steps));
-    if (graph->parameters == NULL || graph->steps == NULL) {
+    if (!graph->parameters || !graph->steps) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     uint32_t count = 0;
     kelp_status status = KELP_OK;
     for (uint32_t i = 0; status == KELP_OK && i < graph->node_count; i++) {
         const struct graph_node *node = &graph->nodes[i];
-        if (node->reached && node->op->forward != NULL) {
+        if (node->reached && node->op->forward) {
             graph->steps[graph->step_count++] = i;
         }
         if (node->op != &kelp__graph_parameter) {
@@ -233,7 +233,7 @@ kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
     if (graph->status != KELP_OK) {
         return kelp_fail(reterr, graph->status, "%s", graph->error.text);
     }
-    assert(graph->memory == NULL);
+    assert(!graph->memory);
     if (graph->input_count == 0 || output >= graph->node_count ||
         !graph->nodes[output].needs_gradient || !graph->nodes[output].per_sample) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

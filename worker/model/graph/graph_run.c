@@ -117,7 +117,7 @@ static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *
             continue;
         }
         node->op->backward(graph, node, run->count);
-        if (node->complete_from != KELP_GRAPH_NONE && run->complete != NULL) {
+        if (node->complete_from != KELP_GRAPH_NONE && run->complete) {
             run->complete(run->user, node->complete_from);
         }
     }
@@ -130,7 +130,7 @@ static void clear_gradients(struct kelp_graph *graph, const struct kelp_graph_ru
         const struct graph_node *node = &graph->nodes[graph->parameters[i]];
         graph->stream->table->fill(graph->stream, node->gradient, 0.0f, node->elem_count);
     }
-    if (run->complete != NULL) {
+    if (run->complete) {
         run->complete(run->user, 0);
     }
 }
@@ -144,7 +144,7 @@ static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
         struct graph_node *node = &graph->nodes[graph->steps[i]];
         node->op->forward(graph, node, run->count);
     }
-    if (run->output != NULL) {
+    if (run->output) {
         graph->stream->table->copy_out(graph->stream, run->output, output->value,
                                        output->elem_count * run->count * sizeof(float));
     }
@@ -159,7 +159,7 @@ static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr)
 {
-    assert(graph->memory != NULL);
+    assert(graph->memory);
     float scales[GRAPH_SCALES];
     uint64_t seed_step[2];
     if (run->count > graph->batch_max) {

@@ -30,8 +30,8 @@ static uint32_t embed(struct kelp_graph *graph, const struct fields *fields, con
         const struct kelp__model_name name = kelp__model_name_index(table, f);
         const struct kelp_shape shape = kelp__model_shape2(fields->shape->vocab[f], width);
         const struct kelp_graph_init init = {KELP_INIT_NORMAL, 0.01f};
-        const uint32_t weight = kelp_graph_parameter_init(
-            graph, kelp__model_name(name.text, "weight").text, &shape, init);
+        const uint32_t weight =
+            kelp_graph_parameter(graph, kelp__model_name(name.text, "weight").text, &shape, init);
         rows[f] = kelp_graph_embedding(graph, name.text, fields->ids, column, weight);
     }
     return kelp_graph_concat(graph, table, rows, fields->count, 0);

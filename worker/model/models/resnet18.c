@@ -15,7 +15,7 @@ static uint32_t conv(struct kelp_graph *graph, const char *name, uint32_t x, uin
                      uint32_t kernel, uint32_t stride)
 {
     const struct kelp_shape *x_shape = kelp_graph_shape(graph, x);
-    if (x_shape == NULL) {
+    if (!x_shape) {
         return KELP_GRAPH_NONE;
     }
     const uint32_t padding = kernel / 2;
@@ -27,7 +27,7 @@ static uint32_t conv(struct kelp_graph *graph, const char *name, uint32_t x, uin
     const double fan_out = (double)(out * kernel * kernel);
     const struct kelp_graph_init init = {KELP_INIT_NORMAL, (float)sqrt(2.0 / fan_out)};
     const uint32_t weight =
-        kelp_graph_parameter_init(graph, kelp__model_name(name, "weight").text, &shape, init);
+        kelp_graph_parameter(graph, kelp__model_name(name, "weight").text, &shape, init);
     return kelp_graph_conv2d(graph, name, x, weight, KELP_GRAPH_NO_BIAS, &window);
 }
 
@@ -37,7 +37,7 @@ static uint32_t basic_block(struct kelp_graph *graph, const char *name, uint32_t
                             uint32_t stride)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
-    const bool downsample = stride != 1 || (shape != NULL && shape->dims[0] != out);
+    const bool downsample = stride != 1 || (shape && shape->dims[0] != out);
 
     uint32_t y = conv(graph, kelp__model_name(name, "conv1").text, x, out, 3, stride);
     y = kelp_layer_batch_norm(graph, kelp__model_name(name, "bn1").text, y);
@@ -72,7 +72,7 @@ static uint32_t max_pool(struct kelp_graph *graph, uint32_t x)
 static uint32_t average_pool(struct kelp_graph *graph, uint32_t x)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_graph_window window = {

@@ -14,7 +14,7 @@ struct kelp_shape kelp__model_shape_of(const struct kelp_sample_tensor *tensor)
 uint32_t kelp__model_flatten(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     struct kelp_shape flat = kelp__model_shape1(1);

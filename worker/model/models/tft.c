@@ -65,7 +65,7 @@ static uint32_t project(const struct tft *tft, const char *name, uint32_t x, uin
                         const struct kelp__layers_linear *layer)
 {
     const struct kelp_shape *shape = kelp_graph_shape(tft->graph, x);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape one_column = kelp__model_shape2(shape->dims[0], 1);
@@ -223,7 +223,7 @@ uint32_t kelp__tft_build(struct kelp_graph *graph, const struct kelp_job *job,
                                         : kelp__model_shape2(tft.pred, tft.target_count);
     const size_t variable_count = (size_t)tft.known_count + tft.observed_count;
     uint32_t *variables = calloc(2 * variable_count, sizeof(*variables));
-    if (variables == NULL) {
+    if (!variables) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "out of memory");
     }
     const uint32_t y =

@@ -34,7 +34,7 @@ static uint32_t add_context(struct kelp_graph *graph, const char *name, uint32_t
                                    grn->hidden, false);
     const struct kelp_shape *x_shape = kelp_graph_shape(graph, x);
     const struct kelp_shape *c_shape = kelp_graph_shape(graph, c);
-    if (x_shape != NULL && c_shape != NULL && c_shape->rank + 1 == x_shape->rank) {
+    if (x_shape && c_shape && c_shape->rank + 1 == x_shape->rank) {
         c = kelp_graph_repeat(graph, kelp__model_name(name, "context_rows").text, c, 0,
                               x_shape->dims[0]);
     }
@@ -45,7 +45,7 @@ uint32_t kelp__tft_grn(struct kelp_graph *graph, const char *name, uint32_t x,
                        const struct kelp__tft_grn *grn)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const bool same_width = last_dim(shape) == grn->out;
@@ -66,7 +66,7 @@ uint32_t kelp__tft_gate_norm(struct kelp_graph *graph, const char *name, uint32_
                              float dropout)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, skip);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const uint32_t gated =
@@ -105,7 +105,7 @@ static uint32_t selection_values(struct kelp_graph *graph, const char *name,
     const uint32_t all = kelp_graph_concat(graph, kelp__model_name(name, "values").text, values,
                                            selection->variable_count, 1);
     const struct kelp_shape *shape = kelp_graph_shape(graph, all);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const struct kelp_shape by_variable =
@@ -117,7 +117,7 @@ uint32_t kelp__tft_selection(struct kelp_graph *graph, const char *name,
                              const struct kelp__tft_selection *selection)
 {
     uint32_t *values = calloc(selection->variable_count, sizeof(*values));
-    if (values == NULL) {
+    if (!values) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
     }
     const uint32_t weights = selection_weights(graph, name, selection);
@@ -132,7 +132,7 @@ static uint32_t heads_of(struct kelp_graph *graph, const struct kelp__model_name
 {
     static const uint32_t heads_first[] = {1, 0, 2};
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const uint64_t d = shape->dims[1];
@@ -149,7 +149,7 @@ uint32_t kelp__tft_attention(struct kelp_graph *graph, const char *name, uint32_
                              uint32_t keys, const struct kelp__tft_attention *attention)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, queries);
-    if (shape == NULL) {
+    if (!shape) {
         return KELP_GRAPH_NONE;
     }
     const uint64_t d = shape->dims[1], dk = d / attention->heads;

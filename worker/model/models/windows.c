@@ -48,7 +48,7 @@ uint32_t kelp__model_windows_linear(struct kelp_graph *graph, const struct kelp_
     }
     const uint32_t channels = (uint32_t)windows->channels;
     uint32_t *weights = calloc(2 * (size_t)channels, sizeof(*weights));
-    if (weights == NULL) {
+    if (!weights) {
         return kelp_graph_fail(graph, KELP_ERR_NO_MEMORY, "layer %s: out of memory", name);
     }
     uint32_t *biases = weights + channels;
