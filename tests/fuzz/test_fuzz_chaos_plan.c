@@ -9,8 +9,7 @@
 #include "tests/lib/fuzz.h"
 #include "tests/lib/suite.h"
 
-#define ROUNDS       10
-#define ROUND_INPUTS 2000
+#define INPUTS 20000
 
 static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT("faults:\n  - {kind: kill, target: worker-1, step: 120}\n"
@@ -75,12 +74,4 @@ static const char *target(const uint8_t *bytes, size_t count)
     return check_faults(faults, drawn, &size);
 }
 
-KELP_LOOP_TEST(damaged, 0, ROUNDS)
-{
-    static const struct kelp_fuzz fuzz = {.seeds = seeds,
-                                          .seed_count = KELP_ARRAY_COUNT(seeds),
-                                          .words = words,
-                                          .word_count = KELP_ARRAY_COUNT(words),
-                                          .target = target};
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
-}
+KELP_FUZZ_TEST(damaged, INPUTS, seeds, words, target)

@@ -9,8 +9,7 @@
 #include "tests/lib/fuzz.h"
 #include "tests/lib/suite.h"
 
-#define ROUNDS       20
-#define ROUND_INPUTS 2000
+#define INPUTS 40000
 
 static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT("name: etth1-dlinear\nseed: 2021\ndata:\n  kind: csv\n  path: ETTh1.csv\n"
@@ -114,13 +113,4 @@ static const char *target(const uint8_t *bytes, size_t count)
 
 KELP_CASE("fuzz job", .timeout_s = 120)
 
-KELP_LOOP_TEST(test_damaged, 0, ROUNDS)
-{
-    static const struct kelp_fuzz fuzz = {.seeds = seeds,
-                                          .seed_count = KELP_ARRAY_COUNT(seeds),
-                                          .words = words,
-                                          .word_count = KELP_ARRAY_COUNT(words),
-                                          .target = target};
-
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
-}
+KELP_FUZZ_TEST(test_damaged, INPUTS, seeds, words, target)

@@ -7,7 +7,6 @@
 #include "tests/lib/suite.h"
 
 #define INPUTS 20000
-#define BLOCK  1000
 
 static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT(
@@ -90,12 +89,4 @@ static const char *target(const uint8_t *bytes, size_t count)
 
 KELP_CASE("texts", .timeout_s = 120)
 
-KELP_LOOP_TEST(damaged_texts, 0, INPUTS / BLOCK)
-{
-    const struct kelp_fuzz fuzz = {.seeds = seeds,
-                                   .seed_count = KELP_ARRAY_COUNT(seeds),
-                                   .words = words,
-                                   .word_count = KELP_ARRAY_COUNT(words),
-                                   .target = target};
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * BLOCK, BLOCK);
-}
+KELP_FUZZ_TEST(damaged_texts, INPUTS, seeds, words, target)

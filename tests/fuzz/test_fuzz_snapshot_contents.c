@@ -12,7 +12,6 @@
 #include "tests/lib/suite.h"
 
 #define INPUTS 4000
-#define BLOCK  500
 
 static const struct kelp_snapshot_id id = {.generation = 2, .step = 1500};
 static char folder[64];
@@ -87,12 +86,4 @@ KELP_TEST(seed_is_good)
     ck_assert_int_eq(check_with_sum(seeds[2].bytes, seeds[2].count), KELP_ERR_NOT_FOUND);
 }
 
-KELP_LOOP_TEST(damaged_contents, 0, INPUTS / BLOCK)
-{
-    const struct kelp_fuzz fuzz = {.seeds = seeds,
-                                   .seed_count = KELP_ARRAY_COUNT(seeds),
-                                   .words = words,
-                                   .word_count = KELP_ARRAY_COUNT(words),
-                                   .target = target};
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * BLOCK, BLOCK);
-}
+KELP_FUZZ_TEST(damaged_contents, INPUTS, seeds, words, target)

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/status.h"
+#include "tests/lib/suite.h"
+
 struct kelp_fuzz_seed {
     const void *bytes;
     size_t count;
@@ -31,5 +34,18 @@ struct kelp_fuzz {
 /* Run inputs [first, first + count); fails the Check test with the number of the input. With
  * KELP_FUZZ_TRACE in the environment each number is printed before it runs, for crashes. */
 void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count);
+
+/* The usual test: so many inputs from arrays of seeds and words, in blocks of a process each. */
+#define KELP_FUZZ_BLOCK 1000
+#define KELP_FUZZ_TEST(name, inputs, seed_array, word_array, target_function)                      \
+    KELP_LOOP_TEST(name, 0, (inputs) / KELP_FUZZ_BLOCK)                                            \
+    {                                                                                              \
+        static const struct kelp_fuzz fuzz = {.seeds = (seed_array),                               \
+                                              .seed_count = KELP_ARRAY_COUNT(seed_array),          \
+                                              .words = (word_array),                               \
+                                              .word_count = KELP_ARRAY_COUNT(word_array),          \
+                                              .target = (target_function)};                        \
+        kelp_fuzz_run(&fuzz, (uint64_t)_i *KELP_FUZZ_BLOCK, KELP_FUZZ_BLOCK);                      \
+    }
 
 #endif
