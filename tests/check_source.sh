@@ -79,7 +79,7 @@ cli/launch: COMMON proto worker/data worker/model cli/run cli/checkpoint
 cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch
 cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch cli/plot
 cli: COMMON worker worker/data worker/model worker/model/graph VERBS
 TABLE
 }
@@ -113,7 +113,7 @@ sort -u "$scratch/edges" | tsort >/dev/null 2>"$scratch/log" ||
 # A core decides; it does not read clocks, files, sockets or the environment, and starts no thread.
 # libc has all of these, so that linking proves little: every symbol that a core takes from outside
 # the cores stands in this list.
-pure='mem(cpy|set|move|cmp|chr)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf'
+pure='mem(cpy|set|move|cmp|chr)|str(dup|len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf'
 pure+='|(m|c|re)alloc|free|qsort|bsearch'
 pure+='|sqrt|pow|exp|log|cos|sin|fabs|floor|ceil|fmin|fmax|round|isfinite|__ctype_(b|tolower|toupper)_loc'
 pure+='|__assert_fail|__stack_chk_fail|__(mem|str|v?sn)[a-z]*_chk|_GLOBAL_OFFSET_TABLE_'
@@ -145,7 +145,7 @@ if [ "$(impure_symbols_of "$scratch/planted.o")" != "clock_gettime " ]; then
 fi
 
 # ---- headers -------------------------------------------------------------------------------------
-read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas check)"
+read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas cairo check)"
 flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
 mapfile -t headers < <(printf '%s\n' "${sources[@]}" | grep '\.h$')
 for file in "${headers[@]}"; do

@@ -268,19 +268,19 @@ static kelp_status take_end(struct kelp_children *children, struct kelp_child *c
     };
     switch (kelp_supervise(&children->options.policy, &end, &child->supervise, &children->failures,
                            &delay_ms)) {
-    case KELP_VERDICT_FAIL:
+    case KELP_SUPERVISE_FAIL:
         return fail_of_input(children, child, reterr);
-    case KELP_VERDICT_LEAVE:
+    case KELP_SUPERVISE_LEAVE:
         if (!end.exited || end.exit_status != 0) { /* in order: also how a run ends */
             kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
         }
         return KELP_OK;
-    case KELP_VERDICT_GIVE_UP:
+    case KELP_SUPERVISE_GIVE_UP:
         kelp_supervise_limit_text(&children->options.policy, limit, sizeof(limit));
         *ret_gave_up = true;
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%s %s, and %s; see %s/logs/%s.log", child->id,
                          how, limit, children->options.run_path, child->id);
-    case KELP_VERDICT_RESTART:
+    case KELP_SUPERVISE_RESTART:
         child->start_due = true;
         child->start_ms = now + delay_ms;
         if (end.exited && end.exit_status == 0 && child->supervise.worker) {

@@ -157,7 +157,7 @@ static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, u
 
     policy.restart = true; /* --no-restart is about the daemons: none of them starts without it */
     if (kelp_supervise(&policy, &end, &launcher->etcd_supervise, &children->failures, &delay_ms) ==
-        KELP_VERDICT_GIVE_UP) {
+        KELP_SUPERVISE_GIVE_UP) {
         kelp_supervise_limit_text(&policy, limit, sizeof(limit));
         launcher->gave_up = true;
         return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd %s, and %s; see %s/logs/etcd.log", why,

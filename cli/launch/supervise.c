@@ -60,31 +60,31 @@ static uint32_t backoff_ms(const struct kelp_supervise_policy *policy, uint32_t 
     return (uint32_t)(delay < most ? delay : most);
 }
 
-enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
-                                 const struct kelp_supervise_end *end,
-                                 struct kelp_supervise_child *child, struct kelp_failures *failures,
-                                 uint32_t *ret_delay_ms)
+enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
+                                           const struct kelp_supervise_end *end,
+                                           struct kelp_supervise_child *child,
+                                           struct kelp_failures *failures, uint32_t *ret_delay_ms)
 {
     if (end->exited && end->exit_status == 2) {
-        return KELP_VERDICT_FAIL;
+        return KELP_SUPERVISE_FAIL;
     }
     if (!policy->restart ||
         (end->exited && end->exit_status == 0 && child->worker && end->enough_left)) {
-        return KELP_VERDICT_LEAVE;
+        return KELP_SUPERVISE_LEAVE;
     }
     if (end->exited && end->exit_status == 0 && child->worker) {
         *ret_delay_ms = KELP_SUPERVISE_LEFT_MS; /* no failure, so it is not counted as one */
-        return KELP_VERDICT_RESTART;
+        return KELP_SUPERVISE_RESTART;
     }
     if (!count_failure(policy, failures, end->now_ms)) {
-        return KELP_VERDICT_GIVE_UP;
+        return KELP_SUPERVISE_GIVE_UP;
     }
     if (end->lived_ms >= KELP_SUPERVISE_SETTLED_MS) {
         child->young_deaths = 0;
     }
     *ret_delay_ms = backoff_ms(policy, child->young_deaths);
     child->young_deaths++;
-    return KELP_VERDICT_RESTART;
+    return KELP_SUPERVISE_RESTART;
 }
 
 void kelp_supervise_limit_text(const struct kelp_supervise_policy *policy, char *text,

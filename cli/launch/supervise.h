@@ -54,11 +54,11 @@ struct kelp_supervise_end {
     bool enough_left; /* as many workers as the job needs are there without it */
 };
 
-enum kelp_verdict {
-    KELP_VERDICT_RESTART,
-    KELP_VERDICT_LEAVE,
-    KELP_VERDICT_FAIL,
-    KELP_VERDICT_GIVE_UP
+enum kelp_supervise_verdict {
+    KELP_SUPERVISE_RESTART,
+    KELP_SUPERVISE_LEAVE,
+    KELP_SUPERVISE_FAIL,
+    KELP_SUPERVISE_GIVE_UP
 };
 
 /* Room for what the policy looks back on. Errors: KELP_ERR_NO_MEMORY. */
@@ -68,10 +68,10 @@ kelp_status kelp_failures_init(struct kelp_failures *failures,
 void kelp_failures_fini(struct kelp_failures *failures);
 
 /* *ret_delay_ms is set for RESTART. */
-enum kelp_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
-                                 const struct kelp_supervise_end *end,
-                                 struct kelp_supervise_child *child, struct kelp_failures *failures,
-                                 uint32_t *ret_delay_ms);
+enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
+                                           const struct kelp_supervise_end *end,
+                                           struct kelp_supervise_child *child,
+                                           struct kelp_failures *failures, uint32_t *ret_delay_ms);
 
 /* "failure.max_failures=3 restarts within failure.window=60m are used up" */
 void kelp_supervise_limit_text(const struct kelp_supervise_policy *policy, char *text,

@@ -48,8 +48,8 @@ struct partition {
     unsigned pending; /* lanes */
     struct message waiting[WORKERS];
     bool has_waiting[WORKERS];
-    bool has_word;  /* others learn of a training entry by pushes; else they cannot offer */
-    bool complete;  /* all lanes are there, and the decision is not */
+    bool has_word;   /* others learn of a training entry by pushes; else they cannot offer */
+    bool complete;   /* all lanes are there, and the decision is not */
     unsigned shares; /* partition 0: whose are here */
     struct message share_waiting[WORKERS];
     bool has_part_waiting[WORKERS];

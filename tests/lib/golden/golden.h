@@ -3,8 +3,8 @@
  * optimizer its names mean, and comparison by the tolerances given there. Nothing is known of
  * particular files: model, loss, shapes and optimizers come from metadata and tensors.
  */
-#ifndef KELP_TESTS_LIB_GOLDEN_H
-#define KELP_TESTS_LIB_GOLDEN_H
+#ifndef KELP_TESTS_LIB_GOLDEN_GOLDEN_H
+#define KELP_TESTS_LIB_GOLDEN_GOLDEN_H
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

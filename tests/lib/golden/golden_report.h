@@ -3,8 +3,8 @@
  * checks of single operators, losses and optimizers. tests/golden/test_golden_ops.c adds the
  * models.
  */
-#ifndef KELP_TESTS_LIB_GOLDEN_REPORT_H
-#define KELP_TESTS_LIB_GOLDEN_REPORT_H
+#ifndef KELP_TESTS_LIB_GOLDEN_GOLDEN_REPORT_H
+#define KELP_TESTS_LIB_GOLDEN_GOLDEN_REPORT_H
 
 #include "kernels/device.h"
 #include "tests/lib/golden/golden.h"

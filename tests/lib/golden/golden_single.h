@@ -1,7 +1,7 @@
 /* Private to golden_single.c: one case each of the fixtures of losses and of single operations. The
  * case's name says which ("conv2d_3x3_s2_p1_nobias", "smooth_l1_beta0.5"). */
-#ifndef KELP_TESTS_LIB_GOLDEN_SINGLE_H
-#define KELP_TESTS_LIB_GOLDEN_SINGLE_H
+#ifndef KELP_TESTS_LIB_GOLDEN_GOLDEN_SINGLE_H
+#define KELP_TESTS_LIB_GOLDEN_GOLDEN_SINGLE_H
 
 #include "tests/lib/golden/golden_report.h"
 

@@ -25,7 +25,7 @@ KELP_TEST(test_backoff_doubles)
     endless.max_failures = -1;
     for (int i = 0; i < 30; i++) {
         ck_assert_int_eq(kelp_supervise(&endless, &killed, &child, &failures, &delay_ms),
-                         KELP_VERDICT_RESTART);
+                         KELP_SUPERVISE_RESTART);
         ck_assert_uint_eq(delay_ms, expected);
         expected = expected == 0 ? 100 : expected * 2;
         if (expected > KELP_SUPERVISE_BACKOFF_MAX_MS) {
@@ -44,7 +44,7 @@ KELP_TEST(test_long_backoff)
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&slow, &killed, &child, &failures, &delay_ms),
-                     KELP_VERDICT_RESTART);
+                     KELP_SUPERVISE_RESTART);
     ck_assert_uint_eq(delay_ms, 600000);
 }
 
@@ -57,10 +57,10 @@ KELP_TEST(test_backoff_resets)
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &old, &child, &failures, &delay_ms),
-                     KELP_VERDICT_RESTART);
+                     KELP_SUPERVISE_RESTART);
     ck_assert_uint_eq(delay_ms, 0);
     ck_assert_int_eq(kelp_supervise(&policy, &killed, &child, &failures, &delay_ms),
-                     KELP_VERDICT_RESTART);
+                     KELP_SUPERVISE_RESTART);
     ck_assert_uint_eq(delay_ms, 100);
 }
 
@@ -74,14 +74,14 @@ KELP_TEST(test_gives_up)
 
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(kelp_supervise(&policy, &killed, &child, &failures, &delay_ms),
-                         KELP_VERDICT_RESTART);
+                         KELP_SUPERVISE_RESTART);
     }
     ck_assert_int_eq(kelp_supervise(&policy, &killed, &child, &failures, &delay_ms),
-                     KELP_VERDICT_GIVE_UP);
+                     KELP_SUPERVISE_GIVE_UP);
     failures.total = 0;
     none.max_failures = 0;
     ck_assert_int_eq(kelp_supervise(&none, &killed, &child, &failures, &delay_ms),
-                     KELP_VERDICT_GIVE_UP);
+                     KELP_SUPERVISE_GIVE_UP);
 }
 
 /* Failures count for as long as the window is: three in any 1000 ms, of all children together. */
@@ -89,13 +89,15 @@ KELP_TEST(test_window)
 {
     static const struct {
         uint64_t at_ms;
-        enum kelp_verdict verdict;
+        enum kelp_supervise_verdict verdict;
     } ends[] = {
-        {100, KELP_VERDICT_RESTART},  {200, KELP_VERDICT_RESTART},  {900, KELP_VERDICT_RESTART},
-        {1099, KELP_VERDICT_GIVE_UP}, {1100, KELP_VERDICT_RESTART}, {1199, KELP_VERDICT_GIVE_UP},
-        {1200, KELP_VERDICT_RESTART}, {1899, KELP_VERDICT_GIVE_UP}, {1900, KELP_VERDICT_RESTART},
-        {9000, KELP_VERDICT_RESTART}, {9000, KELP_VERDICT_RESTART}, {9000, KELP_VERDICT_RESTART},
-        {9999, KELP_VERDICT_GIVE_UP},
+        {100, KELP_SUPERVISE_RESTART},  {200, KELP_SUPERVISE_RESTART},
+        {900, KELP_SUPERVISE_RESTART},  {1099, KELP_SUPERVISE_GIVE_UP},
+        {1100, KELP_SUPERVISE_RESTART}, {1199, KELP_SUPERVISE_GIVE_UP},
+        {1200, KELP_SUPERVISE_RESTART}, {1899, KELP_SUPERVISE_GIVE_UP},
+        {1900, KELP_SUPERVISE_RESTART}, {9000, KELP_SUPERVISE_RESTART},
+        {9000, KELP_SUPERVISE_RESTART}, {9000, KELP_SUPERVISE_RESTART},
+        {9999, KELP_SUPERVISE_GIVE_UP},
     };
     struct kelp_supervise_policy windowed = policy;
     struct kelp_supervise_child children[2] = {{.worker = true}, {.worker = false}};
@@ -129,11 +131,12 @@ KELP_TEST(test_bad_input)
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
-                     KELP_VERDICT_FAIL);
+                     KELP_SUPERVISE_FAIL);
     dead.restart = false;
-    ck_assert_int_eq(kelp_supervise(&dead, &end, &child, &failures, &delay_ms), KELP_VERDICT_FAIL);
+    ck_assert_int_eq(kelp_supervise(&dead, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_FAIL);
     ck_assert_int_eq(kelp_supervise(&dead, &killed, &child, &failures, &delay_ms),
-                     KELP_VERDICT_LEAVE);
+                     KELP_SUPERVISE_LEAVE);
     ck_assert_uint_eq(failures.total, 0);
 }
 
@@ -147,12 +150,12 @@ KELP_TEST(test_leaving_in_order)
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
-                     KELP_VERDICT_LEAVE);
+                     KELP_SUPERVISE_LEAVE);
     ck_assert_int_eq(kelp_supervise(&policy, &end, &shard, &failures, &delay_ms),
-                     KELP_VERDICT_RESTART);
+                     KELP_SUPERVISE_RESTART);
     end.enough_left = false;
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
-                     KELP_VERDICT_RESTART);
+                     KELP_SUPERVISE_RESTART);
     ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
     ck_assert_uint_eq(failures.total, 1); /* the shard's alone */
 }
