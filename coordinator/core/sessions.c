@@ -1,9 +1,25 @@
 #include "coordinator/core/sessions.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/state_table.h"
+
+static const struct kelp_state states[KELP_SESSION_STATE_COUNT] = {
+    [KELP_SESSION_NEW] = {"new",
+                          KELP_STATE_BIT(KELP_SESSION_HELD) | KELP_STATE_BIT(KELP_SESSION_GONE)},
+    [KELP_SESSION_HELD] = {"held",
+                           KELP_STATE_BIT(KELP_SESSION_MEMBER) | KELP_STATE_BIT(KELP_SESSION_GONE)},
+    [KELP_SESSION_MEMBER] = {"member", KELP_STATE_BIT(KELP_SESSION_GONE)},
+    [KELP_SESSION_GONE] = {"gone", 0},
+};
+static const struct kelp_state_table table = KELP_STATE_TABLE(states);
+
+static void move_to(struct kelp_session *session, enum kelp_session_state state)
+{
+    session->state = kelp_state_move(&table, session->state, state);
+}
 
 /* ---- the table ---- */
 
@@ -137,7 +153,6 @@ void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions)
 kelp_status kelp_session_identify(struct kelp_session *session,
                                   const struct kelp_session_hello *hello)
 {
-    assert(session->state == KELP_SESSION_NEW);
     (void)snprintf(session->id, sizeof(session->id), "%s", hello->id);
     session->incarnation = hello->incarnation;
     session->peer = hello->peer;
@@ -145,14 +160,13 @@ kelp_status kelp_session_identify(struct kelp_session *session,
     if (session->plan == NULL) {
         return KELP_ERR_NO_MEMORY;
     }
-    session->state = KELP_SESSION_HELD;
+    move_to(session, KELP_SESSION_HELD);
     return KELP_OK;
 }
 
 void kelp_session_admit(struct kelp_session *session, uint64_t key)
 {
-    assert(session->state == KELP_SESSION_HELD);
-    session->state = KELP_SESSION_MEMBER;
+    move_to(session, KELP_SESSION_MEMBER);
     session->key = key;
 }
 
@@ -165,7 +179,7 @@ void kelp_session_drop_plan(struct kelp_session *session)
 void kelp_session_refuse(struct kelp_session *session, const struct kelp_outside *outside,
                          kelp_status status, const char *text)
 {
-    session->state = KELP_SESSION_GONE;
+    move_to(session, KELP_SESSION_GONE);
     outside->effects->session_refuse(session->end, !session->hello_sent, status, text,
                                      outside->user);
 }
@@ -173,11 +187,11 @@ void kelp_session_refuse(struct kelp_session *session, const struct kelp_outside
 void kelp_session_close(struct kelp_session *session, const struct kelp_outside *outside,
                         kelp_status status, const char *text)
 {
-    session->state = KELP_SESSION_GONE;
+    move_to(session, KELP_SESSION_GONE);
     outside->effects->session_close(session->end, status, text, outside->user);
 }
 
 void kelp_session_ended(struct kelp_session *session)
 {
-    session->state = KELP_SESSION_GONE;
+    move_to(session, KELP_SESSION_GONE);
 }

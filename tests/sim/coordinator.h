@@ -1,8 +1,8 @@
 /*
  * A simulated kelp-coordinator: the leadership and the terms of coordinator/core, which decide,
  * with the effects of a simulated process. coordinator.c has life and time; coordinator_etcd.c is
- * what the election of common/etcd is; coordinator_tasks.c the threads that ask etcd and the disk;
- * coordinator_streams.c the streams to shards and workers.
+ * what the election of common/etcd is; coordinator_tasks.c the threads that ask etcd and the disk,
+ * coordinator_found.c what they find; coordinator_streams.c the streams to shards and workers.
  */
 #ifndef KELP_TESTS_SIM_COORDINATOR_H
 #define KELP_TESTS_SIM_COORDINATOR_H
@@ -130,6 +130,17 @@ void sim_coordinator_election_effects(struct sim_coordinator *coordinator);
 
 void sim_coordinator_task_effects(struct kelp_term_effects *effects);
 void sim_coordinator_forget_tasks(struct sim_coordinator *coordinator);
+
+/* ---- coordinator_found.c ---- */
+
+/* The manifests in etcd, and the folders that none of them names. */
+void sim_coordinator_read_manifests(struct sim *sim, struct kelp_found *found);
+void sim_coordinator_read_folders(struct sim *sim, struct kelp_found *found);
+void sim_coordinator_found_fini(struct kelp_found *found);
+/* The effect of this name. */
+kelp_status sim_coordinator_make_manifest(const struct kelp_checkpointer *from,
+                                          struct kelp_committed *ret_committed,
+                                          struct kelp_error *reterr, void *user);
 
 /* ---- coordinator_streams.c ---- */
 

@@ -1,0 +1,366 @@
+/* Leadership and terms: when a term begins and ends, and what it does not do before it may. */
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/core/leadership.h"
+#include "tests/lib/suite.h"
+
+static struct kelp_job job;
+static struct kelp_plan plan;
+static struct kelp_leadership leadership;
+static struct kelp_term_effects term_effects;
+static uint64_t now;
+static struct {
+    int reads, maps, states, opens, closes, stands, resigns, gives_up;
+    char state[16];    /* written last */
+    int session_sends; /* to workers */
+    struct kelp_link *link;
+} done;
+
+/* ---- effects ---- */
+
+static void give_up(const char *text, void *user)
+{
+    (void)text;
+    (void)user;
+    done.gives_up++;
+}
+
+static kelp_status watch_shards(struct kelp_error *reterr, void *user)
+{
+    (void)reterr;
+    (void)user;
+    return KELP_OK;
+}
+
+static bool read_everything(void *user)
+{
+    (void)user;
+    done.reads++;
+    return true;
+}
+
+static bool write_plan(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static bool write_map(const struct kelp_opening *opening, void *user)
+{
+    (void)opening;
+    (void)user;
+    done.maps++;
+    return true;
+}
+
+static bool write_state(const struct kelp_job_state *state, void *user)
+{
+    (void)user;
+    done.states++;
+    (void)snprintf(done.state, sizeof(done.state), "%s", state->state);
+    return true;
+}
+
+static kelp_status keep_plan(const char *text, const struct kelp_plan **ret_plan,
+                             struct kelp_error *reterr, void *user)
+{
+    (void)text;
+    (void)reterr;
+    (void)user;
+    *ret_plan = &plan;
+    return KELP_OK;
+}
+
+static kelp_status compare_plan(const char *text, struct kelp_error *reterr, void *user)
+{
+    (void)text;
+    (void)reterr;
+    (void)user;
+    return KELP_OK;
+}
+
+static kelp_status lengthen(const struct kelp_plan *of, struct kelp_error *reterr, void *user)
+{
+    (void)of;
+    (void)reterr;
+    (void)user;
+    return KELP_OK;
+}
+
+static void *link_create(struct kelp_link *link, void *user)
+{
+    (void)user;
+    done.link = link;
+    return &done;
+}
+
+static void link_destroy(void *end, void *user)
+{
+    (void)end;
+    (void)user;
+    done.link = NULL;
+}
+
+static kelp_status link_open(void *end, const struct kelp_map_shard *shard,
+                             const struct kelp_link_news *hello, struct kelp_error *reterr,
+                             void *user)
+{
+    (void)end;
+    (void)shard;
+    (void)reterr;
+    (void)user;
+    ck_assert(hello->hello);
+    return KELP_OK;
+}
+
+static bool is_full(void *end, void *user)
+{
+    (void)end;
+    (void)user;
+    return false;
+}
+
+static void link_send(void *end, const struct kelp_link_news *news, void *user)
+{
+    (void)end;
+    (void)news;
+    (void)user;
+}
+
+static void close_end(void *end, kelp_status status, const char *text, void *user)
+{
+    (void)end;
+    (void)status;
+    (void)text;
+    (void)user;
+}
+
+static void session_send(void *end, const struct kelp_session_news *news, void *user)
+{
+    (void)end;
+    (void)news;
+    (void)user;
+    done.session_sends++;
+}
+
+static void nothing(void *user)
+{
+    (void)user;
+}
+
+static void resign(void *user)
+{
+    (void)user;
+    done.resigns++;
+}
+
+static kelp_status stand(struct kelp_error *reterr, void *user)
+{
+    (void)reterr;
+    (void)user;
+    done.stands++;
+    return KELP_OK;
+}
+
+static kelp_status open_term(struct kelp_error *reterr, void *user)
+{
+    (void)reterr;
+    (void)user;
+    done.opens++;
+    return KELP_OK;
+}
+
+static void close_term(void *user)
+{
+    (void)user;
+    done.closes++;
+}
+
+static const struct kelp_leadership_effects leadership_effects = {
+    .step_down = nothing,
+    .resign = resign,
+    .stand = stand,
+    .open = open_term,
+    .close = close_term,
+};
+
+/* ---- what happens ---- */
+
+static void setup(void)
+{
+    memset(&done, 0, sizeof(done));
+    memset(&job, 0, sizeof(job));
+    now = 1000;
+    job.cluster.shards = 1;
+    job.cluster.lanes = 4;
+    job.cluster.workers.min = 1;
+    job.failure.detect_ms = 1000000;
+    job.failure.shard_wait_ms = 3000;
+    job.checkpoint.keep_last = 1;
+    plan = (struct kelp_plan){.partition_count = 2};
+    term_effects = (struct kelp_term_effects){
+        .give_up = give_up,
+        .watch_shards = watch_shards,
+        .read = read_everything,
+        .write_plan = write_plan,
+        .write_map = write_map,
+        .write_state = write_state,
+        .keep_plan = keep_plan,
+        .compare_plan = compare_plan,
+        .lengthen = lengthen,
+        .link_create = link_create,
+        .link_destroy = link_destroy,
+        .link_open = link_open,
+        .link_full = is_full,
+        .link_send = link_send,
+        .link_close = close_end,
+        .session_full = is_full,
+        .session_send = session_send,
+        .session_close = close_end,
+    };
+    const struct kelp_leadership_options options = {
+        .effects = &leadership_effects, .outside = {.effects = &term_effects}, .incarnation = 7000};
+    kelp_leadership_init(&leadership, &options);
+    kelp_leadership_touch(&leadership, now);
+    ck_assert_int_eq(kelp_leadership_stand(&leadership, &job, NULL), KELP_OK);
+}
+
+static void teardown(void)
+{
+    kelp_leadership_end(&leadership, "the test is over");
+    ck_assert_int_eq(done.opens, done.closes);
+    ck_assert_ptr_null(done.link);
+}
+
+static void tick(uint64_t ms)
+{
+    now += ms;
+    kelp_leadership_touch(&leadership, now);
+    kelp_leadership_tick(&leadership);
+}
+
+/* etcd's answer: a map of that generation, or none. */
+static void answer_read(uint64_t generation)
+{
+    struct kelp_map before = {.generation = generation - 1};
+    struct kelp_map_shard shard = {.id = "shard-0", .address = "a:1", .incarnation = 9};
+    struct kelp_found found = {.plan = NULL};
+    if (generation > 0) {
+        ck_assert_int_eq(kelp_map_spread(&before, &shard, 1, 2, &found.map, NULL), KELP_OK);
+    }
+    kelp_leadership_read(&leadership, KELP_OK, &found, "");
+    kelp_map_fini(&found.map);
+}
+
+/* A worker joins, and its plan is written. */
+static void join(void)
+{
+    struct kelp_session *session = kelp_term_worker_opened(leadership.term, &done);
+    ck_assert_ptr_nonnull(session);
+    const struct kelp_session_hello hello = {
+        .id = "worker-0", .incarnation = 3, .plan = "plan", .peer = "here"};
+    kelp_term_worker_hello(leadership.term, session, &hello);
+    kelp_term_plan_written(leadership.term, KELP_OK, "plan", "");
+}
+
+/* shard-0 registers and answers: all is there to open a generation. */
+static void connect_shard(void)
+{
+    const struct kelp_map_shard shard = {.id = "shard-0", .address = "a:1", .incarnation = 9};
+    kelp_term_shard_registered(leadership.term, &shard);
+    ck_assert_ptr_nonnull(done.link);
+    const struct kelp_link_hello hello = {.text = ""};
+    ck_assert(kelp_term_shard_hello(leadership.term, done.link, &hello));
+}
+
+KELP_CASE("leadership", .setup = setup, .teardown = teardown)
+
+/* A term begins with an election, reads etcd, and ends when another coordinator leads. */
+KELP_TEST(a_term)
+{
+    ck_assert_int_eq(done.stands, 1);
+    ck_assert_ptr_null(leadership.term);
+    kelp_leadership_elected(&leadership, 10);
+    ck_assert_ptr_nonnull(leadership.term);
+    ck_assert_int_eq(done.reads, 1);
+    answer_read(0);
+    join();
+    ck_assert_int_gt(done.session_sends, 0);
+    connect_shard();
+    ck_assert_int_eq(done.maps, 1);
+    kelp_leadership_superseded(&leadership, "coordinator-1");
+    ck_assert_ptr_null(leadership.term);
+    ck_assert_int_eq(done.closes, 1);
+    tick(100);
+    ck_assert_ptr_null(leadership.term);
+}
+
+/* While etcd was away another coordinator may have led: elected again, a term writes no map before
+ * it has compared what etcd holds. */
+KELP_TEST(no_map_before_it_compares)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(0);
+    join();
+    kelp_leadership_deposed(&leadership, "etcd is away");
+    int reads = done.reads;
+    kelp_leadership_elected(&leadership, 20);
+    ck_assert_int_eq(done.reads, reads + 1);
+    connect_shard();
+    tick(10 * KELP_COORDINATOR_RETRY_MS);
+    ck_assert_int_eq(done.maps, 0);
+    ck_assert_uint_eq(leadership.terms, 1);
+    answer_read(0);
+    tick(KELP_COORDINATOR_RETRY_MS);
+    ck_assert_int_eq(done.maps, 1);
+    ck_assert_uint_eq(leadership.terms, 1);
+}
+
+/* Somebody did lead: another term begins, which knows nothing of the one before. */
+KELP_TEST(starts_over)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(0);
+    join();
+    kelp_leadership_deposed(&leadership, "etcd is away");
+    kelp_leadership_elected(&leadership, 20);
+    answer_read(3);
+    ck_assert_uint_eq(leadership.terms, 2);
+    ck_assert_int_eq(done.closes, 1);
+    ck_assert(!leadership.term->reading.done);
+    ck_assert_ptr_null(leadership.term->sessions.first);
+    ck_assert_int_eq(done.gives_up, 0);
+}
+
+/* A read that failed is asked again, after a pause; not without an election. */
+KELP_TEST(reads_again)
+{
+    struct kelp_found found = {.plan = NULL};
+    kelp_leadership_elected(&leadership, 10);
+    kelp_leadership_read(&leadership, KELP_ERR_TIMEOUT, &found, "no answer");
+    tick(KELP_COORDINATOR_RETRY_MS - 1);
+    ck_assert_int_eq(done.reads, 1);
+    kelp_leadership_deposed(&leadership, "etcd is away");
+    tick(KELP_COORDINATOR_RETRY_MS);
+    ck_assert_int_eq(done.reads, 1);
+    kelp_leadership_elected(&leadership, 20);
+    ck_assert_int_eq(done.reads, 2);
+}
+
+/* No shard of the map is heard though its lease lives: resign, and stand again after a while. */
+KELP_TEST(resigns_when_cut_off)
+{
+    kelp_leadership_elected(&leadership, 10);
+    leadership.term->cut_off = true;
+    tick(100);
+    ck_assert_ptr_null(leadership.term);
+    ck_assert_int_eq(done.resigns, 1);
+    ck_assert_int_eq(done.stands, 1);
+    tick(KELP_COORDINATOR_CUT_OFF_MS - 1);
+    ck_assert_int_eq(done.stands, 1);
+    tick(1);
+    ck_assert_int_eq(done.stands, 2);
+    tick(KELP_COORDINATOR_CUT_OFF_MS);
+    ck_assert_int_eq(done.stands, 2);
+}
