@@ -392,21 +392,9 @@ static bool judge(struct chaos *chaos)
     return true;
 }
 
-static kelp_status write_json(const struct chaos *chaos, struct kelp_error *reterr)
+static void print_json(const void *report, FILE *out)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    kelp_chaos_report_json(&chaos->report, out);
-    kelp_status status = fclose(out) == 0
-                             ? kelp_run_dir_write(&chaos->folder, "chaos.json", text, reterr)
-                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    free(text);
-    return status;
+    kelp_chaos_report_json(report, out);
 }
 
 static kelp_status write_svg(const struct chaos *chaos, struct kelp_error *reterr)
@@ -426,7 +414,9 @@ static void write_report(struct chaos *chaos)
 {
     struct kelp_error error;
 
-    if (write_json(chaos, &error) != KELP_OK || write_svg(chaos, &error) != KELP_OK) {
+    if (kelp_run_dir_print(&chaos->folder, "chaos.json", print_json, &chaos->report, &error) !=
+            KELP_OK ||
+        write_svg(chaos, &error) != KELP_OK) {
         kelp_display_say(&chaos->display, "%s", error.text);
     }
     (void)printf("\n");

@@ -22,20 +22,6 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-static int print(const struct kelp_inference *inference, bool json)
-{
-    struct kelp_error error;
-    char *text = NULL;
-
-    if (!json) {
-        kelp_result_table(stdout, &inference->result);
-        (void)printf("weights    %s\nrun        %s\n", inference->weights, inference->run.path);
-        return KELP_EXIT_OK;
-    }
-    kelp_status status = kelp_result_print(&inference->result, &text, &error);
-    return kelp_verb_print(status, text, &error);
-}
-
 static int evaluate(const struct kelp_options *given)
 {
     struct kelp_inference *inference = malloc(sizeof(*inference));
@@ -45,8 +31,11 @@ static int evaluate(const struct kelp_options *given)
     }
     kelp_inference_init(inference, given, KELP_RUN_EVALUATE);
     int exit_status = kelp_inference_run(inference);
-    if (exit_status == KELP_EXIT_OK) {
-        exit_status = print(inference, kelp_verb_json(given));
+    if (exit_status == KELP_EXIT_OK && kelp_verb_json(given)) {
+        kelp_result_print(&inference->result, stdout);
+    } else if (exit_status == KELP_EXIT_OK) {
+        kelp_result_table(stdout, &inference->result);
+        (void)printf("weights    %s\nrun        %s\n", inference->weights, inference->run.path);
     }
     kelp_inference_fini(inference);
     free(inference);

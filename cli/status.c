@@ -51,7 +51,6 @@ static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
     struct kelp_job_client *client = NULL;
     Kelp__V1__StatusReply *reply = NULL;
     struct kelp_error error;
-    char *text = NULL;
 
     kelp_status status = kelp_run_client_open(run_path, &client, &error);
     if (status == KELP_OK) {
@@ -62,32 +61,25 @@ static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
         return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be reached: %s",
                              run_path, error.text);
     }
-    if (json) {
-        status = kelp_status_json(reply, run_path, &text, &error);
-    } else {
-        status = kelp_status_table(reply, run_path, &text, &error);
-    }
+    (json ? kelp_status_json : kelp_status_table)(reply, run_path, stdout);
     kelp_job_client_status_free(reply);
-    return kelp_verb_print(status, text, &error);
+    return KELP_EXIT_OK;
 }
 
 static int show_result(const char *run_path, bool json, const struct kelp_result *result)
 {
     struct kelp_error error;
     char *text = NULL;
-    kelp_status status;
 
     if (json) {
-        status = kelp_run_dir_read(run_path, "result.json", &text, &error);
-    } else {
-        status = kelp_result_summary(result, run_path, &text, &error);
+        kelp_status status = kelp_run_dir_read(run_path, "result.json", &text, &error);
+        return kelp_verb_print(status, text, &error);
     }
-    int exit_status = kelp_verb_print(status, text, &error);
-    if (exit_status == KELP_EXIT_OK && !json &&
-        (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0)) {
+    kelp_result_summary(result, run_path, stdout);
+    if (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0) {
         (void)printf("go on      kelp train --resume --run %s\n", run_path);
     }
-    return exit_status;
+    return KELP_EXIT_OK;
 }
 
 static int show_unfinished(const char *run_path, bool json)

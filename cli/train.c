@@ -185,11 +185,8 @@ static int print_config(const struct train *train)
 
 static int print_summary(const struct train *train)
 {
-    struct kelp_error error;
-    char *text = NULL;
-
-    kelp_status status = kelp_result_summary(&train->result, train->run.path, &text, &error);
-    return kelp_verb_print(status, text, &error);
+    kelp_result_summary(&train->result, train->run.path, stdout);
+    return KELP_EXIT_OK;
 }
 
 static int work(struct kelp_guard *guard, void *user)

@@ -53,20 +53,20 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     return status;
 }
 
+static void print_result(const void *result, FILE *out)
+{
+    kelp_result_print(result, out);
+}
+
 void kelp__launch_write_result(struct kelp_launcher *launcher)
 {
     struct kelp_error error;
-    char *text = NULL;
 
     launcher->result->wall_s = (double)(kelp_clock_ms() - launcher->launch->start_ms) / 1000;
-    kelp_status status = kelp_result_print(launcher->result, &text, &error);
-    if (status == KELP_OK) {
-        status = kelp_run_dir_write(launcher->launch->run, "result.json", text, &error);
-    }
-    if (status != KELP_OK) {
+    if (kelp_run_dir_print(launcher->launch->run, "result.json", print_result, launcher->result,
+                           &error) != KELP_OK) {
         kelp_display_say(launcher->display, "%s", error.text);
     }
-    free(text);
 }
 
 static int exit_status_of(const struct kelp_launcher *launcher, kelp_status status)

@@ -1,5 +1,7 @@
 #include "cli/run/result.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,19 +28,6 @@ void kelp_result_add_best(struct kelp_result *result, const char *name, double v
     add(result->best, &result->best_count, name, value);
 }
 
-/* Close a memory stream and hand its text on, or say that memory ran out. */
-static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
-{
-    bool failed = ferror(out) != 0;
-
-    if (fclose(out) != 0 || failed || !*text) {
-        free(*text);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    *ret_text = *text;
-    return KELP_OK;
-}
-
 void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metrics, uint32_t count)
 {
     (void)fputs("\"metrics\":{", out);
@@ -57,26 +46,17 @@ void kelp_result_print_best(FILE *out, const struct kelp_result *result)
         (void)fputs(",\"best\":null", out);
         return;
     }
-    (void)fprintf(out, ",\"best\":{\"step\":%llu,\"epoch\":%u,",
-                  (unsigned long long)result->best_step, result->best_epoch);
+    (void)fprintf(out, ",\"best\":{\"step\":%" PRIu64 ",\"epoch\":%u,", result->best_step,
+                  result->best_epoch);
     kelp_result_print_metrics(out, result->best, result->best_count);
     (void)fputc('}', out);
 }
 
-kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
-                              struct kelp_error *reterr)
+void kelp_result_print(const struct kelp_result *result, FILE *out)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     (void)fputs("{\"status\":", out);
     kelp_json_print_string(out, result->status);
-    (void)fprintf(out, ",\"step\":%llu,\"epoch\":%u,", (unsigned long long)result->step,
-                  result->epoch);
+    (void)fprintf(out, ",\"step\":%" PRIu64 ",\"epoch\":%u,", result->step, result->epoch);
     kelp_result_print_metrics(out, result->metrics, result->metric_count);
     kelp_result_print_best(out, result);
     (void)fputs(",\"digest\":", out);
@@ -90,19 +70,16 @@ kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
     (void)fputs(",\"reason\":", out);
     kelp_json_print_string(out, result->reason);
     (void)fprintf(out,
-                  ",\"restarts\":%u,\"restores\":%llu,\"steps_recomputed\":%llu,"
-                  "\"checkpoints\":%llu,\"workers\":[",
-                  result->restarts, (unsigned long long)result->restores,
-                  (unsigned long long)result->steps_recomputed,
-                  (unsigned long long)result->checkpoints);
+                  ",\"restarts\":%u,\"restores\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 ","
+                  "\"checkpoints\":%" PRIu64 ",\"workers\":[",
+                  result->restarts, result->restores, result->steps_recomputed,
+                  result->checkpoints);
     for (uint32_t i = 0; i < result->worker_count; i++) {
         (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
         kelp_json_print_string(out, result->workers[i].id);
-        (void)fprintf(out, ",\"lanes_computed\":%llu}",
-                      (unsigned long long)result->workers[i].lanes_computed);
+        (void)fprintf(out, ",\"lanes_computed\":%" PRIu64 "}", result->workers[i].lanes_computed);
     }
     (void)fputs("]}\n", out);
-    return finish_text(out, &text, ret_text, reterr);
 }
 
 static kelp_status parse_metrics(const cJSON *json, struct kelp_result_metric *ret_metrics,
@@ -122,7 +99,7 @@ static kelp_status parse_metrics(const cJSON *json, struct kelp_result_metric *r
         }
         /* null stands for a value that is not finite */
         add(ret_metrics, ret_count, metric->string,
-            cJSON_IsNumber(metric) ? metric->valuedouble : (double)__builtin_nanf(""));
+            cJSON_IsNumber(metric) ? metric->valuedouble : (double)NAN);
     }
     return KELP_OK;
 }
@@ -263,9 +240,8 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
     char wall[64];
 
     kelp_meter_duration(result->wall_s, wall, sizeof(wall));
-    (void)fprintf(out, "%s: %s after %llu steps, %u epoch%s in %s", result->job, result->status,
-                  (unsigned long long)result->step, result->epoch, result->epoch == 1 ? "" : "s",
-                  wall);
+    (void)fprintf(out, "%s: %s after %" PRIu64 " steps, %u epoch%s in %s", result->job,
+                  result->status, result->step, result->epoch, result->epoch == 1 ? "" : "s", wall);
     if (result->steps_per_s > 0) {
         (void)fprintf(out, " (%.0f steps/s)", result->steps_per_s);
     }
@@ -275,14 +251,14 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
     }
 }
 
-/* The metric "PART/NAME", or NULL. */
+/* The metric "SPLIT/NAME", or NULL. */
 static const struct kelp_result_metric *find_metric(const struct kelp_result_metric *metrics,
-                                                    uint32_t count, const char *part,
+                                                    uint32_t count, const char *split,
                                                     const char *name)
 {
     char full[sizeof(metrics->name)];
 
-    (void)snprintf(full, sizeof(full), "%.15s/%.15s", part, name);
+    (void)snprintf(full, sizeof(full), "%.15s/%.15s", split, name);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(metrics[i].name, full) == 0) {
             return &metrics[i];
@@ -302,17 +278,17 @@ static bool has_column(const struct kelp_result *result, size_t column)
 }
 
 static void print_row(FILE *out, const struct kelp_result *result, const char *title,
-                      const struct kelp_result_metric *metrics, uint32_t count, const char *part)
+                      const struct kelp_result_metric *metrics, uint32_t count, const char *split)
 {
-    if (!find_metric(metrics, count, part, columns[0])) {
+    if (!find_metric(metrics, count, split, columns[0])) {
         return;
     }
     (void)fprintf(out, "%-10s", title);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
-        const struct kelp_result_metric *metric = find_metric(metrics, count, part, columns[i]);
+        const struct kelp_result_metric *metric = find_metric(metrics, count, split, columns[i]);
         if (has_column(result, i) && metric) {
             (void)fprintf(out, " %12.6g", metric->value);
-        } else if (has_column(result, i) && strcmp(part, "train") != 0) {
+        } else if (has_column(result, i) && strcmp(split, "train") != 0) {
             (void)fprintf(out, " %12s", "-");
         }
     }
@@ -321,7 +297,7 @@ static void print_row(FILE *out, const struct kelp_result *result, const char *t
 
 void kelp_result_table(FILE *out, const struct kelp_result *result)
 {
-    static const char *const parts[] = {"train", "val", "test"};
+    static const char *const splits[] = {"train", "val", "test"};
 
     if (result->metric_count == 0) {
         return;
@@ -333,36 +309,27 @@ void kelp_result_table(FILE *out, const struct kelp_result *result)
         }
     }
     (void)fputc('\n', out);
-    for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
-        print_row(out, result, parts[part], result->metrics, result->metric_count, parts[part]);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(splits); i++) {
+        print_row(out, result, splits[i], result->metrics, result->metric_count, splits[i]);
     }
     if (result->best_known && result->best_step != result->step) {
         print_row(out, result, "best val", result->best, result->best_count, "val");
         print_row(out, result, "best test", result->best, result->best_count, "test");
-        (void)fprintf(out, "best       epoch %u, step %llu\n", result->best_epoch,
-                      (unsigned long long)result->best_step);
+        (void)fprintf(out, "best       epoch %u, step %" PRIu64 "\n", result->best_epoch,
+                      result->best_step);
     }
 }
 
-kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,
-                                char **ret_text, struct kelp_error *reterr)
+void kelp_result_summary(const struct kelp_result *result, const char *run_path, FILE *out)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     print_outcome(out, result);
     kelp_result_table(out, result);
     if (result->restarts > 0) {
         (void)fprintf(out, "restarts   %u\n", result->restarts);
     }
     if (result->restores > 0) {
-        (void)fprintf(out, "restores   %llu, %llu step%s computed again\n",
-                      (unsigned long long)result->restores,
-                      (unsigned long long)result->steps_recomputed,
+        (void)fprintf(out, "restores   %" PRIu64 ", %" PRIu64 " step%s computed again\n",
+                      result->restores, result->steps_recomputed,
                       result->steps_recomputed == 1 ? "" : "s");
     }
     if (result->digest[0]) {
@@ -372,5 +339,4 @@ kelp_status kelp_result_summary(const struct kelp_result *result, const char *ru
     if (strcmp(result->status, "done") == 0 && result->step > 0) { /* else nothing was trained */
         (void)fprintf(out, "model      %s/model.safetensors\n", run_path);
     }
-    return finish_text(out, &text, ret_text, reterr);
 }

@@ -54,9 +54,8 @@ struct kelp_result {
 void kelp_result_add(struct kelp_result *result, const char *name, double value);
 void kelp_result_add_best(struct kelp_result *result, const char *name, double value);
 
-/* One JSON object and a line break; *ret_text is owned (free()). */
-kelp_status kelp_result_print(const struct kelp_result *result, char **ret_text,
-                              struct kelp_error *reterr) KELP_MUST_USE;
+/* One JSON object and a line break. */
+void kelp_result_print(const struct kelp_result *result, FILE *out);
 /* Errors: KELP_ERR_FORMAT (the text names the member). */
 kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_result *ret_result,
                               struct kelp_error *reterr) KELP_MUST_USE;
@@ -68,8 +67,7 @@ void kelp_result_print_best(FILE *out, const struct kelp_result *result);
 /* The metrics as a table for people; nothing when there are none. */
 void kelp_result_table(FILE *out, const struct kelp_result *result);
 
-/* The summary: outcome, metrics, digest, where the files are; *ret_text is owned (free()). */
-kelp_status kelp_result_summary(const struct kelp_result *result, const char *run_path,
-                                char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
+/* The summary: outcome, metrics, digest, where the files are. */
+void kelp_result_summary(const struct kelp_result *result, const char *run_path, FILE *out);
 
 #endif

@@ -60,7 +60,7 @@ static kelp_status make_folder(const char *path, struct kelp_error *reterr)
 
 static kelp_status make_parents(const char *path, struct kelp_error *reterr)
 {
-    char part[KELP_RUN_PATH_MAX + 1];
+    char parent[KELP_RUN_PATH_MAX + 1];
     size_t length = strlen(path);
 
     assert(length <= KELP_RUN_PATH_MAX);
@@ -68,9 +68,9 @@ static kelp_status make_parents(const char *path, struct kelp_error *reterr)
         if (path[i] != '/') {
             continue;
         }
-        memcpy(part, path, i);
-        part[i] = '\0';
-        kelp_status status = make_folder(part, reterr);
+        memcpy(parent, path, i);
+        parent[i] = '\0';
+        kelp_status status = make_folder(parent, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -94,7 +94,7 @@ static bool folder_has_content(const char *path)
     return content;
 }
 
-static kelp_status take_lock(struct kelp_run_dir *run, struct kelp_error *reterr)
+static kelp_status lock_folder(struct kelp_run_dir *run, struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 16];
 
@@ -173,7 +173,22 @@ static kelp_status claim(struct kelp_run_dir *run, struct kelp_error *reterr)
 {
     kelp_status status = make_leaf(run->path, reterr);
 
-    return status == KELP_OK ? take_lock(run, reterr) : status;
+    return status == KELP_OK ? lock_folder(run, reterr) : status;
+}
+
+/* A folder that was locked, or not, by status. */
+static kelp_status hand_out(struct kelp_run_dir *run, kelp_status status,
+                            struct kelp_run_dir *ret_run, struct kelp_error *reterr)
+{
+    if (status == KELP_OK) {
+        status = make_logs(run, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_run_dir_close(run);
+        return status;
+    }
+    *ret_run = *run;
+    return KELP_OK;
 }
 
 kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run_dir *ret_run,
@@ -198,15 +213,7 @@ kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run
                        number);
         status = claim(&run, reterr);
     }
-    if (status == KELP_OK) {
-        status = make_logs(&run, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_run_dir_close(&run);
-        return status;
-    }
-    *ret_run = run;
-    return KELP_OK;
+    return hand_out(&run, status, ret_run, reterr);
 }
 
 kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
@@ -222,16 +229,7 @@ kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "nothing to resume in '%s': there is no job.yaml of a run", run.path);
     }
-    status = take_lock(&run, reterr);
-    if (status == KELP_OK) {
-        status = make_logs(&run, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_run_dir_close(&run);
-        return status;
-    }
-    *ret_run = run;
-    return KELP_OK;
+    return hand_out(&run, lock_folder(&run, reterr), ret_run, reterr);
 }
 
 void kelp_run_dir_close(struct kelp_run_dir *run)
@@ -297,6 +295,24 @@ kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name,
 
     kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
     return status != KELP_OK ? status : kelp_files_write(path, text, strlen(text), reterr);
+}
+
+kelp_status kelp_run_dir_print(const struct kelp_run_dir *run, const char *name,
+                               void (*print)(const void *what, FILE *out), const void *what,
+                               struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    print(what, out);
+    kelp_status status = fclose(out) == 0 ? kelp_run_dir_write(run, name, text, reterr)
+                                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    free(text);
+    return status;
 }
 
 kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,

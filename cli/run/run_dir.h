@@ -9,6 +9,7 @@
 #define KELP_CLI_RUN_RUN_DIR_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "common/base/status.h"
@@ -63,6 +64,11 @@ kelp_status kelp_run_dir_path(const char *run_path, const char *name, char *ret_
 /* Replace a file of the folder as a whole: readers see the old text or the new one, also after a
  * crash. Errors: KELP_ERR_IO, KELP_ERR_NO_SPACE, KELP_ERR_LIMIT. */
 kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name, const char *text,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The same with what print() puts out. Errors: also KELP_ERR_NO_MEMORY. */
+kelp_status kelp_run_dir_print(const struct kelp_run_dir *run, const char *name,
+                               void (*print)(const void *what, FILE *out), const void *what,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Remove a file of the folder, for good also after a crash; none there is fine. Errors:

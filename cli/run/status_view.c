@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/json.h"
@@ -66,25 +65,9 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
     *ret_meter = meter;
 }
 
-static void add_evaluation(const Kelp__V1__Record *record, const char *part,
-                           struct kelp_result *result)
-{
-    struct kelp_metrics metrics;
-    char name[32];
-
-    if (!evaluated(record) || !kelp_wire_take_metrics(record->measures, &metrics)) {
-        return;
-    }
-    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
-        if (kelp_metrics_have(&metrics, i)) {
-            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_metric_name(i));
-            kelp_result_add(result, name, metrics.of[i]);
-        }
-    }
-}
-
-static void add_best_part(const Kelp__V1__Measures *message, const char *part,
-                          struct kelp_result *result)
+static void add_metrics(const Kelp__V1__Measures *message, const char *split,
+                        struct kelp_result *result,
+                        void (*add)(struct kelp_result *result, const char *name, double value))
 {
     struct kelp_metrics metrics;
     char name[32];
@@ -94,9 +77,17 @@ static void add_best_part(const Kelp__V1__Measures *message, const char *part,
     }
     for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
         if (kelp_metrics_have(&metrics, i)) {
-            (void)snprintf(name, sizeof(name), "%s/%s", part, kelp_metric_name(i));
-            kelp_result_add_best(result, name, metrics.of[i]);
+            (void)snprintf(name, sizeof(name), "%s/%s", split, kelp_metric_name(i));
+            add(result, name, metrics.of[i]);
         }
+    }
+}
+
+static void add_evaluation(const Kelp__V1__Record *record, const char *split,
+                           struct kelp_result *result)
+{
+    if (evaluated(record)) {
+        add_metrics(record->measures, split, result, kelp_result_add);
     }
 }
 
@@ -107,8 +98,8 @@ static void add_best(const Kelp__V1__Best *best, struct kelp_result *result)
     if (best) {
         result->best_step = best->step;
         result->best_epoch = best->epoch + 1;
-        add_best_part(best->val, "val", result);
-        add_best_part(best->test, "test", result);
+        add_metrics(best->val, "val", result, kelp_result_add_best);
+        add_metrics(best->test, "test", result, kelp_result_add_best);
     }
 }
 
@@ -128,18 +119,6 @@ void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result 
     (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
     result->restores = status->generation > 0 ? status->generation - 1 : 0;
     result->steps_recomputed = status->steps_recomputed;
-}
-
-static kelp_status finish_text(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
-{
-    bool failed = ferror(out) != 0;
-
-    if (fclose(out) != 0 || failed || !*text) {
-        free(*text);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    *ret_text = *text;
-    return KELP_OK;
 }
 
 static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
@@ -227,19 +206,10 @@ static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
     }
 }
 
-kelp_status kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path,
-                              char **ret_text, struct kelp_error *reterr)
+void kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path, FILE *out)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     print_head(out, status, run_path);
     print_rows(out, status);
-    return finish_text(out, &text, ret_text, reterr);
 }
 
 static void json_member(FILE *out, const char *name, const char *value)
@@ -309,16 +279,8 @@ static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
     (void)fputc(']', out);
 }
 
-kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
-                             char **ret_text, struct kelp_error *reterr)
+void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path, FILE *out)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
     (void)fputs("{\"status\":", out);
     kelp_json_print_string(out, status->state);
     json_metrics(out, status);
@@ -337,5 +299,4 @@ kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *ru
     json_workers(out, status);
     json_shards(out, status);
     (void)fputs("}\n", out);
-    return finish_text(out, &text, ret_text, reterr);
 }

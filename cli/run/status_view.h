@@ -17,11 +17,8 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
 /* Step, completed epochs, metrics and digest; the rest is left alone. */
 void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result);
 
-/* *ret_text is owned (free()). */
-kelp_status kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path,
-                              char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
-/* docs: README.md, "kelp status -o json". */
-kelp_status kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
-                             char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path, FILE *out);
+/* docs/CLI.md, "kelp status". */
+void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path, FILE *out);
 
 #endif

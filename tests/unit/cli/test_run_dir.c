@@ -196,6 +196,17 @@ KELP_TEST(test_default_name)
     ck_assert_str_eq(path, "runs/etth1-20260131-120000");
 }
 
+static char *summary_of(const struct kelp_result *result)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    kelp_result_summary(result, "runs/x", out);
+    ck_assert_int_eq(fclose(out), 0);
+    return text;
+}
+
 /* What is printed is read back the same; what is damaged is refused. */
 KELP_TEST(test_result)
 {
@@ -212,6 +223,7 @@ KELP_TEST(test_result)
                                  .checkpoints = 12};
     struct kelp_result again;
     char *text = NULL;
+    size_t bytes = 0;
 
     result.worker_count = 1;
     result.workers[0] = (struct kelp_result_worker){.id = "worker-0", .lanes_computed = 77};
@@ -222,7 +234,10 @@ KELP_TEST(test_result)
     result.best_epoch = 7;
     kelp_result_add_best(&result, "val/loss", 0.25);
     kelp_result_add_best(&result, "val/auc", 0.75);
-    ck_assert_int_eq(kelp_result_print(&result, &text, &error), KELP_OK);
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    kelp_result_print(&result, out);
+    ck_assert_int_eq(fclose(out), 0);
     ck_assert_int_eq(kelp_result_parse(text, strlen(text), &again, &error), KELP_OK);
     ck_assert_str_eq(again.job, result.job);
     ck_assert_str_eq(again.digest, result.digest);
@@ -253,13 +268,13 @@ KELP_TEST(test_result)
         ck_assert_int_ne(kelp_result_parse(text, cut, &again, &error), KELP_OK);
     }
     free(text);
-    ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
+    text = summary_of(&result);
     ck_assert_ptr_nonnull(strstr(text, "\ntest           0.333333\n"));
     ck_assert_ptr_nonnull(strstr(text, "runs/x/model.safetensors\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nrestores   3, 450 steps computed again\n"));
     free(text);
     result.step = 0; /* run.mode evaluate and predict leave no model */
-    ck_assert_int_eq(kelp_result_summary(&result, "runs/x", &text, &error), KELP_OK);
+    text = summary_of(&result);
     ck_assert_ptr_null(strstr(text, "model.safetensors"));
     free(text);
 }
