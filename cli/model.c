@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/launch/preflight.h"
 #include "cli/run/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
-#include "worker/model/derive.h"
 #include "worker/model/footprint.h"
 #include "worker/model/graph/graph.h"
 
@@ -28,14 +28,11 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-/* What the job means for its data: what a worker derives before it joins. */
+/* The job, and what it means for its data. */
 struct shown {
     struct kelp_job_file *file;
     const struct kelp_job *job;
-    struct kelp_dataset *dataset;
-    struct kelp_model *model;
-    struct kelp_plan plan;
-    bool planned;
+    struct kelp_derived derived;
 };
 
 static kelp_status lay_pairs(struct kelp_job_file *file, const void *given,
@@ -55,27 +52,9 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     kelp_status status = kelp_job_load(&source, &shown->file, reterr);
     if (status == KELP_OK) {
         shown->job = kelp_job_file_job(shown->file);
-        status = kelp_dataset_open(shown->job, &shown->dataset, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_derive_model(shown->job, &kelp_dataset_info(shown->dataset)->shape,
-                                   &shown->model, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_derive_plan(shown->job, shown->dataset, shown->model, &shown->plan, reterr);
-        shown->planned = status == KELP_OK;
+        status = kelp_derived_open(shown->job, &shown->derived, reterr);
     }
     return status;
-}
-
-static void shown_fini(struct shown *shown)
-{
-    if (shown->planned) {
-        kelp_plan_fini(&shown->plan);
-    }
-    kelp_model_destroy(shown->model);
-    kelp_dataset_close(shown->dataset);
-    kelp_job_file_destroy(shown->file);
 }
 
 /* Elements of the parameters, and of the running statistics. */
@@ -104,7 +83,7 @@ static bool is_layer(const struct kelp_graph_layer *layer)
 static const struct {
     const char *name, *what;
     size_t offset;
-} parts[] = {
+} items[] = {
     {"weights", "two versions", offsetof(struct kelp_footprint, weights)},
     {"gradients", "of the lanes in work", offsetof(struct kelp_footprint, gradients)},
     {"activations", "values, their gradients, workspaces",
@@ -116,10 +95,10 @@ static const struct {
     {"total", "", offsetof(struct kelp_footprint, total)},
 };
 
-static uint64_t part_bytes(const struct kelp_footprint *footprint, size_t part)
+static uint64_t item_bytes(const struct kelp_footprint *footprint, size_t item)
 {
     uint64_t bytes;
-    memcpy(&bytes, (const char *)footprint + parts[part].offset, sizeof(bytes));
+    memcpy(&bytes, (const char *)footprint + items[item].offset, sizeof(bytes));
     return bytes;
 }
 
@@ -145,27 +124,28 @@ static void print_layers(const struct kelp_graph *graph)
 
 static void print_text(const struct shown *shown, const struct kelp_footprint *footprint)
 {
-    const struct counts counts = count_tensors(&shown->plan);
-    print_layers(kelp_model_graph(shown->model));
+    const struct counts counts = count_tensors(&shown->derived.plan);
+    print_layers(kelp_model_graph(shown->derived.model));
     (void)printf("\n%" PRIu64 " parameters in %" PRIu32 " tensors", counts.parameters,
-                 shown->plan.tensor_count);
+                 shown->derived.plan.tensor_count);
     if (counts.statistics > 0) {
         (void)printf(", %" PRIu64 " running statistics", counts.statistics);
     }
-    (void)printf(", %" PRIu32 " partition%s\n", shown->plan.partition_count,
-                 shown->plan.partition_count == 1 ? "" : "s");
-    (void)printf("samples: %" PRIu64 " to train, %" PRIu64 " validation, %" PRIu64 " test; "
-                 "%" PRIu32 " at once\n",
-                 shown->plan.samples[KELP_SPLIT_TRAIN], shown->plan.samples[KELP_SPLIT_VAL],
-                 shown->plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->model));
-    (void)printf("compute: %s\n\n", shown->plan.compute_kind);
+    (void)printf(", %" PRIu32 " partition%s\n", shown->derived.plan.partition_count,
+                 shown->derived.plan.partition_count == 1 ? "" : "s");
+    (void)printf(
+        "samples: %" PRIu64 " to train, %" PRIu64 " validation, %" PRIu64 " test; "
+        "%" PRIu32 " at once\n",
+        shown->derived.plan.samples[KELP_SPLIT_TRAIN], shown->derived.plan.samples[KELP_SPLIT_VAL],
+        shown->derived.plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->derived.model));
+    (void)printf("compute: %s\n\n", shown->derived.plan.compute_kind);
     (void)printf("memory of a worker, of %" PRIu32 " that share %" PRIu32 " lane%s:\n",
                  shown->job->cluster.workers.min, shown->job->cluster.lanes,
                  shown->job->cluster.lanes == 1 ? "" : "s");
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
-        const double mib = (double)part_bytes(footprint, i) / (1024.0 * 1024.0);
-        (void)printf("  %-12s %10.2f MiB%s%s\n", parts[i].name, mib,
-                     parts[i].what[0] != '\0' ? "   " : "", parts[i].what);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(items); i++) {
+        const double mib = (double)item_bytes(footprint, i) / (1024.0 * 1024.0);
+        (void)printf("  %-12s %10.2f MiB%s%s\n", items[i].name, mib,
+                     items[i].what[0] != '\0' ? "   " : "", items[i].what);
     }
 }
 
@@ -180,8 +160,8 @@ static void json_shape(const struct kelp_shape *shape)
 
 static void print_json(const struct shown *shown, const struct kelp_footprint *footprint)
 {
-    const struct kelp_graph *graph = kelp_model_graph(shown->model);
-    const struct counts counts = count_tensors(&shown->plan);
+    const struct kelp_graph *graph = kelp_model_graph(shown->derived.model);
+    const struct counts counts = count_tensors(&shown->derived.plan);
     bool first = true;
     (void)fputs("{\"layers\":[", stdout);
     for (uint32_t i = 0; i < kelp_graph_layer_count(graph); i++) {
@@ -201,24 +181,25 @@ static void print_json(const struct shown *shown, const struct kelp_footprint *f
     }
     (void)printf("],\"parameters\":%" PRIu64 ",\"statistics\":%" PRIu64 ",\"tensors\":%" PRIu32
                  ",\"partitions\":%" PRIu32,
-                 counts.parameters, counts.statistics, shown->plan.tensor_count,
-                 shown->plan.partition_count);
-    (void)printf(",\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],\"batch_max\":%" PRIu32
-                 ",\"compute_kind\":",
-                 shown->plan.samples[KELP_SPLIT_TRAIN], shown->plan.samples[KELP_SPLIT_VAL],
-                 shown->plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->model));
-    kelp_json_print_string(stdout, shown->plan.compute_kind);
+                 counts.parameters, counts.statistics, shown->derived.plan.tensor_count,
+                 shown->derived.plan.partition_count);
+    (void)printf(
+        ",\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],\"batch_max\":%" PRIu32
+        ",\"compute_kind\":",
+        shown->derived.plan.samples[KELP_SPLIT_TRAIN], shown->derived.plan.samples[KELP_SPLIT_VAL],
+        shown->derived.plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->derived.model));
+    kelp_json_print_string(stdout, shown->derived.plan.compute_kind);
     (void)fputs(",\"memory_bytes\":{", stdout);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
-        (void)printf("%s\"%s\":%" PRIu64, i > 0 ? "," : "", parts[i].name,
-                     part_bytes(footprint, i));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(items); i++) {
+        (void)printf("%s\"%s\":%" PRIu64, i > 0 ? "," : "", items[i].name,
+                     item_bytes(footprint, i));
     }
     (void)fputs("}}\n", stdout);
 }
 
 static int show(const struct kelp_options *given)
 {
-    struct shown shown = {.planned = false};
+    struct shown shown = {.file = NULL};
     struct kelp_footprint footprint;
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
@@ -226,14 +207,16 @@ static int show(const struct kelp_options *given)
     if (derive(&shown, given, &error) != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     } else {
-        kelp_footprint(shown.job, &shown.plan, shown.model, shown.dataset, &footprint);
+        kelp_footprint(shown.job, &shown.derived.plan, shown.derived.model, shown.derived.dataset,
+                       &footprint);
         if (kelp_verb_json(given)) {
             print_json(&shown, &footprint);
         } else {
             print_text(&shown, &footprint);
         }
     }
-    shown_fini(&shown);
+    kelp_derived_close(&shown.derived);
+    kelp_job_file_destroy(shown.file);
     return exit_status;
 }
 

@@ -88,13 +88,8 @@ struct train {
 
 static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
 {
-    kelp_status status = KELP_OK;
+    kelp_status status = kelp_trials_add_faults(&train->trials, train->given, reterr);
 
-    for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(train->given, "fault");
-         i++) {
-        status = kelp_trials_add_fault(&train->trials,
-                                       kelp_options_repeat(train->given, "fault", i), reterr);
-    }
     for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(train->given, "at");
          i++) {
         status = kelp_trials_add_timed(&train->trials, kelp_options_repeat(train->given, "at", i),
@@ -304,14 +299,10 @@ static int train_job(struct train *train)
     if (status != KELP_OK) {
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    status = kelp_launcher_find_etcd(
-        kelp_options_text(train->given, "etcd"), kelp_options_text(train->given, "etcd-program"),
-        kelp_job_file_job(train->file)->name, kelp_options_flag(train->given, "resume"), &error);
-    if (status != KELP_OK) {
-        return kelp_complain(status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID
-                                 ? KELP_EXIT_USAGE
-                                 : KELP_EXIT_UNREACHABLE,
-                             "%s", error.text);
+    int exit_status = kelp_launcher_find_etcd(train->given, kelp_job_file_job(train->file)->name,
+                                              kelp_options_flag(train->given, "resume"));
+    if (exit_status != KELP_EXIT_OK) {
+        return exit_status;
     }
     bool done = false;
     status = open_run(train, &done, &error);

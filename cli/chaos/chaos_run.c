@@ -301,14 +301,11 @@ static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault 
 static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
 {
     static const char *const names[] = {"coordinator", "ps/"};
-    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
     struct kelp_job_client *client = NULL;
 
     kelp_status status = kelp_job_client_open(run->url, run->options->job, &client, reterr);
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
-        kelp_job_client_key(client, names[i], key);
-        status =
-            kelp_etcd_delete_prefix(kelp_job_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
+        status = kelp_job_client_forget(client, names[i], KELP_LAUNCH_ETCD_MS, reterr);
     }
     kelp_job_client_close(client);
     return status;

@@ -86,14 +86,18 @@ free_items:
     return status;
 }
 
-static kelp_status export(const struct kelp_checkpoint *checkpoint, const char *path,
-                          bool with_optimizer, struct kelp_error *reterr)
+kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, const char *path,
+                                   bool with_optimizer, char ret_digest[KELP_DIGEST_HEX_BYTES],
+                                   struct kelp_error *reterr)
 {
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
     struct kelp_job_file *file = NULL;
     struct kelp_plan plan;
     struct kelp_model_state state = {.slot_count = 0};
-    char digest[KELP_DIGEST_HEX_BYTES];
 
+    if (checkpoint->fault.status != KELP_OK) {
+        return kelp_fail(reterr, checkpoint->fault.status, "%s", checkpoint->fault.text);
+    }
     kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
     if (status != KELP_OK) {
         return status;
@@ -103,14 +107,12 @@ static kelp_status export(const struct kelp_checkpoint *checkpoint, const char *
         status = kelp_checkpoint_load(checkpoint, &state, reterr);
     }
     if (status == KELP_OK) {
-        status = with_optimizer
-                     ? write_all(path, &state, &checkpoint->manifest, reterr)
-                     : kelp_model_write(path, &plan, state.weights, checkpoint->manifest.job,
-                                        checkpoint->manifest.step, reterr);
+        status = with_optimizer ? write_all(path, &state, manifest, reterr)
+                                : kelp_model_write(path, &plan, state.weights, manifest->job,
+                                                   manifest->step, reterr);
     }
     if (status == KELP_OK) {
-        kelp_plan_digest(&plan, state.weights, digest);
-        (void)printf("%s: step %" PRIu64 ", digest %s\n", path, checkpoint->manifest.step, digest);
+        kelp_plan_digest(&plan, state.weights, ret_digest);
     }
     kelp_model_state_fini(&state);
     kelp_plan_fini(&plan);
@@ -121,17 +123,19 @@ static kelp_status export(const struct kelp_checkpoint *checkpoint, const char *
 static int export_named(const struct kelp_options *given)
 {
     struct kelp_checkpoint_source source = {.listed = false};
+    const char *path = kelp_options_positional(given, 1);
+    char digest[KELP_DIGEST_HEX_BYTES];
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
 
     const struct kelp_checkpoint *checkpoint =
         kelp_checkpoint_find(&source, given, kelp_options_positional(given, 0), &exit_status);
-    if (checkpoint && checkpoint->fault.status != KELP_OK) {
-        exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", checkpoint->fault.text);
-    } else if (checkpoint &&
-               export(checkpoint, kelp_options_positional(given, 1),
-                      kelp_options_flag(given, "with-optimizer"), &error) != KELP_OK) {
+    if (checkpoint &&
+        kelp_checkpoint_export(checkpoint, path, kelp_options_flag(given, "with-optimizer"), digest,
+                               &error) != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    } else if (checkpoint) {
+        (void)printf("%s: step %" PRIu64 ", digest %s\n", path, checkpoint->manifest.step, digest);
     }
     kelp_checkpoint_source_fini(&source);
     return exit_status;

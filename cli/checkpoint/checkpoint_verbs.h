@@ -48,6 +48,12 @@ bool kelp_checkpoint_source_list(struct kelp_checkpoint_source *source,
                                  const struct kelp_options *given, int *ret_exit_status);
 void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source);
 
+/* A checkpoint's weights as a safetensors file, with the optimizer's state when that is wanted.
+ * ret_digest is of the weights. Errors: those of reading and writing it. */
+kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, const char *path,
+                                   bool with_optimizer, char ret_digest[KELP_DIGEST_HEX_BYTES],
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 /* "1.2 MiB". */
 void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes);
 

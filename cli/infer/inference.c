@@ -14,7 +14,6 @@
 #include "cli/launch/children.h"
 #include "cli/launch/preflight.h"
 #include "cli/run/job_load.h"
-#include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
@@ -278,36 +277,6 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     return status;
 }
 
-/* The checkpoint's weights as a file in the run's folder, which all shards read. */
-static kelp_status export_checkpoint(const struct kelp_checkpoint *checkpoint, const char *path,
-                                     struct kelp_error *reterr)
-{
-    struct kelp_job_file *file = NULL;
-    struct kelp_model_state state = {.slot_count = 0};
-    struct kelp_plan plan;
-
-    if (checkpoint->fault.status != KELP_OK) {
-        *reterr = checkpoint->fault;
-        return checkpoint->fault.status;
-    }
-    kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, reterr);
-    if (status == KELP_OK) {
-        status = kelp_checkpoint_load(checkpoint, &state, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_model_write(path, &plan, state.weights, checkpoint->manifest.job,
-                                  checkpoint->manifest.step, reterr);
-    }
-    kelp_model_state_fini(&state);
-    kelp_plan_fini(&plan);
-    kelp_job_file_destroy(file);
-    return status;
-}
-
 /* The weights must fit the model: told here, not by the shards. */
 static kelp_status check_weights(const struct kelp_inference *inference, struct kelp_error *reterr)
 {
@@ -327,6 +296,7 @@ static kelp_status settle(struct kelp_inference *inference, const struct sources
                           struct kelp_error *reterr)
 {
     char exported[KELP_RUN_PATH_MAX + 64];
+    char digest[KELP_DIGEST_HEX_BYTES];
     const char *weights = sources->weights_path;
     kelp_status status = KELP_OK;
 
@@ -334,7 +304,8 @@ static kelp_status settle(struct kelp_inference *inference, const struct sources
         status = kelp_run_dir_path(inference->run.path, WEIGHTS_NAME, exported, sizeof(exported),
                                    reterr);
         if (status == KELP_OK) {
-            status = export_checkpoint(sources->checkpoint, exported, reterr);
+            /* A file in the run's folder, which all shards read. */
+            status = kelp_checkpoint_export(sources->checkpoint, exported, false, digest, reterr);
         }
         weights = exported;
     }
@@ -364,13 +335,8 @@ static kelp_status settle(struct kelp_inference *inference, const struct sources
 static kelp_status prepare(struct kelp_inference *inference, struct sources *sources,
                            struct kelp_error *reterr)
 {
-    size_t faults = kelp_options_repeat_count(inference->given, "fault");
-    kelp_status status = KELP_OK;
+    kelp_status status = kelp_trials_add_faults(&inference->trials, inference->given, reterr);
 
-    for (size_t i = 0; status == KELP_OK && i < faults; i++) {
-        status = kelp_trials_add_fault(&inference->trials,
-                                       kelp_options_repeat(inference->given, "fault", i), reterr);
-    }
     if (status == KELP_OK) {
         status = read_job(inference, sources, reterr);
     }
@@ -496,14 +462,10 @@ static int start(struct kelp_inference *inference, struct sources *sources)
     if (status != KELP_OK) {
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    status = kelp_launcher_find_etcd(kelp_options_text(inference->given, "etcd"),
-                                     kelp_options_text(inference->given, "etcd-program"),
-                                     kelp_job_file_job(inference->file)->name, false, &error);
-    if (status != KELP_OK) {
-        return kelp_complain(status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID
-                                 ? KELP_EXIT_USAGE
-                                 : KELP_EXIT_UNREACHABLE,
-                             "%s", error.text);
+    int exit_status =
+        kelp_launcher_find_etcd(inference->given, kelp_job_file_job(inference->file)->name, false);
+    if (exit_status != KELP_EXIT_OK) {
+        return exit_status;
     }
     status = make_run(inference, sources, &error);
     return status == KELP_OK ? KELP_EXIT_OK

@@ -5,6 +5,7 @@
 
 #include "cli/launch/launcher_internal.h"
 #include "cli/launch/train_job.h"
+#include "cli/run/verb.h"
 #include "common/base/json.h"
 #include "common/base/process.h"
 
@@ -53,15 +54,6 @@ static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_la
         status = renew_spec(client, key, launch, reterr);
     }
     return status;
-}
-
-static kelp_status forget(struct kelp_job_client *client, const char *name,
-                          struct kelp_error *reterr)
-{
-    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
-
-    kelp_job_client_key(client, name, key);
-    return kelp_etcd_delete_prefix(kelp_job_client_etcd(client), key, KELP_LAUNCH_ETCD_MS, reterr);
 }
 
 static kelp_status print_state(const char *before, const char *state, const char *reason,
@@ -124,7 +116,7 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
     kelp_status status = put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
     for (size_t i = 0; !launcher->launch->etcd_url && i < KELP_ARRAY_COUNT(left_behind); i++) {
         if (status == KELP_OK) {
-            status = forget(client, left_behind[i], reterr);
+            status = kelp_job_client_forget(client, left_behind[i], KELP_LAUNCH_ETCD_MS, reterr);
         }
     }
     return status;
@@ -190,8 +182,8 @@ static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume
     return status;
 }
 
-kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
-                                    bool resume, struct kelp_error *reterr)
+static kelp_status find_etcd(const char *url, const char *etcd_program, const char *job,
+                             bool resume, struct kelp_error *reterr)
 {
     char path[KELP_PROCESS_PATH_MAX];
 
@@ -210,4 +202,17 @@ kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, c
                          "--etcd-program FILE, or use a running one with --etcd URL");
     }
     return KELP_OK;
+}
+
+int kelp_launcher_find_etcd(const struct kelp_options *given, const char *job, bool resume)
+{
+    struct kelp_error error;
+
+    kelp_status status = find_etcd(kelp_options_text(given, "etcd"),
+                                   kelp_options_text(given, "etcd-program"), job, resume, &error);
+    if (status == KELP_OK) {
+        return KELP_EXIT_OK;
+    }
+    bool usage = status == KELP_ERR_EXISTS || status == KELP_ERR_INVALID;
+    return kelp_complain(usage ? KELP_EXIT_USAGE : KELP_EXIT_UNREACHABLE, "%s", error.text);
 }

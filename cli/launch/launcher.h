@@ -19,6 +19,7 @@
 #include "cli/run/run_dir.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/program/options.h"
 
 #define KELP_LAUNCH_ETCD_MS       5000  /* for questions to etcd at the start */
 #define KELP_LAUNCH_PULL_MS       60000 /* for the model at the end */
@@ -58,10 +59,9 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
 /*
  * Where the etcd comes from must be sure before a folder is made. One that is not ours (url): does
  * it answer, and is the job's prefix free (unless resume is set)? Else: is there a program, the one
- * that is named or one on PATH?
- * Errors: KELP_ERR_UNREACHABLE, KELP_ERR_TIMEOUT, KELP_ERR_EXISTS, KELP_ERR_NOT_FOUND.
+ * that is named or one on PATH? given has the options etcd and etcd-program. Returns the exit
+ * status of the command; whatever is not 0 has been said.
  */
-kelp_status kelp_launcher_find_etcd(const char *url, const char *etcd_program, const char *job,
-                                    bool resume, struct kelp_error *reterr) KELP_MUST_USE;
+int kelp_launcher_find_etcd(const struct kelp_options *given, const char *job, bool resume);
 
 #endif

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include "common/tensors/safetensors.h"
-#include "worker/data/dataset.h"
 #include "worker/model/derive.h"
-#include "worker/model/model.h"
 
 /* The file with the initial weights is there, and is one of this model. */
 static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan *plan,
@@ -29,26 +27,43 @@ static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan
     return status;
 }
 
-kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr)
+kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
+                              struct kelp_error *reterr)
 {
-    struct kelp_dataset *dataset = NULL;
-    struct kelp_model *model = NULL;
-    struct kelp_plan plan;
+    struct kelp_derived derived = {.dataset = NULL};
 
-    kelp_status status = kelp_dataset_open(job, &dataset, reterr);
+    kelp_status status = kelp_dataset_open(job, &derived.dataset, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derive_model(job, &kelp_dataset_info(derived.dataset)->shape, &derived.model,
+                                   reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_derive_plan(job, derived.dataset, derived.model, &derived.plan, reterr);
+    }
     if (status != KELP_OK) {
+        kelp_derived_close(&derived);
         return status;
     }
-    status = kelp_derive_model(job, &kelp_dataset_info(dataset)->shape, &model, reterr);
+    *ret_derived = derived;
+    return KELP_OK;
+}
+
+void kelp_derived_close(struct kelp_derived *derived)
+{
+    kelp_plan_fini(&derived->plan);
+    kelp_model_destroy(derived->model);
+    kelp_dataset_close(derived->dataset);
+}
+
+kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr)
+{
+    struct kelp_derived derived;
+
+    kelp_status status = kelp_derived_open(job, &derived, reterr);
     if (status == KELP_OK) {
-        status = kelp_derive_plan(job, dataset, model, &plan, reterr);
+        status = check_init(job, &derived.plan, reterr);
+        kelp_derived_close(&derived);
     }
-    if (status == KELP_OK) {
-        status = check_init(job, &plan, reterr);
-        kelp_plan_fini(&plan);
-    }
-    kelp_model_destroy(model);
-    kelp_dataset_close(dataset);
     return status;
 }
 

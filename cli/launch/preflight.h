@@ -7,8 +7,23 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/training/plan.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
 
-/* Errors: those of kelp_dataset_open(), kelp_model_create() and kelp_derive_plan(). */
+/* What a job means for its data: what a worker derives before it joins. */
+struct kelp_derived {
+    struct kelp_dataset *dataset;
+    struct kelp_model *model;
+    struct kelp_plan plan;
+};
+
+/* Errors: those of kelp_dataset_open(), kelp_derive_model() and kelp_derive_plan(). */
+kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
+
+/* Errors: as above, and those of the file with the initial weights. */
 kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The folder of this program's file, where its companions are. Errors: KELP_ERR_IO, KELP_ERR_LIMIT.

@@ -76,6 +76,17 @@ kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
     return KELP_OK;
 }
 
+kelp_status kelp_trials_add_faults(struct kelp_trials *trials, const struct kelp_options *given,
+                                   struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; status == KELP_OK && i < kelp_options_repeat_count(given, "fault"); i++) {
+        status = kelp_trials_add_fault(trials, kelp_options_repeat(given, "fault", i), reterr);
+    }
+    return status;
+}
+
 /* "step=100:" at the start of text; *ret_rest is what follows. */
 static bool parse_step(const char *text, uint64_t *ret_step, const char **ret_rest)
 {

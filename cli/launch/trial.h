@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/program/options.h"
 
 #define KELP_TRIAL_ID_MAX   31 /* bytes of "worker-12" */
 #define KELP_TRIAL_SPEC_MAX 95 /* bytes of "kill@step=120" */
@@ -44,6 +45,10 @@ kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_trials_add_timed(struct kelp_trials *trials, const char *text,
                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Whatever the option --fault gives. */
+kelp_status kelp_trials_add_faults(struct kelp_trials *trials, const struct kelp_options *given,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 /* How many workers `--at` will add. */
 uint32_t kelp_trials_added_workers(const struct kelp_trials *trials);

@@ -114,6 +114,15 @@ kelp_status kelp_job_client_get(struct kelp_job_client *client, const char *name
     return status;
 }
 
+kelp_status kelp_job_client_forget(struct kelp_job_client *client, const char *name,
+                                   uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+
+    kelp_job_client_key(client, name, key);
+    return kelp_etcd_delete_prefix(client->etcd, key, deadline_ms, reterr);
+}
+
 static kelp_status parse_address(const char *value, char *address, size_t address_bytes,
                                  struct kelp_error *reterr)
 {

@@ -43,6 +43,10 @@ kelp_status kelp_job_client_get(struct kelp_job_client *client, const char *name
                                 uint32_t deadline_ms, char **ret_value,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Remove all keys that begin with /kelp/<job>/<name>. */
+kelp_status kelp_job_client_forget(struct kelp_job_client *client, const char *name,
+                                   uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
+
 /*
  * Ask the leading coordinator; owned (kelp_job_client_status_free()).
  * Errors: KELP_ERR_NOT_FOUND (no coordinator leads now), KELP_ERR_UNREACHABLE, KELP_ERR_TIMEOUT,
