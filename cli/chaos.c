@@ -251,8 +251,7 @@ static kelp_status open_folder(struct chaos *chaos, struct kelp_error *reterr)
     (void)snprintf(name, sizeof(name), "%s-chaos", kelp_job_file_job(chaos->file)->name);
     kelp_status status = wanted ? KELP_OK : kelp_run_dir_default(name, time(NULL), path, reterr);
     if (status == KELP_OK) {
-        status =
-            kelp_run_dir_create(wanted ? wanted : path, wanted == NULL, &chaos->folder, reterr);
+        status = kelp_run_dir_create(wanted ? wanted : path, !wanted, &chaos->folder, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_job_file_print(chaos->file, false, &spec, reterr);

@@ -61,7 +61,7 @@ static bool settle(struct kelp_job_client *client, struct kelp_request *request,
     if (error->status != KELP_OK) {
         return false;
     }
-    enum kelp_request_news news = kelp_request_take(request, reply);
+    enum kelp_request_news news = kelp_request_read(request, reply);
     if (news == KELP_REQUEST_DONE) {
         *ret_exit_status = print_commit(reply->checkpoint, json);
     } else if (news == KELP_REQUEST_REFUSED) {

@@ -45,23 +45,23 @@ static void print_end(const struct kelp_compare_run *run, uint64_t equal_step)
 
 static void print_records(const struct kelp_compare *compare)
 {
-    const struct kelp_digest_log_comparison *trails = &compare->trails;
-    const struct kelp_digest_log_line *lines[2] = {trails->a, trails->b};
+    const struct kelp_digest_log_comparison *records = &compare->records;
+    const struct kelp_digest_log_line *lines[2] = {records->a, records->b};
 
-    if (!trails->a) {
+    if (!records->a) {
         (void)printf("same       %zu digests that both have, up to step %" PRIu64 "\n",
-                     trails->common, trails->equal_step);
-        print_end(&compare->runs[0], trails->equal_step);
-        print_end(&compare->runs[1], trails->equal_step);
+                     records->common, records->equal_step);
+        print_end(&compare->runs[0], records->equal_step);
+        print_end(&compare->runs[1], records->equal_step);
         return;
     }
     (void)printf("differ     at step %" PRIu64 ", version %" PRIu64 ", epoch %u: first on record\n",
-                 trails->a->step, trails->a->version, trails->a->epoch);
+                 records->a->step, records->a->version, records->a->epoch);
     for (int i = 0; i < 2; i++) {
         (void)printf("           %s %s\n", lines[i]->digest, compare->runs[i].path);
     }
-    if (trails->any_equal) {
-        (void)printf("same       up to step %" PRIu64 " on record\n", trails->equal_step);
+    if (records->any_equal) {
+        (void)printf("same       up to step %" PRIu64 " on record\n", records->equal_step);
     }
 }
 
@@ -180,7 +180,7 @@ static void print_text(const struct kelp_compare *compare)
         print_tensors(compare);
     } else {
         (void)printf("first      none: both jobs give the same bits up to step %" PRIu64 "\n",
-                     compare->trails.a->step);
+                     compare->records.a->step);
     }
     print_verdict(compare);
 }
@@ -193,16 +193,16 @@ static void json_text(const char *name, const char *text)
     kelp_json_print_string(stdout, text);
 }
 
-static void json_record(const struct kelp_digest_log_comparison *trails)
+static void json_record(const struct kelp_digest_log_comparison *records)
 {
-    if (trails->any_equal) {
-        (void)printf(",\"equal_step\":%" PRIu64, trails->equal_step);
+    if (records->any_equal) {
+        (void)printf(",\"equal_step\":%" PRIu64, records->equal_step);
     }
-    if (trails->a) {
+    if (records->a) {
         (void)printf(",\"record\":{\"version\":%" PRIu64 ",\"step\":%" PRIu64
                      ",\"epoch\":%u,\"digests\":[\"%s\",\"%s\"]}",
-                     trails->a->version, trails->a->step, trails->a->epoch, trails->a->digest,
-                     trails->b->digest);
+                     records->a->version, records->a->step, records->a->epoch, records->a->digest,
+                     records->b->digest);
     }
 }
 
@@ -269,8 +269,8 @@ static void print_json(const struct kelp_compare *compare)
     if (compare->text[0]) {
         json_text("text", compare->text);
     }
-    (void)printf(",\"common\":%zu", compare->trails.common);
-    json_record(&compare->trails);
+    (void)printf(",\"common\":%zu", compare->records.common);
+    json_record(&compare->records);
     json_keys(&compare->keys);
     if (compare->outcome == KELP_COMPARE_FOUND) {
         json_first(compare);

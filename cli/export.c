@@ -54,18 +54,14 @@ static int report(const char *path)
 static kelp_status fetch_and_write(struct kelp_job_client *client, uint64_t spec_digest,
                                    uint32_t timeout_ms, const char *out, struct kelp_error *reterr)
 {
-    struct kelp_plan plan;
-    float *flat = NULL;
-    uint64_t step = 0;
+    struct kelp_model_copy copy;
 
-    kelp_status status =
-        kelp_model_fetch(client, spec_digest, timeout_ms, &plan, &flat, &step, reterr);
-    if (status != KELP_OK) {
-        return status;
+    kelp_status status = kelp_model_fetch(client, spec_digest, timeout_ms, &copy, reterr);
+    if (status == KELP_OK) {
+        status = kelp_model_write(out, &copy.plan, copy.flat, kelp_job_client_job(client),
+                                  copy.step, reterr);
+        kelp_model_copy_fini(&copy);
     }
-    status = kelp_model_write(out, &plan, flat, kelp_job_client_job(client), step, reterr);
-    free(flat);
-    kelp_plan_fini(&plan);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* `kelp predict`: the model's output for each sample of a part, as one file. */
+/* `kelp predict`: the model's output for each sample of a split, as one file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -15,8 +15,8 @@
 #include "common/base/log.h"
 #include "worker/predictions.h"
 
-static const char *const parts[] = {"train", "val", "test", NULL};
-static const char *const part_names[] = {"training", "validation", "test"};
+static const char *const splits[] = {"train", "val", "test", NULL};
+static const char *const split_names[] = {"training", "validation", "test"};
 
 static const struct kelp_option options[] = {
     {.name = "out",
@@ -27,7 +27,7 @@ static const struct kelp_option options[] = {
              "replaced as a whole"},
     {.name = "part",
      .type = KELP_OPTION_CHOICE,
-     .choices = parts,
+     .choices = splits,
      .default_text = "test",
      .help = "the split to predict; other data by --set data.test_path=FILE"},
     {.name = "targets", .type = KELP_OPTION_FLAG, .help = "CSV: add the true values"},
@@ -69,7 +69,7 @@ static kelp_status check_writable(const char *out, struct kelp_error *reterr)
     struct stat about;
     char folder[PATH_MAX];
     const char *slash = strrchr(out, '/');
-    int length = slash == NULL  ? snprintf(folder, sizeof(folder), ".")
+    int length = !slash         ? snprintf(folder, sizeof(folder), ".")
                  : slash == out ? snprintf(folder, sizeof(folder), "/")
                                 : snprintf(folder, sizeof(folder), "%.*s", (int)(slash - out), out);
 
@@ -115,7 +115,7 @@ static int write_table(const struct kelp_inference *inference, const struct kelp
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     (void)printf("%s: %" PRIu64 " samples of the %s split, weights %s\n", table.path,
-                 inference->plan.samples[inference->part], part_names[inference->part],
+                 inference->plan.samples[inference->split], split_names[inference->split],
                  inference->weights);
     return KELP_EXIT_OK;
 }
@@ -140,7 +140,7 @@ static int predict(const struct kelp_options *given)
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
     kelp_inference_init(inference, given, KELP_RUN_PREDICT);
-    inference->part = (enum kelp_run_part)kelp_options_choice(given, "part");
+    inference->split = (enum kelp_run_part)kelp_options_choice(given, "part");
     inference->targets = kelp_options_flag(given, "targets");
     int exit_status = kelp_inference_run(inference);
     if (exit_status == KELP_EXIT_OK) {

@@ -51,7 +51,7 @@ struct stat_line {
 static bool read_stat(pid_t pid, struct stat_line *ret_line)
 {
     char text[TEXT_MAX];
-    unsigned long long fields[23] = {0};
+    uint64_t fields[23] = {0};
 
     if (read_proc(pid, "stat", text) == 0) {
         return false;
@@ -70,8 +70,8 @@ static bool read_stat(pid_t pid, struct stat_line *ret_line)
         }
         at = end;
     }
-    *ret_line = (struct stat_line){
-        .state = state, .parent = (pid_t)fields[4], .start_ticks = (uint64_t)fields[22]};
+    *ret_line =
+        (struct stat_line){.state = state, .parent = (pid_t)fields[4], .start_ticks = fields[22]};
     return true;
 }
 

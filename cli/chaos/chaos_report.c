@@ -10,7 +10,7 @@
 kelp_status kelp_chaos_report_init(struct kelp_chaos_report *report, struct kelp_error *reterr)
 {
     memset(report, 0, sizeof(*report));
-    report->looks = calloc(KELP_CHAOS_TRAIL_MAX, sizeof(*report->looks));
+    report->looks = calloc(KELP_CHAOS_KEPT_MAX, sizeof(*report->looks));
     report->events = calloc(KELP_CHAOS_FAULTS_MAX, sizeof(*report->events));
     if (!report->looks || !report->events) {
         kelp_chaos_report_fini(report);
@@ -36,11 +36,11 @@ static void keep(struct kelp_chaos_report *report, const struct kelp_chaos_look 
         return;
     }
     report->skipped = 0;
-    if (report->look_count == KELP_CHAOS_TRAIL_MAX) {
-        for (uint32_t i = 0; i < KELP_CHAOS_TRAIL_MAX / 2; i++) {
+    if (report->look_count == KELP_CHAOS_KEPT_MAX) {
+        for (uint32_t i = 0; i < KELP_CHAOS_KEPT_MAX / 2; i++) {
             report->looks[i] = report->looks[2 * (size_t)i];
         }
-        report->look_count = KELP_CHAOS_TRAIL_MAX / 2;
+        report->look_count = KELP_CHAOS_KEPT_MAX / 2;
         report->thinned = 2 * report->thinned + 1;
     }
     report->looks[report->look_count++] = *look;

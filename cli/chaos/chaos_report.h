@@ -10,7 +10,7 @@
 #include "cli/chaos/chaos_plan.h"
 #include "cli/chaos/chaos_watch.h"
 
-#define KELP_CHAOS_TRAIL_MAX    65536 /* looks kept; beyond it every second one is dropped */
+#define KELP_CHAOS_KEPT_MAX     65536 /* looks kept; beyond it every second one is dropped */
 #define KELP_CHAOS_RESTORES_MAX 4096  /* restores kept; more are not told apart */
 #define KELP_CHAOS_LINE_MAX     256   /* bytes of one line of the timeline */
 /* Steps that a look may miss: how long after a fault looks still tell where it hit. */

@@ -227,9 +227,9 @@ static void say_missed(const struct run *run)
     }
 }
 
-static void take_looks(struct run *run)
+static void read_looks(struct run *run)
 {
-    uint32_t count = kelp_chaos_watch_take(run->watch, run->looks);
+    uint32_t count = kelp_chaos_watch_read(run->watch, run->looks);
     uint64_t before = run->report->progress_ms;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -241,10 +241,10 @@ static void take_looks(struct run *run)
     }
 }
 
-static void take_status(struct run *run)
+static void read_status(struct run *run)
 {
     uint64_t asked_ms = 0;
-    Kelp__V1__StatusReply *status = kelp_monitor_take(run->monitor, &asked_ms);
+    Kelp__V1__StatusReply *status = kelp_monitor_read(run->monitor, &asked_ms);
 
     if (!status) {
         return;
@@ -324,21 +324,21 @@ static kelp_status resume_everything(struct run *run, struct kelp_error *reterr)
 static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error *reterr)
 {
     const struct kelp_chaos_fault *fault = &run->options->faults[index];
-    char name[32] = "everything";
-    bool done = false;
-    uint64_t now = kelp_clock_ms();
+    struct kelp_chaos_try attempt = {.fault = fault,
+                                     .now_ms = kelp_clock_ms(),
+                                     .event = run->report->event_count,
+                                     .name = "everything"};
+    bool everything = fault->role == KELP_CHAOS_EVERYTHING;
 
     run->tried_step[index] = run->report->newest.step;
-    kelp_status status = fault->role == KELP_CHAOS_EVERYTHING
-                             ? do_everything(run, fault, &done, reterr)
-                             : kelp_chaos_target_do(&run->target, fault, run->report->event_count,
-                                                    now, &done, name, reterr);
-    if (done) {
+    kelp_status status = everything ? do_everything(run, fault, &attempt.done, reterr)
+                                    : kelp_chaos_target_do(&run->target, &attempt, reterr);
+    if (attempt.done) {
         run->done[index] = true;
-        kelp_chaos_report_fault(run->report, fault, name, now);
-        run->alive_ms = now + fault->for_ms;
+        kelp_chaos_report_fault(run->report, fault, attempt.name, attempt.now_ms);
+        run->alive_ms = attempt.now_ms + fault->for_ms;
     }
-    if (status == KELP_OK && done && fault->role == KELP_CHAOS_EVERYTHING && !run->pausing) {
+    if (status == KELP_OK && attempt.done && everything && !run->pausing) {
         status = resume_everything(run, reterr);
     }
     return status;
@@ -393,8 +393,8 @@ static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
 
 /* `kelp train` has ended: is the run over? One that was asked to pause is gone on with, unless it
  * was done before it could. */
-static kelp_status take_end(struct run *run, int wait_status, bool *ret_over,
-                            struct kelp_error *reterr)
+static kelp_status handle_end(struct run *run, int wait_status, bool *ret_over,
+                              struct kelp_error *reterr)
 {
     *ret_over = true;
     kelp_status status = kelp_chaos_train_end(&run->target.train, wait_status, reterr);
@@ -438,11 +438,11 @@ static kelp_status follow(struct run *run, struct kelp_error *reterr)
     kelp_status status = KELP_OK;
 
     while (status == KELP_OK && !over) {
-        take_looks(run);
-        take_status(run);
+        read_looks(run);
+        read_status(run);
         say_recovered(run, false);
         if (kelp_process_wait(run->target.train.process, 0, &wait_status) == KELP_OK) {
-            status = take_end(run, wait_status, &over, reterr);
+            status = handle_end(run, wait_status, &over, reterr);
         } else if (stopping(run->options)) {
             status = stopped(reterr);
         } else {

@@ -76,14 +76,13 @@ static bool find_one(const struct kelp_chaos_target *target, const struct kelp_c
     return true;
 }
 
-static bool find_standby(const struct kelp_chaos_target *target,
-                         const struct kelp_chaos_fault *fault, const char *leader, uint64_t now_ms,
-                         char ret_name[32], struct kelp_chaos_process *ret_process)
+static bool find_standby(const struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
+                         const char *leader, struct kelp_chaos_process *ret_process)
 {
     for (uint32_t i = 0; i < target->coordinators; i++) {
-        (void)snprintf(ret_name, 32, "coordinator-%" PRIu32, i);
-        if (strcmp(ret_name, leader) != 0 &&
-            find_one(target, fault, ret_name, now_ms, ret_process)) {
+        (void)snprintf(attempt->name, sizeof(attempt->name), "coordinator-%" PRIu32, i);
+        if (strcmp(attempt->name, leader) != 0 &&
+            find_one(target, attempt->fault, attempt->name, attempt->now_ms, ret_process)) {
             return true;
         }
     }
@@ -119,33 +118,30 @@ static void name_target(const struct kelp_chaos_target *target,
 }
 
 /* The process that the fault is for, held; false when it is not there, or not at work. */
-static bool find_process(const struct kelp_chaos_target *target,
-                         const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32],
+static bool find_process(const struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                          struct kelp_chaos_process *ret_process)
 {
-    const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
+    const struct kelp_chaos_fault *fault = attempt->fault;
+    const Kelp__V1__StatusReply *status = fresh_status(target, attempt->now_ms);
 
     switch (fault->role) {
     case KELP_CHAOS_WORKER:
     case KELP_CHAOS_SHARD:
     case KELP_CHAOS_COORDINATOR:
-        name_target(target, fault, now_ms, ret_name);
-        return find_one(target, fault, ret_name, now_ms, ret_process);
+        name_target(target, fault, attempt->now_ms, attempt->name);
+        break;
     case KELP_CHAOS_LEADER:
         if (!status || status->leader[0] == '\0') {
             return false;
         }
-        (void)snprintf(ret_name, 32, "%.31s", status->leader);
-        return find_one(target, fault, ret_name, now_ms, ret_process);
-    case KELP_CHAOS_STANDBY:
-        return status && find_standby(target, fault, status->leader, now_ms, ret_name, ret_process);
-    case KELP_CHAOS_ETCD:
-    case KELP_CHAOS_DISK:
-    case KELP_CHAOS_EVERYTHING:
-    case KELP_CHAOS_ROLE_COUNT:
+        (void)snprintf(attempt->name, sizeof(attempt->name), "%.31s", status->leader);
         break;
+    case KELP_CHAOS_STANDBY:
+        return status && find_standby(target, attempt, status->leader, ret_process);
+    default:
+        return false;
     }
-    return false;
+    return find_one(target, fault, attempt->name, attempt->now_ms, ret_process);
 }
 
 /* ---- doing --------------------------------------------------------------------------------- */
@@ -181,58 +177,58 @@ static kelp_status split_off(struct kelp_chaos_target *target, const struct kelp
 }
 
 /* A process that is held; it goes to the undo, or is let go. */
-static kelp_status do_to_process(struct kelp_chaos_target *target,
-                                 const struct kelp_chaos_fault *fault,
-                                 struct kelp_chaos_process *process, uint64_t now_ms,
-                                 bool *ret_done, struct kelp_error *reterr)
+static kelp_status do_to_process(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
+                                 struct kelp_chaos_process *process, struct kelp_error *reterr)
 {
+    const struct kelp_chaos_fault *fault = attempt->fault;
     int number = fault->kind == KELP_CHAOS_PAUSE  ? SIGSTOP
                  : fault->kind == KELP_CHAOS_KILL ? SIGKILL
                                                   : SIGTERM;
 
     if (fault->kind == KELP_CHAOS_SPLIT || fault->kind == KELP_CHAOS_LOSS) {
-        *ret_done = true;
-        return split_off(target, fault, process, now_ms, reterr);
+        attempt->done = true;
+        return split_off(target, fault, process, attempt->now_ms, reterr);
     }
-    *ret_done = kelp_chaos_process_signal(process, number);
-    if (*ret_done && fault->kind != KELP_CHAOS_KILL) {
+    attempt->done = kelp_chaos_process_signal(process, number);
+    if (attempt->done && fault->kind != KELP_CHAOS_KILL) {
         bool paused = fault->kind == KELP_CHAOS_PAUSE;
-        add_undo(target, paused ? KELP_CHAOS_UNDO_RESUME : KELP_CHAOS_UNDO_GONE,
-                 now_ms + fault->for_ms)
-            ->process = *process;
+        struct kelp_chaos_undo *undo =
+            add_undo(target, paused ? KELP_CHAOS_UNDO_RESUME : KELP_CHAOS_UNDO_GONE,
+                     attempt->now_ms + fault->for_ms);
+        undo->process = *process;
         process->pidfd = -1;
     }
     kelp_chaos_process_close(process);
     return KELP_OK;
 }
 
-static kelp_status do_to_etcd(struct kelp_chaos_target *target,
-                              const struct kelp_chaos_fault *fault, uint64_t now_ms, bool *ret_done,
+static kelp_status do_to_etcd(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                               struct kelp_error *reterr)
 {
+    const struct kelp_chaos_fault *fault = attempt->fault;
     struct kelp_chaos_process process = {.pidfd = -1};
     pid_t pid = 0;
 
     kelp_status status = kelp_chaos_etcd_pid(target->etcd, &pid, reterr);
-    if (status != KELP_OK || pid == 0 || !kelp_chaos_target_works(target, now_ms) ||
+    if (status != KELP_OK || pid == 0 || !kelp_chaos_target_works(target, attempt->now_ms) ||
         (is_taken(target, pid) && fault->kind != KELP_CHAOS_KILL)) {
         return status;
     }
     if (fault->kind == KELP_CHAOS_KILL || fault->kind == KELP_CHAOS_RESTART) {
         kelp_chaos_etcd_take_away(target->etcd, fault->kind == KELP_CHAOS_RESTART, fault->for_ms);
-        *ret_done = true;
+        attempt->done = true;
         return KELP_OK;
     }
     status = kelp_chaos_process_hold(pid, &process);
     return status == KELP_OK
-               ? do_to_process(target, fault, &process, now_ms, ret_done, reterr)
+               ? do_to_process(target, attempt, &process, reterr)
                : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
 }
 
 /* One fault of the disk at a time: the control file holds one. */
-static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos_fault *fault,
-                       uint64_t now_ms, bool *ret_done)
+static void do_to_disk(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt)
 {
+    const struct kelp_chaos_fault *fault = attempt->fault;
     struct kelp_faultdisk_fault how = {.mode = fault->kind == KELP_CHAOS_FULL ? KELP_FAULTDISK_FULL
                                                                               : KELP_FAULTDISK_SLOW,
                                        .slow_ms = KELP_CHAOS_SLOW_MS};
@@ -242,41 +238,40 @@ static void do_to_disk(struct kelp_chaos_target *target, const struct kelp_chaos
             return;
         }
     }
-    *ret_done = target->disk && kelp_chaos_target_works(target, now_ms);
-    if (*ret_done) {
+    attempt->done = target->disk && kelp_chaos_target_works(target, attempt->now_ms);
+    if (attempt->done) {
         kelp_faultdisk_set(target->disk, &how);
-        (void)add_undo(target, KELP_CHAOS_UNDO_DISK, now_ms + fault->for_ms);
+        (void)add_undo(target, KELP_CHAOS_UNDO_DISK, attempt->now_ms + fault->for_ms);
     }
 }
 
-kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
-                                 const struct kelp_chaos_fault *fault, uint32_t event,
-                                 uint64_t now_ms, bool *ret_done, char ret_name[32],
+kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                                  struct kelp_error *reterr)
 {
+    const struct kelp_chaos_fault *fault = attempt->fault;
     struct kelp_chaos_process process;
     kelp_status status = KELP_OK;
 
     assert(fault->role != KELP_CHAOS_EVERYTHING);
-    *ret_done = false;
+    attempt->done = false;
     if (target->undo_count == KELP_CHAOS_UNDO_MAX) {
         return KELP_OK;
     }
     if (fault->role == KELP_CHAOS_ETCD) {
-        (void)snprintf(ret_name, 32, "etcd");
-        return do_to_etcd(target, fault, now_ms, ret_done, reterr);
+        (void)snprintf(attempt->name, sizeof(attempt->name), "etcd");
+        return do_to_etcd(target, attempt, reterr);
     }
     if (fault->role == KELP_CHAOS_DISK) {
-        (void)snprintf(ret_name, 32, "disk");
-        do_to_disk(target, fault, now_ms, ret_done);
+        (void)snprintf(attempt->name, sizeof(attempt->name), "disk");
+        do_to_disk(target, attempt);
         return KELP_OK;
     }
     uint32_t before = target->undo_count;
-    if (find_process(target, fault, now_ms, ret_name, &process)) {
-        status = do_to_process(target, fault, &process, now_ms, ret_done, reterr);
+    if (find_process(target, attempt, &process)) {
+        status = do_to_process(target, attempt, &process, reterr);
     }
     if (target->undo_count > before) {
-        target->undos[before].event = event;
+        target->undos[before].event = attempt->event;
     }
     return status;
 }

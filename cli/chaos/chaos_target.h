@@ -52,15 +52,21 @@ struct kelp_chaos_target {
     uint32_t gone_count;
 };
 
+/* One fault, tried now. */
+struct kelp_chaos_try {
+    const struct kelp_chaos_fault *fault;
+    uint64_t now_ms;
+    uint32_t event; /* comes back in target->gone when a process that was asked to end has ended */
+    bool done;      /* the answer: it hit something */
+    char name[32];  /* the answer: whom */
+};
+
 /*
  * Do one fault, if there is live, unfinished work for it to hit: a process that has been there
- * while steps were made. False when there is none now. ret_name is whom it hit. EVERYTHING is not
- * done here (kelp_chaos_target_kill_all()). event comes back in target->gone when a process that
- * was asked to end has ended. An error ends the run.
+ * while steps were made. EVERYTHING is not done here (kelp_chaos_target_kill_all()). An error ends
+ * the run.
  */
-kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target,
-                                 const struct kelp_chaos_fault *fault, uint32_t event,
-                                 uint64_t now_ms, bool *ret_done, char ret_name[32],
+kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Undo what is due. */

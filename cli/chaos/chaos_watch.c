@@ -155,10 +155,10 @@ int kelp_chaos_watch_fd(const struct kelp_chaos_watch *watch)
     return kelp_watcher_fd(watch->watcher);
 }
 
-uint32_t kelp_chaos_watch_take(struct kelp_chaos_watch *watch,
+uint32_t kelp_chaos_watch_read(struct kelp_chaos_watch *watch,
                                struct kelp_chaos_look ret_looks[KELP_CHAOS_LOOKS_MAX])
 {
-    kelp_watcher_take(watch->watcher);
+    kelp_watcher_collect(watch->watcher);
     uint32_t count = watch->look_count;
     memcpy(ret_looks, watch->looks, count * sizeof(*ret_looks));
     watch->look_count = 0;

@@ -37,7 +37,7 @@ void kelp_chaos_watch_aim(struct kelp_chaos_watch *watch, const Kelp__V1__Status
 int kelp_chaos_watch_fd(const struct kelp_chaos_watch *watch);
 
 /* The looks since the last call, oldest first; returns how many. */
-uint32_t kelp_chaos_watch_take(struct kelp_chaos_watch *watch,
+uint32_t kelp_chaos_watch_read(struct kelp_chaos_watch *watch,
                                struct kelp_chaos_look ret_looks[KELP_CHAOS_LOOKS_MAX]);
 
 #endif

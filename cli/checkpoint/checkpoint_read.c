@@ -336,8 +336,8 @@ struct loading {
 };
 
 /* The bytes are what was written; do they mean a state of this version? */
-static kelp_status take_control(struct loading *loading, const unsigned char *bytes,
-                                struct kelp_error *reterr)
+static kelp_status unpack_control(struct loading *loading, const unsigned char *bytes,
+                                  struct kelp_error *reterr)
 {
     const struct kelp_manifest *manifest = &loading->checkpoint->manifest;
     struct kelp_model_state *state = loading->state;
@@ -380,7 +380,7 @@ static kelp_status read_part(struct kelp_snapshot_reader *reader, struct loading
             reader, loading->checkpoint->manifest.parts[partition].digest, reterr);
     }
     if (status == KELP_OK && partition == 0) {
-        status = take_control(loading, control, reterr);
+        status = unpack_control(loading, control, reterr);
     }
     return status;
 }

@@ -12,7 +12,7 @@ void kelp_request_made(struct kelp_request *request, uint64_t serial)
     request->leader[0] = '\0';
 }
 
-enum kelp_request_news kelp_request_take(struct kelp_request *request,
+enum kelp_request_news kelp_request_read(struct kelp_request *request,
                                          const Kelp__V1__StatusReply *status)
 {
     const Kelp__V1__CheckpointStatus *checkpoint = status->checkpoint;

@@ -26,7 +26,7 @@ struct kelp_request {
 void kelp_request_made(struct kelp_request *request, uint64_t serial);
 
 /* Its next answer. */
-enum kelp_request_news kelp_request_take(struct kelp_request *request,
+enum kelp_request_news kelp_request_read(struct kelp_request *request,
                                          const Kelp__V1__StatusReply *status);
 
 #endif

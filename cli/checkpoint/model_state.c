@@ -1,5 +1,6 @@
 #include "cli/checkpoint/model_state.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,8 @@ kelp_status kelp_model_state_init(struct kelp_model_state *state, const struct k
     }
     if (!complete) {
         kelp_model_state_fini(state);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a model of %llu elements",
-                         (unsigned long long)plan->flat_count);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                         "no memory for a model of %" PRIu64 " elements", plan->flat_count);
     }
     kelp_control_init(&state->control, job, plan);
     return KELP_OK;

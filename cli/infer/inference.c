@@ -77,7 +77,7 @@ static kelp_status choose_job(const struct kelp_inference *inference, struct sou
     return status;
 }
 
-static kelp_status take_file(struct sources *sources, const char *path, struct kelp_error *reterr)
+static kelp_status use_file(struct sources *sources, const char *path, struct kelp_error *reterr)
 {
     if (!realpath(path, sources->weights_path)) {
         return kelp_files_error(errno, "open", path, reterr);
@@ -86,8 +86,8 @@ static kelp_status take_file(struct sources *sources, const char *path, struct k
 }
 
 /* The named checkpoint, or the newest of a run without a final model. */
-static kelp_status take_checkpoint(struct sources *sources, const char *name,
-                                   struct kelp_error *reterr)
+static kelp_status use_checkpoint(struct sources *sources, const char *name,
+                                  struct kelp_error *reterr)
 {
     struct kelp_checkpoint_source *from = &sources->checkpoints;
     kelp_status status = KELP_OK;
@@ -131,8 +131,7 @@ static kelp_status choose_weights(const struct kelp_inference *inference, struct
         return kelp_fail(reterr, KELP_ERR_INVALID, "--weights and --checkpoint: give one of them");
     }
     if (file || checkpoint) {
-        return file ? take_file(sources, file, reterr)
-                    : take_checkpoint(sources, checkpoint, reterr);
+        return file ? use_file(sources, file, reterr) : use_checkpoint(sources, checkpoint, reterr);
     }
     if (sources->run_path[0]) {
         kelp_status status =
@@ -140,10 +139,10 @@ static kelp_status choose_weights(const struct kelp_inference *inference, struct
         if (status != KELP_OK) {
             return status;
         }
-        return access(final, F_OK) == 0 ? take_file(sources, final, reterr)
-                                        : take_checkpoint(sources, NULL, reterr);
+        return access(final, F_OK) == 0 ? use_file(sources, final, reterr)
+                                        : use_checkpoint(sources, NULL, reterr);
     }
-    return init[0] ? take_file(sources, init, reterr)
+    return init[0] ? use_file(sources, init, reterr)
                    : kelp_fail(reterr, KELP_ERR_INVALID,
                                "no weights: name a run's folder instead of the job file, or a file "
                                "with --weights");
@@ -153,7 +152,7 @@ static kelp_status choose_weights(const struct kelp_inference *inference, struct
  * --set has the last word. */
 static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_error *reterr)
 {
-    static const char *const parts[] = {"train", "val", "test"};
+    static const char *const splits[] = {"train", "val", "test"};
     const struct kelp_job *job = kelp_job_file_job(inference->file);
     uint64_t batch = (uint64_t)job->cluster.lanes * LANE_SAMPLES;
     char batch_text[32], name[KELP_JOB_NAME_MAX + 1];
@@ -172,7 +171,7 @@ static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_er
         {"checkpoint.keep_best", "0"},
     };
     const struct kelp_job_setting predict[] = {
-        {"run.part", parts[inference->part]},
+        {"run.part", splits[inference->split]},
         {"train.batch_size", batch_text},
         {"train.drop_last", "false"},
         {"train.accumulate", "1"},
@@ -223,7 +222,7 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
         return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.mode: kelp %s sets it itself",
                          mode_name(inference));
     }
-    if (inference->mode == KELP_RUN_PREDICT && job->run.part != inference->part) {
+    if (inference->mode == KELP_RUN_PREDICT && job->run.part != inference->split) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.part: give --part instead");
     }
     if (strcmp(job->model.init, init) != 0) {
@@ -401,7 +400,7 @@ static int work(struct kelp_guard *guard, void *user)
         .trials = &inference->trials,
         .coordinators = 1,
         .entries = count_entries(inference),
-        .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "part",
+        .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "split",
         .start_ms = inference->start_ms,
     };
 

@@ -44,8 +44,8 @@
 struct kelp_inference {
     const struct kelp_options *given; /* borrowed */
     enum kelp_run_mode mode;
-    enum kelp_run_part part; /* predict */
-    bool targets;            /* predict: what was to be predicted is wanted, too */
+    enum kelp_run_part split; /* predict */
+    bool targets;             /* predict: what was to be predicted is wanted, too */
     struct kelp_job_file *file;
     struct kelp_dataset *dataset;
     struct kelp_plan plan;

@@ -28,7 +28,7 @@ enum meaning {
 struct writer {
     const struct kelp_prediction_table *table;
     const struct kelp_dataset_info *info;
-    enum kelp_split part;
+    enum kelp_split split;
     FILE *out;
     char temporary[PATH_BYTES];
     uint64_t values; /* of a sample; 0 until the first part was read */
@@ -63,9 +63,9 @@ static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
                          writer->table->folder, writer->values, elements);
     }
     writer->rows = elements / writer->info->target_columns;
-    kelp_dataset_time(writer->table->dataset, writer->part, 0, 0, label);
+    kelp_dataset_time(writer->table->dataset, writer->split, 0, 0, label);
     writer->has_time = label[0] != '\0';
-    kelp_dataset_group(writer->table->dataset, writer->part, 0, label);
+    kelp_dataset_group(writer->table->dataset, writer->split, 0, label);
     writer->has_group = label[0] != '\0';
     return KELP_OK;
 }
@@ -191,7 +191,7 @@ static void print_row(const struct writer *writer, uint64_t sample, uint32_t row
         (void)fprintf(writer->out, ",%" PRIu32, row + 1);
     }
     if (writer->has_time) {
-        kelp_dataset_time(writer->table->dataset, writer->part, sample, row, label);
+        kelp_dataset_time(writer->table->dataset, writer->split, sample, row, label);
         (void)fputc(',', writer->out);
         print_text(writer->out, label);
     }
@@ -212,7 +212,7 @@ static void print_start(const struct writer *writer, uint64_t sample)
 
     (void)fprintf(writer->out, "%" PRIu64, sample);
     if (writer->has_group) {
-        kelp_dataset_group(writer->table->dataset, writer->part, sample, label);
+        kelp_dataset_group(writer->table->dataset, writer->split, sample, label);
         (void)fputc(',', writer->out);
         print_text(writer->out, label);
     }
@@ -239,7 +239,7 @@ static void print_sample(const struct writer *writer, uint64_t sample, const flo
 static kelp_status write_npy_header(const struct writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_sample_tensor *target = &writer->info->shape.target;
-    uint64_t samples = writer->info->samples[writer->part];
+    uint64_t samples = writer->info->samples[writer->split];
     char text[NPY_HEADER_BYTES] = "";
     int used = snprintf(text, sizeof(text),
                         "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRIu64 ",", samples);
@@ -295,9 +295,9 @@ static kelp_status write_sample(struct writer *writer, uint64_t sample, float *v
 {
     const struct kelp_prediction_table *table = writer->table;
 
-    kelp_dataset_target_scales(table->dataset, writer->part, sample, writer->scales);
+    kelp_dataset_target_scales(table->dataset, writer->split, sample, writer->scales);
     if (writer->target) {
-        kelp_status status = kelp_dataset_read(table->dataset, writer->part, &sample, 1,
+        kelp_status status = kelp_dataset_read(table->dataset, writer->split, &sample, 1,
                                                writer->input, writer->target);
         if (status != KELP_OK) {
             return kelp_fail(reterr, status, "sample %" PRIu64 " cannot be read: %s", sample,
@@ -440,9 +440,9 @@ static kelp_status close_file(struct writer *writer, kelp_status status, struct 
 kelp_status kelp_prediction_table_write(const struct kelp_prediction_table *table,
                                         struct kelp_error *reterr)
 {
-    static const enum kelp_split parts[] = {[KELP_RUN_PART_TRAIN] = KELP_SPLIT_TRAIN,
-                                            [KELP_RUN_PART_VAL] = KELP_SPLIT_VAL,
-                                            [KELP_RUN_PART_TEST] = KELP_SPLIT_TEST};
+    static const enum kelp_split splits[] = {[KELP_RUN_PART_TRAIN] = KELP_SPLIT_TRAIN,
+                                             [KELP_RUN_PART_VAL] = KELP_SPLIT_VAL,
+                                             [KELP_RUN_PART_TEST] = KELP_SPLIT_TEST};
     struct writer *writer = calloc(1, sizeof(*writer));
 
     if (!writer) {
@@ -450,7 +450,7 @@ kelp_status kelp_prediction_table_write(const struct kelp_prediction_table *tabl
     }
     writer->table = table;
     writer->info = kelp_dataset_info(table->dataset);
-    writer->part = parts[table->job->run.part];
+    writer->split = splits[table->job->run.part];
     kelp_status status = allocate(writer, reterr);
     if (status == KELP_OK) {
         status = open_file(writer, reterr);

@@ -248,9 +248,9 @@ static kelp_status fail_of_input(const struct kelp_children *children,
 }
 
 /* The child is gone: what now? */
-static kelp_status take_end(struct kelp_children *children, struct kelp_child *child,
-                            int wait_status, uint64_t now, bool *ret_gave_up,
-                            struct kelp_error *reterr)
+static kelp_status handle_end(struct kelp_children *children, struct kelp_child *child,
+                              int wait_status, uint64_t now, bool *ret_gave_up,
+                              struct kelp_error *reterr)
 {
     char how[64];
     char limit[128];
@@ -307,7 +307,7 @@ kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now, boo
         kelp_status status = KELP_OK;
         int wait_status = 0;
         if (child->process && kelp_process_wait(child->process, 0, &wait_status) == KELP_OK) {
-            status = take_end(children, child, wait_status, now, ret_gave_up, reterr);
+            status = handle_end(children, child, wait_status, now, ret_gave_up, reterr);
         }
         if (status == KELP_OK && child->start_due && child->start_ms <= now) {
             status = start(children, child, reterr);

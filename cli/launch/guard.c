@@ -162,7 +162,7 @@ static sigset_t guarded_signals(void)
 }
 
 /* Blocked until kelp_guard_run() has made the work's thread, which inherits that. */
-static kelp_status take_signals(struct kelp_guard *guard, struct kelp_error *reterr)
+static kelp_status catch_signals(struct kelp_guard *guard, struct kelp_error *reterr)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -190,7 +190,7 @@ static kelp_status open_events(struct kelp_guard *guard, struct kelp_error *rete
     if (guard->stage_fd < 0 || guard->done_fd < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "eventfd: %s", strerror(errno));
     }
-    return take_signals(guard, reterr);
+    return catch_signals(guard, reterr);
 }
 
 static void close_if_open(int fd)

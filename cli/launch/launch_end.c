@@ -17,9 +17,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
 {
     const struct kelp_launch *launch = launcher->launch;
     struct kelp_job_client *client = NULL;
-    struct kelp_plan plan;
-    float *flat = NULL;
-    uint64_t step = 0;
+    struct kelp_model_copy copy;
     char path[KELP_RUN_PATH_MAX + 64];
     char digest[KELP_DIGEST_HEX_BYTES];
 
@@ -28,14 +26,13 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_model_fetch(client, launch->spec_digest, KELP_LAUNCH_PULL_MS, &plan, &flat, &step,
-                              reterr);
+    status = kelp_model_fetch(client, launch->spec_digest, KELP_LAUNCH_PULL_MS, &copy, reterr);
     kelp_job_client_close(client);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "cannot fetch the model");
         return status;
     }
-    kelp_plan_digest(&plan, flat, digest);
+    kelp_plan_digest(&copy.plan, copy.flat, digest);
     if (strcmp(digest, launcher->status->digest) != 0) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "the shards' weights have digest %s, the workers reported %s", digest,
@@ -46,10 +43,10 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
             kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_model_write(path, &plan, flat, launch->job->name, step, reterr);
+        status =
+            kelp_model_write(path, &copy.plan, copy.flat, launch->job->name, copy.step, reterr);
     }
-    free(flat);
-    kelp_plan_fini(&plan);
+    kelp_model_copy_fini(&copy);
     return status;
 }
 

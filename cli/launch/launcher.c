@@ -299,11 +299,11 @@ static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
     }
 }
 
-static kelp_status take_status(struct kelp_launcher *launcher, uint64_t now,
+static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
                                struct kelp_error *reterr)
 {
     uint64_t asked_ms = 0;
-    Kelp__V1__StatusReply *status = kelp_monitor_take(launcher->monitor, &asked_ms);
+    Kelp__V1__StatusReply *status = kelp_monitor_read(launcher->monitor, &asked_ms);
 
     if (!status) {
         return KELP_OK;
@@ -311,7 +311,7 @@ static kelp_status take_status(struct kelp_launcher *launcher, uint64_t now,
     kelp_job_client_status_free(launcher->status);
     launcher->status = status;
     launcher->status_ms = now;
-    kelp_ledger_take(&launcher->ledger, status);
+    kelp_ledger_add(&launcher->ledger, status);
     tell_checkpoint(launcher);
     fence(launcher, asked_ms);
     if (!status->word) {
@@ -397,7 +397,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
     kelp_guard_winds_down(launcher->guard, launcher->launch->pause_ms);
     while (!stopping(launcher)) {
         uint64_t now = kelp_clock_ms();
-        kelp_status status = take_status(launcher, now, reterr);
+        kelp_status status = read_status(launcher, now, reterr);
         if (status != KELP_OK || ended(launcher) || !wind_down(launcher)) {
             return status;
         }

@@ -19,7 +19,7 @@ static struct kelp_ledger_entry *find(struct kelp_ledger *ledger, const char *id
 }
 
 /* A leader counts from 0: a smaller number, or another name, is another leader. */
-static void take_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+static void count_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
 {
     uint64_t committed = status->checkpoint ? status->checkpoint->committed : 0;
 
@@ -30,9 +30,9 @@ static void take_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__StatusR
     ledger->leader_committed = committed;
 }
 
-void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+void kelp_ledger_add(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
 {
-    take_checkpoints(ledger, status);
+    count_checkpoints(ledger, status);
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
         struct kelp_ledger_entry *entry = find(ledger, worker->id);

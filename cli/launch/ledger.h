@@ -23,7 +23,7 @@ struct kelp_ledger {
     uint64_t committed_before; /* of the leaders before it */
 };
 
-void kelp_ledger_take(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status);
+void kelp_ledger_add(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status);
 /* Fill result->workers, in the order in which they were first seen, and result->checkpoints. */
 void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *result);
 

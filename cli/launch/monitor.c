@@ -38,7 +38,7 @@ static void publish(struct kelp_monitor *monitor, Kelp__V1__StatusReply *reply, 
 static void press_for_pause(struct kelp_monitor *monitor, const Kelp__V1__StatusReply *reply)
 {
     uint64_t serial = 0;
-    enum kelp_request_news news = kelp_request_take(&monitor->request, reply);
+    enum kelp_request_news news = kelp_request_read(&monitor->request, reply);
 
     if (news == KELP_REQUEST_REFUSED && monitor->press_ms == 0) {
         monitor->press_ms = kelp_clock_ms() + KELP_MONITOR_REFUSED_MS;
@@ -114,9 +114,9 @@ int kelp_monitor_fd(const struct kelp_monitor *monitor)
     return kelp_watcher_fd(monitor->watcher);
 }
 
-Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor, uint64_t *ret_asked_ms)
+Kelp__V1__StatusReply *kelp_monitor_read(struct kelp_monitor *monitor, uint64_t *ret_asked_ms)
 {
-    kelp_watcher_take(monitor->watcher);
+    kelp_watcher_collect(monitor->watcher);
     Kelp__V1__StatusReply *reply = monitor->newest;
     *ret_asked_ms = monitor->newest_ms;
     monitor->newest = NULL;

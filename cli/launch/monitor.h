@@ -28,7 +28,7 @@ int kelp_monitor_fd(const struct kelp_monitor *monitor);
  * The newest answer since the last call, or NULL when there is none; *ret_asked_ms
  * (CLOCK_MONOTONIC) is when it was asked for. Owned by the caller (kelp_job_client_status_free()).
  */
-Kelp__V1__StatusReply *kelp_monitor_take(struct kelp_monitor *monitor, uint64_t *ret_asked_ms);
+Kelp__V1__StatusReply *kelp_monitor_read(struct kelp_monitor *monitor, uint64_t *ret_asked_ms);
 
 /* From now on ask for a checkpoint that pauses the job, again and again until the job's state says
  * "paused": a request dies with the leader that took it, and a checkpoint may fail. */

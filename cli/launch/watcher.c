@@ -101,7 +101,7 @@ void kelp_watcher_raise(struct kelp_watcher *watcher)
     raise_event(watcher->news_fd);
 }
 
-void kelp_watcher_take(struct kelp_watcher *watcher)
+void kelp_watcher_collect(struct kelp_watcher *watcher)
 {
     uint64_t count;
     ssize_t got = read(watcher->news_fd, &count, sizeof(count));

@@ -33,7 +33,7 @@ void kelp_watcher_unlock(struct kelp_watcher *watcher);
 /* There is news: the descriptor becomes readable. By the thread. */
 void kelp_watcher_raise(struct kelp_watcher *watcher);
 /* Take the lock; what was raised is seen. */
-void kelp_watcher_take(struct kelp_watcher *watcher);
+void kelp_watcher_collect(struct kelp_watcher *watcher);
 /* Readable when there is something to take; borrowed. */
 int kelp_watcher_fd(const struct kelp_watcher *watcher);
 

@@ -54,7 +54,7 @@ static bool is_place(const char *name)
     return strcmp(name, "version") == 0 || strcmp(name, "step") == 0 || strcmp(name, "epoch") == 0;
 }
 
-static kelp_status take_line(struct kelp_curves *curves, const char *text, size_t bytes,
+static kelp_status read_line(struct kelp_curves *curves, const char *text, size_t bytes,
                              struct kelp_error *reterr)
 {
     cJSON *json = NULL;
@@ -78,13 +78,13 @@ static kelp_status take_line(struct kelp_curves *curves, const char *text, size_
     return status;
 }
 
-static kelp_status take_text(struct kelp_curves *curves, const char *path, const char *text,
+static kelp_status read_text(struct kelp_curves *curves, const char *path, const char *text,
                              struct kelp_error *reterr)
 {
     unsigned number = 1;
 
     for (const char *end; (end = strchr(text, '\n')) != NULL; text = end + 1, number++) {
-        kelp_status status = take_line(curves, text, (size_t)(end - text), reterr);
+        kelp_status status = read_line(curves, text, (size_t)(end - text), reterr);
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "%s:%u", path, number);
             return status == KELP_ERR_NO_MEMORY || status == KELP_ERR_LIMIT ? status
@@ -106,7 +106,7 @@ kelp_status kelp_curves_read(const char *run_path, struct kelp_curves *ret_curve
         status = kelp_files_read(path, FILE_MAX, &text, &bytes, reterr);
     }
     if (status == KELP_OK) {
-        status = take_text(ret_curves, path, text, reterr);
+        status = read_text(ret_curves, path, text, reterr);
     }
     free(text);
     if (status != KELP_OK) {
@@ -152,17 +152,17 @@ static void begin_panel(struct kelp_chart_panel *panel, const char *title)
 
 size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_panel *panels)
 {
-    static const char *const parts[] = {"train", "val", "test"};
+    static const char *const splits[] = {"train", "val", "test"};
     size_t count = 0;
 
-    _Static_assert(KELP_METRIC_COUNT + 1 <= KELP_CHART_PANELS_MAX, "each measure has a panel");
+    _Static_assert(KELP_METRIC_COUNT + 1 <= KELP_CHART_PANELS_MAX, "each metric has a panel");
     for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
         struct kelp_chart_panel *panel = &panels[count];
         begin_panel(panel, kelp_metric_name(i));
-        for (unsigned part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
+        for (unsigned split = 0; split < KELP_ARRAY_COUNT(splits); split++) {
             char name[32];
-            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_metric_name(i));
-            add_line(curves, name, part, panel);
+            (void)snprintf(name, sizeof(name), "%s/%s", splits[split], kelp_metric_name(i));
+            add_line(curves, name, split, panel);
         }
         count += panel->line_count > 0;
     }

@@ -29,7 +29,7 @@ kelp_status kelp_curves_read(const char *run_path, struct kelp_curves *ret_curve
 void kelp_curves_fini(struct kelp_curves *curves);
 
 /*
- * A panel for each measure with the parts that have it, the loss first, and one for the learning
+ * A panel for each metric with the splits that have it, the loss first, and one for the learning
  * rate. panels has room for KELP_CHART_PANELS_MAX; lines borrow the curves. Returns how many.
  */
 size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_panel *panels);

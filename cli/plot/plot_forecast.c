@@ -23,7 +23,7 @@ struct work {
     float *weights;
     float *input, *target, *output;
     struct kelp_target_scale *scales;
-    enum kelp_split part;
+    enum kelp_split split;
     uint64_t rows;    /* of the target */
     uint64_t history; /* rows of the past that are shown */
     uint32_t columns, column;
@@ -106,9 +106,9 @@ static kelp_status prepare(struct work *work, struct kelp_error *reterr)
         return status;
     }
     const struct kelp_dataset_info *info = kelp_dataset_info(work->dataset);
-    work->part = info->samples[KELP_SPLIT_TEST] > 0  ? KELP_SPLIT_TEST
-                 : info->samples[KELP_SPLIT_VAL] > 0 ? KELP_SPLIT_VAL
-                                                     : KELP_SPLIT_TRAIN;
+    work->split = info->samples[KELP_SPLIT_TEST] > 0  ? KELP_SPLIT_TEST
+                  : info->samples[KELP_SPLIT_VAL] > 0 ? KELP_SPLIT_VAL
+                                                      : KELP_SPLIT_TRAIN;
     status = kelp_model_create(&work->job, &info->shape, 1, &work->model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(&work->job, work->dataset, work->model, &work->plan, reterr);
@@ -191,18 +191,18 @@ static void add_line(struct kelp_chart_panel *panel, const char *name, unsigned 
 static void fill_panel(const struct work *work, uint64_t index, double *const arrays[ARRAYS],
                        struct kelp_chart_panel *panel)
 {
-    static const char *const parts[] = {"training", "validation", "test"};
+    static const char *const splits[] = {"training", "validation", "test"};
     char when[KELP_DATASET_LABEL_BYTES], group[KELP_DATASET_LABEL_BYTES], place[64];
     const char *name = kelp_dataset_target_name(work->dataset, work->column);
 
     memset(panel, 0, sizeof(*panel));
-    kelp_dataset_time(work->dataset, work->part, index, 0, when);
-    kelp_dataset_group(work->dataset, work->part, index, group);
+    kelp_dataset_time(work->dataset, work->split, index, 0, when);
+    kelp_dataset_group(work->dataset, work->split, index, group);
     if (when[0]) {
         (void)snprintf(place, sizeof(place), "from %.40s", when);
     } else {
         (void)snprintf(place, sizeof(place), "sample %" PRIu64 " of the %s split", index,
-                       parts[work->part]);
+                       splits[work->split]);
     }
     (void)snprintf(panel->title, sizeof(panel->title), "%.24s%s%.24s, %s",
                    name[0] ? name : "target", group[0] ? " of " : "", group, place);
@@ -220,11 +220,11 @@ static void fill_panel(const struct work *work, uint64_t index, double *const ar
     }
 }
 
-/* Windows that are spread evenly over the part. */
+/* Windows that are spread evenly over the split. */
 static kelp_status fill_panels(struct work *work, struct kelp_forecasts *forecasts,
                                struct kelp_error *reterr)
 {
-    uint64_t samples = kelp_dataset_info(work->dataset)->samples[work->part];
+    uint64_t samples = kelp_dataset_info(work->dataset)->samples[work->split];
     size_t length = (size_t)(work->rows > work->history ? work->rows : work->history);
     size_t count = samples < KELP_FORECASTS_MAX ? (size_t)samples : KELP_FORECASTS_MAX;
 
@@ -239,14 +239,14 @@ static kelp_status fill_panels(struct work *work, struct kelp_forecasts *forecas
             arrays[a] = forecasts->values + (i * ARRAYS + a) * length;
         }
         kelp_status status =
-            kelp_dataset_read(work->dataset, work->part, &index, 1, work->input, work->target);
+            kelp_dataset_read(work->dataset, work->split, &index, 1, work->input, work->target);
         if (status == KELP_OK) {
             status = kelp_model_forward(work->model, work->input, 1, work->output, reterr);
         }
         if (status != KELP_OK) {
             return status;
         }
-        kelp_dataset_target_scales(work->dataset, work->part, index, work->scales);
+        kelp_dataset_target_scales(work->dataset, work->split, index, work->scales);
         fill_panel(work, index, arrays, &forecasts->panels[i]);
         forecasts->count = i + 1;
     }

@@ -1,6 +1,6 @@
 /*
  * Forecasts of a trained model against what came, for jobs on time series: some windows of the test
- * part, in the data's own scale, computed here and now on one thread.
+ * split, in the data's own scale, computed here and now on one thread.
  */
 #ifndef KELP_CLI_PLOT_PLOT_FORECAST_H
 #define KELP_CLI_PLOT_PLOT_FORECAST_H

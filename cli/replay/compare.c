@@ -58,14 +58,14 @@ kelp_status kelp_compare_records(const char *path_a, const char *path_b,
     if (status != KELP_OK) {
         return status;
     }
-    kelp_digest_log_compare(&runs[0].log, &runs[1].log, &compare->trails);
-    if (compare->trails.common == 0) {
+    kelp_digest_log_compare(&runs[0].log, &runs[1].log, &compare->records);
+    if (compare->records.common == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s and %s have no step on record that both have; checkpoint.digest_steps "
                          "in the job puts digests on record more often",
                          path_a, path_b);
     }
-    compare->outcome = compare->trails.a ? KELP_COMPARE_RECORDS : KELP_COMPARE_SAME;
+    compare->outcome = compare->records.a ? KELP_COMPARE_RECORDS : KELP_COMPARE_SAME;
     return KELP_OK;
 }
 
@@ -208,9 +208,9 @@ static kelp_status align(struct kelp_compare *compare, uint64_t bound, struct ke
 static kelp_status align_alike(struct kelp_compare *compare, struct kelp_error *reterr,
                                void (*warn)(const char *text))
 {
-    const struct kelp_digest_log_comparison *trails = &compare->trails;
-    uint64_t last = trails->a->step;
-    uint64_t bounds[2] = {last > 0 ? last - 1 : 0, trails->any_equal ? trails->equal_step : 0};
+    const struct kelp_digest_log_comparison *records = &compare->records;
+    uint64_t last = records->a->step;
+    uint64_t bounds[2] = {last > 0 ? last - 1 : 0, records->any_equal ? records->equal_step : 0};
 
     for (int i = 0; i < 2; i++) {
         kelp_status status = align(compare, bounds[i], reterr, warn);
@@ -244,7 +244,7 @@ static kelp_status search(struct kelp_compare *compare, uint64_t last, struct ke
 /* Does each job give what its run has on record? */
 static kelp_status judge(struct kelp_compare *compare, struct kelp_error *reterr)
 {
-    const struct kelp_digest_log_line *lines[2] = {compare->trails.a, compare->trails.b};
+    const struct kelp_digest_log_line *lines[2] = {compare->records.a, compare->records.b};
 
     kelp_status status = both_to(compare, lines[0]->step, reterr);
     for (int i = 0; status == KELP_OK && i < 2; i++) {
@@ -307,7 +307,7 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
     }
     status = align_alike(compare, reterr, warn);
     if (status == KELP_OK) {
-        status = search(compare, compare->trails.a->step, reterr);
+        status = search(compare, compare->records.a->step, reterr);
     }
     return status != KELP_OK ? status : judge(compare, reterr);
 }

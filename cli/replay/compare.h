@@ -39,7 +39,7 @@ enum kelp_compare_outcome {
 struct kelp_compare {
     struct kelp_compare_run runs[2];
     struct kelp_job_differences keys;
-    struct kelp_digest_log_comparison trails;
+    struct kelp_digest_log_comparison records;
     enum kelp_compare_outcome outcome;
     char text[512];
     uint64_t step; /* FOUND: so many training steps are complete in the first states that differ */

@@ -9,7 +9,7 @@
 #include "cli/run/run_dir.h"
 #include "common/base/json.h"
 
-#define TRAIL_NAME "digests.jsonl"
+#define LOG_NAME "digests.jsonl"
 
 static kelp_status parse_line(const char *text, size_t text_bytes,
                               struct kelp_digest_log_line *line, struct kelp_error *reterr)
@@ -126,7 +126,7 @@ kelp_status kelp_digest_log_read(const char *run_path, struct kelp_digest_log *r
     char path[KELP_RUN_PATH_MAX + 64];
     struct kelp_digest_log log = {.count = 0};
 
-    kelp_status status = kelp_run_dir_path(run_path, TRAIL_NAME, path, sizeof(path), reterr);
+    kelp_status status = kelp_run_dir_path(run_path, LOG_NAME, path, sizeof(path), reterr);
     if (status != KELP_OK) {
         return status;
     }

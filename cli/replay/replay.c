@@ -178,7 +178,7 @@ static struct kelp_optimizer_buffers slice_buffers(const struct kelp_replay *rep
     return buffers;
 }
 
-/* What the parts of all slices decide; the gradient is finite. */
+/* What the shares of all slices decide; the gradient is finite. */
 static void decide(struct kelp_replay *replay, const struct kelp_optimizer_step *step,
                    const struct kelp_gradient *gradient)
 {
@@ -187,9 +187,9 @@ static void decide(struct kelp_replay *replay, const struct kelp_optimizer_step 
     kelp_decision_begin(replay->decision);
     for (uint32_t p = 0; p < replay->plan->partition_count; p++) {
         struct kelp_optimizer_buffers buffers = slice_buffers(replay, gradient, p);
-        struct kelp_decision_share part;
-        kelp_update_measure(&replay->updates[p], step, &buffers, &part);
-        kelp_status status = kelp_decision_add(replay->decision, p, &part);
+        struct kelp_decision_share share;
+        kelp_update_measure(&replay->updates[p], step, &buffers, &share);
+        kelp_status status = kelp_decision_add(replay->decision, p, &share);
         assert(status == KELP_OK); /* it is our own */
         (void)status;
     }

@@ -1,6 +1,7 @@
 #include "cli/run/meter.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,8 +100,8 @@ static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT]
     (void)snprintf(fields[FIELD_PERCENT], FIELD_BYTES, "%3.0f%%",
                    floor(fraction_done(meter) * 100));
     if (meter->total_steps > 0) {
-        (void)snprintf(fields[FIELD_STEP], FIELD_BYTES, "%s %llu/%llu", unit(meter),
-                       (unsigned long long)meter->step, (unsigned long long)meter->total_steps);
+        (void)snprintf(fields[FIELD_STEP], FIELD_BYTES, "%s %" PRIu64 "/%" PRIu64, unit(meter),
+                       meter->step, meter->total_steps);
     }
     if (meter->loss_known) {
         (void)snprintf(fields[FIELD_LOSS], FIELD_BYTES, "loss %.4g", meter->loss);
@@ -222,9 +223,9 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
         (void)snprintf(training, sizeof(training), " epoch %u/%u loss %s", meter->epoch,
                        meter->epochs, loss);
     }
-    (void)snprintf(text, text_bytes, "%s %llu/%llu%s samples/s %.0f workers %u shards %u left %s",
-                   unit(meter), (unsigned long long)meter->step,
-                   (unsigned long long)meter->total_steps, training, meter->samples_per_s,
+    (void)snprintf(text, text_bytes,
+                   "%s %" PRIu64 "/%" PRIu64 "%s samples/s %.0f workers %u shards %u left %s",
+                   unit(meter), meter->step, meter->total_steps, training, meter->samples_per_s,
                    meter->workers, meter->shards, left);
 }
 

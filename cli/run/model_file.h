@@ -15,34 +15,22 @@
 /* Bytes of one answer: a shard cuts its answers at transport.piece_bytes, but never a partition. */
 #define KELP_MODEL_ANSWER_MAX (256u << 20)
 
-struct kelp_model_pull {
-    const struct kelp_plan *plan;
-    const Kelp__V1__Map *map; /* as a status gave it */
-    uint64_t spec_digest;
-    uint32_t deadline_ms; /* for all of it */
+/* All weights of one training step. */
+struct kelp_model_copy {
+    struct kelp_plan plan;
+    float *flat; /* float32[plan.flat_count], owned */
+    uint64_t step;
 };
+void kelp_model_copy_fini(struct kelp_model_copy *copy);
 
 /*
- * Pull all weights as a client; workers do not notice. All partitions are of one training step:
- * where the job goes on meanwhile, those that are behind are waited for, and when they have gone
- * too far it begins again.
- *
- * flat       float32[plan->flat_count], written.
- * ret_step   the label of the weights.
- *
- * Errors: KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE, KELP_ERR_OLD_GENERATION and
- * KELP_ERR_OLD_MAP_EPOCH (the map is an old one: ask for the status again), KELP_ERR_FORMAT,
+ * Pull the model as a client; workers do not notice. *ret_copy is owned (kelp_model_copy_fini()).
+ * Errors: KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE, KELP_ERR_NOT_FOUND, KELP_ERR_FORMAT,
  * KELP_ERR_INVALID.
  */
-kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
-                                    const struct kelp_model_pull *pull, float *flat,
-                                    uint64_t *ret_step, struct kelp_error *reterr) KELP_MUST_USE;
-
-/* As kelp_model_pull_weights() with plan, map and generation asked for here. *ret_plan is owned
- * (kelp_plan_fini()), *ret_flat too (free()). */
 kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_digest,
-                             uint32_t deadline_ms, struct kelp_plan *ret_plan, float **ret_flat,
-                             uint64_t *ret_step, struct kelp_error *reterr) KELP_MUST_USE;
+                             uint32_t deadline_ms, struct kelp_model_copy *ret_copy,
+                             struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Write the weights with metadata format, job, step, digest; path is replaced as a whole. */
 kelp_status kelp_model_write(const char *path, const struct kelp_plan *plan, const float *flat,

@@ -21,7 +21,14 @@
 #define EXCHANGE_PATH    "/kelp.v1.ParameterServer/Exchange"
 #define FIELDS_BYTES_MAX (4u << 20)
 
-struct part {
+struct request {
+    const struct kelp_plan *plan;
+    const Kelp__V1__Map *map; /* as a status gave it */
+    uint64_t spec_digest;
+    uint32_t deadline_ms; /* for all of it */
+};
+
+struct partition {
     bool have;
     bool asked; /* and not answered */
     uint64_t step;
@@ -36,13 +43,13 @@ struct shard {
 };
 
 struct pull {
-    const struct kelp_model_pull *request;
+    const struct request *request;
     struct kelp_rpc_loop *loop;
     const char *job;
     uint64_t incarnation;
     float *flat;
-    struct part *parts;
-    uint32_t part_count;
+    struct partition *partitions;
+    uint32_t partition_count;
     struct shard *shards;
     size_t shard_count;
     uint32_t open_answers;
@@ -58,10 +65,10 @@ static void fail(struct pull *pull, kelp_status status, const char *text)
     }
 }
 
-static void take_weights(struct pull *pull, const Kelp__V1__PullAnswer *answer,
-                         const struct kelp_wire_payload *payload)
+static void store_weights(struct pull *pull, const Kelp__V1__PullAnswer *answer,
+                          const struct kelp_wire_payload *payload)
 {
-    struct part *part = &pull->parts[answer->partition];
+    struct partition *entry = &pull->partitions[answer->partition];
     struct kelp_slice_range range = kelp_plan_partition(pull->request->plan, answer->partition);
 
     if (answer->length != range.count * sizeof(float) || answer->offset > payload->length ||
@@ -72,21 +79,21 @@ static void take_weights(struct pull *pull, const Kelp__V1__PullAnswer *answer,
     if (answer->length > 0) {
         kelp_wire_payload_copy(payload, answer->offset, answer->length, pull->flat + range.first);
     }
-    part->have = true;
-    part->step = answer->step;
+    entry->have = true;
+    entry->step = answer->step;
 }
 
-static void take_answer(struct pull *pull, const Kelp__V1__PullAnswer *answer,
-                        const struct kelp_wire_payload *payload)
+static void handle_answer(struct pull *pull, const Kelp__V1__PullAnswer *answer,
+                          const struct kelp_wire_payload *payload)
 {
-    if (answer->partition >= pull->part_count || !pull->parts[answer->partition].asked) {
+    if (answer->partition >= pull->partition_count || !pull->partitions[answer->partition].asked) {
         fail(pull, KELP_ERR_FORMAT, "a shard answered for a partition it was not asked for");
         return;
     }
-    pull->parts[answer->partition].asked = false;
+    pull->partitions[answer->partition].asked = false;
     pull->open_answers--;
     if (answer->status == KELP_OK) {
-        take_weights(pull, answer, payload);
+        store_weights(pull, answer, payload);
     } else if (answer->status == KELP_ERR_NOT_FOUND) {
         pull->too_late = true;
     } else {
@@ -118,7 +125,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
              reply->error[0] ? reply->error : kelp_status_text(reply->status));
     }
     for (size_t i = 0; i < reply->n_answer && pull->status == KELP_OK; i++) {
-        take_answer(pull, reply->answer[i], &payload);
+        handle_answer(pull, reply->answer[i], &payload);
     }
     protobuf_c_message_free_unpacked(fields, NULL);
 }
@@ -139,7 +146,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
 static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
                                                             .closed = on_closed};
 
-static kelp_status check_map(const struct kelp_model_pull *request, struct kelp_error *reterr)
+static kelp_status check_map(const struct request *request, struct kelp_error *reterr)
 {
     const Kelp__V1__Map *map = request->map;
 
@@ -179,9 +186,9 @@ static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, ui
 {
     Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
-    Kelp__V1__PullItem *items = calloc(pull->part_count, sizeof(*items));
+    Kelp__V1__PullItem *items = calloc(pull->partition_count, sizeof(*items));
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is what protobuf-c takes */
-    Kelp__V1__PullItem **pointers = calloc(pull->part_count, sizeof(*pointers));
+    Kelp__V1__PullItem **pointers = calloc(pull->partition_count, sizeof(*pointers));
     struct kelp_rpc_message *message = NULL;
     kelp_status status = KELP_OK;
 
@@ -189,20 +196,20 @@ static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, ui
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
         goto free_items;
     }
-    for (uint32_t i = 0; i < pull->part_count; i++) {
-        struct part *part = &pull->parts[i];
-        if (part->shard != shard || (!current && part->step == target)) {
+    for (uint32_t i = 0; i < pull->partition_count; i++) {
+        struct partition *entry = &pull->partitions[i];
+        if (entry->shard != shard || (!current && entry->step == target)) {
             continue;
         }
         Kelp__V1__PullItem *item = &items[request.n_pull];
         kelp__v1__pull_item__init(item);
         item->partition = i;
-        item->map_epoch = part->map_epoch;
+        item->map_epoch = entry->map_epoch;
         item->mode = current ? KELP__V1__PULL_MODE__PULL_CURRENT : KELP__V1__PULL_MODE__PULL_STEP;
         item->step = target;
         pointers[request.n_pull++] = item;
-        part->asked = true;
-        part->have = false;
+        entry->asked = true;
+        entry->have = false;
         pull->open_answers++;
     }
     if (request.n_pull == 0) {
@@ -260,11 +267,11 @@ static bool one_step(const struct pull *pull, uint64_t *ret_step)
     bool same = true;
 
     *ret_step = 0;
-    for (uint32_t i = 0; i < pull->part_count; i++) {
-        *ret_step = pull->parts[i].step > *ret_step ? pull->parts[i].step : *ret_step;
+    for (uint32_t i = 0; i < pull->partition_count; i++) {
+        *ret_step = pull->partitions[i].step > *ret_step ? pull->partitions[i].step : *ret_step;
     }
-    for (uint32_t i = 0; i < pull->part_count; i++) {
-        same = same && pull->parts[i].step == *ret_step;
+    for (uint32_t i = 0; i < pull->partition_count; i++) {
+        same = same && pull->partitions[i].step == *ret_step;
     }
     return same;
 }
@@ -317,9 +324,13 @@ static void close_shards(struct pull *pull)
     }
 }
 
-kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
-                                    const struct kelp_model_pull *request, float *flat,
-                                    uint64_t *ret_step, struct kelp_error *reterr)
+/*
+ * All partitions are of one training step: where the job goes on meanwhile, those that are behind
+ * are waited for, and when they have gone too far it begins again. flat: float32[plan->flat_count].
+ * KELP_ERR_OLD_GENERATION and KELP_ERR_OLD_MAP_EPOCH: the map is an old one.
+ */
+static kelp_status pull_weights(struct kelp_job_client *client, const struct request *request,
+                                float *flat, uint64_t *ret_step, struct kelp_error *reterr)
 {
     struct pull pull = {.request = request,
                         .loop = kelp_job_client_loop(client),
@@ -331,17 +342,17 @@ kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
     if (status != KELP_OK) {
         return status;
     }
-    pull.part_count = request->plan->partition_count;
+    pull.partition_count = request->plan->partition_count;
     pull.shard_count = request->map->n_shards;
-    pull.parts = calloc(pull.part_count, sizeof(*pull.parts));
+    pull.partitions = calloc(pull.partition_count, sizeof(*pull.partitions));
     pull.shards = calloc(pull.shard_count, sizeof(*pull.shards));
-    if (!pull.parts || !pull.shards) {
+    if (!pull.partitions || !pull.shards) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
         goto free_tables;
     }
-    for (uint32_t i = 0; i < pull.part_count; i++) {
-        pull.parts[i].shard = request->map->partitions[i]->primary;
-        pull.parts[i].map_epoch = request->map->partitions[i]->map_epoch;
+    for (uint32_t i = 0; i < pull.partition_count; i++) {
+        pull.partitions[i].shard = request->map->partitions[i]->primary;
+        pull.partitions[i].map_epoch = request->map->partitions[i]->map_epoch;
     }
     memset(flat, 0, request->plan->flat_count * sizeof(*flat)); /* padding is zero */
     status = kelp_random_id(&pull.incarnation, reterr);
@@ -353,7 +364,7 @@ kelp_status kelp_model_pull_weights(struct kelp_job_client *client,
     }
     close_shards(&pull);
 free_tables:
-    free(pull.parts);
+    free(pull.partitions);
     free(pull.shards);
     return status;
 }
@@ -371,8 +382,8 @@ static kelp_status get_plan(struct kelp_job_client *client, uint32_t deadline_ms
     return status;
 }
 
-static kelp_status fetch_flat(struct kelp_job_client *client, struct kelp_model_pull *pull,
-                              float *flat, uint64_t *ret_step, struct kelp_error *reterr)
+static kelp_status fetch_flat(struct kelp_job_client *client, struct request *pull, float *flat,
+                              uint64_t *ret_step, struct kelp_error *reterr)
 {
     Kelp__V1__StatusReply *reply = NULL;
     uint32_t question_ms = pull->deadline_ms < 2000 ? pull->deadline_ms : 2000;
@@ -382,43 +393,48 @@ static kelp_status fetch_flat(struct kelp_job_client *client, struct kelp_model_
         return status;
     }
     pull->map = reply->map;
-    status = kelp_model_pull_weights(client, pull, flat, ret_step, reterr);
+    status = pull_weights(client, pull, flat, ret_step, reterr);
     kelp_job_client_status_free(reply);
     pull->map = NULL;
     return status;
 }
 
 kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_digest,
-                             uint32_t deadline_ms, struct kelp_plan *ret_plan, float **ret_flat,
-                             uint64_t *ret_step, struct kelp_error *reterr)
+                             uint32_t deadline_ms, struct kelp_model_copy *ret_copy,
+                             struct kelp_error *reterr)
 {
-    struct kelp_plan plan;
+    struct kelp_model_copy copy = {.flat = NULL};
     uint64_t end_ms = kelp_clock_ms() + deadline_ms;
 
-    kelp_status status = get_plan(client, deadline_ms, &plan, reterr);
+    kelp_status status = get_plan(client, deadline_ms, &copy.plan, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    float *flat = malloc(plan.flat_count * sizeof(*flat) + 1);
-    if (!flat) {
-        kelp_plan_fini(&plan);
+    copy.flat = malloc(copy.plan.flat_count * sizeof(*copy.flat) + 1);
+    if (!copy.flat) {
+        kelp_model_copy_fini(&copy);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for the model");
     }
-    struct kelp_model_pull pull = {.plan = &plan, .spec_digest = spec_digest};
+    struct request request = {.plan = &copy.plan, .spec_digest = spec_digest};
     do {
         uint64_t now = kelp_clock_ms();
-        pull.deadline_ms = now < end_ms ? (uint32_t)(end_ms - now) : 1;
-        status = fetch_flat(client, &pull, flat, ret_step, reterr);
+        request.deadline_ms = now < end_ms ? (uint32_t)(end_ms - now) : 1;
+        status = fetch_flat(client, &request, copy.flat, &copy.step, reterr);
         /* Fenced or broken: the map has changed, or is about to. */
     } while ((kelp_status_group(status) == KELP_GROUP_FENCED ||
               kelp_status_group(status) == KELP_GROUP_PEER) &&
              kelp_clock_ms() + 50 < end_ms && usleep(50000) == 0);
     if (status != KELP_OK) {
-        free(flat);
-        kelp_plan_fini(&plan);
+        kelp_model_copy_fini(&copy);
         return status;
     }
-    *ret_plan = plan;
-    *ret_flat = flat;
+    *ret_copy = copy;
     return KELP_OK;
+}
+
+void kelp_model_copy_fini(struct kelp_model_copy *copy)
+{
+    free(copy->flat);
+    copy->flat = NULL;
+    kelp_plan_fini(&copy->plan);
 }

@@ -267,7 +267,7 @@ static const struct kelp_result_metric *find_metric(const struct kelp_result_met
     return NULL;
 }
 
-/* The measures of the table, as far as this job has them. */
+/* The metrics of the table, as far as this job has them. */
 static const char *const columns[] = {"loss", "mse", "mae", "accuracy", "auc"};
 
 static bool has_column(const struct kelp_result *result, size_t column)

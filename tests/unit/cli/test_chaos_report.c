@@ -150,16 +150,16 @@ KELP_TEST(test_first_generation)
 /* A long run is kept whole, more coarsely. */
 KELP_TEST(test_long_run)
 {
-    for (uint64_t i = 0; i < 5 * (uint64_t)KELP_CHAOS_TRAIL_MAX; i++) {
+    for (uint64_t i = 0; i < 5 * (uint64_t)KELP_CHAOS_KEPT_MAX; i++) {
         look(20 * i, 1, i);
     }
-    ck_assert_uint_le(report.look_count, KELP_CHAOS_TRAIL_MAX);
-    ck_assert_uint_gt(report.look_count, KELP_CHAOS_TRAIL_MAX / 4);
+    ck_assert_uint_le(report.look_count, KELP_CHAOS_KEPT_MAX);
+    ck_assert_uint_gt(report.look_count, KELP_CHAOS_KEPT_MAX / 4);
     ck_assert_uint_eq(report.looks[0].step, 0);
     for (uint32_t i = 1; i < report.look_count; i++) {
         ck_assert_uint_lt(report.looks[i - 1].at_ms, report.looks[i].at_ms);
     }
-    ck_assert_uint_gt(report.looks[report.look_count - 1].step, 5 * KELP_CHAOS_TRAIL_MAX - 20);
+    ck_assert_uint_gt(report.looks[report.look_count - 1].step, 5 * KELP_CHAOS_KEPT_MAX - 20);
 }
 
 static char *print(void (*printer)(const struct kelp_chaos_report *done, FILE *out))

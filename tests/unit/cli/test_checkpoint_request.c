@@ -23,7 +23,7 @@ static enum kelp_request_news take(uint64_t requested, uint64_t answered, uint64
     checkpoint.requested = requested;
     checkpoint.answered = answered;
     checkpoint.refused = refused;
-    return kelp_request_take(&request, &status);
+    return kelp_request_read(&request, &status);
 }
 
 KELP_CASE("checkpoint_request", .setup = setup)
@@ -73,5 +73,5 @@ KELP_TEST(test_no_status)
 {
     kelp_request_made(&request, 2);
     status.checkpoint = NULL;
-    ck_assert_int_eq(kelp_request_take(&request, &status), KELP_REQUEST_ASK);
+    ck_assert_int_eq(kelp_request_read(&request, &status), KELP_REQUEST_ASK);
 }

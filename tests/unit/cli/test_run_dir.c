@@ -298,14 +298,14 @@ KELP_TEST(test_ledger)
     worker.id = (char[]){"worker-0"};
     status.workers = (Kelp__V1__WorkerStatus *[]){&worker};
     status.n_workers = 1;
-    kelp_ledger_take(&ledger, &status); /* of a coordinator that has no checkpoints to tell of */
+    kelp_ledger_add(&ledger, &status); /* of a coordinator that has no checkpoints to tell of */
     status.checkpoint = &checkpoint;
     for (size_t i = 0; i < KELP_ARRAY_COUNT(seen); i++) {
         status.leader = seen[i].leader;
         checkpoint.committed = seen[i].committed;
         worker.incarnation = seen[i].incarnation;
         worker.lanes_computed = seen[i].lanes;
-        kelp_ledger_take(&ledger, &status);
+        kelp_ledger_add(&ledger, &status);
     }
     kelp_ledger_result(&ledger, &result);
     ck_assert_uint_eq(result.checkpoints, 2 + 4 + 3 + 3);
