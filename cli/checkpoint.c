@@ -120,7 +120,7 @@ static kelp_status open_client(const char *typed, const char *etcd,
     kelp_status status = kelp_run_choose(typed, run_path, reterr);
     if (status == KELP_OK && !kelp_run_dir_running(run_path)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "run '%s' does not run; go on with it by kelp train --resume --run %s",
+                         "run '%s' does not run; continue it with kelp train --resume --run %s",
                          run_path, run_path);
     }
     return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);

@@ -16,7 +16,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp diff",
-    .summary = "says where two runs part: record, job keys, step, tensors",
+    .summary = "says where two runs diverge: record, job keys, step, tensors",
     .positional = "RUN_A RUN_B",
     .positional_min = 2,
     .positional_max = 2,
@@ -317,5 +317,5 @@ static int diff(const struct kelp_options *given)
     return exit_status;
 }
 
-const struct kelp_verb kelp_verb_diff = {"diff", "say where two runs part: step, tensor, job keys",
-                                         &program, diff, NULL};
+const struct kelp_verb kelp_verb_diff = {
+    "diff", "say where two runs diverge: step, tensor, job keys", &program, diff, NULL};

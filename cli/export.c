@@ -138,7 +138,7 @@ static int export_finished(const char *run_path, const char *out)
     }
     if (status == KELP_ERR_NOT_FOUND) {
         return kelp_complain(KELP_EXIT_USAGE,
-                             "run '%s' neither runs nor has a model.safetensors; go on with it by "
+                             "run '%s' neither runs nor has a model.safetensors; continue it with "
                              "kelp train --resume --run %s",
                              run_path, run_path);
     }

@@ -77,7 +77,7 @@ static int show_result(const char *run_path, bool json, const struct kelp_result
     }
     kelp_result_summary(result, run_path, stdout);
     if (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0) {
-        (void)printf("go on      kelp train --resume --run %s\n", run_path);
+        (void)printf("continue   kelp train --resume --run %s\n", run_path);
     }
     return KELP_EXIT_OK;
 }
@@ -90,7 +90,7 @@ static int show_unfinished(const char *run_path, bool json)
         (void)printf("}\n");
     } else {
         (void)printf("run        %s\nstate      not running, and not finished\n"
-                     "go on      kelp train --resume --run %s\n",
+                     "continue   kelp train --resume --run %s\n",
                      run_path, run_path);
     }
     return KELP_EXIT_OK;

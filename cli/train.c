@@ -220,7 +220,7 @@ static int say_outcome(const struct train *train, int exit_status)
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
     }
     return kelp_complain(
-        exit_status, "%s at step %" PRIu64 "%s%s; go on by kelp train --resume --run %s",
+        exit_status, "%s at step %" PRIu64 "%s%s; continue with kelp train --resume --run %s",
         result->status, result->step, result->reason[0] ? ": " : "", result->reason, path);
 }
 

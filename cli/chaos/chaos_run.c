@@ -387,7 +387,7 @@ static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
                      "%s/logs",
                      run->options->stall_ms / 1000, run->report->newest.step,
                      run->status && run->status->reason[0] ? run->status->reason
-                                                           : "nobody says why",
+                                                           : "no reason is known",
                      run->run_path);
 }
 

@@ -2,6 +2,7 @@
  * The picture of a run under chaos: steps a second over time as a filled curve, a numbered line for
  * each fault in the colour of its kind, and below it the list of the faults.
  */
+#include <cairo.h>
 #include <inttypes.h>
 #include <string.h>
 

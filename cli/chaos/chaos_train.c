@@ -70,7 +70,7 @@ kelp_status kelp_chaos_train_end(struct kelp_chaos_train *train, int wait_status
     kelp_log_tail_read(train->log_path, train->log_from, words, sizeof(words));
     return kelp_fail(
         reterr, WIFEXITED(wait_status) ? status_of_exit(WEXITSTATUS(wait_status)) : KELP_ERR_CLOSED,
-        "kelp train %s: %s", how, words[0] ? words : "it said nothing");
+        "kelp train %s: %s", how, words[0] ? words : "it logged nothing");
 }
 
 void kelp_chaos_train_kill(struct kelp_chaos_train *train)

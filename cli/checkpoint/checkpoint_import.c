@@ -99,19 +99,20 @@ static kelp_status check_job(const struct kelp_job_file *theirs, const char *run
         status =
             kelp_fail(reterr, KELP_ERR_MISMATCH, "the checkpoint is of job '%s', the run of '%s'",
                       kelp_job_file_job(theirs)->name, kelp_job_file_job(ours)->name);
-    } else {
-        status = kelp_job_compare(theirs, ours, &differences, reterr);
-        if (status == KELP_OK && differences.refused > 0 && !force) {
-            kelp_job_differences_text(&differences, false, text, sizeof(text));
-            status = kelp_fail(reterr, KELP_ERR_MISMATCH,
-                               "the run's job is another one than the checkpoint's: %s; --force "
-                               "imports it all the same",
-                               text);
-            kelp_job_differences_fini(&differences);
-        } else if (status == KELP_OK) {
-            kelp_job_differences_fini(&differences);
-        }
+        goto destroy_ours;
     }
+    status = kelp_job_compare(theirs, ours, &differences, reterr);
+    if (status != KELP_OK) {
+        goto destroy_ours;
+    }
+    if (differences.refused > 0 && !force) {
+        kelp_job_differences_text(&differences, false, text, sizeof(text));
+        status =
+            kelp_fail(reterr, KELP_ERR_MISMATCH,
+                      "the run's job is not the checkpoint's: %s; --force imports it anyway", text);
+    }
+    kelp_job_differences_fini(&differences);
+destroy_ours:
     kelp_job_file_destroy(ours);
     return status;
 }
@@ -127,16 +128,20 @@ static kelp_status make_run(struct kelp_job_file *file, const char *path,
         return status;
     }
     status = kelp_job_file_set(file, "run.dir", path, KELP_ORIGIN_FLAG, reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_file_print(file, false, &text, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_run_dir_write(ret_run, "job.yaml", text, reterr);
-    }
-    free(text);
     if (status != KELP_OK) {
-        kelp_run_dir_close(ret_run);
+        goto close_run;
     }
+    status = kelp_job_file_print(file, false, &text, reterr);
+    if (status != KELP_OK) {
+        goto close_run;
+    }
+    status = kelp_run_dir_write(ret_run, "job.yaml", text, reterr);
+    free(text);
+    if (status == KELP_OK) {
+        return KELP_OK;
+    }
+close_run:
+    kelp_run_dir_close(ret_run);
     return status;
 }
 
@@ -178,17 +183,20 @@ static kelp_status bring_in(const struct kelp_checkpoint *checkpoint,
     char *text = NULL;
 
     kelp_status status = kelp_run_etcd_open(run, &etcd, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_checkpoint_copy(checkpoint, run->path, reterr);
+    if (status != KELP_OK || !etcd) {
+        goto close_etcd;
+    }
+    status = kelp_manifest_print(&checkpoint->manifest, &text, reterr);
     if (status == KELP_OK) {
-        status = kelp_checkpoint_copy(checkpoint, run->path, reterr);
+        status = kelp_run_etcd_add(etcd, checkpoint->manifest.version, text, reterr);
+        free(text);
     }
-    if (status == KELP_OK && etcd) {
-        status = kelp_manifest_print(&checkpoint->manifest, &text, reterr);
-        if (status == KELP_OK) {
-            status = kelp_run_etcd_add(etcd, checkpoint->manifest.version, text, reterr);
-        }
-        undo(checkpoint, run, status);
-    }
-    free(text);
+    undo(checkpoint, run, status);
+close_etcd:
     kelp_run_etcd_close(etcd);
     return status;
 }
@@ -203,11 +211,12 @@ static void report(const struct kelp_checkpoint *checkpoint, const struct kelp_r
     }
     const struct kelp_checkpoint *newest = kelp_checkpoints_before(&list, UINT64_MAX);
     if (newest && newest->manifest.version > checkpoint->manifest.version) {
-        (void)printf("the run goes on from its newest, %s; kelp checkpoint rm --force takes that "
-                     "out\n",
-                     newest->name);
+        (void)printf(
+            "the run continues from its newest checkpoint, %s; kelp checkpoint rm --force removes "
+            "that one\n",
+            newest->name);
     } else {
-        (void)printf("go on by kelp train --resume --run %s\n", run->path);
+        (void)printf("continue with kelp train --resume --run %s\n", run->path);
     }
     kelp_checkpoints_fini(&list);
 }

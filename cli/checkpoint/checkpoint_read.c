@@ -405,7 +405,7 @@ static kelp_status fault(struct loading *loading, uint32_t storage, const uint32
                                          .text = error->text};
 
     if (gone(loading->checkpoint)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "checkpoint %s has been removed meanwhile",
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "checkpoint %s has just been removed",
                          loading->checkpoint->name);
     }
     if (status == KELP_ERR_NO_MEMORY || !loading->found) {
@@ -507,7 +507,7 @@ kelp_status kelp_checkpoint_verify(
         status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, &error);
     }
     if (status != KELP_OK && gone(checkpoint)) {
-        status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "checkpoint %s has been removed meanwhile",
+        status = kelp_fail(&error, KELP_ERR_NOT_FOUND, "checkpoint %s has just been removed",
                            checkpoint->name);
     } else if (status != KELP_OK && status != KELP_ERR_NO_MEMORY) {
         whole_fault(&loading, error.text);

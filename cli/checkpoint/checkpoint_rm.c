@@ -90,7 +90,7 @@ static int remove_named(const struct kelp_options *given, const struct kelp_run_
             exit_status =
                 kelp_complain(KELP_EXIT_USAGE,
                               "%s is the newest good checkpoint, from which the run would "
-                              "go on; --force removes it all the same",
+                              "continue; --force removes it anyway",
                               checkpoint->name);
         } else if (checkpoint && remove_one(run, etcd, checkpoint, &error) != KELP_OK) {
             exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
@@ -112,10 +112,11 @@ static int lock(const struct kelp_options *given, struct kelp_run_dir *ret_run,
         status = kelp_run_dir_resume(run_path, ret_run, &error);
     }
     if (status == KELP_ERR_BUSY) {
-        return kelp_complain(KELP_EXIT_USAGE,
-                             "run '%s' goes on: it keeps what checkpoint.keep_last and keep_best "
-                             "say; stop it before you remove others",
-                             run_path);
+        return kelp_complain(
+            KELP_EXIT_USAGE,
+            "run '%s' is still running: it keeps what checkpoint.keep_last and keep_best "
+            "say; stop it before you remove others",
+            run_path);
     }
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);

@@ -156,7 +156,7 @@ kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
     kelp_status status = kelp_checkpoint_verify(checkpoint, &faults, reterr, told, check);
     if (status == KELP_ERR_NOT_FOUND) {
         if (!check->json) {
-            (void)printf("%s: removed meanwhile\n", checkpoint->name);
+            (void)printf("%s: has just been removed\n", checkpoint->name);
         }
         return KELP_OK;
     }

@@ -171,7 +171,7 @@ static kelp_status apply(struct kelp_run_etcd *etcd, const struct change *change
                               nonce_key, DEADLINE_MS, &succeeded, NULL, reterr);
     if (status == KELP_OK && !succeeded) {
         return kelp_fail(reterr, KELP_ERR_BUSY,
-                         "somebody else changed the checkpoints of job '%s' meanwhile; try again",
+                         "another command has changed the checkpoints of job '%s'; try again",
                          etcd->job);
     }
     return status;

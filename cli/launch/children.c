@@ -244,7 +244,7 @@ static kelp_status fail_of_input(const struct kelp_children *children,
     log_path(children, child, path, sizeof(path));
     kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
     return kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s", child->id,
-                     reason[0] ? reason : "exited with status 2 without a word");
+                     reason[0] ? reason : "exited with status 2 and logged nothing");
 }
 
 /* The child is gone: what now? */

@@ -37,15 +37,14 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "the shards' weights have digest %s, the workers reported %s", digest,
                            launcher->status->digest);
+        goto free_copy;
     }
-    if (status == KELP_OK) {
-        status =
-            kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
+    status = kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
+    if (status != KELP_OK) {
+        goto free_copy;
     }
-    if (status == KELP_OK) {
-        status =
-            kelp_model_write(path, &copy.plan, copy.flat, launch->job->name, copy.step, reterr);
-    }
+    status = kelp_model_write(path, &copy.plan, copy.flat, launch->job->name, copy.step, reterr);
+free_copy:
     kelp_model_copy_fini(&copy);
     return status;
 }
@@ -139,7 +138,7 @@ static void describe_giving_up(const struct kelp_launcher *launcher, struct kelp
     }
     memcpy(text, error->text, sizeof(text));
     (void)kelp_fail(error, error->status,
-                    "%.256s (%s, step %" PRIu64 "); go on by kelp train --resume --run %.160s",
+                    "%.256s (%s, step %" PRIu64 "); continue with kelp train --resume --run %.160s",
                     text, when, launcher->result->step, launcher->launch->run->path);
 }
 

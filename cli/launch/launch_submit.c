@@ -150,7 +150,8 @@ void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason
         kelp_job_client_close(client);
     }
     if (status != KELP_OK) {
-        kelp_display_say(launcher->display, "etcd does not know of the failure: %s", error.text);
+        kelp_display_say(launcher->display, "the failure could not be written to etcd: %s",
+                         error.text);
     }
 }
 
@@ -173,7 +174,7 @@ static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume
         kelp_error_prefix(reterr, "etcd at %s", etcd_url);
     } else if (range.count > 0 && !resume) {
         status = kelp_fail(reterr, KELP_ERR_EXISTS,
-                           "etcd at %s has a job '%s' already; go on with it by --resume, or "
+                           "etcd at %s has a job '%s' already; continue it with --resume, or "
                            "choose another name",
                            etcd_url, job);
     }

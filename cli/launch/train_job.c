@@ -57,7 +57,7 @@ static kelp_status refuse(const char *name, const struct kelp_job_differences *d
     kelp_job_differences_text(differences, false, text, sizeof(text));
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
                      "%s differs in what shapes the result: %s; resume with these as they were, "
-                     "or take them all the same with --force",
+                     "or use --force",
                      name, text);
 }
 
@@ -68,16 +68,19 @@ kelp_status kelp_train_job_may_follow(const char *name, const char *before, cons
     struct kelp_job_differences differences = {.count = 0};
 
     kelp_status status = kelp_job_load_text(name, before, &files[0], reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_load_text("the job", now, &files[1], reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        status = kelp_job_compare(files[0], files[1], &differences, reterr);
+    status = kelp_job_load_text("the job", now, &files[1], reterr);
+    if (status != KELP_OK) {
+        goto destroy_files;
     }
+    status = kelp_job_compare(files[0], files[1], &differences, reterr);
     if (status == KELP_OK && differences.refused > 0) {
         status = refuse(name, &differences, reterr);
     }
     kelp_job_differences_fini(&differences);
+destroy_files:
     kelp_job_file_destroy(files[0]);
     kelp_job_file_destroy(files[1]);
     return status;
@@ -111,21 +114,25 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
     char *text = NULL;
 
     kelp_status status = kelp_run_dir_path(run_path, "job.yaml", path, sizeof(path), reterr);
-    if (status == KELP_OK && kelp_run_dir_read(run_path, "job.yaml", &text, reterr) != KELP_OK) {
-        status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                           "nothing to resume in '%s': there is no job.yaml of a run", run_path);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        status = kelp_job_load_text(path, text, &before, reterr);
-        free(text);
+    if (kelp_run_dir_read(run_path, "job.yaml", &text, reterr) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "nothing to resume in '%s': there is no job.yaml of a run", run_path);
     }
-    if (status == KELP_OK) { /* where the folder is now says nothing about the job */
-        status = kelp_job_file_set(before, "run.dir", kelp_job_file_job(file)->run.dir,
-                                   KELP_ORIGIN_FLAG, reterr);
+    status = kelp_job_load_text(path, text, &before, reterr);
+    free(text);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        status = kelp_job_compare(before, file, &differences, reterr);
+    /* Where the folder is now says nothing about the job. */
+    status = kelp_job_file_set(before, "run.dir", kelp_job_file_job(file)->run.dir,
+                               KELP_ORIGIN_FLAG, reterr);
+    if (status != KELP_OK) {
+        goto destroy_before;
     }
+    status = kelp_job_compare(before, file, &differences, reterr);
     if (status == KELP_OK && differences.refused > 0 && !force) {
         status = refuse(path, &differences, reterr);
     }
@@ -133,6 +140,7 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
         describe(&differences, ret_changes);
     }
     kelp_job_differences_fini(&differences);
+destroy_before:
     kelp_job_file_destroy(before);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "cli/plot/picture.h"
 
 #include <cairo-svg.h>
+#include <cairo.h>
 #include <stdio.h>
 #include <stdlib.h>
 

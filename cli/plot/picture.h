@@ -5,10 +5,12 @@
 #ifndef KELP_CLI_PLOT_PICTURE_H
 #define KELP_CLI_PLOT_PICTURE_H
 
-#include <cairo.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
+
+typedef struct _cairo cairo_t; /* of cairo.h */
 
 struct kelp_picture {
     double width, height;

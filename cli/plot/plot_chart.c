@@ -1,6 +1,7 @@
 #include "cli/plot/plot_chart.h"
 
 #include <assert.h>
+#include <cairo.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -65,24 +65,23 @@ static kelp_status plot_curves(const char *run_path, const char *name, const cha
 
     if (!panels || !curves) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        goto free_tables;
+    }
+    status = kelp_curves_read(run_path, curves, reterr);
+    if (status != KELP_OK) {
+        goto free_tables;
+    }
+    chart.panel_count = kelp_curves_panels(curves, panels);
+    if (chart.panel_count == 0) {
+        status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                           "%s/metrics.jsonl has no line yet: nothing to draw", run_path);
     } else {
-        status = kelp_curves_read(run_path, curves, reterr);
-    }
-    if (status == KELP_OK) {
-        chart.panel_count = kelp_curves_panels(curves, panels);
-        if (chart.panel_count == 0) {
-            status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                               "%s/metrics.jsonl has no line yet: nothing to draw", run_path);
-        }
-    }
-    if (status == KELP_OK) {
         (void)snprintf(chart.title, sizeof(chart.title), "%.80s", name);
         mark_best(run_path, panels, chart.panel_count);
         status = write_pictures(&chart, folder, "metrics", reterr);
     }
-    if (curves) {
-        kelp_curves_fini(curves);
-    }
+    kelp_curves_fini(curves);
+free_tables:
     free(curves);
     free(panels);
     return status;

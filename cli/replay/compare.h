@@ -1,5 +1,5 @@
 /*
- * Where two runs part: by what they have on record, and to the step and the tensor by computing
+ * Where two runs diverge: by what they have on record, and to the step and the tensor by computing
  * both again (cli/replay/replay.h) from the checkpoints before the first difference on record.
  *
  * Threads: one.

@@ -54,31 +54,34 @@ kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **
     }
     replay->job = job;
     kelp_status status = kelp_lanes_create(job, &replay->lanes, reterr);
-    if (status == KELP_OK) {
-        replay->plan = kelp_lanes_plan(replay->lanes);
-        replay->pool = kelp_gradient_pool_create(replay->plan->flat_count);
-        replay->weights_next = kelp_model_state_vector(replay->plan);
-        if (!replay->pool || !replay->weights_next) {
-            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY,
-                               "no memory for a model of %" PRIu64 " elements",
-                               replay->plan->flat_count);
-        }
-    }
-    if (status == KELP_OK) {
-        status = prepare_updates(replay, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_model_state_init(&replay->state, job, replay->plan, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_model_state_begin(&replay->state, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_replay_destroy(replay);
-        return status;
+        goto destroy;
     }
-    *ret_replay = replay;
-    return KELP_OK;
+    replay->plan = kelp_lanes_plan(replay->lanes);
+    replay->pool = kelp_gradient_pool_create(replay->plan->flat_count);
+    replay->weights_next = kelp_model_state_vector(replay->plan);
+    if (!replay->pool || !replay->weights_next) {
+        status =
+            kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a model of %" PRIu64 " elements",
+                      replay->plan->flat_count);
+        goto destroy;
+    }
+    status = prepare_updates(replay, reterr);
+    if (status != KELP_OK) {
+        goto destroy;
+    }
+    status = kelp_model_state_init(&replay->state, job, replay->plan, reterr);
+    if (status != KELP_OK) {
+        goto destroy;
+    }
+    status = kelp_model_state_begin(&replay->state, reterr);
+    if (status == KELP_OK) {
+        *ret_replay = replay;
+        return KELP_OK;
+    }
+destroy:
+    kelp_replay_destroy(replay);
+    return status;
 }
 
 void kelp_replay_destroy(struct kelp_replay *replay)

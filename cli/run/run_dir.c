@@ -111,7 +111,7 @@ static kelp_status lock_folder(struct kelp_run_dir *run, struct kelp_error *rete
         (void)close(fd);
         if (error == EWOULDBLOCK) {
             return kelp_fail(reterr, KELP_ERR_BUSY,
-                             "run folder '%s' is in use by a run that goes on; choose another one "
+                             "run folder '%s' is in use by a running command; choose another one "
                              "with --run",
                              run->path);
         }
@@ -163,7 +163,7 @@ static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
     }
     return kelp_fail(
         reterr, KELP_ERR_EXISTS,
-        "run folder '%s' exists; go on with it by --resume, or choose another one with "
+        "run folder '%s' exists; continue it with --resume, or choose another one with "
         "--run",
         path);
 }

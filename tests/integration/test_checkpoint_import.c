@@ -156,8 +156,8 @@ START_TEST(a_run_that_goes_on_is_left_alone)
     make_checkpoint(5);
     make_checkpoint(10);
     ok(kelp_run_dir_resume(run_path, &run, &error), &error);
-    says(rm, 2, "goes on");
-    says(import, 2, "is in use by a run that goes on");
+    says(rm, 2, "is still running");
+    says(import, 2, "is in use by a running command");
     kelp_run_dir_close(&run);
     ck_assert(there("run/checkpoints/step-5.g1/manifest.json"));
 }
@@ -174,7 +174,7 @@ START_TEST(import_and_rm_go_through_etcd)
                                      "run",        "--force", NULL};
 
     ck_assert_uint_eq(etcd_keys("/kelp/import/checkpoint/"), 0);
-    says(import, 0, "go on by kelp train --resume --run run");
+    says(import, 0, "continue with kelp train --resume --run run");
     says(verify, 0, "step-10.g1: good");
     ck_assert_uint_eq(etcd_keys("/kelp/import/checkpoint/10"), 1);
     says(import, 2, "is there already");

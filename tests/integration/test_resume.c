@@ -301,7 +301,7 @@ START_TEST(gave_up)
     check_status("failed");
     ck_assert(said("worker-1 killed by signal 9"));
     ck_assert(said("failure.window=60m are used up"));
-    ck_assert(said("go on by kelp train --resume --run run"));
+    ck_assert(said("continue with kelp train --resume --run run"));
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(0);
 }
