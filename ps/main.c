@@ -70,8 +70,7 @@ struct daemon {
     pthread_mutex_t lock; /* guards loop while it is being set */
 };
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 static void request_stop(struct daemon *daemon)
 {
@@ -97,8 +96,7 @@ static void on_replaced(void *user)
     request_stop(daemon);
 }
 
-/* ---- start -------------------------------------------------------------------------------------
- */
+/* ---- start ---- */
 
 static void make_address(struct daemon *daemon)
 {
@@ -155,8 +153,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
     return status;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 static void *serve(void *user)
 {

@@ -49,8 +49,7 @@ void kelp_cover_destroy(struct kelp_cover *cover)
     free(cover);
 }
 
-/* ---- durations ---------------------------------------------------------------------------------
- */
+/* ---- durations ---- */
 
 static void forget_offers(struct kelp_cover *cover)
 {
@@ -140,8 +139,7 @@ uint64_t kelp_cover_late_us(const struct kelp_cover *cover, enum kelp_step_kind 
     return cover->begun ? cover->begun_us + patience_us(cover, kind) : NEVER;
 }
 
-/* ---- offers ------------------------------------------------------------------------------------
- */
+/* ---- offers ---- */
 
 void kelp_cover_pushed(struct kelp_cover *cover, uint64_t requester, uint32_t lane_first,
                        uint32_t lane_count, uint64_t now_us)

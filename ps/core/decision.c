@@ -6,16 +6,16 @@
 
 struct known {
     bool known;
-    uint32_t count; /* values that the part must have */
-    struct kelp_decision_share part;
+    uint32_t count; /* values that the share must have */
+    struct kelp_decision_share share;
 };
 
 struct kelp_decision {
     const struct kelp_job *job;
     const struct kelp_plan *plan;
     uint32_t missing;
-    const struct kelp_decision_share **parts; /* owned; into of[] */
-    struct known of[];                        /* by partition */
+    const struct kelp_decision_share **shares; /* owned; into of[] */
+    struct known of[];                         /* by partition */
 };
 
 static kelp_status prepare(struct kelp_decision *decision, struct kelp_error *reterr)
@@ -23,12 +23,13 @@ static kelp_status prepare(struct kelp_decision *decision, struct kelp_error *re
     uint32_t count = decision->plan->partition_count;
     kelp_status status = KELP_OK;
 
-    decision->parts = calloc(count, sizeof(decision->parts[0]));
-    if (!decision->parts) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u parts of a decision", count);
+    decision->shares = calloc(count, sizeof(decision->shares[0]));
+    if (!decision->shares) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u shares of a decision",
+                         count);
     }
     for (uint32_t i = 0; status == KELP_OK && i < count; i++) {
-        decision->parts[i] = &decision->of[i].part;
+        decision->shares[i] = &decision->of[i].share;
         status = kelp_decision_share_count(decision->job, decision->plan, i, &decision->of[i].count,
                                            reterr);
     }
@@ -61,7 +62,7 @@ kelp_status kelp_decision_create(const struct kelp_job *job, const struct kelp_p
 void kelp_decision_destroy(struct kelp_decision *decision)
 {
     if (decision) {
-        free(decision->parts);
+        free(decision->shares);
         free(decision);
     }
 }
@@ -74,28 +75,28 @@ void kelp_decision_begin(struct kelp_decision *decision)
     }
 }
 
-static bool well_formed(const struct known *of, const struct kelp_decision_share *part)
+static bool well_formed(const struct known *of, const struct kelp_decision_share *share)
 {
-    const double finite = part->count > 0 ? part->values[KELP_DECISION_SHARE_FINITE] : -1.0;
+    const double finite = share->count > 0 ? share->values[KELP_DECISION_SHARE_FINITE] : -1.0;
 
-    return part->count == of->count && (finite == 0.0 || finite == 1.0);
+    return share->count == of->count && (finite == 0.0 || finite == 1.0);
 }
 
 kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition,
-                              const struct kelp_decision_share *part)
+                              const struct kelp_decision_share *share)
 {
     if (partition >= decision->plan->partition_count ||
-        !well_formed(&decision->of[partition], part)) {
+        !well_formed(&decision->of[partition], share)) {
         return KELP_ERR_INVALID;
     }
     struct known *of = &decision->of[partition];
-    size_t bytes = part->count * sizeof(part->values[0]);
+    size_t bytes = share->count * sizeof(share->values[0]);
     if (of->known) {
-        return memcmp(of->part.values, part->values, bytes) == 0 ? KELP_OK : KELP_ERR_INVALID;
+        return memcmp(of->share.values, share->values, bytes) == 0 ? KELP_OK : KELP_ERR_INVALID;
     }
     of->known = true;
-    of->part.count = part->count;
-    memcpy(of->part.values, part->values, bytes);
+    of->share.count = share->count;
+    memcpy(of->share.values, share->values, bytes);
     decision->missing--;
     return KELP_OK;
 }
@@ -105,6 +106,6 @@ bool kelp_decision_made(const struct kelp_decision *decision, bool *ret_skip, do
     if (decision->missing > 0) {
         return false;
     }
-    *ret_skip = kelp_step_decide(decision->job, decision->plan, decision->parts, ret_values);
+    *ret_skip = kelp_step_decide(decision->job, decision->plan, decision->shares, ret_values);
     return true;
 }

@@ -39,8 +39,7 @@ static void move_to(struct kelp_partition *partition, enum kelp_partition_phase 
     partition->phase = phase;
 }
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
+/* ---- actions ---- */
 
 void kelp_actions_fini(struct kelp_actions *actions)
 {
@@ -88,8 +87,7 @@ kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
                                               partition->waiting_count + ACTIONS_BESIDES);
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 /* Room for the decisions of a job that needs them. */
 static kelp_status prepare_decisions(struct kelp_partition *partition, struct kelp_error *reterr)
@@ -175,7 +173,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     partition->digest[0] = '\0';
     partition->snapshot.serial = 0;
     kelp_cover_restart(partition->cover);
-    partition->has_part = false;
+    partition->has_share = false;
     partition->decided_count = 0;
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
@@ -212,8 +210,7 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
     return KELP_OK;
 }
 
-/* ---- fences and words --------------------------------------------------------------------------
- */
+/* ---- fences and words ---- */
 
 kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs)
 {
@@ -297,8 +294,7 @@ kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-/* ---- snapshots ---------------------------------------------------------------------------------
- */
+/* ---- snapshots ---- */
 
 static void add_snapshot(const struct kelp_partition *partition, struct kelp_actions *actions)
 {
@@ -348,8 +344,7 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-/* ---- entries -----------------------------------------------------------------------------------
- */
+/* ---- entries ---- */
 
 static void begin_step(struct kelp_partition *partition)
 {
@@ -442,8 +437,7 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
     }
 }
 
-/* ---- decisions ---------------------------------------------------------------------------------
- */
+/* ---- decisions ---- */
 
 /* The decision about the current step is known: to leave it out, or what `decided` has. */
 static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
@@ -475,7 +469,7 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition, struct ke
 }
 
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
-                                    const struct kelp_decision_share *part,
+                                    const struct kelp_decision_share *share,
                                     struct kelp_actions *actions)
 {
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
@@ -484,17 +478,18 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
     if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
         return KELP_OK; /* unloaded meanwhile */
     }
-    if (!part) {
+    if (share->values[KELP_DECISION_SHARE_FINITE] == 0.0 &&
+        partition->job->failure.on_nan != KELP_NAN_SKIP) {
         kelp_reduction_clear(partition->reduction, actions);
         move_to(partition, KELP_PARTITION_FAILED);
         return KELP_OK;
     }
     move_to(partition, KELP_PARTITION_DECIDING);
-    partition->has_part = true;
-    partition->part_step = partition->step;
-    partition->part = *part;
+    partition->has_share = true;
+    partition->share_step = partition->step;
+    partition->share = *share;
     if (partition->decision) {
-        kelp_status status = kelp_decision_add(partition->decision, partition->index, part);
+        kelp_status status = kelp_decision_add(partition->decision, partition->index, share);
         assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
         (void)status;
     }

@@ -15,10 +15,11 @@
  *
  * A job whose steps need a decision over all partitions (kelp_control_decides()) has two phases
  * more between the complete root and the apply: MEASURING, until the shell has told the partition's
- * part, and DECIDING, until partition 0 has all parts, or another partition hears the decision with
- * the word of the next version. A step that is left out goes from DECIDING to COLLECTING; where
- * none is (failure.on_nan: stop), a gradient that is not finite leads from MEASURING to FAILED.
- * Parts and words travel with the workers, which ask for the one and carry the other anyway.
+ * share, and DECIDING, until partition 0 has all shares, or another partition hears the decision
+ * with the word of the next version. A step that is left out goes from DECIDING to COLLECTING;
+ * where none is (failure.on_nan: stop), a gradient that is not finite leads from MEASURING to
+ * FAILED. Shares and words travel with the workers, which ask for the one and carry the other
+ * anyway.
  *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
@@ -35,15 +36,14 @@
 enum kelp_partition_phase {
     KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
     KELP_PARTITION_COLLECTING, /* nodes of the current entry come in */
-    KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the part */
+    KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the share */
     KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
     KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
     KELP_PARTITION_FAILED,     /* the gradient was not finite: stays at this step until unloaded */
     KELP_PARTITION_PHASE_COUNT
 };
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 /* One pushed node. */
 struct kelp_push {
@@ -64,7 +64,7 @@ enum kelp_pull_mode {
     KELP_PULL_CURRENT = 0, /* what there is, at once */
     KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
     KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
-    KELP_PULL_PART = 3,    /* the partition's part in the decision about `step` */
+    KELP_PULL_SHARE = 3,   /* the partition's share in the decision about `step` */
 };
 
 struct kelp_pull {
@@ -81,14 +81,14 @@ struct kelp_pull {
     uint64_t rank; /* of the requester among those who are offered lanes: ps/core/cover.h */
 };
 
-/* The part of another partition, brought to partition 0. */
-struct kelp_part_push {
+/* The share of another partition, brought to partition 0. */
+struct kelp_share_push {
     uint64_t requester;
     uint64_t generation;
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* of the step that it is about */
-    uint32_t partition;                   /* whose part it is */
-    struct kelp_decision_share part;
+    uint32_t partition;                   /* whose share it is */
+    struct kelp_decision_share share;
 };
 
 /* Where a generation starts from. */
@@ -108,12 +108,11 @@ struct kelp_snapshot_order {
     uint64_t step;
 };
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
+/* ---- actions ---- */
 
 enum kelp_action_kind {
     KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
-    KELP_ACTION_MEASURE, /* compute the partition's part from root; then measured() */
+    KELP_ACTION_MEASURE, /* compute the partition's share from root; then measured() */
     KELP_ACTION_REPEAT,  /* the step is left out: the current weights are those before it too */
     KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
     KELP_ACTION_ANSWER,  /* a pull */
@@ -135,7 +134,7 @@ struct kelp_answer {
     uint64_t current_step;
     bool has_word; /* partition 0: word goes with the weights of `step` */
     struct kelp_control_word word;
-    bool is_part; /* to KELP_PULL_PART: values are the part */
+    bool is_share; /* to KELP_PULL_SHARE: values are the share */
     /* With a word: the decision about the training step before it. Borrowed until the partition's
      * next event. */
     const double *values;
@@ -209,8 +208,7 @@ struct kelp_refusal kelp_refusal_not_hosted(uint64_t ours, uint64_t theirs, uint
                                             uint64_t version);
 struct kelp_answer kelp_answer_not_hosted(uint64_t ours, const struct kelp_pull *pull);
 
-/* ---- the machine -------------------------------------------------------------------------------
- */
+/* ---- the machine ---- */
 
 struct kelp_partition;
 
@@ -278,16 +276,17 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The MEASURE of `token` gave `part`; NULL: the gradient is not finite, in a job that does not
- * leave such steps out. */
+/* The MEASURE of `token` gave `share`. The partition fails when that says that the gradient is not
+ * finite, unless the job leaves such steps out. */
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
-                                    const struct kelp_decision_share *part,
+                                    const struct kelp_decision_share *share,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* Partition 0: take another partition's part of the current step. Refused with the errors of a
+/* Partition 0: take another partition's share of the current step. Refused with the errors of a
  * push, and with KELP_ERR_INVALID when it is another one than before. */
-kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
-                                struct kelp_actions *actions) KELP_MUST_USE;
+kelp_status kelp_partition_share(struct kelp_partition *partition,
+                                 const struct kelp_share_push *push,
+                                 struct kelp_actions *actions) KELP_MUST_USE;
 
 /* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
@@ -306,8 +305,7 @@ kelp_status kelp_partition_tick(struct kelp_partition *partition,
                                 const struct kelp_cover_candidate *spares, size_t spare_count,
                                 struct kelp_actions *actions, uint64_t *ret_next_us) KELP_MUST_USE;
 
-/* ---- for status pages and tests ----------------------------------------------------------------
- */
+/* ---- for status pages and tests ---- */
 
 struct kelp_partition_view {
     enum kelp_partition_phase phase;

@@ -46,9 +46,9 @@ struct kelp_partition {
     double *decided;
     uint32_t decided_count;  /* 0: nothing was decided besides leaving it out */
     uint32_t decision_count; /* values of each decision in this job */
-    bool has_part;
-    uint64_t part_step; /* that `part` is about: the current one, or the one before */
-    struct kelp_decision_share part;
+    bool has_share;
+    uint64_t share_step; /* that `share` is about: the current one, or the one before */
+    struct kelp_decision_share share;
 
     struct kelp_snapshot_order snapshot; /* that waits for its step; serial 0: none */
 
@@ -80,7 +80,7 @@ kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
 /* A node or a sum came in: is the entry's root complete? */
 void kelp__partition_after_reduction(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
-/* Partition 0: perhaps all parts of a decision are there. */
+/* Partition 0: perhaps all shares of a decision are there. */
 void kelp__partition_decide_if_known(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */

@@ -64,7 +64,7 @@ static bool may_offer(const struct kelp_partition *partition)
 }
 
 /*
- * While a decision is late, all who wait carry parts and words already; or would, if they were not
+ * While a decision is late, all who wait carry shares and words already; or would, if they were not
  * all gone. A spare does it as well once it takes part, and a lane is the way to ask for that.
  */
 static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *ret_missing)

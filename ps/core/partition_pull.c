@@ -13,12 +13,12 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
 
     *answer = (struct kelp_answer){
         .requester = pull->requester, .status = status, .current_step = partition->step};
-    if (pull->mode == KELP_PULL_PART) {
+    if (pull->mode == KELP_PULL_SHARE) {
         answer->step = pull->target;
-        answer->is_part = true;
-        if (status == KELP_OK && partition->has_part && partition->part_step == pull->target) {
-            answer->values = partition->part.values;
-            answer->value_count = partition->part.count;
+        answer->is_share = true;
+        if (status == KELP_OK && partition->has_share && partition->share_step == pull->target) {
+            answer->values = partition->share.values;
+            answer->value_count = partition->share.count;
         }
         return;
     }
@@ -64,10 +64,10 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
         *ret_status = KELP_ERR_NOT_FOUND;
         *ret_label = KELP_WEIGHTS_NONE;
         return true;
-    case KELP_PULL_PART: /* of a step long gone: without a part, which nobody needs any more */
+    case KELP_PULL_SHARE: /* of a step long gone: without a share, which nobody needs any more */
         *ret_label = KELP_WEIGHTS_NONE;
         return pull->target < partition->step ||
-               (partition->has_part && partition->part_step == pull->target);
+               (partition->has_share && partition->share_step == pull->target);
     }
     assert(false); /* modes are checked when a pull comes in */
     return false;
@@ -109,8 +109,8 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
     if (status != KELP_OK) {
         return status;
     }
-    if ((unsigned)pull->mode > KELP_PULL_PART ||
-        (pull->mode == KELP_PULL_PART && !kelp_control_decides(partition->job)) ||
+    if ((unsigned)pull->mode > KELP_PULL_SHARE ||
+        (pull->mode == KELP_PULL_SHARE && !kelp_control_decides(partition->job)) ||
         (pull->mode == KELP_PULL_VERSION && !kelp__partition_holds_control(partition)) ||
         (pull->decision.count > 0 && pull->decision.count != partition->decision_count)) {
         return KELP_ERR_INVALID;

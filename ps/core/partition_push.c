@@ -162,7 +162,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     return KELP_OK;
 }
 
-static enum verdict judge_part(struct kelp_partition *partition, const struct kelp_part_push *push,
+static enum verdict judge_part(struct kelp_partition *partition, const struct kelp_share_push *push,
                                kelp_status *ret_status, const char **ret_why)
 {
     *ret_status =
@@ -172,7 +172,7 @@ static enum verdict judge_part(struct kelp_partition *partition, const struct ke
     }
     if (!partition->decision || push->word->kind != KELP_STEP_TRAIN ||
         push->partition == partition->index) {
-        return refuse(KELP_ERR_INVALID, "no such part is needed here", ret_status, ret_why);
+        return refuse(KELP_ERR_INVALID, "no such share is needed here", ret_status, ret_why);
     }
     if (push->word->version != partition->version) {
         return push->word->version < partition->version
@@ -183,15 +183,15 @@ static enum verdict judge_part(struct kelp_partition *partition, const struct ke
     if (!kelp_control_word_equal(push->word, &partition->word)) {
         return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
     }
-    if (kelp_decision_add(partition->decision, push->partition, &push->part) != KELP_OK) {
-        return refuse(KELP_ERR_INVALID, "not a part, or another one than before", ret_status,
+    if (kelp_decision_add(partition->decision, push->partition, &push->share) != KELP_OK) {
+        return refuse(KELP_ERR_INVALID, "not a share, or another one than before", ret_status,
                       ret_why);
     }
     return TAKE;
 }
 
-kelp_status kelp_partition_part(struct kelp_partition *partition, const struct kelp_part_push *push,
-                                struct kelp_actions *actions)
+kelp_status kelp_partition_share(struct kelp_partition *partition,
+                                 const struct kelp_share_push *push, struct kelp_actions *actions)
 {
     kelp_status status = KELP_OK;
     const char *why = "";

@@ -88,8 +88,7 @@ void kelp_snapshot_destroy(struct kelp_snapshot *snapshot)
     free(snapshot);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------
- */
+/* ---- ends ---- */
 
 static void fail(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
                  struct kelp_snapshot_actions *actions)
@@ -152,8 +151,7 @@ void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generatio
     }
 }
 
-/* ---- on the way --------------------------------------------------------------------------------
- */
+/* ---- on the way ---- */
 
 /* The next thing for the disk, one at a time: partitions in ascending order, then the sync. */
 static void go_on(struct kelp_snapshot *snapshot, struct kelp_snapshot_actions *actions)
@@ -294,8 +292,7 @@ bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
     return true;
 }
 
-/* ---- what the coordinator is told --------------------------------------------------------------
- */
+/* ---- what the coordinator is told ---- */
 
 void kelp_snapshot_view(const struct kelp_snapshot *snapshot, struct kelp_snapshot_view *ret_view)
 {

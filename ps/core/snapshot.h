@@ -38,9 +38,7 @@ enum kelp_snapshot_state {
     KELP_SNAPSHOT_STATE_COUNT
 };
 
-/* ---- actions -----------------------------------------------------------------------------------
- * To be carried out in this order, and those of one event after those of the one before.
- */
+/* ---- actions: in this order, and those of one event after those of the one before ---- */
 
 enum kelp_snapshot_action_kind {
     KELP_SNAPSHOT_DO_DISCARD, /* forget what was taken and remove what was written of `ticket` */
@@ -65,8 +63,7 @@ struct kelp_snapshot_actions {
     uint32_t count;
 };
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 kelp_status kelp_snapshot_create(struct kelp_snapshot **ret_snapshot,
                                  struct kelp_error *reterr) KELP_MUST_USE;
@@ -115,8 +112,7 @@ void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, co
 void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_status status,
                           const char *error, struct kelp_snapshot_actions *actions);
 
-/* ---- what the coordinator is told --------------------------------------------------------------
- */
+/* ---- what the coordinator is told ---- */
 
 struct kelp_snapshot_part {
     uint32_t partition;

@@ -38,8 +38,7 @@ static bool grow(void **items, size_t *capacity, size_t count, size_t size)
     return true;
 }
 
-/* ---- peers -------------------------------------------------------------------------------------
- */
+/* ---- peers ---- */
 
 void kelp__service_peer_unref(struct kelp__service_peer *peer)
 {
@@ -176,8 +175,7 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .snapshot_failed = kelp__service_snapshot_failed,
     .failed = kelp__service_control_failed};
 
-/* ---- turns -------------------------------------------------------------------------------------
- */
+/* ---- turns ---- */
 
 static uint64_t now_us(void)
 {
@@ -231,10 +229,9 @@ void kelp__service_turns_free(struct kelp_service *service)
     }
 }
 
-/* ---- requests ----------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 
-static kelp_status take_push(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
+static kelp_status push_item(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__PushItem *item,
                              const struct kelp_wire_payload *payload, struct kelp_error *reterr)
@@ -273,31 +270,31 @@ static kelp_status take_push(struct kelp__service_peer *peer, struct kelp__servi
     return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
 }
 
-static kelp_status take_part(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                             const Kelp__V1__ExchangeRequest *request,
-                             const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
-                             struct kelp_error *reterr)
+static kelp_status push_share(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
+                              const Kelp__V1__ExchangeRequest *request,
+                              const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
+                              struct kelp_error *reterr)
 {
     if (!word) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "a part of a decision without a control word");
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "a share of a decision without a control word");
     }
     if (item->n_values > KELP_DECISION_SHARE_VALUES_MAX) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's part has %zu values, at most %d",
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's share has %zu values, at most %d",
                          item->partition, item->n_values, KELP_DECISION_SHARE_VALUES_MAX);
     }
-    struct kelp_part_push push = {.requester = (uint64_t)(uintptr_t)peer,
-                                  .generation = request->generation,
-                                  .map_epoch = item->map_epoch,
-                                  .word = word,
-                                  .partition = item->partition,
-                                  .part = {.count = (uint32_t)item->n_values}};
+    struct kelp_share_push push = {.requester = (uint64_t)(uintptr_t)peer,
+                                   .generation = request->generation,
+                                   .map_epoch = item->map_epoch,
+                                   .word = word,
+                                   .partition = item->partition,
+                                   .share = {.count = (uint32_t)item->n_values}};
     if (item->n_values > 0) { /* an array without elements has no address */
-        memcpy(push.part.values, item->values, item->n_values * sizeof(item->values[0]));
+        memcpy(push.share.values, item->values, item->n_values * sizeof(item->values[0]));
     }
-    return kelp_shard_part(peer->service->shard, &push, &turn->shard, reterr);
+    return kelp_shard_share(peer->service->shard, &push, &turn->shard, reterr);
 }
 
-static kelp_status take_pull(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
+static kelp_status pull_item(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                              const Kelp__V1__ExchangeRequest *request,
                              const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
                              struct kelp_error *reterr)
@@ -343,21 +340,22 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     return KELP_OK;
 }
 
-static kelp_status take_spare(struct kelp__service_peer *peer, bool helps,
-                              struct kelp_error *reterr)
+static kelp_status set_spare(struct kelp__service_peer *peer, bool is_spare,
+                             struct kelp_error *reterr)
 {
     struct kelp_cover_candidate spare = {.requester = (uint64_t)(uintptr_t)peer,
                                          .rank = peer->rank};
 
-    peer->helps = helps;
-    return kelp_shard_spare(peer->service->shard, &spare, helps) == KELP_OK
+    peer->helps = is_spare;
+    return kelp_shard_spare(peer->service->shard, &spare, is_spare) == KELP_OK
                ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a helper");
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a spare worker");
 }
 
-static kelp_status take_request(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                                const Kelp__V1__ExchangeRequest *request,
-                                const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+static kelp_status handle_request(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
+                                  const Kelp__V1__ExchangeRequest *request,
+                                  const struct kelp_wire_payload *payload,
+                                  struct kelp_error *reterr)
 {
     struct kelp_control_word word;
     kelp_status status = KELP_OK;
@@ -374,22 +372,21 @@ static kelp_status take_request(struct kelp__service_peer *peer, struct kelp__se
     }
     const struct kelp_control_word *known = request->word ? &word : NULL;
     for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {
-        status = take_push(peer, turn, request, known, request->push[i], payload, reterr);
+        status = push_item(peer, turn, request, known, request->push[i], payload, reterr);
     }
     for (size_t i = 0; status == KELP_OK && i < request->n_part; i++) {
-        status = take_part(peer, turn, request, known, request->part[i], reterr);
+        status = push_share(peer, turn, request, known, request->part[i], reterr);
     }
     for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
-        status = take_pull(peer, turn, request, known, request->pull[i], reterr);
+        status = pull_item(peer, turn, request, known, request->pull[i], reterr);
     }
     if (status == KELP_OK && (request->helps != 0) != peer->helps) {
-        status = take_spare(peer, request->helps != 0, reterr);
+        status = set_spare(peer, request->helps != 0, reterr);
     }
     return status;
 }
 
-/* ---- what is late ------------------------------------------------------------------------------
- */
+/* ---- what is late ---- */
 
 static void on_tick(void *user);
 
@@ -484,8 +481,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                                   KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
     }
     if (status == KELP_OK) {
-        status = take_request(peer, turn, (const Kelp__V1__ExchangeRequest *)(const void *)fields,
-                              &payload, &error);
+        status = handle_request(peer, turn, (const Kelp__V1__ExchangeRequest *)(const void *)fields,
+                                &payload, &error);
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (turn) {

@@ -32,8 +32,7 @@ struct kelp__service_load {
     struct kelp_shard_place places[]; /* ascending */
 };
 
-/* ---- generations -------------------------------------------------------------------------------
- */
+/* ---- generations ---- */
 
 static void loaded(void *user);
 
@@ -152,8 +151,7 @@ static void loaded(void *user)
     free_load(load);
 }
 
-/* ---- maps --------------------------------------------------------------------------------------
- */
+/* ---- maps ---- */
 
 static int compare_places(const void *a, const void *b)
 {
@@ -321,8 +319,7 @@ kelp_status kelp__service_load_plan(struct kelp_service *service, const char *te
     return KELP_OK;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 void kelp__service_load_init(struct kelp_service *service)
 {

@@ -94,7 +94,7 @@ static void put_answer(struct kelp__service_turn *turn, size_t index,
         kelp_wire_put_word(&outgoing->core.word, &turn->words[index]);
         answer->word = &turn->words[index];
     }
-    if (outgoing->core.is_part) {
+    if (outgoing->core.is_share) {
         answer->is_part = true;
         answer->n_part = outgoing->core.value_count;
         answer->part = outgoing->values;

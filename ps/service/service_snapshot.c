@@ -194,8 +194,7 @@ static bool on_synced(uint64_t ticket, void *user)
 static const struct kelp_snapshot_thread_events thread_events = {
     .written = on_written, .synced = on_synced, .failed = kelp__service_snapshot_failed};
 
-/* ---- reports -----------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
 Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *service,
                                                          const struct kelp_snapshot_view *view)
@@ -233,8 +232,7 @@ Kelp__V1__SnapshotReport *kelp__service_snapshots_report(struct kelp_service *se
     return report;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static kelp_status name_folders(const struct kelp_service_options *options,
                                 struct kelp__service_snapshots *snapshots,

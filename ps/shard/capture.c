@@ -7,8 +7,7 @@
 
 #include "ps/core/limits.h"
 
-/* ---- buffers -----------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
 struct kelp_capture_pool {
     pthread_mutex_t lock; /* guards everything below; a leaf */
@@ -150,8 +149,7 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
     }
 }
 
-/* ---- captures ----------------------------------------------------------------------------------
- */
+/* ---- captures ---- */
 
 static kelp_status take_weights(struct kelp_capture *capture,
                                 const struct kelp_capture_source *source)

@@ -14,8 +14,7 @@
 #include "kernels/optimizer.h"
 #include "ps/shard/weights.h"
 
-/* ---- buffers -----------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
 struct kelp_capture_pool; /* threads: any */
 
@@ -35,8 +34,7 @@ void kelp_capture_pool_limit(struct kelp_capture_pool *pool, uint32_t count);
  * allow is left out. */
 void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size_t bytes);
 
-/* ---- captures ----------------------------------------------------------------------------------
- */
+/* ---- captures ---- */
 
 /* Where a partition's state lies. */
 struct kelp_capture_source {

@@ -3,25 +3,11 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
 #include "ps/core/limits.h"
-#include "ps/core/spares.h"
-#include "ps/shard/hosting.h"
-
-struct kelp_shard {
-    const struct kelp_job *job;
-    const struct kelp_shard_events *events;
-    void *user;
-    pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
-    struct kelp_hosting *hosting;
-    struct kelp_capture_pool *pool; /* of snapshots */
-    pthread_mutex_t spares_lock;    /* guards spares; taken outside partitions' locks */
-    struct kelp_spares spares;
-};
+#include "ps/shard/shard_internal.h"
 
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
 {
@@ -50,243 +36,7 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
     return KELP_OK;
 }
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
-
-/* Everything that one event on one partition needs; the partition is locked. */
-struct scene {
-    struct kelp_shard *shard;
-    struct kelp_hosting *hosting;
-    struct hosted *hosted;
-    struct kelp_shard_turn *turn;
-};
-
-static void report_failure(const struct scene *scene, kelp_status status, const char *text)
-{
-    scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
-}
-
-static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)
-{
-    uint64_t sum =
-        kelp_gradients_merge(scene->hosting->gradients, action->merge.left, action->merge.right);
-
-    if (sum == KELP_HANDLE_NONE) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    return kelp_partition_merged(scene->hosted->core, action->merge.token, sum,
-                                 &scene->turn->actions);
-}
-
-/* A snapshot that cannot be kept is given up; training goes on. */
-static void give_up_snapshot(const struct scene *scene, uint64_t ticket)
-{
-    scene->shard->events->snapshot_failed(ticket, KELP_ERR_NO_MEMORY,
-                                          "no memory to keep a partition's state for a snapshot",
-                                          scene->shard->user);
-}
-
-/* Optimizer slots are about to be overwritten. */
-static void keep_for_snapshot(const struct scene *scene)
-{
-    struct kelp_capture *capture = &scene->hosted->capture;
-
-    if (kelp_capture_detach(capture) != KELP_OK) {
-        uint64_t ticket = capture->ticket;
-        kelp_capture_release(capture);
-        give_up_snapshot(scene, ticket);
-    }
-}
-
-static void do_snapshot(const struct scene *scene, const struct kelp_action *action)
-{
-    struct kelp_hosting *hosting = scene->hosting;
-    struct hosted *hosted = scene->hosted;
-    uint64_t ticket = action->snapshot.serial;
-    bool has_control = action->snapshot.has_control;
-    struct kelp_capture_source source = {.weights = hosting->weights,
-                                         .place = hosted->place,
-                                         .bytes = (size_t)hosted->range.count * sizeof(float),
-                                         .slot_count = hosting->slot_count};
-
-    for (uint32_t i = 0; i < hosting->slot_count; i++) {
-        source.slots[i] = hosting->slots[i] + hosted->slot_offset;
-    }
-    kelp_capture_release(&hosted->capture); /* of one that was discarded */
-    if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, &source,
-                          has_control ? &action->snapshot.control : NULL) != KELP_OK) {
-        give_up_snapshot(scene, ticket);
-    } else if (!scene->shard->events->snapshot_taken(ticket, hosted->index,
-                                                     has_control ? &action->snapshot.word : NULL,
-                                                     scene->shard->user)) {
-        kelp_capture_release(&hosted->capture);
-    }
-}
-
-static void report_not_finite(const struct scene *scene, uint64_t step)
-{
-    char text[160];
-
-    (void)snprintf(text, sizeof(text),
-                   "the gradient of step %" PRIu64 " is not finite in partition %u; nothing of it "
-                   "was applied there",
-                   step, scene->hosted->index);
-    report_failure(scene, KELP_ERR_INVALID, text);
-}
-
-/* What an update of the hosted partition reads; false: out of memory. */
-static bool update_buffers(const struct scene *scene, const struct kelp_action *action,
-                           struct kelp_optimizer_step *step, struct kelp_optimizer_buffers *buffers)
-{
-    struct kelp_hosting *hosting = scene->hosting;
-    const struct hosted *hosted = scene->hosted;
-    const struct kelp_control_word *word = &action->apply.word;
-
-    *buffers = (struct kelp_optimizer_buffers){
-        .weights = kelp_weights_current(hosting->weights, hosted->place),
-        .gradient = kelp_gradients_values(hosting->gradients, action->apply.root)};
-    for (uint32_t i = 0; i < hosting->slot_count; i++) {
-        buffers->slots[i] = hosting->slots[i] + hosted->slot_offset;
-    }
-    kelp_optimizer_prepare(step, hosting->job, word->lr, word->step + 1);
-    return buffers->gradient != NULL;
-}
-
-/* What this partition has to tell before the step is applied or left out. */
-static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action)
-{
-    const struct hosted *hosted = scene->hosted;
-    const bool skips = scene->hosting->job->failure.on_nan == KELP_NAN_SKIP;
-    const uint64_t step_number = action->apply.word.step;
-    struct kelp_decision_share part = {.count = 1, .values = {[KELP_DECISION_SHARE_FINITE] = 1.0}};
-
-    if (hosted->range.count > 0) {
-        struct kelp_optimizer_step step;
-        struct kelp_optimizer_buffers buffers;
-        if (!update_buffers(scene, action, &step, &buffers)) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        kelp_update_measure(&hosted->update, &step, &buffers, &part);
-    }
-    const bool finite = part.values[KELP_DECISION_SHARE_FINITE] != 0.0;
-    if (!finite && skips) {
-        kelp_log_warn(
-            "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
-            hosted->index, step_number);
-    } else if (!finite) {
-        report_not_finite(scene, step_number);
-    }
-    return kelp_partition_measured(hosted->core, action->apply.token,
-                                   finite || skips ? &part : NULL, &scene->turn->actions);
-}
-
-static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
-{
-    struct kelp_hosting *hosting = scene->hosting;
-    struct hosted *hosted = scene->hosted;
-    bool finite = true;
-
-    if (hosted->range.count > 0) {
-        struct kelp_optimizer_step step;
-        struct kelp_optimizer_buffers buffers;
-        bool ready = update_buffers(scene, action, &step, &buffers);
-        buffers.weights_next =
-            kelp_weights_next(hosting->weights, hosted->place, action->apply.word.step);
-        if (!ready || !buffers.weights_next) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        keep_for_snapshot(scene);
-        finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
-        if (finite) {
-            kelp_weights_commit(hosting->weights, hosted->place);
-        }
-    }
-    if (!finite) {
-        report_not_finite(scene, action->apply.word.step);
-    }
-    return kelp_partition_applied(hosted->core, action->apply.token, finite, &scene->turn->actions);
-}
-
-static void do_answer(const struct scene *scene, const struct kelp_action *action)
-{
-    struct kelp_shard_answer answer = {.partition = scene->hosted->index,
-                                       .map_epoch = scene->hosted->map_epoch,
-                                       .core = action->answer};
-
-    if (answer.core.send != KELP_WEIGHTS_NONE && scene->hosted->range.count > 0) {
-        const float *values;
-        answer.lent = kelp_weights_lend(scene->hosting->weights, scene->hosted->place,
-                                        answer.core.send, &values, &answer.loan);
-        answer.weights = values;
-        answer.bytes = (size_t)scene->hosted->range.count * sizeof(float);
-    }
-    scene->shard->events->answer(&answer, scene->turn->user, scene->shard->user);
-}
-
-static void do_record(const struct scene *scene, const struct kelp_action *action)
-{
-    struct kelp_partition_view view;
-
-    kelp_partition_view(scene->hosted->core, &view);
-    scene->shard->events->record(&action->record, &view.word,
-                                 kelp_partition_best(scene->hosted->core), scene->shard->user);
-}
-
-/* Carry out what the partition asked for, and what comes of that, in order. */
-static void run_actions(const struct scene *scene)
-{
-    struct kelp_actions *actions = &scene->turn->actions;
-
-    for (size_t i = 0; i < actions->count; i++) {
-        struct kelp_action action = actions->items[i]; /* the list may move */
-        kelp_status status = KELP_OK;
-        switch (action.kind) {
-        case KELP_ACTION_MERGE:
-            status = do_merge(scene, &action);
-            break;
-        case KELP_ACTION_MEASURE:
-            status = do_measure(scene, &action);
-            break;
-        case KELP_ACTION_REPEAT:
-            kelp_weights_repeat(scene->hosting->weights, scene->hosted->place);
-            break;
-        case KELP_ACTION_APPLY:
-            status = do_apply(scene, &action);
-            break;
-        case KELP_ACTION_ANSWER:
-            do_answer(scene, &action);
-            break;
-        case KELP_ACTION_REFUSE:
-            scene->shard->events->refused(scene->hosted->index, &action.refuse, scene->turn->user,
-                                          scene->shard->user);
-            break;
-        case KELP_ACTION_RELEASE:
-            kelp_gradients_release(scene->hosting->gradients, action.release);
-            break;
-        case KELP_ACTION_RECORD:
-            do_record(scene, &action);
-            break;
-        case KELP_ACTION_SNAPSHOT:
-            do_snapshot(scene, &action);
-            break;
-        case KELP_ACTION_PAST:
-            scene->shard->events->snapshot_past(action.past.serial, action.past.step,
-                                                scene->shard->user);
-            break;
-        case KELP_ACTION_OFFER:
-            scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
-                                        &action.offer, scene->turn->user, scene->shard->user);
-            break;
-        }
-        if (status != KELP_OK) {
-            report_failure(scene, status, "no memory to add up or apply gradients");
-        }
-    }
-    actions->count = 0;
-}
-
-/* ---- install -----------------------------------------------------------------------------------
- */
+/* ---- install ---- */
 
 /* End the generation: answers those who wait, releases what is pending. */
 static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting,
@@ -297,9 +47,9 @@ static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting,
             .shard = shard, .hosting = hosting, .hosted = &hosting->hosted[i], .turn = turn};
         if (kelp_partition_unload(scene.hosted->core, KELP_ERR_OLD_GENERATION, &turn->actions) !=
             KELP_OK) {
-            report_failure(&scene, KELP_ERR_NO_MEMORY, "no memory to end a generation");
+            kelp__shard_report_failure(&scene, KELP_ERR_NO_MEMORY, "no memory to end a generation");
         }
-        run_actions(&scene);
+        kelp__shard_run_actions(&scene);
     }
 }
 
@@ -337,7 +87,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
             struct scene scene = {
                 .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = &turn};
             if (kelp_partition_unload(hosted->core, KELP_ERR_CLOSED, &turn.actions) == KELP_OK) {
-                run_actions(&scene);
+                kelp__shard_run_actions(&scene);
             }
         }
     }
@@ -350,8 +100,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
     free(shard);
 }
 
-/* ---- the data path -----------------------------------------------------------------------------
- */
+/* ---- the data path ---- */
 
 /* 0: none. */
 static uint64_t generation_of(const struct kelp_hosting *hosting)
@@ -392,7 +141,7 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
     kelp_partition_clock(hosted->core, turn->now_us);
     kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
     if (status == KELP_OK) {
-        run_actions(&scene);
+        kelp__shard_run_actions(&scene);
     }
     (void)pthread_mutex_unlock(&hosted->lock);
     if (status != KELP_OK) {
@@ -447,7 +196,7 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
         kelp_partition_clock(hosted->core, turn->now_us);
         status = kelp_partition_pull(hosted->core, pull, &turn->actions);
         if (status == KELP_OK) {
-            run_actions(&scene);
+            kelp__shard_run_actions(&scene);
         } else {
             status = kelp_fail(reterr, status, "no memory for a waiting pull");
         }
@@ -457,8 +206,8 @@ kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
     return status;
 }
 
-kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
-                            struct kelp_shard_turn *turn, struct kelp_error *reterr)
+kelp_status kelp_shard_share(struct kelp_shard *shard, const struct kelp_share_push *push,
+                             struct kelp_shard_turn *turn, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
 
@@ -473,11 +222,11 @@ kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_pus
         struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
         (void)pthread_mutex_lock(&hosted->lock);
         kelp_partition_clock(hosted->core, turn->now_us);
-        status = kelp_partition_part(hosted->core, push, &turn->actions);
+        status = kelp_partition_share(hosted->core, push, &turn->actions);
         if (status == KELP_OK) {
-            run_actions(&scene);
+            kelp__shard_run_actions(&scene);
         } else {
-            status = kelp_fail(reterr, status, "no memory for a part of a decision");
+            status = kelp_fail(reterr, status, "no memory for a share of a decision");
         }
         (void)pthread_mutex_unlock(&hosted->lock);
     }
@@ -485,8 +234,7 @@ kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_pus
     return status;
 }
 
-/* ---- offers ------------------------------------------------------------------------------------
- */
+/* ---- offers ---- */
 
 kelp_status kelp_shard_spare(struct kelp_shard *shard, const struct kelp_cover_candidate *spare,
                              bool helps)
@@ -513,7 +261,7 @@ static void tick_hosted(const struct scene *scene, uint64_t *next_us)
     kelp_partition_clock(hosted->core, scene->turn->now_us);
     if (kelp_partition_tick(hosted->core, shard->spares.items, shard->spares.count,
                             &scene->turn->actions, &again_us) == KELP_OK) {
-        run_actions(scene);
+        kelp__shard_run_actions(scene);
     } else {
         again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
     }
@@ -552,8 +300,7 @@ void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester)
     (void)pthread_rwlock_unlock(&shard->lock);
 }
 
-/* ---- snapshots ---------------------------------------------------------------------------------
- */
+/* ---- snapshots ---- */
 
 void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
                          struct kelp_shard_turn *turn)
@@ -565,9 +312,9 @@ void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_or
         struct scene scene = {.shard = shard, .hosting = hosting, .hosted = hosted, .turn = turn};
         (void)pthread_mutex_lock(&hosted->lock);
         if (kelp_partition_snapshot(hosted->core, order, &turn->actions) == KELP_OK) {
-            run_actions(&scene);
+            kelp__shard_run_actions(&scene);
         } else {
-            give_up_snapshot(&scene, order->serial);
+            kelp__shard_give_up_snapshot(&scene, order->serial);
         }
         (void)pthread_mutex_unlock(&hosted->lock);
     }
@@ -643,8 +390,7 @@ void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket)
     (void)pthread_rwlock_unlock(&shard->lock);
 }
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
 {

@@ -72,8 +72,7 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
 /* Nobody is inside a call. NULL does nothing. */
 void kelp_shard_destroy(struct kelp_shard *shard);
 
-/* ---- generations -------------------------------------------------------------------------------
- */
+/* ---- generations ---- */
 
 /* One partition of the map that this shard hosts. */
 struct kelp_shard_place {
@@ -114,8 +113,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting);
 void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
                         struct kelp_shard_turn *turn);
 
-/* ---- the data path -----------------------------------------------------------------------------
- */
+/* ---- the data path ---- */
 
 /* A pushed node as it came in: push.handle is set here, from the payload. */
 struct kelp_shard_push {
@@ -133,9 +131,9 @@ kelp_status kelp_shard_push(struct kelp_shard *shard, const struct kelp_shard_pu
 kelp_status kelp_shard_pull(struct kelp_shard *shard, uint32_t partition,
                             const struct kelp_pull *pull, struct kelp_shard_turn *turn,
                             struct kelp_error *reterr) KELP_MUST_USE;
-/* Another partition's part, brought to partition 0. Refusals are events. */
-kelp_status kelp_shard_part(struct kelp_shard *shard, const struct kelp_part_push *push,
-                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
+/* Another partition's share of a decision, brought to partition 0. Refusals are events. */
+kelp_status kelp_shard_share(struct kelp_shard *shard, const struct kelp_share_push *push,
+                             struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
 /* Forget the requester everywhere; afterwards no event names it. */
 void kelp_shard_drop(struct kelp_shard *shard, uint64_t requester);
 
@@ -149,8 +147,7 @@ kelp_status kelp_shard_spare(struct kelp_shard *shard, const struct kelp_cover_c
  * UINT64_MAX: not before somebody sent a message. */
 void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uint64_t *ret_next_us);
 
-/* ---- snapshots ---------------------------------------------------------------------------------
- */
+/* ---- snapshots ---- */
 
 /* Hand the order (its serial is the ticket, ps/core/snapshot.h) to all partitions; serial 0 forgets
  * one that waits. What comes of it are events. */
@@ -169,8 +166,7 @@ kelp_status kelp_shard_snapshot_part(struct kelp_shard *shard, uint64_t ticket, 
 /* Let go of what is kept for this ticket and those before it. */
 void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket);
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 struct kelp_shard_view {
     uint64_t generation;

@@ -38,8 +38,7 @@ struct kelp_snapshot_thread {
     struct kelp_snapshot_writer *writer;
 };
 
-/* ---- wishes ------------------------------------------------------------------------------------
- */
+/* ---- wishes ---- */
 
 void kelp_snapshot_thread_begin(struct kelp_snapshot_thread *thread, uint64_t ticket,
                                 const char *path, const struct kelp_snapshot_id *id)
@@ -81,8 +80,7 @@ void kelp_snapshot_thread_discard(struct kelp_snapshot_thread *thread, uint64_t 
     (void)pthread_mutex_unlock(&thread->lock);
 }
 
-/* ---- the thread --------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
 
 static kelp_status write_items(struct kelp_snapshot_writer *writer,
                                const struct kelp_capture *capture, struct kelp_error *reterr)
@@ -289,8 +287,7 @@ static void *run(void *user)
     return NULL;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 kelp_status kelp_snapshot_thread_start(const struct kelp_snapshot_thread_options *options,
                                        struct kelp_snapshot_thread **ret_thread,

@@ -31,12 +31,12 @@ kelp_status kelp__rocksdb_status(char *errptr, const char *what, const char *pat
         {"No such file or directory", KELP_ERR_NOT_FOUND},
         {"Cannot allocate memory", KELP_ERR_NO_MEMORY},
     };
-    if (errptr == NULL) {
+    if (!errptr) {
         return KELP_OK;
     }
     kelp_status status = KELP_ERR_IO;
     for (size_t i = 0; i < KELP_ARRAY_COUNT(meanings); i++) {
-        if (strstr(errptr, meanings[i].text) != NULL) {
+        if (strstr(errptr, meanings[i].text)) {
             status = meanings[i].status;
             break;
         }
@@ -63,7 +63,7 @@ static void set_table(rocksdb_options_t *options)
 rocksdb_options_t *kelp__rocksdb_options_create(void)
 {
     rocksdb_options_t *options = rocksdb_options_create();
-    if (options == NULL) {
+    if (!options) {
         return NULL;
     }
     rocksdb_options_set_create_if_missing(options, 1);
@@ -87,7 +87,7 @@ rocksdb_options_t *kelp__rocksdb_options_create(void)
 
 void kelp__rocksdb_options_destroy(rocksdb_options_t *options)
 {
-    if (options != NULL) {
+    if (options) {
         rocksdb_options_destroy(options);
     }
 }

@@ -24,14 +24,14 @@ static struct kelp_snapshot_reader *create_reader(const char *path,
                                                   const struct kelp_snapshot_id *id)
 {
     struct kelp_snapshot_reader *reader = calloc(1, sizeof(*reader));
-    if (reader == NULL) {
+    if (!reader) {
         return NULL;
     }
     reader->id = *id;
     reader->path = strdup(path);
     reader->options = kelp__rocksdb_options_create();
     reader->read_options = rocksdb_readoptions_create();
-    if (reader->path == NULL || reader->options == NULL || reader->read_options == NULL) {
+    if (!reader->path || !reader->options || !reader->read_options) {
         kelp_snapshot_reader_close(reader);
         return NULL;
     }
@@ -48,7 +48,7 @@ kelp_status kelp_snapshot_reader_open(const char *path, const struct kelp_snapsh
         return status;
     }
     struct kelp_snapshot_reader *reader = create_reader(path, id);
-    if (reader == NULL) {
+    if (!reader) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory to read '%s'", path);
     }
     char *errptr = NULL;
@@ -65,13 +65,13 @@ kelp_status kelp_snapshot_reader_open(const char *path, const struct kelp_snapsh
 
 void kelp_snapshot_reader_close(struct kelp_snapshot_reader *reader)
 {
-    if (reader == NULL) {
+    if (!reader) {
         return;
     }
-    if (reader->database != NULL) {
+    if (reader->database) {
         rocksdb_close(reader->database);
     }
-    if (reader->read_options != NULL) {
+    if (reader->read_options) {
         rocksdb_readoptions_destroy(reader->read_options);
     }
     kelp__rocksdb_options_destroy(reader->options);
@@ -102,7 +102,7 @@ static kelp_status get_chunk(struct kelp_snapshot_reader *reader, uint32_t chunk
     if (status != KELP_OK) {
         return status;
     }
-    if (slice == NULL) {
+    if (!slice) {
         return kelp_fail(reterr, KELP_ERR_CORRUPT,
                          "'%s' is damaged: partition %u lacks chunk %u of item %u", reader->path,
                          reader->partition, chunk, reader->kind);
@@ -115,7 +115,7 @@ static kelp_status get_chunk(struct kelp_snapshot_reader *reader, uint32_t chunk
                            "instead of %zu",
                            reader->path, chunk, reader->kind, reader->partition, held, count);
     } else if (count > 0) {
-        assert(bytes != NULL);
+        assert(bytes);
         memcpy(bytes, value, count);
     }
     rocksdb_pinnableslice_destroy(slice);
@@ -127,7 +127,7 @@ kelp_status kelp_snapshot_reader_item(struct kelp_snapshot_reader *reader, uint3
 {
     assert(reader->has_part);
     assert(kind > reader->kind);
-    assert(data != NULL || bytes == 0);
+    assert(data || bytes == 0);
     reader->kind = kind;
     char *at = data;
     size_t left = bytes;

@@ -40,15 +40,14 @@ struct kelp_snapshot_writer {
     struct kelp_digest digest;
 };
 
-/* ---- beginning --------------------------------------------------------------------------------
- */
+/* ---- beginning ---- */
 
 static void free_writer(struct kelp_snapshot_writer *writer)
 {
-    if (writer->file != NULL) {
+    if (writer->file) {
         rocksdb_sstfilewriter_destroy(writer->file);
     }
-    if (writer->env_options != NULL) {
+    if (writer->env_options) {
         rocksdb_envoptions_destroy(writer->env_options);
     }
     kelp__rocksdb_options_destroy(writer->options);
@@ -62,7 +61,7 @@ static struct kelp_snapshot_writer *create_writer(const char *path,
                                                   const struct kelp_snapshot_id *id)
 {
     struct kelp_snapshot_writer *writer = calloc(1, sizeof(*writer));
-    if (writer == NULL) {
+    if (!writer) {
         return NULL;
     }
     writer->id = *id;
@@ -75,8 +74,8 @@ static struct kelp_snapshot_writer *create_writer(const char *path,
     }
     writer->options = kelp__rocksdb_options_create();
     writer->env_options = rocksdb_envoptions_create();
-    if (writer->path == NULL || writer->writing == NULL || writer->sorted == NULL ||
-        writer->options == NULL || writer->env_options == NULL) {
+    if (!writer->path || !writer->writing || !writer->sorted || !writer->options ||
+        !writer->env_options) {
         free_writer(writer);
         return NULL;
     }
@@ -88,7 +87,7 @@ kelp_status kelp_snapshot_writer_open(const char *path, const struct kelp_snapsh
                                       struct kelp_error *reterr)
 {
     struct kelp_snapshot_writer *writer = create_writer(path, id);
-    if (writer == NULL) {
+    if (!writer) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory to write '%s'", path);
     }
     kelp_status status = kelp_files_remove(writer->writing, reterr);
@@ -106,10 +105,10 @@ kelp_status kelp_snapshot_writer_open(const char *path, const struct kelp_snapsh
 
 void kelp_snapshot_writer_abandon(struct kelp_snapshot_writer *writer)
 {
-    if (writer == NULL) {
+    if (!writer) {
         return;
     }
-    if (writer->file != NULL) {
+    if (writer->file) {
         rocksdb_sstfilewriter_destroy(writer->file);
         writer->file = NULL;
     }
@@ -117,8 +116,7 @@ void kelp_snapshot_writer_abandon(struct kelp_snapshot_writer *writer)
     free_writer(writer);
 }
 
-/* ---- sorted files -----------------------------------------------------------------------------
- */
+/* ---- sorted files ---- */
 
 static kelp_status sorted_path(const struct kelp_snapshot_writer *writer, uint32_t index,
                                char **ret_path, struct kelp_error *reterr)
@@ -153,7 +151,7 @@ static kelp_status begin_file(struct kelp_snapshot_writer *writer, struct kelp_e
 static kelp_status end_file(struct kelp_snapshot_writer *writer, struct kelp_error *reterr)
 {
     char *errptr = NULL;
-    if (writer->file == NULL) {
+    if (!writer->file) {
         return KELP_OK;
     }
     rocksdb_sstfilewriter_finish(writer->file, &errptr);
@@ -186,7 +184,7 @@ static kelp_status put_chunk(struct kelp_snapshot_writer *writer, uint32_t chunk
     if (writer->file_bytes >= KELP_PS_SNAPSHOT_FILE_BYTES) {
         status = end_file(writer, reterr);
     }
-    if (status == KELP_OK && writer->file == NULL) {
+    if (status == KELP_OK && !writer->file) {
         status = begin_file(writer, reterr);
     }
     if (status != KELP_OK) {
@@ -231,8 +229,7 @@ void kelp_snapshot_writer_digest(const struct kelp_snapshot_writer *writer,
     *ret_bytes = writer->part_bytes;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 static kelp_status ingest(const struct kelp_snapshot_writer *writer, rocksdb_t *database,
                           char **paths, struct kelp_error *reterr)
@@ -262,14 +259,14 @@ static kelp_status make_database(const struct kelp_snapshot_writer *writer,
         return status;
     }
     char **paths = calloc(writer->file_count + 1u, sizeof(*paths));
-    if (paths == NULL) {
+    if (!paths) {
         status =
             kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the files of '%s'", writer->path);
     } else if (writer->file_count > 0) {
         status = ingest(writer, database, paths, reterr);
     }
     rocksdb_close(database);
-    for (uint32_t i = 0; paths != NULL && i < writer->file_count; i++) {
+    for (uint32_t i = 0; paths && i < writer->file_count; i++) {
         free(paths[i]);
     }
     free(paths);

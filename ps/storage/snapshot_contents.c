@@ -37,8 +37,7 @@ static kelp_status path_of(const char *folder, const char *name, char **ret_path
     return KELP_OK;
 }
 
-/* ---- one file's end ---------------------------------------------------------------------------
- */
+/* ---- one file's end ---- */
 
 static kelp_status digest_fd(int fd, const char *path, uint64_t *ret_bytes, uint64_t *ret_end,
                              struct kelp_error *reterr)
@@ -50,7 +49,7 @@ static kelp_status digest_fd(int fd, const char *path, uint64_t *ret_bytes, uint
     uint64_t bytes = (uint64_t)about.st_size;
     size_t count = bytes < END_BYTES ? (size_t)bytes : END_BYTES;
     char *end = malloc(END_BYTES);
-    if (end == NULL) {
+    if (!end) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory to read '%s'", path);
     }
     kelp_status status = KELP_OK;
@@ -90,8 +89,7 @@ static kelp_status describe(const char *path, bool sync, uint64_t *ret_bytes, ui
     return status;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static kelp_status print_file(FILE *out, const char *folder, const char *name,
                               struct kelp_error *reterr)
@@ -173,8 +171,7 @@ kelp_status kelp__snapshot_contents_write(const char *folder, const struct kelp_
     return status;
 }
 
-/* ---- checking ---------------------------------------------------------------------------------
- */
+/* ---- checking ---- */
 
 struct file {
     char name[64];

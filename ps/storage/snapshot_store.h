@@ -42,8 +42,7 @@ struct kelp_snapshot_id {
 /* Add to a part's digest what stands before an item's bytes, which the caller adds next. */
 void kelp_snapshot_digest_item(struct kelp_digest *digest, uint32_t kind, uint64_t bytes);
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 struct kelp_snapshot_writer;
 
@@ -72,8 +71,7 @@ kelp_status kelp_snapshot_writer_finish(struct kelp_snapshot_writer *writer,
 /* Remove what was written. NULL does nothing. */
 void kelp_snapshot_writer_abandon(struct kelp_snapshot_writer *writer);
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 struct kelp_snapshot_reader;
 

@@ -169,13 +169,13 @@ static bool skipped_at(uint64_t step)
 }
 
 /* What a partition tells of a step: as many numbers as its slice has nodes. */
-static void part_at(uint32_t partition, uint64_t step, struct kelp_decision_share *ret_part)
+static void share_at(uint32_t partition, uint64_t step, struct kelp_decision_share *ret_share)
 {
-    must(kelp_decision_share_count(&world.job, &world.plan, partition, &ret_part->count, NULL) ==
+    must(kelp_decision_share_count(&world.job, &world.plan, partition, &ret_share->count, NULL) ==
          KELP_OK);
-    ret_part->values[KELP_DECISION_SHARE_FINITE] = finite_at(partition, step) ? 1 : 0;
-    for (uint32_t i = 1; i < ret_part->count; i++) {
-        ret_part->values[i] = (double)((step * 31 + partition * 7 + i) % 97) / 7.0;
+    ret_share->values[KELP_DECISION_SHARE_FINITE] = finite_at(partition, step) ? 1 : 0;
+    for (uint32_t i = 1; i < ret_share->count; i++) {
+        ret_share->values[i] = (double)((step * 31 + partition * 7 + i) % 97) / 7.0;
     }
 }
 
@@ -186,7 +186,7 @@ static uint32_t decided_at(uint64_t step, double *values)
     const struct kelp_decision_share *pointers[PARTITIONS];
 
     for (uint32_t p = 0; p < PARTITIONS; p++) {
-        part_at(p, step, &parts[p]);
+        share_at(p, step, &parts[p]);
         pointers[p] = &parts[p];
     }
     bool skip = kelp_step_decide(&world.job, &world.plan, pointers, values);
@@ -232,12 +232,12 @@ static void check_answer(uint32_t partition, const struct kelp_answer *answer)
     struct expectation *expected = &world.expected[partition][answer->requester];
     struct kelp_partition_view now = view(partition);
 
-    if (answer->is_part) {
+    if (answer->is_share) {
         must(answer->status == KELP_OK && answer->step <= now.step);
-        struct kelp_decision_share part;
-        part_at(partition, answer->step, &part);
-        must(answer->value_count == 0 || answer->value_count == part.count);
-        must(memcmp(answer->values, part.values, answer->value_count * sizeof(double)) == 0 ||
+        struct kelp_decision_share share;
+        share_at(partition, answer->step, &share);
+        must(answer->value_count == 0 || answer->value_count == share.count);
+        must(memcmp(answer->values, share.values, answer->value_count * sizeof(double)) == 0 ||
              answer->value_count == 0);
         return;
     }
@@ -380,9 +380,9 @@ static void finish_work(size_t which)
         must(kelp_partition_applied(partition, work.action.apply.token, true, &world.actions) ==
              KELP_OK);
     } else if (work.action.kind == KELP_ACTION_MEASURE) {
-        struct kelp_decision_share part;
-        part_at(work.partition, work.action.apply.word.step, &part);
-        must(kelp_partition_measured(partition, work.action.apply.token, &part, &world.actions) ==
+        struct kelp_decision_share share;
+        share_at(work.partition, work.action.apply.word.step, &share);
+        must(kelp_partition_measured(partition, work.action.apply.token, &share, &world.actions) ==
              KELP_OK);
     } else {
         uint64_t left = work.action.merge.left;
@@ -487,8 +487,8 @@ static void random_drop(void)
     }
 }
 
-/* Somebody asks for a part, or carries one that it got, late or not, to partition 0. */
-static void random_part(void)
+/* Somebody asks for a share, or carries one that it got, late or not, to partition 0. */
+static void random_share(void)
 {
     uint32_t partition = 1 + (uint32_t)pick(PARTITIONS - 1);
     struct kelp_partition_view there = view(partition);
@@ -502,16 +502,16 @@ static void random_part(void)
         struct kelp_pull pull = {.requester = pick(REQUESTERS),
                                  .generation = GENERATION,
                                  .map_epoch = MAP_EPOCH,
-                                 .mode = KELP_PULL_PART,
+                                 .mode = KELP_PULL_SHARE,
                                  .step = word.step};
         must(kelp_partition_pull(world.partitions[partition], &pull, &world.actions) == KELP_OK);
         take_actions(partition);
         return;
     }
-    struct kelp_part_push push = {
+    struct kelp_share_push push = {
         .generation = GENERATION, .map_epoch = MAP_EPOCH, .word = &word, .partition = partition};
-    part_at(partition, word.step, &push.part);
-    must(kelp_partition_part(world.partitions[0], &push, &world.actions) == KELP_OK);
+    share_at(partition, word.step, &push.share);
+    must(kelp_partition_share(world.partitions[0], &push, &world.actions) == KELP_OK);
     take_actions(0);
 }
 
@@ -650,7 +650,7 @@ static void run_seed(uint64_t seed)
         } else if (what < 17) {
             random_snapshot();
         } else if (what < 20) {
-            random_part();
+            random_share();
         } else if (what < 22) {
             random_tick();
         } else if (world.work_count > 0) {

@@ -36,8 +36,7 @@ void sim_disk_destroy(struct sim_disk *disk)
     }
 }
 
-/* ---- power -------------------------------------------------------------------------------------
- */
+/* ---- power ---- */
 
 static void tear(struct sim *sim, struct sim_storage *storage)
 {
@@ -85,8 +84,7 @@ void sim_disk_power_loss(struct sim *sim, unsigned host, bool all)
     }
 }
 
-/* ---- the journal -------------------------------------------------------------------------------
- */
+/* ---- the journal ---- */
 
 void sim_journal_append(struct sim *sim, const struct kelp_record *record)
 {
@@ -125,8 +123,7 @@ bool sim_journal_finished(const struct sim *sim)
     return false;
 }
 
-/* ---- storages ----------------------------------------------------------------------------------
- */
+/* ---- storages ---- */
 
 void sim_part_digest(struct sim_part *part)
 {
@@ -286,8 +283,7 @@ const struct sim_storage *sim_storage_find(const struct sim *sim, const char *fo
     return sim->now < sim->disk->away_until_us ? NULL : sim_storage_look(sim, folder, name);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------
- */
+/* ---- faults ---- */
 
 bool sim_disk_damage(struct sim *sim)
 {

@@ -17,8 +17,7 @@ void sim_disk_destroy(struct sim_disk *disk);
 /* The host (all: every host) is without power: forgets what was not synced. */
 void sim_disk_power_loss(struct sim *sim, unsigned host, bool all);
 
-/* ---- the journal: records of completed entries -------------------------------------------------
- */
+/* ---- the journal: records of completed entries ---- */
 
 /* A version that is there already must carry the same record. */
 void sim_journal_append(struct sim *sim, const struct kelp_record *record);
@@ -28,9 +27,7 @@ uint64_t sim_journal_step(const struct sim *sim);
 /* Is the job's last record on file, and synced? */
 bool sim_journal_finished(const struct sim *sim);
 
-/* ---- storages: what one shard wrote of one checkpoint (ps/storage/snapshot_store.h)
- * ---------------------
- */
+/* ---- storages: what one shard wrote of one checkpoint (ps/storage/snapshot_store.h) ---- */
 
 /* The state of one partition. */
 struct sim_part {
@@ -84,8 +81,7 @@ const struct sim_storage *sim_storage_look(const struct sim *sim, const char *fo
 const struct sim_storage *sim_storage_find(const struct sim *sim, const char *folder,
                                            const char *name);
 
-/* ---- faults ------------------------------------------------------------------------------------
- */
+/* ---- faults ---- */
 
 /* A bit flips in a random durable storage; false: there is none. */
 bool sim_disk_damage(struct sim *sim);

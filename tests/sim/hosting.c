@@ -7,8 +7,7 @@
 #include "tests/sim/shard_control.h"
 #include "tests/sim/shard_snapshot.h"
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 static struct sim_gradient *gradient_of(struct sim_hosting *hosting, uint64_t handle)
 {
@@ -56,15 +55,14 @@ static uint32_t lanes_with_samples(const struct sim *sim, const struct kelp_cont
     return mask;
 }
 
-/* ---- work: now, or with a time of its own ------------------------------------------------------
- */
+/* ---- work: now, or with a time of its own ---- */
 
 struct work {
     struct sim_hosting *hosting; /* a reference */
     struct sim_hosted *hosted;
     struct kelp_action action;
-    uint64_t handle;                 /* MERGE: the sum */
-    struct kelp_decision_share part; /* MEASURE */
+    uint64_t handle;                  /* MERGE: the sum */
+    struct kelp_decision_share share; /* MEASURE */
 };
 
 static void unref(struct sim_hosting *hosting);
@@ -116,8 +114,8 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
         no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
                                         &hosting->actions));
     } else if (work->action.kind == KELP_ACTION_MEASURE) {
-        no_memory(kelp_partition_measured(work->hosted->core, work->action.apply.token, &work->part,
-                                          &hosting->actions));
+        no_memory(kelp_partition_measured(work->hosted->core, work->action.apply.token,
+                                          &work->share, &hosting->actions));
     } else {
         commit_apply(hosting, work->hosted, &work->action);
     }
@@ -130,14 +128,14 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
 
 static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
                   const struct kelp_action *action, uint64_t handle,
-                  const struct kelp_decision_share *part)
+                  const struct kelp_decision_share *share)
 {
     struct sim *sim = hosting->shard->sim;
     struct work *work = sim_alloc(sizeof(*work));
     *work =
         (struct work){.hosting = hosting, .hosted = hosted, .action = *action, .handle = handle};
-    if (part) {
-        work->part = *part;
+    if (share) {
+        work->share = *share;
     }
     hosting->refs++;
     sim_after(
@@ -146,8 +144,7 @@ static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
             .process = hosting->shard->process, .run = work_done, .data = work, .drop = drop_work});
 }
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
+/* ---- actions ---- */
 
 static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
                      const struct kelp_action *action)
@@ -170,20 +167,21 @@ static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
     no_memory(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
 }
 
-/* The partition's part in the decision about the step. */
+/* The partition's share in the decision about the step. */
 static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
                        const struct kelp_action *action)
 {
     struct sim *sim = hosting->shard->sim;
     const float *gradient =
         hosted->range.count > 0 ? gradient_of(hosting, action->apply.root)->values : NULL;
-    struct kelp_decision_share part;
-    sim_model_measure(sim, hosted->range, gradient, &part);
+    struct kelp_decision_share share;
+    sim_model_measure(sim, hosted->range, gradient, &share);
     if (sim->profile.deferred) {
-        defer(hosting, hosted, action, 0, &part);
+        defer(hosting, hosted, action, 0, &share);
         return;
     }
-    no_memory(kelp_partition_measured(hosted->core, action->apply.token, &part, &hosting->actions));
+    no_memory(
+        kelp_partition_measured(hosted->core, action->apply.token, &share, &hosting->actions));
 }
 
 /* The step is left out: the current weights are those before it too. */
@@ -312,8 +310,7 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
     hosting->actions.count = 0;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 /* Where a partition starts: from its part of a checkpoint, or from w_0. */
 static void start_from(struct sim_hosted *hosted, const struct sim *sim,
@@ -442,8 +439,7 @@ void sim_hosting_destroy(struct sim_hosting *hosting)
     }
 }
 
-/* ---- the data path -----------------------------------------------------------------------------
- */
+/* ---- the data path ---- */
 
 void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_push *push)
@@ -472,18 +468,18 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     run_actions(hosting, hosted);
 }
 
-void sim_hosting_part(struct sim_hosting *hosting, uint64_t stream,
-                      const struct sim_request *request, const struct sim_part_push *part)
+void sim_hosting_share(struct sim_hosting *hosting, uint64_t stream,
+                       const struct sim_request *request, const struct sim_share_push *share)
 {
     struct sim_hosted *hosted = hosting->by_index[0];
-    struct kelp_part_push core = {.requester = stream,
-                                  .generation = request->generation,
-                                  .map_epoch = part->map_epoch,
-                                  .word = &request->word,
-                                  .partition = part->partition,
-                                  .part = part->part};
+    struct kelp_share_push core = {.requester = stream,
+                                   .generation = request->generation,
+                                   .map_epoch = share->map_epoch,
+                                   .word = &request->word,
+                                   .partition = share->partition,
+                                   .share = share->share};
     tell_time(hosting, hosted);
-    no_memory(kelp_partition_part(hosted->core, &core, &hosting->actions));
+    no_memory(kelp_partition_share(hosted->core, &core, &hosting->actions));
     run_actions(hosting, hosted);
 }
 

@@ -11,7 +11,7 @@ static void destroy_request(struct sim_message *message)
         sim_node_unref(request->pushes[i].node);
     }
     free(request->pushes);
-    free(request->parts);
+    free(request->shares);
     free(request->pulls);
 }
 

@@ -90,14 +90,14 @@ struct sim_pull {
     struct kelp_sync_pull pull;
 };
 
-/* The part of another partition, for partition 0's decision. */
-struct sim_part_push {
+/* The share of another partition, for partition 0's decision. */
+struct sim_share_push {
     uint32_t partition;
     uint64_t map_epoch;
-    struct kelp_decision_share part;
+    struct kelp_decision_share share;
 };
 
-/* Numbers that come with an answer or a word: a part, or a decision. */
+/* Numbers that come with an answer or a word: a share, or a decision. */
 #define SIM_VALUES_MAX 8
 struct sim_values {
     uint32_t count;
@@ -112,8 +112,8 @@ struct sim_request {
     struct sim_values decision; /* goes with the word */
     size_t push_count;
     struct sim_push *pushes; /* owned */
-    size_t part_count;
-    struct sim_part_push *parts; /* owned */
+    size_t share_count;
+    struct sim_share_push *shares; /* owned */
     size_t pull_count;
     struct sim_pull *pulls; /* owned */
     bool helps;

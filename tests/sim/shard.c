@@ -22,8 +22,7 @@ uint64_t sim_shard_generation(const struct sim_shard *shard)
     return shard->hosting ? shard->hosting->generation : 0;
 }
 
-/* ---- replies: one for each stream and turn -----------------------------------------------------
- */
+/* ---- replies: one for each stream and turn ---- */
 
 static struct sim_reply *reply_to(struct sim_shard *shard, uint64_t stream)
 {
@@ -83,8 +82,7 @@ void sim_shard_end_turn(struct sim_shard *shard)
     shard->outbox_count = 0;
 }
 
-/* ---- the data path -----------------------------------------------------------------------------
- */
+/* ---- the data path ---- */
 
 static void refuse(struct sim_shard *shard, uint32_t partition, uint64_t stream,
                    const struct sim_request *request)
@@ -94,7 +92,7 @@ static void refuse(struct sim_shard *shard, uint32_t partition, uint64_t stream,
     sim_shard_refuse(shard, partition, &refusal);
 }
 
-static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
+static void push_node(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
                       const struct sim_push *push)
 {
     if (shard->hosting && shard->hosting->by_index[push->partition]) {
@@ -104,18 +102,18 @@ static void take_push(struct sim_shard *shard, uint64_t stream, const struct sim
     refuse(shard, push->partition, stream, request);
 }
 
-static void take_part(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
-                      const struct sim_part_push *part)
+static void push_share(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
+                       const struct sim_share_push *share)
 {
     if (shard->hosting && shard->hosting->by_index[0]) {
-        sim_hosting_part(shard->hosting, stream, request, part);
+        sim_hosting_share(shard->hosting, stream, request, share);
         return;
     }
     refuse(shard, 0, stream, request);
 }
 
-static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim_request *request,
-                      const struct sim_pull *pull)
+static void pull_weights(struct sim_shard *shard, uint64_t stream,
+                         const struct sim_request *request, const struct sim_pull *pull)
 {
     if (shard->hosting && shard->hosting->by_index[pull->pull.partition]) {
         sim_hosting_pull(shard->hosting, stream, request, pull);
@@ -128,8 +126,7 @@ static void take_pull(struct sim_shard *shard, uint64_t stream, const struct sim
     sim_shard_answer(shard, &answer);
 }
 
-/* ---- what is late ------------------------------------------------------------------------------
- */
+/* ---- what is late ---- */
 
 static void on_tick(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
 
@@ -181,8 +178,7 @@ static void set_spare(struct sim_shard *shard, uint64_t stream, const struct sim
     }
 }
 
-/* ---- streams of workers ------------------------------------------------------------------------
- */
+/* ---- streams of workers ---- */
 
 static void on_accept(struct sim *sim, struct sim_process *process, uint64_t stream)
 {
@@ -203,13 +199,13 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
         follow_ticker(shard, kelp_ticker_heard(&shard->ticker));
     }
     for (size_t i = 0; i < request->push_count; i++) {
-        take_push(shard, stream, request, &request->pushes[i]);
+        push_node(shard, stream, request, &request->pushes[i]);
     }
-    for (size_t i = 0; i < request->part_count; i++) {
-        take_part(shard, stream, request, &request->parts[i]);
+    for (size_t i = 0; i < request->share_count; i++) {
+        push_share(shard, stream, request, &request->shares[i]);
     }
     for (size_t i = 0; i < request->pull_count && !stray; i++) {
-        take_pull(shard, stream, request, &request->pulls[i]);
+        pull_weights(shard, stream, request, &request->pulls[i]);
     }
     sim_shard_end_turn(shard);
 }
@@ -228,8 +224,7 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
 const struct sim_stream_events sim_exchange_server = {
     .accept = on_accept, .message = on_message, .closed = on_closed};
 
-/* ---- registration ------------------------------------------------------------------------------
- */
+/* ---- registration ---- */
 
 static void register_soon(struct sim_shard *shard, uint64_t delay_us);
 
@@ -356,8 +351,7 @@ static void register_soon(struct sim_shard *shard, uint64_t delay_us)
               &(struct sim_call){.process = shard->process, .run = register_now});
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 void sim_shard_start(struct sim *sim, struct sim_process *process)
 {

@@ -16,8 +16,7 @@
 
 struct sim_shard;
 
-/* ---- hosting: the partitions of one generation -------------------------------------------------
- */
+/* ---- hosting: the partitions of one generation ---- */
 
 struct sim_gradient {
     bool used;
@@ -66,8 +65,8 @@ void sim_hosting_destroy(struct sim_hosting *hosting);
 
 void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_push *push);
-void sim_hosting_part(struct sim_hosting *hosting, uint64_t stream,
-                      const struct sim_request *request, const struct sim_part_push *part);
+void sim_hosting_share(struct sim_hosting *hosting, uint64_t stream,
+                       const struct sim_request *request, const struct sim_share_push *share);
 void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_pull *pull);
 void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order);
@@ -75,8 +74,7 @@ void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream);
 /* Offer what is late. *ret_next_us: when to ask again; UINT64_MAX: not before something happens. */
 void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);
 
-/* ---- the process -------------------------------------------------------------------------------
- */
+/* ---- the process ---- */
 
 /* What one message caused for one stream, until the turn ends. */
 struct sim_outbox {
@@ -135,8 +133,7 @@ void sim_shard_start(struct sim *sim, struct sim_process *process);
 void sim_shard_forget(struct sim_process *process);
 struct sim_shard *sim_shard_of(const struct sim_process *process);
 
-/* ---- between the files -------------------------------------------------------------------------
- */
+/* ---- between the files ---- */
 
 uint64_t sim_shard_generation(const struct sim_shard *shard); /* 0: none */
 void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer);

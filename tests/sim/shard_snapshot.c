@@ -10,8 +10,7 @@
 
 static void pump(struct sim_shard *shard);
 
-/* ---- what follows ------------------------------------------------------------------------------
- */
+/* ---- what follows ---- */
 
 void sim_snapshot_say(struct sim_shard *shard, const struct kelp_snapshot_view *view)
 {
@@ -94,8 +93,7 @@ static void failed(struct sim_shard *shard, uint64_t ticket, kelp_status status)
     (void)sim_control_apply(shard, &event);
 }
 
-/* ---- the thread --------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
 
 static void write_part(struct sim_shard *shard, uint64_t ticket, uint32_t partition)
 {
@@ -194,8 +192,7 @@ static void pump(struct sim_shard *shard)
     }
 }
 
-/* ---- reports -----------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
 void sim_snapshot_report(const struct sim_shard *shard, const struct kelp_snapshot_view *view,
                          struct sim_snapshot_report *ret_report)

@@ -224,7 +224,7 @@ static void take_answer(struct sim_worker *worker, const struct sim_reply *reply
         .current_step = answer->core.current_step,
         .has_weights = answer->has_weights,
         .word = answer->core.has_word ? &answer->core.word : NULL,
-        .is_share = answer->core.is_part,
+        .is_share = answer->core.is_share,
         .values = answer->values.values,
         .value_count = answer->values.count,
     };

@@ -18,11 +18,11 @@ static void put_pushes(const struct kelp_stepper_message *message, struct sim_re
 
 static void put_shares(const struct kelp_stepper_message *message, struct sim_request *request)
 {
-    request->parts = sim_alloc((message->share_count + 1) * sizeof(*request->parts));
+    request->shares = sim_alloc((message->share_count + 1) * sizeof(*request->shares));
     for (size_t i = 0; i < message->share_count; i++) {
         const struct kelp_stepper_share *share = &message->shares[i];
-        request->parts[request->part_count++] = (struct sim_part_push){
-            .partition = share->partition, .map_epoch = share->map_epoch, .part = *share->share};
+        request->shares[request->share_count++] = (struct sim_share_push){
+            .partition = share->partition, .map_epoch = share->map_epoch, .share = *share->share};
     }
 }
 

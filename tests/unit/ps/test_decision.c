@@ -28,12 +28,12 @@ static void teardown(void)
     kelp_decision_destroy(decision);
 }
 
-static bool add(uint32_t partition, const struct kelp_decision_share *part)
+static bool add(uint32_t partition, const struct kelp_decision_share *share)
 {
-    return kelp_decision_add(decision, partition, part) == KELP_OK;
+    return kelp_decision_add(decision, partition, share) == KELP_OK;
 }
 
-KELP_CASE("parts", .setup = setup, .teardown = teardown)
+KELP_CASE("shares", .setup = setup, .teardown = teardown)
 
 KELP_TEST(made_when_all_parts_are_there)
 {
@@ -77,7 +77,7 @@ KELP_TEST(the_same_part_counts_once)
     ck_assert(skip);
 }
 
-KELP_TEST(what_is_no_part)
+KELP_TEST(what_is_no_share)
 {
     const struct kelp_decision_share none = {.count = 0};
     const struct kelp_decision_share two = {.count = 2, .values = {1, 1}};
@@ -91,10 +91,10 @@ KELP_TEST(what_is_no_part)
     ck_assert(!add(0, &nan));
 }
 
-/* With a norm to clip at, a part has a number for each node of its slice: of 3, 3 and 1 leaves. */
+/* With a norm to clip at, a share has a number for each node of its slice: of 3, 3 and 1 leaves. */
 KELP_TEST(clips_by_the_sum_of_all)
 {
-    const struct kelp_decision_share parts[PARTITIONS] = {
+    const struct kelp_decision_share shares[PARTITIONS] = {
         {.count = 3, .values = {1, 4.0, 5.0}}, /* leaves 0 and 1, leaf 2 */
         {.count = 3, .values = {1, 3.0, 2.0}}, /* leaf 3, leaves 4 and 5 */
         {.count = 2, .values = {1, 2.0}}};     /* leaf 6 */
@@ -106,7 +106,7 @@ KELP_TEST(clips_by_the_sum_of_all)
     ck_assert(!add(0, &good)); /* too short */
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         ck_assert(!kelp_decision_made(decision, &skip, values));
-        ck_assert(add(p, &parts[p]));
+        ck_assert(add(p, &shares[p]));
     }
     ck_assert(kelp_decision_made(decision, &skip, values));
     ck_assert(!skip);
