@@ -182,8 +182,12 @@ static void run_client(int index, int client_count, size_t bytes)
     (void)snprintf(address, sizeof(address), "127.0.0.1:%d", atomic_load(&shared->port));
     if (kelp_rpc_loop_create(&loop, NULL) != KELP_OK ||
         kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, NULL) != KELP_OK ||
-        kelp_rpc_stream_open(channel, "/bench/Echo", 5000, &events, &client, &stream, NULL) !=
-            KELP_OK) {
+        kelp_rpc_stream_open(channel,
+                             &(struct kelp_rpc_stream_options){.path = "/bench/Echo",
+                                                               .first_message_ms = 5000,
+                                                               .events = &events,
+                                                               .user = &client},
+                             &stream, NULL) != KELP_OK) {
         die("cannot open the stream");
     }
     atomic_fetch_add(&shared->ready, 1);

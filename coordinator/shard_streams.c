@@ -324,8 +324,13 @@ kelp_status kelp_shard_stream_open(struct kelp_shard_stream *stream,
     }
     kelp_status status = connect(stream, shard, reterr);
     if (status == KELP_OK) {
-        status = kelp_rpc_stream_open(stream->channel, CONTROL_PATH, KELP_COORDINATOR_FIRST_MS,
-                                      &stream_events, stream, &stream->stream, reterr);
+        status = kelp_rpc_stream_open(
+            stream->channel,
+            &(struct kelp_rpc_stream_options){.path = CONTROL_PATH,
+                                              .first_message_ms = KELP_COORDINATOR_FIRST_MS,
+                                              .events = &stream_events,
+                                              .user = stream},
+            &stream->stream, reterr);
     }
     if (status != KELP_OK) {
         stream->stream = NULL;

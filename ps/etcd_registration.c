@@ -146,8 +146,11 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     (void)pthread_mutex_lock(&registration->lock);
     registration->lost = false;
     (void)pthread_mutex_unlock(&registration->lock);
-    status = kelp_etcd_lease_open(etcd, LEASE_S, DEADLINE_MS, on_lost, registration,
-                                  &registration->lease, reterr);
+    status = kelp_etcd_lease_open(
+        etcd,
+        &(struct kelp_etcd_lease_options){
+            .ttl_s = LEASE_S, .deadline_ms = DEADLINE_MS, .lost = on_lost, .user = registration},
+        &registration->lease, reterr);
     if (status != KELP_OK) {
         return status;
     }

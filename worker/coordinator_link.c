@@ -194,8 +194,13 @@ static void connect_stream(struct kelp_coordinator_link *m)
         status = kelp_rpc_channel_open(m->loop, leader, COMMAND_MAX, &m->channel, &error);
     }
     if (status == KELP_OK) {
-        status = kelp_rpc_stream_open(m->channel, JOIN_PATH, m->options.connect_timeout_ms,
-                                      &stream_events, m, &m->stream, &error);
+        status = kelp_rpc_stream_open(
+            m->channel,
+            &(struct kelp_rpc_stream_options){.path = JOIN_PATH,
+                                              .first_message_ms = m->options.connect_timeout_ms,
+                                              .events = &stream_events,
+                                              .user = m},
+            &m->stream, &error);
     }
     if (status != KELP_OK) {
         m->stream = NULL;

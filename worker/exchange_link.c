@@ -231,9 +231,13 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
 void kelp_shard_link_connect(struct kelp_shard_link *link)
 {
     struct kelp_error error = {.text = ""};
-    kelp_status status =
-        kelp_rpc_stream_open(link->channel, EXCHANGE_PATH, link->options.connect_timeout_ms,
-                             &stream_events, link, &link->stream, &error);
+    kelp_status status = kelp_rpc_stream_open(
+        link->channel,
+        &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,
+                                          .first_message_ms = link->options.connect_timeout_ms,
+                                          .events = &stream_events,
+                                          .user = link},
+        &link->stream, &error);
     if (status != KELP_OK) {
         link->stream = NULL;
         link->unopened = true;

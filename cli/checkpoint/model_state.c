@@ -71,8 +71,9 @@ kelp_status kelp_model_state_begin(struct kelp_model_state *state, struct kelp_e
         status = kelp_safetensors_open(state->job->model.init, &init_data, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_plan_initialise(state->plan, state->job, init_data, 0,
-                                      state->plan->flat_count, state->weights, reterr);
+        status = kelp_plan_initialise(state->plan, state->job, init_data,
+                                      (struct kelp_slice_range){0, state->plan->flat_count},
+                                      state->weights, reterr);
     }
     kelp_safetensors_close(init_data);
     for (uint32_t i = 0; i < state->slot_count; i++) {

@@ -166,9 +166,15 @@ static kelp_status apply(struct kelp_run_etcd *etcd, const struct change *change
     };
     bool succeeded = false;
 
-    kelp_status status =
-        kelp_etcd_transaction(etcd->etcd, compares, KELP_ARRAY_COUNT(compares), operations, count,
-                              nonce_key, DEADLINE_MS, &succeeded, NULL, reterr);
+    kelp_status status = kelp_etcd_transaction(
+        etcd->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = KELP_ARRAY_COUNT(compares),
+                                        .operations = operations,
+                                        .operation_count = count,
+                                        .nonce_key = nonce_key,
+                                        .deadline_ms = DEADLINE_MS},
+        &succeeded, NULL, reterr);
     if (status == KELP_OK && !succeeded) {
         return kelp_fail(reterr, KELP_ERR_BUSY,
                          "another command has changed the checkpoints of job '%s'; try again",

@@ -48,8 +48,13 @@ static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_la
     struct kelp_etcd_operation operation = {.key = key, .value = launch->spec};
     /* Whose value stands there does not matter as long as it is this job's: no nonce. */
     kelp_status status =
-        kelp_etcd_transaction(kelp_job_client_etcd(client), &compare, 1, &operation, 1, NULL,
-                              KELP_LAUNCH_ETCD_MS, &succeeded, &revision, reterr);
+        kelp_etcd_transaction(kelp_job_client_etcd(client),
+                              &(struct kelp_etcd_transaction){.compares = &compare,
+                                                              .compare_count = 1,
+                                                              .operations = &operation,
+                                                              .operation_count = 1,
+                                                              .deadline_ms = KELP_LAUNCH_ETCD_MS},
+                              &succeeded, &revision, reterr);
     if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
         status = renew_spec(client, key, launch, reterr);
     }

@@ -67,7 +67,8 @@ static kelp_status load_weights(struct work *work, struct kelp_error *reterr)
     }
     kelp_status status = kelp_safetensors_open(work->job.model.init, &file, reterr);
     if (status == KELP_OK) {
-        status = kelp_plan_initialise(&work->plan, &work->job, file, 0, work->plan.flat_count,
+        status = kelp_plan_initialise(&work->plan, &work->job, file,
+                                      (struct kelp_slice_range){0, work->plan.flat_count},
                                       work->weights, reterr);
     }
     kelp_safetensors_close(file);

@@ -172,8 +172,13 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
         status = kelp_rpc_channel_open(pull->loop, map->shards[i]->address, KELP_MODEL_ANSWER_MAX,
                                        &shard->channel, reterr);
         if (status == KELP_OK) {
-            status = kelp_rpc_stream_open(shard->channel, EXCHANGE_PATH, pull->request->deadline_ms,
-                                          &stream_events, shard, &shard->stream, reterr);
+            status = kelp_rpc_stream_open(
+                shard->channel,
+                &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,
+                                                  .first_message_ms = pull->request->deadline_ms,
+                                                  .events = &stream_events,
+                                                  .user = shard},
+                &shard->stream, reterr);
         }
     }
     return status;

@@ -74,6 +74,14 @@ struct kelp_etcd_operation {
     const char *value; /* NULL: delete */
     int64_t lease;
 };
+struct kelp_etcd_transaction {
+    const struct kelp_etcd_compare *compares;
+    size_t compare_count;
+    const struct kelp_etcd_operation *operations;
+    size_t operation_count;
+    const char *nonce_key; /* may be NULL */
+    uint32_t deadline_ms;
+};
 /*
  * *ret_succeeded says whether it was applied; *ret_revision (may be NULL) is the store's revision
  * then.
@@ -87,11 +95,9 @@ struct kelp_etcd_operation {
  * the mod revision of a key that it puts), else it might be applied twice. When somebody overwrites
  * our value between the lost answer and our look, it counts as not applied.
  */
-kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd, const struct kelp_etcd_compare *compares,
-                                  size_t compare_count,
-                                  const struct kelp_etcd_operation *operations,
-                                  size_t operation_count, const char *nonce_key,
-                                  uint32_t deadline_ms, bool *ret_succeeded, int64_t *ret_revision,
+kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd,
+                                  const struct kelp_etcd_transaction *transaction,
+                                  bool *ret_succeeded, int64_t *ret_revision,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
@@ -100,8 +106,14 @@ kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd, const struct kelp_etcd
  * time to live. ttl_s: 1 to 3600, whole seconds; etcd grants at least 2 with its default settings.
  */
 struct kelp_etcd_lease;
-kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd, uint32_t ttl_s, uint32_t deadline_ms,
-                                 void (*lost)(void *user), void *user,
+struct kelp_etcd_lease_options {
+    uint32_t ttl_s;
+    uint32_t deadline_ms; /* of the grant */
+    void (*lost)(void *user);
+    void *user;
+};
+kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd,
+                                 const struct kelp_etcd_lease_options *options,
                                  struct kelp_etcd_lease **ret_lease,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 int64_t kelp_etcd_lease_id(const struct kelp_etcd_lease *lease);
@@ -141,9 +153,15 @@ struct kelp_etcd_election_events {
     void (*elected)(int64_t create_revision, void *user);
     void (*deposed)(const char *why, void *user);
 };
-kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, const char *value,
-                                    uint32_t ttl_s, const struct kelp_etcd_election_events *events,
-                                    void *user, struct kelp_etcd_election **ret_election,
+struct kelp_etcd_election_options {
+    const char *key, *value; /* copied */
+    uint32_t ttl_s;
+    const struct kelp_etcd_election_events *events; /* copied */
+    void *user;
+};
+kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd,
+                                    const struct kelp_etcd_election_options *options,
+                                    struct kelp_etcd_election **ret_election,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 /* Resigns: the next one is elected at once (waits for etcd, at most 1 s). deposed() is not called.
  */

@@ -302,17 +302,17 @@ int64_t kelp__etcd_election_end(struct kelp_etcd_election *election)
 
 /* ---- public ---- */
 
-kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, const char *value,
-                                    uint32_t ttl_s, const struct kelp_etcd_election_events *events,
-                                    void *user, struct kelp_etcd_election **ret_election,
+kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd,
+                                    const struct kelp_etcd_election_options *options,
+                                    struct kelp_etcd_election **ret_election,
                                     struct kelp_error *reterr)
 {
-    kelp_status status = kelp__etcd_check_key(key, reterr);
+    kelp_status status = kelp__etcd_check_key(options->key, reterr);
 
     if (status == KELP_OK) {
-        status = kelp__etcd_check_ttl(ttl_s, reterr);
+        status = kelp__etcd_check_ttl(options->ttl_s, reterr);
     }
-    if (status == KELP_OK && strlen(value) > ETCD_REQUEST_MAX / 2) {
+    if (status == KELP_OK && strlen(options->value) > ETCD_REQUEST_MAX / 2) {
         status = kelp_fail(reterr, KELP_ERR_LIMIT,
                            "etcd: the value of an election is over %d bytes", ETCD_REQUEST_MAX / 2);
     }
@@ -324,11 +324,11 @@ kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd, const char *key, con
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     *election = (struct kelp_etcd_election){.etcd = etcd,
-                                            .key = strdup(key),
-                                            .value = strdup(value),
-                                            .ttl_s = ttl_s,
-                                            .events = *events,
-                                            .user = user};
+                                            .key = strdup(options->key),
+                                            .value = strdup(options->value),
+                                            .ttl_s = options->ttl_s,
+                                            .events = *options->events,
+                                            .user = options->user};
     struct election_request request = {.election = election};
     if (election->key && election->value) {
         kelp__etcd_run(etcd, start_election, &request);

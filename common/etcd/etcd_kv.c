@@ -99,47 +99,44 @@ kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,
 
 /* ---- transactions ---- */
 
-struct transaction {
+/* One that is being made. */
+struct attempts {
     struct kelp_etcd *etcd;
-    const struct kelp_etcd_compare *compares;
-    size_t compare_count;
-    const struct kelp_etcd_operation *operations;
-    size_t operation_count;
+    const struct kelp_etcd_transaction *of;
     const struct kelp_etcd_operation *nonce; /* NULL: none */
     int64_t end_ms;
 };
 
-static uint32_t left_ms(const struct transaction *transaction)
+static uint32_t left_ms(const struct attempts *attempts)
 {
-    int64_t left = transaction->end_ms - kelp__etcd_now_ms();
+    int64_t left = attempts->end_ms - kelp__etcd_now_ms();
 
     return left < 0 ? 0 : left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
 
-/* attempts: made before this one, each of them lost. */
-static kelp_status try_transaction(const struct transaction *transaction, unsigned attempts,
+/* lost: the attempts before this one. */
+static kelp_status try_transaction(const struct attempts *attempts, unsigned lost,
                                    bool *ret_succeeded, int64_t *ret_revision,
                                    struct kelp_error *reterr)
 {
-    uint32_t left = left_ms(transaction);
-    struct etcd_call *call =
-        kelp__etcd_call_create(transaction->etcd, "/v3/kv/txn", ETCD_ONCE, left);
+    uint32_t left = left_ms(attempts);
+    struct etcd_call *call = kelp__etcd_call_create(attempts->etcd, "/v3/kv/txn", ETCD_ONCE, left);
 
     if (!call) {
         return no_memory(reterr);
     }
     /* Half of the time, so that some is left to find out what became of it. */
-    call->attempt_ms = transaction->nonce ? left / 2 + 1 : 0;
-    if (transaction->nonce && transaction->etcd->endpoint_count > 1 &&
+    call->attempt_ms = attempts->nonce ? left / 2 + 1 : 0;
+    if (attempts->nonce && attempts->etcd->endpoint_count > 1 &&
         call->attempt_ms > ETCD_ATTEMPT_MS) {
         call->attempt_ms = ETCD_ATTEMPT_MS;
     }
-    if (attempts > 0) {
+    if (lost > 0) {
         call->not_before_ms = kelp__etcd_now_ms() + ETCD_BACKOFF_MIN_MS;
     }
     kelp_status status = kelp__etcd_encode_transaction(
-        transaction->compares, transaction->compare_count, transaction->operations,
-        transaction->operation_count, &call->body, reterr);
+        attempts->of->compares, attempts->of->compare_count, attempts->of->operations,
+        attempts->of->operation_count, &call->body, reterr);
     if (status == KELP_OK) {
         status = kelp__etcd_call_run(call, reterr);
     }
@@ -154,19 +151,18 @@ static kelp_status try_transaction(const struct transaction *transaction, unsign
 }
 
 /* Does the value that only our transaction puts stand there? */
-static kelp_status look_for_nonce(const struct transaction *transaction, bool *ret_ours,
+static kelp_status look_for_nonce(const struct attempts *attempts, bool *ret_ours,
                                   int64_t *ret_revision, struct kelp_error *reterr)
 {
     struct kelp_etcd_range range;
-    kelp_status status = kelp_etcd_get(transaction->etcd, transaction->nonce->key,
-                                       left_ms(transaction), &range, reterr);
+    kelp_status status =
+        kelp_etcd_get(attempts->etcd, attempts->nonce->key, left_ms(attempts), &range, reterr);
 
     if (status != KELP_OK) {
         return status;
     }
-    *ret_ours = range.count == 1 &&
-                range.pairs[0].value_bytes == strlen(transaction->nonce->value) &&
-                strcmp(range.pairs[0].value, transaction->nonce->value) == 0;
+    *ret_ours = range.count == 1 && range.pairs[0].value_bytes == strlen(attempts->nonce->value) &&
+                strcmp(range.pairs[0].value, attempts->nonce->value) == 0;
     if (*ret_ours) {
         *ret_revision = range.pairs[0].mod_revision;
     }
@@ -179,7 +175,7 @@ static kelp_status look_for_nonce(const struct transaction *transaction, bool *r
  * first one may still be on its way then: whichever comes second finds the compares broken and does
  * nothing, so "not succeeded" after a lost answer is looked into as well.
  */
-static kelp_status run_transaction(const struct transaction *transaction, bool *ret_succeeded,
+static kelp_status run_transaction(const struct attempts *attempts, bool *ret_succeeded,
                                    int64_t *ret_revision, struct kelp_error *reterr)
 {
     unsigned uncertain = 0; /* attempts that may have been applied */
@@ -187,20 +183,20 @@ static kelp_status run_transaction(const struct transaction *transaction, bool *
     for (;;) {
         bool succeeded = false;
         int64_t revision = 0;
-        kelp_status status = try_transaction(transaction, uncertain, &succeeded, &revision, reterr);
-        bool lost = status == KELP_ERR_TIMEOUT && transaction->nonce;
+        kelp_status status = try_transaction(attempts, uncertain, &succeeded, &revision, reterr);
+        bool lost = status == KELP_ERR_TIMEOUT && attempts->nonce;
 
         uncertain += lost;
         if (uncertain > 0 && (lost || (status == KELP_OK && !succeeded))) {
             bool ours = false;
-            if (look_for_nonce(transaction, &ours, &revision, reterr) != KELP_OK) {
+            if (look_for_nonce(attempts, &ours, &revision, reterr) != KELP_OK) {
                 return kelp_fail(reterr, KELP_ERR_TIMEOUT,
                                  "etcd: a transaction on '%s' may have been applied, and nobody "
                                  "answers whether it was",
-                                 transaction->nonce->key);
+                                 attempts->nonce->key);
             }
             succeeded = ours;
-            if (lost && !ours && left_ms(transaction) > 0) {
+            if (lost && !ours && left_ms(attempts) > 0) {
                 continue;
             }
             status = lost && !ours ? KELP_ERR_TIMEOUT : KELP_OK;
@@ -217,28 +213,24 @@ static kelp_status run_transaction(const struct transaction *transaction, bool *
     }
 }
 
-kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd, const struct kelp_etcd_compare *compares,
-                                  size_t compare_count,
-                                  const struct kelp_etcd_operation *operations,
-                                  size_t operation_count, const char *nonce_key,
-                                  uint32_t deadline_ms, bool *ret_succeeded, int64_t *ret_revision,
+kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd,
+                                  const struct kelp_etcd_transaction *transaction,
+                                  bool *ret_succeeded, int64_t *ret_revision,
                                   struct kelp_error *reterr)
 {
-    struct transaction transaction = {.etcd = etcd,
-                                      .compares = compares,
-                                      .compare_count = compare_count,
-                                      .operations = operations,
-                                      .operation_count = operation_count,
-                                      .end_ms = kelp__etcd_now_ms() + deadline_ms};
+    const char *nonce_key = transaction->nonce_key;
+    struct attempts attempts = {
+        .etcd = etcd, .of = transaction, .end_ms = kelp__etcd_now_ms() + transaction->deadline_ms};
 
-    for (size_t i = 0; nonce_key && i < operation_count; i++) {
-        if (operations[i].value && strcmp(operations[i].key, nonce_key) == 0) {
-            transaction.nonce = &operations[i];
+    for (size_t i = 0; nonce_key && i < transaction->operation_count; i++) {
+        const struct kelp_etcd_operation *operation = &transaction->operations[i];
+        if (operation->value && strcmp(operation->key, nonce_key) == 0) {
+            attempts.nonce = operation;
         }
     }
-    if (nonce_key && !transaction.nonce) {
+    if (nonce_key && !attempts.nonce) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "etcd: the transaction puts nothing into its nonce key '%s'", nonce_key);
     }
-    return run_transaction(&transaction, ret_succeeded, ret_revision, reterr);
+    return run_transaction(&attempts, ret_succeeded, ret_revision, reterr);
 }

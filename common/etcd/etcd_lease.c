@@ -235,17 +235,18 @@ kelp_status kelp__etcd_check_ttl(uint32_t ttl_s, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd, uint32_t ttl_s, uint32_t deadline_ms,
-                                 void (*lost)(void *user), void *user,
+kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd,
+                                 const struct kelp_etcd_lease_options *options,
                                  struct kelp_etcd_lease **ret_lease, struct kelp_error *reterr)
 {
-    struct lease_request request = {.ttl_s = ttl_s, .lost = lost, .user = user};
-    kelp_status status = kelp__etcd_check_ttl(ttl_s, reterr);
+    struct lease_request request = {
+        .ttl_s = options->ttl_s, .lost = options->lost, .user = options->user};
+    kelp_status status = kelp__etcd_check_ttl(options->ttl_s, reterr);
 
     if (status == KELP_OK) {
         /* From before the request: etcd cannot have started counting earlier. */
         request.granted_ms = kelp__etcd_now_ms();
-        status = grant(etcd, deadline_ms, &request, reterr);
+        status = grant(etcd, options->deadline_ms, &request, reterr);
     }
     if (status != KELP_OK) {
         return status;

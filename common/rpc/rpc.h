@@ -173,9 +173,14 @@ void kelp_rpc_channel_close(struct kelp_rpc_channel *channel);
 
 /* Open a stream. If no message arrives within first_message_ms, it closes with KELP_ERR_TIMEOUT; a
  * peer that cannot be reached gives KELP_ERR_UNREACHABLE. Sending may begin at once. */
-kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *path,
-                                 uint32_t first_message_ms,
-                                 const struct kelp_rpc_stream_events *events, void *user,
+struct kelp_rpc_stream_options {
+    const char *path; /* borrowed until the call returns */
+    uint32_t first_message_ms;
+    const struct kelp_rpc_stream_events *events;
+    void *user;
+};
+kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
+                                 const struct kelp_rpc_stream_options *options,
                                  struct kelp_rpc_stream **ret_stream,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 

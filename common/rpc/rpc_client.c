@@ -189,14 +189,13 @@ static void try_again_blocking(struct kelp_rpc_channel *channel)
     grpc_completion_queue_destroy(queue);
 }
 
-kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *path,
-                                 uint32_t first_message_ms,
-                                 const struct kelp_rpc_stream_events *events, void *user,
+kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
+                                 const struct kelp_rpc_stream_options *options,
                                  struct kelp_rpc_stream **ret_stream, struct kelp_error *reterr)
 {
     (void)try_again(channel);
     /* The path is copied: gRPC may look at it after we returned. */
-    grpc_slice method = grpc_slice_from_copied_string(path);
+    grpc_slice method = grpc_slice_from_copied_string(options->path);
     grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
                                                channel->loop->queue, method, NULL,
                                                gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
@@ -209,7 +208,7 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel, const char *p
     }
     *ret_stream = stream; /* before callbacks can run */
     kelp__rpc_stream_begin(stream);
-    kelp__rpc_stream_read(stream, events, user, first_message_ms);
+    kelp__rpc_stream_read(stream, options->events, options->user, options->first_message_ms);
     kelp__rpc_stream_release(stream);
     return KELP_OK;
 }

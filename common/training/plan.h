@@ -102,8 +102,8 @@ struct kelp_slice_range kelp_plan_partition(const struct kelp_plan *plan, uint32
  */
 struct kelp_safetensors;
 kelp_status kelp_plan_initialise(const struct kelp_plan *plan, const struct kelp_job *job,
-                                 const struct kelp_safetensors *init_data, uint64_t first,
-                                 uint64_t count, float *values,
+                                 const struct kelp_safetensors *init_data,
+                                 struct kelp_slice_range range, float *values,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Does the file have all tensors that the plan takes from it, in the right shapes? Errors:

@@ -11,33 +11,33 @@
 #include "common/tensors/safetensors.h"
 #include "common/training/plan.h"
 
-/* Elements [first, first + count) of a uniform tensor. Element i is word i % 4 of block i / 4. */
-static void fill_uniform(uint64_t seed, uint32_t tensor_index, float a, uint64_t first,
-                         uint64_t count, float *values)
+/* Elements `range` of a uniform tensor. Element i is word i % 4 of block i / 4. */
+static void fill_uniform(uint64_t seed, uint32_t tensor_index, float a,
+                         struct kelp_slice_range range, float *values)
 {
     uint32_t words[4] = {0};
 
-    for (uint64_t i = first; i < first + count; i++) {
-        if (i == first || i % 4 == 0) {
+    for (uint64_t i = range.first; i < range.first + range.count; i++) {
+        if (i == range.first || i % 4 == 0) {
             kelp_philox(seed, KELP_PHILOX_INIT, tensor_index, i / 4, words);
         }
-        values[i - first] = (2.0f * kelp_philox_float(words[i % 4]) - 1.0f) * a;
+        values[i - range.first] = (2.0f * kelp_philox_float(words[i % 4]) - 1.0f) * a;
     }
 }
 
-/* Elements [first, first + count) of a normal tensor, words as for a uniform one. A word in the
+/* Elements `range` of a normal tensor, words as for a uniform one. A word in the
  * middle of its interval is never 0 or 1, and gives values up to 6.2 standard deviations. */
-static void fill_normal(uint64_t seed, uint32_t tensor_index, float a, uint64_t first,
-                        uint64_t count, float *values)
+static void fill_normal(uint64_t seed, uint32_t tensor_index, float a,
+                        struct kelp_slice_range range, float *values)
 {
     uint32_t words[4] = {0};
 
-    for (uint64_t i = first; i < first + count; i++) {
-        if (i == first || i % 4 == 0) {
+    for (uint64_t i = range.first; i < range.first + range.count; i++) {
+        if (i == range.first || i % 4 == 0) {
             kelp_philox(seed, KELP_PHILOX_INIT, tensor_index, i / 4, words);
         }
         double probability = ((double)words[i % 4] + 0.5) * 0x1p-32;
-        values[i - first] = (float)(kelp_normal_quantile(probability) * (double)a);
+        values[i - range.first] = (float)(kelp_normal_quantile(probability) * (double)a);
     }
 }
 
@@ -79,8 +79,9 @@ static void fill_constant(float value, uint64_t count, float *values)
 }
 
 static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
-                                  const struct kelp_safetensors *init_data, uint64_t first,
-                                  uint64_t count, float *values, struct kelp_error *reterr)
+                                  const struct kelp_safetensors *init_data,
+                                  struct kelp_slice_range range, float *values,
+                                  struct kelp_error *reterr)
 {
     const struct kelp_safetensors_tensor *found = NULL;
 
@@ -95,10 +96,10 @@ static kelp_status fill_from_file(const struct kelp_tensor *tensor, const struct
         return status;
     }
     if (!found) {
-        fill_constant(tensor->init_a, count, values);
+        fill_constant(tensor->init_a, range.count, values);
         return KELP_OK;
     }
-    return kelp_safetensors_floats(found, first, count, values, reterr);
+    return kelp_safetensors_floats(found, range.first, range.count, values, reterr);
 }
 
 kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp_job *job,
@@ -116,55 +117,63 @@ kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp
     return status;
 }
 
-static kelp_status fill(const struct kelp_plan *plan, uint32_t tensor_index,
-                        const struct kelp_job *job, const struct kelp_safetensors *init_data,
-                        uint64_t first, uint64_t count, float *values, struct kelp_error *reterr)
+/* Where values come from. */
+struct filling {
+    const struct kelp_plan *plan;
+    const struct kelp_job *job;
+    const struct kelp_safetensors *init_data;
+};
+
+/* Elements `range` of a tensor. */
+static kelp_status fill(const struct filling *from, uint32_t tensor_index,
+                        struct kelp_slice_range range, float *values, struct kelp_error *reterr)
 {
-    const struct kelp_tensor *tensor = &plan->tensors[tensor_index];
+    const struct kelp_tensor *tensor = &from->plan->tensors[tensor_index];
+    uint64_t seed = from->job->seed;
 
     switch (tensor->init) {
     case KELP_INIT_CONSTANT:
-        fill_constant(tensor->init_a, count, values);
+        fill_constant(tensor->init_a, range.count, values);
         return KELP_OK;
     case KELP_INIT_UNIFORM:
-        fill_uniform(job->seed, tensor_index, tensor->init_a, first, count, values);
+        fill_uniform(seed, tensor_index, tensor->init_a, range, values);
         return KELP_OK;
     case KELP_INIT_NORMAL:
-        fill_normal(job->seed, tensor_index, tensor->init_a, first, count, values);
+        fill_normal(seed, tensor_index, tensor->init_a, range, values);
         return KELP_OK;
     case KELP_INIT_FILE:
-        return fill_from_file(tensor, job, init_data, first, count, values, reterr);
+        return fill_from_file(tensor, from->job, from->init_data, range, values, reterr);
     }
     assert(false && "init kind");
     return KELP_ERR_INTERNAL;
 }
 
 kelp_status kelp_plan_initialise(const struct kelp_plan *plan, const struct kelp_job *job,
-                                 const struct kelp_safetensors *init_data, uint64_t first,
-                                 uint64_t count, float *values, struct kelp_error *reterr)
+                                 const struct kelp_safetensors *init_data,
+                                 struct kelp_slice_range range, float *values,
+                                 struct kelp_error *reterr)
 {
-    assert(first <= plan->flat_count);
-    assert(count <= plan->flat_count - first);
+    const struct filling from = {plan, job, init_data};
+    kelp_status status = KELP_OK;
 
-    if (count == 0) {
+    assert(range.first <= plan->flat_count);
+    assert(range.count <= plan->flat_count - range.first);
+    if (range.count == 0) {
         return KELP_OK;
     }
-    memset(values, 0, count * sizeof(*values)); /* padding between tensors is zero */
-    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+    memset(values, 0, range.count * sizeof(*values)); /* padding between tensors is zero */
+    for (uint32_t i = 0; i < plan->tensor_count && status == KELP_OK; i++) {
         const struct kelp_tensor *tensor = &plan->tensors[i];
-        uint64_t begin = tensor->offset > first ? tensor->offset : first;
+        uint64_t first = tensor->offset > range.first ? tensor->offset : range.first;
         uint64_t tensor_end = tensor->offset + tensor->elem_count;
-        uint64_t end = tensor_end < first + count ? tensor_end : first + count;
-        if (begin >= end) {
-            continue;
-        }
-        kelp_status status = fill(plan, i, job, init_data, begin - tensor->offset, end - begin,
-                                  values + (begin - first), reterr);
-        if (status != KELP_OK) {
-            return status;
+        uint64_t range_end = range.first + range.count;
+        uint64_t end = tensor_end < range_end ? tensor_end : range_end;
+        if (first < end) {
+            status = fill(&from, i, (struct kelp_slice_range){first - tensor->offset, end - first},
+                          values + (first - range.first), reterr);
         }
     }
-    return KELP_OK;
+    return status;
 }
 
 void kelp_plan_digest(const struct kelp_plan *plan, const float *flat, char ret_hex[33])

@@ -270,9 +270,14 @@ kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
     if (status != KELP_OK) {
         return status;
     }
-    return kelp_etcd_election_open(leader->etcd, leader->election_key, value,
-                                   KELP_COORDINATOR_LEASE_S, &election_events, leader,
-                                   &leader->election, reterr);
+    return kelp_etcd_election_open(
+        leader->etcd,
+        &(struct kelp_etcd_election_options){.key = leader->election_key,
+                                             .value = value,
+                                             .ttl_s = KELP_COORDINATOR_LEASE_S,
+                                             .events = &election_events,
+                                             .user = leader},
+        &leader->election, reterr);
 }
 
 kelp_status kelp_leader_watch_shards(struct kelp_leader *leader, struct kelp_error *reterr)

@@ -317,9 +317,15 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task)
     if (task->election != task->revision) {
         return look_for_ours(task);
     }
-    status =
-        kelp_etcd_transaction(task->leader->etcd, compares, COMPARE_COUNT, &operation, 1, task->key,
-                              KELP_COORDINATOR_ETCD_MS, &task->succeeded, &revision, &task->error);
+    status = kelp_etcd_transaction(
+        task->leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = COMPARE_COUNT,
+                                        .operations = &operation,
+                                        .operation_count = 1,
+                                        .nonce_key = task->key,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &task->succeeded, &revision, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "writing %s", task->key);
         return status;
@@ -339,9 +345,15 @@ kelp_status kelp__leader_remove(struct kelp__leader_task *task)
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_etcd_transaction(leader->etcd, compares, COMPARE_MAP + 1, operations, 2,
-                                   leader->fence_key, KELP_COORDINATOR_ETCD_MS, &task->succeeded,
-                                   &revision, &task->error);
+    status = kelp_etcd_transaction(
+        leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = COMPARE_MAP + 1,
+                                        .operations = operations,
+                                        .operation_count = 2,
+                                        .nonce_key = leader->fence_key,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &task->succeeded, &revision, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "removing %s", task->key);
     } else if (task->succeeded) {
@@ -370,9 +382,15 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
         return status; /* what it restores is not known: read the list again */
     }
     status = kelp_etcd_transaction(
-        leader->etcd, compares, task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT, operations,
-        task->gone_count + 2, leader->map_key, KELP_COORDINATOR_ETCD_MS, &task->succeeded,
-        &revision, &task->error);
+        leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count =
+                                            task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT,
+                                        .operations = operations,
+                                        .operation_count = task->gone_count + 2,
+                                        .nonce_key = leader->map_key,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &task->succeeded, &revision, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "writing %s", leader->map_key);
     } else if (task->succeeded) {

@@ -30,9 +30,14 @@ static kelp_status import(struct kelp__leader_task *task, const char *folder, co
         {.key = key, .what = KELP_ETCD_CREATE_REVISION, .revision = 0},
     };
     struct kelp_etcd_operation operation = {.key = key, .value = text};
-    kelp_status status =
-        kelp_etcd_transaction(leader->etcd, compares, 2, &operation, 1, NULL,
-                              KELP_COORDINATOR_ETCD_MS, &succeeded, NULL, &task->error);
+    kelp_status status = kelp_etcd_transaction(
+        leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = 2,
+                                        .operations = &operation,
+                                        .operation_count = 1,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &succeeded, NULL, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "importing checkpoint %s", folder);
     }

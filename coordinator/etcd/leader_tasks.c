@@ -103,9 +103,14 @@ static kelp_status put_if_leading(struct kelp__leader_task *task, const char *ke
     if (task->revision == 0) {
         return kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
     }
-    kelp_status status =
-        kelp_etcd_transaction(task->leader->etcd, compares, 2, &operation, 1, NULL,
-                              KELP_COORDINATOR_ETCD_MS, &task->succeeded, &put, &task->error);
+    kelp_status status = kelp_etcd_transaction(
+        task->leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = 2,
+                                        .operations = &operation,
+                                        .operation_count = 1,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &task->succeeded, &put, &task->error);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "writing %s", key);
     } else if (task->succeeded) {

@@ -140,9 +140,10 @@ static kelp_status initialise(struct kelp_hosting *hosting, const struct kelp_pl
     for (uint32_t i = 0; status == KELP_OK && i < hosting->count; i++) {
         const struct hosted *hosted = &hosting->hosted[i];
         if (hosted->range.count > 0) {
-            status = kelp_plan_initialise(plan, hosting->job, init_data, hosted->range.first,
-                                          hosted->range.count,
-                                          kelp_weights_current(hosting->weights, i), reterr);
+            status = kelp_plan_initialise(
+                plan, hosting->job, init_data,
+                (struct kelp_slice_range){hosted->range.first, hosted->range.count},
+                kelp_weights_current(hosting->weights, i), reterr);
         }
     }
     kelp_safetensors_close(init_data);

@@ -123,11 +123,13 @@ START_TEST(transactions_won_and_lost)
     int64_t second = 0;
 
     ck_ok(kelp_etcd_put(etcd, "/t/old", "0", 0, DEADLINE_MS, &error));
-    ck_ok(kelp_etcd_transaction(etcd, &absent, 1, operations, 2, NULL, DEADLINE_MS, &succeeded,
-                                &first, &error));
+    ck_ok(kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){&absent, 1, operations, 2, NULL, DEADLINE_MS},
+        &succeeded, &first, &error));
     ck_assert(succeeded);
-    ck_ok(kelp_etcd_transaction(etcd, &absent, 1, operations, 2, NULL, DEADLINE_MS, &succeeded,
-                                &second, &error));
+    ck_ok(kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){&absent, 1, operations, 2, NULL, DEADLINE_MS},
+        &succeeded, &second, &error));
     ck_assert(!succeeded);
     ck_ok(kelp_etcd_get_prefix(etcd, "/t/", DEADLINE_MS, &range, &error));
     ck_assert_uint_eq(range.count, 1);
@@ -138,16 +140,20 @@ START_TEST(transactions_won_and_lost)
     struct kelp_etcd_compare same = {
         .key = "/t/new", .what = KELP_ETCD_MOD_REVISION, .revision = first};
     struct kelp_etcd_operation next = {.key = "/t/new", .value = "2"};
-    ck_ok(kelp_etcd_transaction(etcd, &same, 1, &next, 1, "/t/new", DEADLINE_MS, &succeeded,
-                                &second, &error));
+    ck_ok(kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){&same, 1, &next, 1, "/t/new", DEADLINE_MS},
+        &succeeded, &second, &error));
     ck_assert(succeeded);
     ck_assert_int_gt(second, first);
-    ck_ok(kelp_etcd_transaction(etcd, &same, 1, &next, 1, NULL, DEADLINE_MS, &succeeded, &second,
-                                &error));
+    ck_ok(kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){&same, 1, &next, 1, NULL, DEADLINE_MS}, &succeeded,
+        &second, &error));
     ck_assert(!succeeded);
-    ck_assert_int_eq(kelp_etcd_transaction(etcd, &same, 1, &next, 1, "/elsewhere", DEADLINE_MS,
-                                           &succeeded, &second, &error),
-                     KELP_ERR_INVALID);
+    ck_assert_int_eq(
+        kelp_etcd_transaction(
+            etcd, &(struct kelp_etcd_transaction){&same, 1, &next, 1, "/elsewhere", DEADLINE_MS},
+            &succeeded, &second, &error),
+        KELP_ERR_INVALID);
 }
 END_TEST
 
@@ -211,7 +217,9 @@ START_TEST(lease_is_kept_alive)
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(etcd, 2, DEADLINE_MS, flag_raise, &lost, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(etcd,
+                               &(struct kelp_etcd_lease_options){2, DEADLINE_MS, flag_raise, &lost},
+                               &lease, &error));
     ck_assert_int_ne(kelp_etcd_lease_id(lease), 0);
     ck_ok(kelp_etcd_put(etcd, "/l/a", "x", kelp_etcd_lease_id(lease), DEADLINE_MS, &error));
     ck_assert_int_eq(flag_wait(&lost, 1, 6000), 0);
@@ -228,7 +236,9 @@ START_TEST(lease_expires)
     struct flag gone = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(etcd, 2, DEADLINE_MS, flag_raise, &gone, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(etcd,
+                               &(struct kelp_etcd_lease_options){2, DEADLINE_MS, flag_raise, &gone},
+                               &lease, &error));
     ck_ok(kelp_etcd_put(etcd, "/l/a", "x", kelp_etcd_lease_id(lease), DEADLINE_MS, &error));
     kelp_etcd_lease_close(lease, false);
     ck_assert_uint_eq(count_keys("/l/"), 1);
@@ -245,7 +255,9 @@ START_TEST(lease_lost_to_a_revocation)
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(etcd, 3, DEADLINE_MS, flag_raise, &lost, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(etcd,
+                               &(struct kelp_etcd_lease_options){3, DEADLINE_MS, flag_raise, &lost},
+                               &lease, &error));
     etcd_fixture_revoke(&fixture, kelp_etcd_lease_id(lease));
     ck_assert_int_eq(flag_wait(&lost, 1, 3000), 1);
     ck_assert_int_eq(flag_wait(&lost, 2, 1500), 1);
@@ -259,7 +271,9 @@ START_TEST(lease_lost_to_silence)
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(etcd, 2, DEADLINE_MS, flag_raise, &lost, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(etcd,
+                               &(struct kelp_etcd_lease_options){2, DEADLINE_MS, flag_raise, &lost},
+                               &lease, &error));
     etcd_fixture_kill(&fixture);
     ck_assert_int_eq(flag_wait(&lost, 1, 1000), 0);
     ck_assert_int_eq(flag_wait(&lost, 1, 4000), 1);
@@ -274,7 +288,9 @@ START_TEST(lease_survives_a_restart)
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(etcd, 10, DEADLINE_MS, flag_raise, &lost, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(
+        etcd, &(struct kelp_etcd_lease_options){10, DEADLINE_MS, flag_raise, &lost}, &lease,
+        &error));
     ck_ok(kelp_etcd_put(etcd, "/l/a", "x", kelp_etcd_lease_id(lease), DEADLINE_MS, &error));
     etcd_fixture_kill(&fixture);
     etcd_fixture_restart(&fixture);
@@ -292,7 +308,9 @@ START_TEST(close_revokes)
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
 
-    ck_ok(kelp_etcd_lease_open(other, 60, DEADLINE_MS, flag_raise, &lost, &lease, &error));
+    ck_ok(kelp_etcd_lease_open(
+        other, &(struct kelp_etcd_lease_options){60, DEADLINE_MS, flag_raise, &lost}, &lease,
+        &error));
     ck_ok(kelp_etcd_put(other, "/l/a", "x", kelp_etcd_lease_id(lease), DEADLINE_MS, &error));
     ck_assert_uint_eq(count_keys("/l/"), 1);
     kelp_etcd_close(other);
@@ -309,11 +327,15 @@ START_TEST(refusals)
                      KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, "lease not found"));
     ck_assert_ptr_nonnull(strstr(error.text, fixture.url));
-    ck_assert_int_eq(kelp_etcd_lease_open(etcd, 0, DEADLINE_MS, flag_raise, NULL, &lease, &error),
+    ck_assert_int_eq(kelp_etcd_lease_open(
+                         etcd, &(struct kelp_etcd_lease_options){0, DEADLINE_MS, flag_raise, NULL},
+                         &lease, &error),
                      KELP_ERR_INVALID);
-    ck_assert_int_eq(
-        kelp_etcd_lease_open(etcd, 999999, DEADLINE_MS, flag_raise, NULL, &lease, &error),
-        KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_etcd_lease_open(
+                         etcd,
+                         &(struct kelp_etcd_lease_options){999999, DEADLINE_MS, flag_raise, NULL},
+                         &lease, &error),
+                     KELP_ERR_INVALID);
 }
 END_TEST
 

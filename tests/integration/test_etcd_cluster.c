@@ -94,8 +94,9 @@ static bool count_up(struct counting *counting, struct kelp_etcd *etcd, int64_t 
     (void)snprintf(value, sizeof(value), "%ld by %d, attempt %d", number + 1, counting->name,
                    atomic_fetch_add(&counting->attempts, 1));
     struct kelp_etcd_operation put = {.key = counter_key, .value = value};
-    status = kelp_etcd_transaction(etcd, &same, 1, &put, 1, counter_key, DEADLINE_MS, &succeeded,
-                                   &revision, &why);
+    status = kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){&same, 1, &put, 1, counter_key, DEADLINE_MS},
+        &succeeded, &revision, &why);
     counting->counted += status == KELP_OK && succeeded;
     counting->uncertain += status == KELP_ERR_TIMEOUT;
     if (status != KELP_OK && status != KELP_ERR_TIMEOUT && status != KELP_ERR_UNREACHABLE) {
@@ -237,10 +238,13 @@ START_TEST(leader_of_a_job_outlives_etcds)
 
     event_log_init(&one);
     event_log_init(&two);
-    ck_ok(kelp_etcd_election_open(etcd, "/e", "one", TTL_S, &election_hooks, &one, &first, &error));
+    ck_ok(kelp_etcd_election_open(
+        etcd, &(struct kelp_etcd_election_options){"/e", "one", TTL_S, &election_hooks, &one},
+        &first, &error));
     event_log_expect(&one, WAIT_MS, "elected");
-    ck_ok(
-        kelp_etcd_election_open(other, "/e", "two", TTL_S, &election_hooks, &two, &second, &error));
+    ck_ok(kelp_etcd_election_open(
+        other, &(struct kelp_etcd_election_options){"/e", "two", TTL_S, &election_hooks, &two},
+        &second, &error));
     etcd_cluster_move_leader(&cluster, (etcd_cluster_leader(&cluster) + 1) % ETCD_CLUSTER_MEMBERS);
     etcd_cluster_kill(&cluster, etcd_cluster_leader(&cluster));
     (void)etcd_cluster_leader(&cluster);
@@ -265,8 +269,9 @@ START_TEST(quorum_is_lost)
 
     event_log_init(&one);
     ck_ok(kelp_etcd_put(etcd, "/q", "before", 0, DEADLINE_MS, &error));
-    ck_ok(kelp_etcd_election_open(etcd, "/e", "one", TTL_S, &election_hooks, &one, &election,
-                                  &error));
+    ck_ok(kelp_etcd_election_open(
+        etcd, &(struct kelp_etcd_election_options){"/e", "one", TTL_S, &election_hooks, &one},
+        &election, &error));
     event_log_expect(&one, WAIT_MS, "elected");
     int leader = etcd_cluster_leader(&cluster);
     int other = (leader + 1) % ETCD_CLUSTER_MEMBERS;

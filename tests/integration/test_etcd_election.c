@@ -69,7 +69,9 @@ static struct kelp_etcd_election *stand(struct kelp_etcd *etcd, const char *valu
 {
     struct kelp_etcd_election *election;
 
-    ck_ok(kelp_etcd_election_open(etcd, key, value, TTL_S, &hooks, log, &election, &error));
+    ck_ok(kelp_etcd_election_open(
+        etcd, &(struct kelp_etcd_election_options){key, value, TTL_S, &hooks, log}, &election,
+        &error));
     return election;
 }
 
@@ -305,10 +307,14 @@ START_TEST(bad_arguments)
     struct kelp_etcd_election *election;
 
     ck_assert_int_eq(
-        kelp_etcd_election_open(first_client, "", "x", 5, &hooks, &first, &election, &error),
+        kelp_etcd_election_open(first_client,
+                                &(struct kelp_etcd_election_options){"", "x", 5, &hooks, &first},
+                                &election, &error),
         KELP_ERR_INVALID);
     ck_assert_int_eq(
-        kelp_etcd_election_open(first_client, key, "x", 0, &hooks, &first, &election, &error),
+        kelp_etcd_election_open(first_client,
+                                &(struct kelp_etcd_election_options){key, "x", 0, &hooks, &first},
+                                &election, &error),
         KELP_ERR_INVALID);
 }
 END_TEST

@@ -58,10 +58,13 @@ START_TEST(closed_port)
     ck_assert_ptr_nonnull(strstr(error.text, url));
     ck_status(kelp_etcd_put(etcd, "/a", "x", 0, 500, &error), KELP_ERR_UNREACHABLE);
     ck_status(kelp_etcd_delete_prefix(etcd, "/a", 500, &error), KELP_ERR_UNREACHABLE);
-    ck_status(
-        kelp_etcd_transaction(etcd, NULL, 0, &put, 1, "/a", 500, &succeeded, &revision, &error),
-        KELP_ERR_UNREACHABLE);
-    ck_status(kelp_etcd_lease_open(etcd, 5, 500, NULL, NULL, &lease, &error), KELP_ERR_UNREACHABLE);
+    ck_status(kelp_etcd_transaction(etcd,
+                                    &(struct kelp_etcd_transaction){NULL, 0, &put, 1, "/a", 500},
+                                    &succeeded, &revision, &error),
+              KELP_ERR_UNREACHABLE);
+    ck_status(kelp_etcd_lease_open(etcd, &(struct kelp_etcd_lease_options){5, 500, NULL, NULL},
+                                   &lease, &error),
+              KELP_ERR_UNREACHABLE);
     ck_assert_uint_gt(kelp_clock_ms() - start_ms, 5 * 200); /* it did try again */
     kelp_etcd_close(etcd);
 }
@@ -171,8 +174,11 @@ START_TEST(nonsense_for_leases_and_elections)
 
     tcp_double_start(&server, serve_fixed, reply);
     struct kelp_etcd *etcd = open_client(server.url);
-    ck_status(kelp_etcd_lease_open(etcd, 2, 1500, NULL, NULL, &lease, &error), KELP_ERR_FORMAT);
-    ck_ok(kelp_etcd_election_open(etcd, "/e", "x", 2, &hooks, NULL, &election, &error));
+    ck_status(kelp_etcd_lease_open(etcd, &(struct kelp_etcd_lease_options){2, 1500, NULL, NULL},
+                                   &lease, &error),
+              KELP_ERR_FORMAT);
+    ck_ok(kelp_etcd_election_open(
+        etcd, &(struct kelp_etcd_election_options){"/e", "x", 2, &hooks, NULL}, &election, &error));
     struct kelp_etcd_range range;
     for (int i = 0; i < 20; i++) { /* calls go on beside it */
         ck_ok(kelp_etcd_get(etcd, "/a", 1500, &range, &error));
@@ -259,12 +265,14 @@ START_TEST(silent_server)
     struct kelp_etcd *etcd = open_client(server.url);
     ck_status(kelp_etcd_get(etcd, "/a", 600, &range, &error), KELP_ERR_UNREACHABLE);
     ck_status(kelp_etcd_put(etcd, "/a", "x", 0, 600, &error), KELP_ERR_TIMEOUT);
-    ck_status(
-        kelp_etcd_transaction(etcd, NULL, 0, &put, 1, NULL, 600, &succeeded, &revision, &error),
-        KELP_ERR_TIMEOUT);
-    ck_status(
-        kelp_etcd_transaction(etcd, NULL, 0, &put, 1, "/a", 600, &succeeded, &revision, &error),
-        KELP_ERR_TIMEOUT);
+    ck_status(kelp_etcd_transaction(etcd,
+                                    &(struct kelp_etcd_transaction){NULL, 0, &put, 1, NULL, 600},
+                                    &succeeded, &revision, &error),
+              KELP_ERR_TIMEOUT);
+    ck_status(kelp_etcd_transaction(etcd,
+                                    &(struct kelp_etcd_transaction){NULL, 0, &put, 1, "/a", 600},
+                                    &succeeded, &revision, &error),
+              KELP_ERR_TIMEOUT);
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
@@ -400,8 +408,9 @@ static kelp_status create_map(const char *nonce_key, bool *ret_succeeded)
     struct kelp_etcd_operation put = {.key = "/map", .value = "generation 1 nonce 42"};
     int64_t revision;
 
-    return kelp_etcd_transaction(through, &absent, 1, &put, 1, nonce_key, DEADLINE_MS,
-                                 ret_succeeded, &revision, &error);
+    return kelp_etcd_transaction(
+        through, &(struct kelp_etcd_transaction){&absent, 1, &put, 1, nonce_key, DEADLINE_MS},
+        ret_succeeded, &revision, &error);
 }
 
 /* It took effect, the answer was lost: success with a nonce key, uncertain without; applied once,
@@ -468,8 +477,9 @@ START_TEST(every_answer_lost)
     int64_t revision;
 
     tcp_proxy_lose(&proxy, 1000000, 0);
-    ck_status(kelp_etcd_transaction(through, &never, 1, &put, 1, "/map", 2000, &succeeded,
-                                    &revision, &error),
+    ck_status(kelp_etcd_transaction(
+                  through, &(struct kelp_etcd_transaction){&never, 1, &put, 1, "/map", 2000},
+                  &succeeded, &revision, &error),
               KELP_ERR_TIMEOUT);
     ck_assert_int_le(tcp_proxy_seen(&proxy), 45);
     ck_assert_int_ge(tcp_proxy_seen(&proxy), 2);

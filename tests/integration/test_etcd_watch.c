@@ -108,8 +108,9 @@ START_TEST(transaction_arrives_whole)
     struct kelp_etcd_watch *opened = watch(etcd, "/w/");
     event_log_expect(&events, WAIT_MS, "/w/0=old");
     event_log_expect(&events, WAIT_MS, "synced");
-    ck_ok(kelp_etcd_transaction(etcd, NULL, 0, operations, 3, NULL, DEADLINE_MS, &succeeded,
-                                &revision, &error));
+    ck_ok(kelp_etcd_transaction(
+        etcd, &(struct kelp_etcd_transaction){NULL, 0, operations, 3, NULL, DEADLINE_MS},
+        &succeeded, &revision, &error));
     ck_assert(succeeded);
     event_log_expect(&events, WAIT_MS, "/w/1=x");
     event_log_expect(&events, WAIT_MS, "/w/2=y");

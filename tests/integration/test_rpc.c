@@ -182,8 +182,10 @@ static void teardown(void)
 
 static void open_stream(const char *path, uint32_t first_message_ms)
 {
-    ck_assert_int_eq(kelp_rpc_stream_open(channel, path, first_message_ms, &client_events,
-                                          &at_client, &at_client.stream, NULL),
+    ck_assert_int_eq(kelp_rpc_stream_open(channel,
+                                          &(struct kelp_rpc_stream_options){
+                                              path, first_message_ms, &client_events, &at_client},
+                                          &at_client.stream, NULL),
                      KELP_OK);
 }
 
@@ -457,7 +459,9 @@ START_TEST(many_streams)
     }
     for (unsigned i = 0; i < STREAMS; i++) {
         all[i].finished = &finished;
-        ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Many", 5000, &events, &all[i],
+        ck_assert_int_eq(kelp_rpc_stream_open(channel,
+                                              &(struct kelp_rpc_stream_options){"/test/Many", 5000,
+                                                                                &events, &all[i]},
                                               &all[i].stream, NULL),
                          KELP_OK);
         send_round(&all[i]);
@@ -489,7 +493,9 @@ START_TEST(torn_down_in_flight)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_loop, &stop), 0);
     }
     for (unsigned i = 0; i < STREAMS; i++) {
-        ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Many", 5000, &events, &all[i],
+        ck_assert_int_eq(kelp_rpc_stream_open(channel,
+                                              &(struct kelp_rpc_stream_options){"/test/Many", 5000,
+                                                                                &events, &all[i]},
                                               &all[i].stream, NULL),
                          KELP_OK);
     }

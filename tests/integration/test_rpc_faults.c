@@ -258,9 +258,12 @@ static void teardown(void)
 
 static void open_stream(uint32_t first_message_ms)
 {
-    ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Count", first_message_ms, &client_events,
-                                          &side, &side.stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(channel,
+                             &(struct kelp_rpc_stream_options){"/test/Count", first_message_ms,
+                                                               &client_events, &side},
+                             &side.stream, NULL),
+        KELP_OK);
 }
 
 static void count_release(void *user)
@@ -309,7 +312,9 @@ START_TEST(killed_and_back)
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
     ck_assert_msg(now_s() - at_s < 0.5, "seen after %.3f s", now_s() - at_s);
-    ck_assert_int_eq(kelp_rpc_stream_open(channel, "/test/Count", 500, &client_events, &side,
+    ck_assert_int_eq(kelp_rpc_stream_open(channel,
+                                          &(struct kelp_rpc_stream_options){"/test/Count", 500,
+                                                                            &client_events, &side},
                                           &side.stream, NULL),
                      KELP_OK);
     RUN_UNTIL(side.closed == 2); /* refused now */

@@ -192,8 +192,9 @@ static float *new_flat(void)
 
 static void initial_weights(float *weights)
 {
-    ck_assert_int_eq(kelp_plan_initialise(&fixture.plan, fixture.job, NULL, 0,
-                                          fixture.plan.flat_count, weights, NULL),
+    ck_assert_int_eq(kelp_plan_initialise(&fixture.plan, fixture.job, NULL,
+                                          (struct kelp_slice_range){0, fixture.plan.flat_count},
+                                          weights, NULL),
                      KELP_OK);
 }
 

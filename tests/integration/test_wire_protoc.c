@@ -147,8 +147,11 @@ static void exchange(void)
     ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, NULL), KELP_OK);
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", kelp_rpc_server_port(server));
     ck_assert_int_eq(kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_rpc_stream_open(channel, method.path, 5000, &events, NULL, &stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(channel,
+                             &(struct kelp_rpc_stream_options){method.path, 5000, &events, NULL},
+                             &stream, NULL),
+        KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_send(stream, make_request()), KELP_OK);
     while (closed < 2) {
         (void)kelp_rpc_loop_run(loop, -1);

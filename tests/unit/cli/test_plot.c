@@ -172,7 +172,9 @@ static void write_weights(const struct kelp_job *job, const char *path)
     ck_assert_int_eq(kelp_derive_plan(job, dataset, model, &plan, &error), KELP_OK);
     float *flat = calloc(plan.flat_count, sizeof(*flat));
     ck_assert_ptr_nonnull(flat);
-    ck_assert_int_eq(kelp_plan_initialise(&plan, job, NULL, 0, plan.flat_count, flat, &error),
+    ck_assert_int_eq(kelp_plan_initialise(&plan, job, NULL,
+                                          (struct kelp_slice_range){0, plan.flat_count}, flat,
+                                          &error),
                      KELP_OK);
     ck_assert_int_eq(kelp_model_write(path, &plan, flat, job->name, 0, &error), KELP_OK);
     free(flat);

@@ -252,10 +252,14 @@ KELP_TEST(test_initialise)
     plan.tensors[2].init = KELP_INIT_CONSTANT;
     lay_out(4);
     job.seed = 1;
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, whole, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, NULL, (struct kelp_slice_range){0, 512}, whole, &error),
+        KELP_OK);
     for (uint64_t first = 0; first < 512; first += 7) {
         uint64_t count = first + 30 <= 512 ? 30 : 512 - first;
-        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, first, count, piece, &error),
+        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL,
+                                              (struct kelp_slice_range){first, count}, piece,
+                                              &error),
                          KELP_OK);
         ck_assert_mem_eq(piece, whole + first, count * sizeof(float));
     }
@@ -269,7 +273,9 @@ KELP_TEST(test_initialise)
     ck_assert_float_eq(whole[480], 1.0f / 3);
     ck_assert_float_eq(whole[485], 0.0f);
     job.seed = 2;
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, 512, piece, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, NULL, (struct kelp_slice_range){0, 512}, piece, &error),
+        KELP_OK);
     ck_assert_float_ne(whole[0], piece[0]);
 }
 
@@ -287,7 +293,9 @@ KELP_TEST(test_initialise_normal)
     plan.tensors[0].init = KELP_INIT_NORMAL;
     plan.tensors[0].init_a = 0.5f;
     lay_out(4);
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 0, count, whole, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, NULL, (struct kelp_slice_range){0, count}, whole, &error),
+        KELP_OK);
     for (uint64_t i = 0; i < count; i++) {
         sum += (double)whole[i];
         squares += (double)whole[i] * (double)whole[i];
@@ -297,7 +305,8 @@ KELP_TEST(test_initialise_normal)
     ck_assert_double_eq_tol(squares / 65536, 0.25, 0.006);
     ck_assert_double_eq_tol(beyond / 65536.0, 0.0455, 0.004);
     for (uint64_t first = 0; first < 4000; first += 61) {
-        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, first, 64, piece, &error),
+        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL,
+                                              (struct kelp_slice_range){first, 64}, piece, &error),
                          KELP_OK);
         ck_assert_mem_eq(piece, whole + first, sizeof(piece));
     }
@@ -321,30 +330,37 @@ KELP_TEST(test_initialise_from_file)
                      KELP_OK);
     lay_out(4);
     (void)snprintf(job.model.init_prefix, sizeof(job.model.init_prefix), "init.");
-    ck_assert_msg(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error) == KELP_OK, "%s",
-                  error.text);
+    ck_assert_msg(kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16},
+                                       values, &error) == KELP_OK,
+                  "%s", error.text);
     ck_assert_float_eq(values[0], 2.5f);
     ck_assert_float_eq(values[1], 0.0f);
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL, 496, 16, values, &error),
-                     KELP_ERR_INVALID);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, NULL, (struct kelp_slice_range){496, 16}, values, &error),
+        KELP_ERR_INVALID);
     name_tensor(2, "scale", 1, (const uint64_t[]){1});
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
-                     KELP_ERR_MISMATCH);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),
+        KELP_ERR_MISMATCH);
     ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_ERR_MISMATCH);
 
     /* A running statistic may be missing where it is about to be learned, and there alone. */
     job.model.init_prefix[0] = '\0';
     plan.tensors[2].init_a = 1.0f;
     ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_OK);
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),
+        KELP_OK);
     ck_assert_float_eq(values[0], 1.0f);
     job.run.mode = KELP_RUN_EVALUATE;
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
-                     KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),
+        KELP_ERR_NOT_FOUND);
     job.run.mode = KELP_RUN_TRAIN;
     plan.tensors[2].statistic = false;
-    ck_assert_int_eq(kelp_plan_initialise(&plan, &job, file, 496, 16, values, &error),
-                     KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(
+        kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),
+        KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_ERR_NOT_FOUND);
     ck_assert_str_eq(error.text, "m: no tensor scale");
     kelp_safetensors_close(file);

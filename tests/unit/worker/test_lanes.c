@@ -76,7 +76,9 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     struct kelp_gradient *gradient = NULL;
     float *weights = calloc((size_t)plan->flat_count, sizeof(*weights));
     ck_assert_ptr_nonnull(weights);
-    ck_assert_int_eq(kelp_plan_initialise(plan, job, NULL, 0, plan->flat_count, weights, &error),
+    ck_assert_int_eq(kelp_plan_initialise(plan, job, NULL,
+                                          (struct kelp_slice_range){0, plan->flat_count}, weights,
+                                          &error),
                      KELP_OK);
     kelp_control_init(&state, job, plan);
     kelp_control_word(&state, job, plan, &word);

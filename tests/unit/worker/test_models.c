@@ -221,7 +221,8 @@ static void bind_initial(struct bound *bound, const struct kelp_job *job,
     ck_assert_int_eq(kelp_plan_lay_out(&bound->plan, 4, &error), KELP_OK);
     bound->weights = calloc(bound->plan.flat_count, sizeof(float));
     ck_assert_ptr_nonnull(bound->weights);
-    ck_assert_int_eq(kelp_plan_initialise(&bound->plan, job, NULL, 0, bound->plan.flat_count,
+    ck_assert_int_eq(kelp_plan_initialise(&bound->plan, job, NULL,
+                                          (struct kelp_slice_range){0, bound->plan.flat_count},
                                           bound->weights, &error),
                      KELP_OK);
     kelp_model_bind(bound->model, &bound->plan, bound->weights, NULL);

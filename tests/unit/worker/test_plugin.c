@@ -92,8 +92,10 @@ KELP_TEST(test_example_computes)
         memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*tensors));
         ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_OK);
         float *weights = malloc(plan.flat_count * sizeof(*weights));
-        ck_assert_int_eq(
-            kelp_plan_initialise(&plan, &job, NULL, 0, plan.flat_count, weights, &error), KELP_OK);
+        ck_assert_int_eq(kelp_plan_initialise(&plan, &job, NULL,
+                                              (struct kelp_slice_range){0, plan.flat_count},
+                                              weights, &error),
+                         KELP_OK);
         kelp_model_bind(model, &plan, weights, NULL);
         ck_assert_int_eq(kelp_model_forward(model, input, 3, outputs[round], &error), KELP_OK);
         free(weights);
