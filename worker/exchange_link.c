@@ -101,7 +101,7 @@ static kelp_status check_offer(const struct kelp_shard_link *link, const Kelp__V
 }
 
 /* What a reply of our own generation carries. */
-static kelp_status take_content(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
+static kelp_status hear_content(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
                                 const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
@@ -128,7 +128,7 @@ static kelp_status take_content(struct kelp_shard_link *link, const Kelp__V1__Ex
     return status;
 }
 
-static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
+static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
                               const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
     if (reply->status != KELP_OK) {
@@ -143,7 +143,7 @@ static kelp_status take_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
                       link->options.map->generation, reply->generation);
         return KELP_OK; /* the map comes from the coordinator */
     }
-    return take_content(link, reply, payload, reterr);
+    return hear_content(link, reply, payload, reterr);
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -159,7 +159,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     kelp_status status = kelp_wire_decode(message, &kelp__v1__exchange_reply__descriptor,
                                           FIELDS_MAX, &fields, &payload, &error);
     if (status == KELP_OK) {
-        status = take_reply(link, (const Kelp__V1__ExchangeReply *)(const void *)fields, &payload,
+        status = hear_reply(link, (const Kelp__V1__ExchangeReply *)(const void *)fields, &payload,
                             &error);
         protobuf_c_message_free_unpacked(fields, NULL);
     }

@@ -349,7 +349,7 @@ static void take_event(struct kelp_worker *worker, const struct kelp_stepper_eve
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
-static void take_news(struct kelp_worker *worker)
+static void hear_news(struct kelp_worker *worker)
 {
     struct kelp_news news;
     struct kelp_places places;
@@ -459,7 +459,7 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     for (;;) {
-        take_news(worker);
+        hear_news(worker);
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
         }

@@ -66,7 +66,7 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
 }
 
 /* Times label forecasts and nothing else: a first column that is no date in some row is none. */
-static void take_time(struct kelp_series *series, const struct kelp_csv_field *field)
+static void read_time(struct kelp_series *series, const struct kelp_csv_field *field)
 {
     if (series->times &&
         !kelp_calendar_parse(field->start, field->bytes, &series->times[series->row_count])) {
@@ -95,7 +95,7 @@ static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selec
         if (status != KELP_OK) {
             return status;
         }
-        take_time(series, &fields[0]);
+        read_time(series, &fields[0]);
         series->row_count++;
     }
 }

@@ -167,8 +167,8 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
 /* ---- data set -------------------------------------------------------------------------------- */
 
 /* Unscaled values: they are what was read, and the scaling follows from them. */
-static uint64_t take_fingerprint(const struct kelp_job *job, const struct kelp_series *series,
-                                 uint64_t rows)
+static uint64_t compute_fingerprint(const struct kelp_job *job, const struct kelp_series *series,
+                                    uint64_t rows)
 {
     const uint64_t borders[] = {series->column_count, job->data.split[KELP_SPLIT_TRAIN],
                                 job->data.split[KELP_SPLIT_VAL], job->data.split[KELP_SPLIT_TEST]};
@@ -226,7 +226,7 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     series->times = NULL;
     set_splits(dataset, strided, job);
     set_windows(dataset, strided, job, series->column_count);
-    dataset->info.fingerprint = take_fingerprint(job, series, rows);
+    dataset->info.fingerprint = compute_fingerprint(job, series, rows);
     return KELP_OK;
 }
 

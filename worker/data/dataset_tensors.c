@@ -255,7 +255,7 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
                        strided->target_stride, reterr);
 }
 
-static uint64_t take_fingerprint(const struct tensors *tensors)
+static uint64_t compute_fingerprint(const struct tensors *tensors)
 {
     struct kelp_digest digest;
     kelp_digest_init(&digest);
@@ -289,7 +289,7 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
     }
     if (status == KELP_OK) {
         dataset->info.samples[KELP_SPLIT_TRAIN] = tensors.samples;
-        dataset->info.fingerprint = take_fingerprint(&tensors);
+        dataset->info.fingerprint = compute_fingerprint(&tensors);
         status = copy_tensors(dataset, &tensors, job, reterr);
     }
     if (status != KELP_OK) {

@@ -43,7 +43,7 @@ static bool take(struct header *header, char wanted)
     return true;
 }
 
-static bool take_word(struct header *header, const char *word)
+static bool parse_word(struct header *header, const char *word)
 {
     size_t length = strlen(word);
     skip_blanks(header);
@@ -55,7 +55,7 @@ static bool take_word(struct header *header, const char *word)
 }
 
 /* 'text' or "text" of fewer than `room` characters. */
-static bool take_text(struct header *header, char *ret_text, size_t room)
+static bool parse_text(struct header *header, char *ret_text, size_t room)
 {
     skip_blanks(header);
     if (header->at == header->end || (*header->at != '\'' && *header->at != '"')) {
@@ -73,7 +73,7 @@ static bool take_text(struct header *header, char *ret_text, size_t room)
     return take(header, quote);
 }
 
-static bool take_number(struct header *header, uint64_t *ret_number)
+static bool parse_number(struct header *header, uint64_t *ret_number)
 {
     skip_blanks(header);
     const char *first = header->at;
@@ -90,7 +90,7 @@ static bool take_number(struct header *header, uint64_t *ret_number)
 }
 
 /* (), (3,) or (3, 4) */
-static kelp_status take_shape(struct header *header, struct kelp_error *reterr)
+static kelp_status parse_shape(struct header *header, struct kelp_error *reterr)
 {
     struct kelp_array *array = &header->array;
     bool comma = true;
@@ -99,7 +99,7 @@ static kelp_status take_shape(struct header *header, struct kelp_error *reterr)
     }
     while (!take(header, ')')) {
         uint64_t dim;
-        if (!comma || !take_number(header, &dim)) {
+        if (!comma || !parse_number(header, &dim)) {
             return malformed(header, reterr);
         }
         if (array->rank == KELP_ARRAY_RANK_MAX) {
@@ -114,7 +114,7 @@ static kelp_status take_shape(struct header *header, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-static kelp_status take_descr(struct header *header, struct kelp_error *reterr)
+static kelp_status parse_descr(struct header *header, struct kelp_error *reterr)
 {
     skip_blanks(header);
     if (header->at < header->end && *header->at == '[') {
@@ -122,41 +122,41 @@ static kelp_status take_descr(struct header *header, struct kelp_error *reterr)
                          "%s: is an array of records; save its columns as an array of one type",
                          header->name);
     }
-    if (!take_text(header, header->descr, sizeof(header->descr))) {
+    if (!parse_text(header, header->descr, sizeof(header->descr))) {
         return malformed(header, reterr);
     }
     header->has_descr = true;
     return KELP_OK;
 }
 
-static kelp_status take_entry(struct header *header, struct kelp_error *reterr)
+static kelp_status parse_entry(struct header *header, struct kelp_error *reterr)
 {
     char key[32];
-    if (!take_text(header, key, sizeof(key)) || !take(header, ':')) {
+    if (!parse_text(header, key, sizeof(key)) || !take(header, ':')) {
         return malformed(header, reterr);
     }
     if (strcmp(key, "descr") == 0 && !header->has_descr) {
-        return take_descr(header, reterr);
+        return parse_descr(header, reterr);
     }
     if (strcmp(key, "shape") == 0 && !header->has_shape) {
-        return take_shape(header, reterr);
+        return parse_shape(header, reterr);
     }
     if (strcmp(key, "fortran_order") == 0 && !header->has_order) {
         header->has_order = true;
-        header->fortran = take_word(header, "True");
-        return header->fortran || take_word(header, "False") ? KELP_OK : malformed(header, reterr);
+        header->fortran = parse_word(header, "True");
+        return header->fortran || parse_word(header, "False") ? KELP_OK : malformed(header, reterr);
     }
     return malformed(header, reterr);
 }
 
-static kelp_status take_dictionary(struct header *header, struct kelp_error *reterr)
+static kelp_status parse_dictionary(struct header *header, struct kelp_error *reterr)
 {
     bool comma = true;
     if (!take(header, '{')) {
         return malformed(header, reterr);
     }
     while (!take(header, '}')) {
-        kelp_status status = comma ? take_entry(header, reterr) : malformed(header, reterr);
+        kelp_status status = comma ? parse_entry(header, reterr) : malformed(header, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -234,7 +234,7 @@ kelp_status kelp_npy_parse(const struct kelp_array_text *text, struct kelp_array
     struct header header = {.name = text->name};
     kelp_status status = find_dictionary(text, &header, reterr);
     if (status == KELP_OK) {
-        status = take_dictionary(&header, reterr);
+        status = parse_dictionary(&header, reterr);
     }
     if (status == KELP_OK) {
         status = set_element(&header, reterr);

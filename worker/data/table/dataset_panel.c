@@ -192,7 +192,7 @@ static void set_splits(struct kelp_dataset *dataset, struct panel_set *panel,
     }
 }
 
-static void take_fingerprint(struct kelp_dataset *dataset, const struct panel_set *panel)
+static void compute_fingerprint(struct kelp_dataset *dataset, const struct panel_set *panel)
 {
     struct kelp_digest digest;
     kelp_digest_init(&digest);
@@ -250,7 +250,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
         dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
         dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
         set_splits(dataset, panel, job);
-        take_fingerprint(dataset, panel);
+        compute_fingerprint(dataset, panel);
     }
     return status;
 }

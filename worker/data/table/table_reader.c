@@ -217,7 +217,7 @@ static kelp_status no_value(const struct kelp_table_reader *reader, const char *
 }
 
 /* *ret_keep is false for a row that the policy drops. */
-static kelp_status take_numbers(struct kelp_table_reader *reader, bool *ret_keep,
+static kelp_status read_numbers(struct kelp_table_reader *reader, bool *ret_keep,
                                 struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = reader->schema;
@@ -269,7 +269,7 @@ static kelp_status read_word(struct kelp_table_reader *reader,
 }
 
 /* A missing category is one of its own, the empty word, where missing numbers are filled. */
-static kelp_status take_words(struct kelp_table_reader *reader, bool *ret_keep,
+static kelp_status read_words(struct kelp_table_reader *reader, bool *ret_keep,
                               struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = reader->schema;
@@ -291,8 +291,8 @@ static kelp_status take_words(struct kelp_table_reader *reader, bool *ret_keep,
     return KELP_OK;
 }
 
-static kelp_status take_time(struct kelp_table_reader *reader, struct kelp_table_row *row,
-                             bool *ret_keep, struct kelp_error *reterr)
+static kelp_status read_row_time(struct kelp_table_reader *reader, struct kelp_table_row *row,
+                            bool *ret_keep, struct kelp_error *reterr)
 {
     if (!reader->schema->has_time) {
         return KELP_OK;
@@ -327,7 +327,7 @@ static kelp_status open_file(struct kelp_table_reader *reader, struct kelp_error
 
 /* The next row of the file; *ret_found is false at its end, *ret_keep for a row that is left out.
  */
-static kelp_status take_row(struct kelp_table_reader *reader, struct kelp_table_row *row,
+static kelp_status read_row(struct kelp_table_reader *reader, struct kelp_table_row *row,
                             bool *ret_found, bool *ret_keep, struct kelp_error *reterr)
 {
     const struct kelp_csv_field *fields = NULL;
@@ -342,12 +342,12 @@ static kelp_status take_row(struct kelp_table_reader *reader, struct kelp_table_
         return status;
     }
     *ret_keep = true;
-    status = take_numbers(reader, ret_keep, reterr);
+    status = read_numbers(reader, ret_keep, reterr);
     if (status == KELP_OK && *ret_keep) {
-        status = take_words(reader, ret_keep, reterr);
+        status = read_words(reader, ret_keep, reterr);
     }
     if (status == KELP_OK && *ret_keep) {
-        status = take_time(reader, row, ret_keep, reterr);
+        status = read_row_time(reader, row, ret_keep, reterr);
     }
     return status;
 }
@@ -365,7 +365,7 @@ kelp_status kelp_table_reader_next(struct kelp_table_reader *reader, struct kelp
             status = open_file(reader, reterr);
         }
         if (status == KELP_OK) {
-            status = take_row(reader, &row, &found, &keep, reterr);
+            status = read_row(reader, &row, &found, &keep, reterr);
         }
         if (status != KELP_OK) {
             return status;

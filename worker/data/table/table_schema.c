@@ -39,7 +39,7 @@ static bool is_same(const struct kelp_table_source *source,
 }
 
 /* The source for a column of the file in a view, a new one when there was none. */
-static kelp_status take_source(struct builder *builder, const struct kelp_expression_column *column,
+static kelp_status read_source(struct builder *builder, const struct kelp_expression_column *column,
                                bool is_word, uint32_t *ret_source, struct kelp_error *reterr)
 {
     struct kelp_table_schema *schema = builder->schema;
@@ -79,7 +79,7 @@ static kelp_status find_slot(void *context, const struct kelp_expression_column 
         return KELP_OK;
     }
     uint32_t source = 0;
-    kelp_status status = take_source(builder, column, false, &source, reterr);
+    kelp_status status = read_source(builder, column, false, &source, reterr);
     if (status == KELP_OK) {
         *ret_slot = builder->schema->sources[source].slot;
     }
@@ -197,7 +197,7 @@ static kelp_status add_word(struct builder *builder, const char *name, struct ke
     if (derived) {
         output->index = derived->slot;
     } else {
-        status = take_source(builder, &column, true, &output->index, reterr);
+        status = read_source(builder, &column, true, &output->index, reterr);
     }
     if (status == KELP_OK) {
         memcpy(output->name, name, strlen(name) + 1);

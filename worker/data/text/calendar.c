@@ -38,7 +38,7 @@ struct scan {
 };
 
 /* Exactly `digits` digits, at most max. */
-static bool take_number(struct scan *scan, int digits, uint32_t max, uint32_t *ret_value)
+static bool parse_number(struct scan *scan, int digits, uint32_t max, uint32_t *ret_value)
 {
     uint32_t value = 0;
     for (int i = 0; i < digits; i++) {
@@ -51,7 +51,7 @@ static bool take_number(struct scan *scan, int digits, uint32_t max, uint32_t *r
     return value <= max;
 }
 
-static bool take_char(struct scan *scan, char c)
+static bool parse_char(struct scan *scan, char c)
 {
     if (scan->at == scan->end || *scan->at != c) {
         return false;
@@ -60,12 +60,12 @@ static bool take_char(struct scan *scan, char c)
     return true;
 }
 
-static bool take_date(struct scan *scan, struct kelp_calendar *date)
+static bool parse_date(struct scan *scan, struct kelp_calendar *date)
 {
     uint32_t year = 0;
-    if (!take_number(scan, 4, 9999, &year) || !take_char(scan, '-') ||
-        !take_number(scan, 2, 12, &date->month) || !take_char(scan, '-') ||
-        !take_number(scan, 2, 31, &date->day)) {
+    if (!parse_number(scan, 4, 9999, &year) || !parse_char(scan, '-') ||
+        !parse_number(scan, 2, 12, &date->month) || !parse_char(scan, '-') ||
+        !parse_number(scan, 2, 31, &date->day)) {
         return false;
     }
     date->year = (int32_t)year;
@@ -74,34 +74,34 @@ static bool take_date(struct scan *scan, struct kelp_calendar *date)
 }
 
 /* What follows the hours and minutes: nothing, or seconds and perhaps a fraction. */
-static bool take_seconds(struct scan *scan, struct kelp_calendar *date)
+static bool parse_seconds(struct scan *scan, struct kelp_calendar *date)
 {
-    if (!take_char(scan, ':')) {
+    if (!parse_char(scan, ':')) {
         return true;
     }
-    if (!take_number(scan, 2, 59, &date->second)) {
+    if (!parse_number(scan, 2, 59, &date->second)) {
         return false;
     }
-    if (!take_char(scan, '.')) {
+    if (!parse_char(scan, '.')) {
         return true;
     }
     uint32_t digit = 0;
-    if (!take_number(scan, 1, 9, &digit)) {
+    if (!parse_number(scan, 1, 9, &digit)) {
         return false;
     }
-    while (take_number(scan, 1, 9, &digit)) {
+    while (parse_number(scan, 1, 9, &digit)) {
     }
     return true;
 }
 
-static bool take_time(struct scan *scan, struct kelp_calendar *date)
+static bool parse_time(struct scan *scan, struct kelp_calendar *date)
 {
     if (scan->at == scan->end) {
         return true;
     }
-    return (take_char(scan, ' ') || take_char(scan, 'T')) &&
-           take_number(scan, 2, 23, &date->hour) && take_char(scan, ':') &&
-           take_number(scan, 2, 59, &date->minute) && take_seconds(scan, date);
+    return (parse_char(scan, ' ') || parse_char(scan, 'T')) &&
+           parse_number(scan, 2, 23, &date->hour) && parse_char(scan, ':') &&
+           parse_number(scan, 2, 59, &date->minute) && parse_seconds(scan, date);
 }
 
 bool kelp_calendar_parse(const char *text, size_t bytes, int64_t *ret_seconds)
@@ -114,7 +114,7 @@ bool kelp_calendar_parse(const char *text, size_t bytes, int64_t *ret_seconds)
         scan.end--;
     }
     struct kelp_calendar date = {0};
-    if (!take_date(&scan, &date) || !take_time(&scan, &date) || scan.at != scan.end) {
+    if (!parse_date(&scan, &date) || !parse_time(&scan, &date) || scan.at != scan.end) {
         return false;
     }
     *ret_seconds = days_of(date.year, date.month, date.day) * DAY_SECONDS +

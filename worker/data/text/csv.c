@@ -196,7 +196,7 @@ static bool unescape(const struct kelp_csv_field *field, char *text, size_t text
 
 /* ---- header ---------------------------------------------------------------------------------- */
 
-static kelp_status take_name(struct kelp_csv *csv, const struct kelp_csv_field *field,
+static kelp_status read_name(struct kelp_csv *csv, const struct kelp_csv_field *field,
                              struct kelp_error *reterr)
 {
     uint32_t column = csv->column_count;
@@ -244,7 +244,7 @@ static kelp_status read_header(struct kelp_csv *csv, struct kelp_error *reterr)
         struct kelp_csv_field field;
         status = next_field(csv, csv->column_count, &at, &field, reterr);
         if (status == KELP_OK) {
-            status = take_name(csv, &field, reterr);
+            status = read_name(csv, &field, reterr);
         }
         if (status != KELP_OK) {
             return status;

@@ -127,7 +127,7 @@ static void lstm_forward(struct kelp_graph *graph, struct graph_node *node, uint
 }
 
 /* to [count, hidden] = or += the half of dy[:, t] that begins at `first`. */
-static void take_gradient(struct kelp_graph *graph, const struct lstm *lstm, float *to,
+static void copy_gradient(struct kelp_graph *graph, const struct lstm *lstm, float *to,
                           const float *dy, uint64_t first, enum kelp_write write)
 {
     const struct kelp_copy copy = {.rank = 2,
@@ -169,8 +169,8 @@ static void cells_backward(struct kelp_graph *graph, const struct graph_node *no
     for (uint32_t t = lstm->time; t-- > 0;) {
         const enum kelp_write write = t + 1 == lstm->time ? KELP_OVERWRITE : KELP_ACCUMULATE;
         const float *dy = node->gradient + (uint64_t)t * 2 * lstm->hidden;
-        take_gradient(graph, lstm, dh, dy, 0, write);
-        take_gradient(graph, lstm, dc, dy, lstm->hidden, write);
+        copy_gradient(graph, lstm, dh, dy, 0, write);
+        copy_gradient(graph, lstm, dc, dy, lstm->hidden, write);
         const struct kelp_lstm_cell cell = {.batch = lstm->count,
                                             .hidden = lstm->hidden,
                                             .gates = lstm->gates + t * lstm->gates_step,
