@@ -1,0 +1,141 @@
+/* A worker's stream to the leading coordinator: when it is opened, what is reported, what is kept.
+ */
+#include <string.h>
+
+#include "tests/lib/suite.h"
+#include "worker/core/joining.h"
+
+static struct kelp_joining joining;
+static struct kelp_joining_actions actions;
+
+static void setup(void)
+{
+    memset(&joining, 0, sizeof(joining));
+}
+
+static void happen(enum kelp_joining_event_kind kind)
+{
+    kelp_joining_event(&joining, &(struct kelp_joining_event){.kind = kind}, &actions);
+}
+
+static void lead(const char *address)
+{
+    kelp_joining_event(&joining,
+                       &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER, .leader = address},
+                       &actions);
+}
+
+static void command(const struct kelp_joining_event *event)
+{
+    struct kelp_joining_event copy = *event;
+    copy.kind = KELP_JOINING_COMMAND;
+    kelp_joining_event(&joining, &copy, &actions);
+}
+
+static void expect(size_t count, enum kelp_joining_action_kind first)
+{
+    ck_assert_uint_eq(actions.count, count);
+    if (count > 0) {
+        ck_assert_int_eq(actions.items[0].kind, first);
+    }
+}
+
+KELP_CASE("joining", .setup = setup)
+
+KELP_TEST(a_leader_gets_a_hello)
+{
+    lead("a:1");
+    expect(2, KELP_JOINING_CONNECT);
+    ck_assert_str_eq(joining.connected_to, "a:1");
+    ck_assert_int_eq(actions.items[1].kind, KELP_JOINING_REPORT);
+    ck_assert(actions.items[1].report.hello);
+    lead("a:1");
+    expect(0, 0);
+}
+
+KELP_TEST(a_new_leader_is_followed_after_the_old_stream)
+{
+    lead("a:1");
+    lead("b:1");
+    expect(1, KELP_JOINING_CLOSE);
+    happen(KELP_JOINING_CLOSED);
+    expect(1, KELP_JOINING_RETRY_LATER);
+    ck_assert_uint_eq(actions.items[0].after_ms, 100);
+    happen(KELP_JOINING_RETRY);
+    expect(2, KELP_JOINING_CONNECT);
+    ck_assert_str_eq(joining.connected_to, "b:1");
+}
+
+/* One delay at a time, and none when there is a leader at once. */
+KELP_TEST(one_retry_at_a_time)
+{
+    happen(KELP_JOINING_CLOSED);
+    expect(1, KELP_JOINING_RETRY_LATER);
+    happen(KELP_JOINING_CLOSED);
+    expect(0, 0);
+    happen(KELP_JOINING_RETRY); /* nobody leads yet */
+    expect(1, KELP_JOINING_RETRY_LATER);
+    lead("a:1");
+    expect(2, KELP_JOINING_CONNECT);
+    happen(KELP_JOINING_RETRY);
+    expect(0, 0);
+}
+
+KELP_TEST(a_heartbeat_is_answered_with_progress)
+{
+    lead("a:1");
+    kelp_joining_progress(&joining, 3, 17, 99);
+    command(&(struct kelp_joining_event){.command = {.heartbeat = 5}});
+    expect(1, KELP_JOINING_REPORT);
+    const struct kelp_joining_report *report = &actions.items[0].report;
+    ck_assert(!report->hello);
+    ck_assert_uint_eq(report->heartbeat, 5);
+    ck_assert_uint_eq(report->generation, 3);
+    ck_assert_uint_eq(report->version, 17);
+    ck_assert_uint_eq(report->lanes_computed, 99);
+}
+
+/* The newest map counts; the lanes stay until others come. */
+KELP_TEST(news_is_collected)
+{
+    struct kelp_news news;
+    int old_map, new_map;
+    ck_assert(!kelp_joining_take_news(&joining, &news));
+    command(&(struct kelp_joining_event){.command = {.map = &old_map,
+                                                     .has_assignment = true,
+                                                     .assignment_epoch = 2,
+                                                     .lane_first = 4,
+                                                     .lane_count = 2}});
+    expect(1, KELP_JOINING_TELL);
+    command(&(struct kelp_joining_event){.command = {.map = &new_map}});
+    expect(2, KELP_JOINING_DROP_MAP);
+    ck_assert_ptr_eq(actions.items[0].map, &old_map);
+    ck_assert(kelp_joining_take_news(&joining, &news));
+    ck_assert_ptr_eq(news.map, &new_map);
+    ck_assert(news.has_assignment);
+    ck_assert_uint_eq(news.lane_first, 4);
+    ck_assert(!kelp_joining_take_news(&joining, &news));
+    ck_assert_ptr_null(news.map);
+}
+
+/* Told to leave, refused or stopped: the stream is not opened again. */
+KELP_LOOP_TEST(over_is_over, 0, 3)
+{
+    lead("a:1");
+    if (_i == 0) {
+        command(&(struct kelp_joining_event){.command = {.leave = true}});
+        expect(1, KELP_JOINING_TELL);
+    } else if (_i == 1) {
+        command(&(struct kelp_joining_event){
+            .command = {.status = KELP_ERR_MISMATCH, .error = "another job"}});
+        expect(1, KELP_JOINING_TELL);
+        ck_assert_str_eq(joining.news.refused.text, "another job");
+    } else {
+        happen(KELP_JOINING_STOP);
+        expect(1, KELP_JOINING_CLOSE);
+    }
+    happen(KELP_JOINING_CLOSED);
+    expect(0, 0);
+    lead("b:1");
+    expect(0, 0);
+}
