@@ -1,16 +1,15 @@
 /*
- * Plans of faults in YAML, through libyaml's document API: each node knows its line. Two levels of
- * mappings and one of lists are looked at and nothing else, so that depth, aliases and cycles of a
- * document do not matter.
+ * Plans of faults in YAML. Two levels of mappings and one of lists are looked at and nothing else,
+ * so that depth, aliases and cycles of a document do not matter.
  */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <yaml.h>
 
 #include "cli/chaos/chaos_plan.h"
 #include "common/base/value.h"
+#include "common/job/yaml_text.h"
 
 #define WORD_BYTES  64
 #define NESTING_MAX 16 /* brackets: libyaml's parser takes stack for each */
@@ -73,29 +72,23 @@ static const struct key top_keys[] = {{"faults", VALUE_FAULTS, false, 0, 0, 0},
                                       {"draw", VALUE_DRAW, false, 0, 0, 0},
                                       {"if_possible", VALUE_BOOL, false, PLAN(if_possible), 0, 0}};
 
-static uint32_t line_of(const yaml_node_t *node)
-{
-    return (uint32_t)(node->start_mark.line + 1);
-}
-
 static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const char *key,
                            const char *text)
 {
     return kelp_fail(reader->reterr, KELP_ERR_INVALID, "%s:%" PRIu32 ": %.63s%s%.255s",
-                     reader->plan->name, line_of(node), key, key[0] != '\0' ? ": " : "", text);
+                     reader->plan->name, kelp_yaml_line(node), key, key[0] != '\0' ? ": " : "",
+                     text);
 }
 
 /* ---- values -----------------------------------------------------------------------------------
  */
 
-/* A scalar's text, or NULL when the node is none, holds a NUL, or is longer than any value. */
+/* A scalar's text, or NULL when there is none or it is longer than any value. */
 static const char *scalar(const yaml_node_t *node)
 {
-    if (node->type != YAML_SCALAR_NODE || node->data.scalar.length >= WORD_BYTES ||
-        strlen((const char *)node->data.scalar.value) != node->data.scalar.length) {
-        return NULL;
-    }
-    return (const char *)node->data.scalar.value;
+    const char *text = kelp_yaml_scalar(node);
+
+    return text && strlen(text) < WORD_BYTES ? text : NULL;
 }
 
 static kelp_status read_kind(const char *text, struct kelp_chaos_entry *entry,
@@ -201,7 +194,7 @@ static kelp_status read_entry(struct reader *reader, const yaml_node_t *node, bo
                               struct kelp_chaos_entry *entries, uint32_t *count)
 {
     struct kelp_error error = {.text = ""};
-    struct kelp_chaos_entry entry = {.weight = 1, .line = line_of(node)};
+    struct kelp_chaos_entry entry = {.weight = 1, .line = kelp_yaml_line(node)};
     struct mapping mapping = {.name = faults ? "faults" : "mix",
                               .keys = faults ? fault_keys : mix_keys,
                               .count = faults ? KELP_ARRAY_COUNT(fault_keys)
@@ -333,11 +326,13 @@ static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node,
     return KELP_OK;
 }
 
-static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
+static kelp_status read_top(yaml_document_t *document, const yaml_node_t *root, void *user)
 {
+    struct reader *reader = user;
     struct mapping mapping = {
         .name = "", .keys = top_keys, .count = KELP_ARRAY_COUNT(top_keys), .into = reader->plan};
 
+    reader->document = document;
     kelp_status status = read_mapping(reader, root, &mapping);
     if (status == KELP_OK && reader->plan->fault_count + reader->plan->draw_count == 0) {
         return fail_at(reader, root, "", "no faults: neither faults nor draw is there");
@@ -345,84 +340,24 @@ static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
     return status;
 }
 
-/* ---- the text ------------------------------------------------------------------------------ */
-
-static kelp_status parser_error(struct reader *reader, const yaml_parser_t *parser)
-{
-    if (parser->error == YAML_MEMORY_ERROR) {
-        return kelp_fail(reader->reterr, KELP_ERR_NO_MEMORY, "%s: out of memory",
-                         reader->plan->name);
-    }
-    return kelp_fail(reader->reterr, KELP_ERR_INVALID, "%s:%zu: not YAML: %s", reader->plan->name,
-                     parser->problem_mark.line + 1,
-                     parser->problem ? parser->problem : "malformed");
-}
-
-static kelp_status check_end(struct reader *reader, yaml_parser_t *parser)
-{
-    yaml_document_t document;
-
-    if (!yaml_parser_load(parser, &document)) {
-        return parser_error(reader, parser);
-    }
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    kelp_status status = root ? fail_at(reader, root, "", "a second document") : KELP_OK;
-    yaml_document_delete(&document);
-    return status;
-}
-
-static kelp_status read_document(struct reader *reader, yaml_parser_t *parser)
-{
-    yaml_document_t document;
-
-    if (!yaml_parser_load(parser, &document)) {
-        return parser_error(reader, parser);
-    }
-    reader->document = &document;
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    kelp_status status =
-        root ? read_top(reader, root)
-             : kelp_fail(reader->reterr, KELP_ERR_INVALID, "%s: holds no plan", reader->plan->name);
-    yaml_document_delete(&document);
-    reader->document = NULL;
-    return status == KELP_OK ? check_end(reader, parser) : status;
-}
-
-/* Brackets are counted wherever they stand: no plan comes near. */
-static bool too_deep(const char *text, size_t text_bytes)
-{
-    size_t depth = 0;
-
-    for (size_t i = 0; i < text_bytes && depth <= NESTING_MAX; i++) {
-        if (text[i] == '[' || text[i] == '{') {
-            depth++;
-        } else if ((text[i] == ']' || text[i] == '}') && depth > 0) {
-            depth--;
-        }
-    }
-    return depth > NESTING_MAX;
-}
-
 kelp_status kelp_chaos_plan_parse(const char *name, const char *text, size_t text_bytes,
                                   struct kelp_chaos_plan *ret_plan, struct kelp_error *reterr)
 {
-    yaml_parser_t parser;
     struct reader reader = {.plan = ret_plan, .reterr = reterr};
+    const struct kelp_yaml_text yaml = {.name = name,
+                                        .text = text,
+                                        .text_bytes = text_bytes,
+                                        .missing = "holds no plan",
+                                        .read = read_top,
+                                        .user = &reader};
 
     memset(ret_plan, 0, sizeof(*ret_plan));
     (void)snprintf(ret_plan->name, sizeof(ret_plan->name), "%s", name);
-    if (text_bytes > KELP_CHAOS_PLAN_BYTES_MAX || too_deep(text, text_bytes)) {
+    if (text_bytes > KELP_CHAOS_PLAN_BYTES_MAX ||
+        kelp_yaml_too_deep(text, text_bytes, NESTING_MAX)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "%s: over %u bytes or %d nested brackets: is this "
-                         "a plan?",
-                         ret_plan->name, KELP_CHAOS_PLAN_BYTES_MAX, NESTING_MAX);
+                         "%s: over %u bytes or %d nested brackets: is this a plan?", ret_plan->name,
+                         KELP_CHAOS_PLAN_BYTES_MAX, NESTING_MAX);
     }
-    if (!yaml_parser_initialize(&parser)) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", ret_plan->name);
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, text_bytes);
-    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    kelp_status status = read_document(&reader, &parser);
-    yaml_parser_delete(&parser);
-    return status;
+    return kelp_yaml_read(&yaml, reterr);
 }

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <yaml.h>
 
 #include "common/base/limits.h"
 #include "common/base/value.h"
 #include "common/job/job_options.h"
+#include "common/job/yaml_text.h"
 
 #define KEY_BYTES  64
 #define LIST_BYTES (KELP_JOB_TEXTS_MAX + 1)
@@ -26,26 +26,12 @@ struct reader {
     struct kelp_error *reterr;
 };
 
-static uint32_t line_of(const yaml_node_t *node)
-{
-    return (uint32_t)(node->start_mark.line + 1); /* at most 2^20: the file's size */
-}
-
 static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const char *key,
                            const char *text)
 {
     return kelp_fail(reader->reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": %.63s%s%s",
-                     reader->file->name, line_of(node), key, key[0] != '\0' ? ": " : "", text);
-}
-
-/* A scalar's text, or NULL when the node is none, or holds a NUL. */
-static const char *scalar(const yaml_node_t *node)
-{
-    if (node->type != YAML_SCALAR_NODE ||
-        strlen((const char *)node->data.scalar.value) != node->data.scalar.length) {
-        return NULL;
-    }
-    return (const char *)node->data.scalar.value;
+                     reader->file->name, kelp_yaml_line(node), key, key[0] != '\0' ? ": " : "",
+                     text);
 }
 
 /* What YAML reads as no value at all: "key:", "key: ~", "key: null". */
@@ -98,7 +84,7 @@ static kelp_status join_list(struct reader *reader, const yaml_node_t *node, siz
     for (yaml_node_item_t *item = node->data.sequence.items.start;
          item < node->data.sequence.items.top; item++) {
         const yaml_node_t *entry = yaml_document_get_node(reader->document, *item);
-        const char *entry_text = entry ? scalar(entry) : NULL;
+        const char *entry_text = entry ? kelp_yaml_scalar(entry) : NULL;
         if (!entry_text || !print_entry(type, entry_text, printed, sizeof(printed))) {
             return fail_at(reader, entry ? entry : node, key, entry_kind(type));
         }
@@ -122,9 +108,9 @@ static kelp_status read_value(struct reader *reader, const char *key, const yaml
                               const yaml_node_t *value)
 {
     char list[LIST_BYTES];
-    const char *text = scalar(value);
+    const char *text = kelp_yaml_scalar(value);
     size_t index = kelp__job_key_find(key);
-    struct kelp_origin origin = {.kind = KELP_ORIGIN_FILE, .line = line_of(name)};
+    struct kelp_origin origin = {.kind = KELP_ORIGIN_FILE, .line = kelp_yaml_line(name)};
 
     if (index == kelp__job_key_count) {
         return kelp__job_file_assign(reader->file, key, "", origin, reader->reterr);
@@ -151,7 +137,7 @@ static kelp_status read_value(struct reader *reader, const char *key, const yaml
 static kelp_status full_key(struct reader *reader, const yaml_node_t *name, const char *section,
                             char *key)
 {
-    const char *text = scalar(name);
+    const char *text = kelp_yaml_scalar(name);
 
     if (!text) {
         return fail_at(reader, name, section, "a key is not a single word");
@@ -218,7 +204,7 @@ static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
                                 : read_value(reader, key, name, value);
     }
     for (size_t i = 0; i < *section_count; i++) {
-        if (strcmp(scalar(sections[i]), key) == 0) {
+        if (strcmp(kelp_yaml_scalar(sections[i]), key) == 0) {
             return fail_at(reader, name, key, "given twice");
         }
     }
@@ -229,11 +215,13 @@ static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
     return read_section(reader, key, value);
 }
 
-static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
+static kelp_status read_top(yaml_document_t *document, const yaml_node_t *root, void *user)
 {
+    struct reader *reader = user;
     const yaml_node_t *sections[KELP__JOB_KEYS_MAX];
     size_t section_count = 0;
 
+    reader->document = document;
     if (root->type != YAML_MAPPING_NODE) {
         return fail_at(reader, root, "", "not sections and keys (name: …)");
     }
@@ -251,93 +239,32 @@ static kelp_status read_top(struct reader *reader, const yaml_node_t *root)
     return KELP_OK;
 }
 
-static kelp_status parser_error(const struct kelp_job_file *file, const yaml_parser_t *parser,
-                                struct kelp_error *reterr)
-{
-    if (parser->error == YAML_MEMORY_ERROR) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", file->name);
-    }
-    return kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%zu: not YAML: %s", file->name,
-                     parser->problem_mark.line + 1,
-                     parser->problem ? parser->problem : "malformed");
-}
-
-/* Nothing may follow the one document. */
-static kelp_status check_end(const struct kelp_job_file *file, yaml_parser_t *parser,
-                             struct kelp_error *reterr)
-{
-    yaml_document_t document;
-
-    if (!yaml_parser_load(parser, &document)) {
-        return parser_error(file, parser, reterr);
-    }
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    kelp_status status =
-        root ? kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": a second document",
-                         file->name, line_of(root))
-             : KELP_OK;
-    yaml_document_delete(&document);
-    return status;
-}
-
-static kelp_status read_document(struct kelp_job_file *file, yaml_parser_t *parser,
-                                 struct kelp_error *reterr)
-{
-    yaml_document_t document;
-    struct reader reader = {.file = file, .document = &document, .reterr = reterr};
-
-    if (!yaml_parser_load(parser, &document)) {
-        return parser_error(file, parser, reterr);
-    }
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    kelp_status status =
-        root ? read_top(&reader, root)
-             : kelp_fail(reterr, KELP_ERR_INVALID, "%.127s: holds no keys", file->name);
-    yaml_document_delete(&document);
-    return status == KELP_OK ? check_end(file, parser, reterr) : status;
-}
-
-/* Brackets are counted wherever they stand, in comments and quotes too: no job comes near. */
-static bool too_deep(const char *text, size_t text_bytes)
-{
-    size_t depth = 0;
-
-    for (size_t i = 0; i < text_bytes && depth <= KELP_JOB_FILE_NESTING_MAX; i++) {
-        if (text[i] == '[' || text[i] == '{') {
-            depth++;
-        } else if ((text[i] == ']' || text[i] == '}') && depth > 0) {
-            depth--;
-        }
-    }
-    return depth > KELP_JOB_FILE_NESTING_MAX;
-}
-
 kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
                                 size_t text_bytes, struct kelp_error *reterr)
 {
-    yaml_parser_t parser;
-    char *copy;
+    struct reader reader = {.file = file, .reterr = reterr};
 
     if (text_bytes > KELP_JOB_FILE_BYTES_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%.127s: over %u bytes: is this a job file?", name,
                          KELP_JOB_FILE_BYTES_MAX);
     }
-    if (too_deep(text, text_bytes)) {
+    if (kelp_yaml_too_deep(text, text_bytes, KELP_JOB_FILE_NESTING_MAX)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%.127s: over %d nested brackets", name,
                          KELP_JOB_FILE_NESTING_MAX);
     }
-    copy = strdup(name);
-    if (!copy || !yaml_parser_initialize(&parser)) {
-        free(copy);
+    char *copy = strdup(name);
+    if (!copy) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", name);
     }
     free(file->name);
     file->name = copy;
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, text_bytes);
-    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    kelp_status status = read_document(file, &parser, reterr);
-    yaml_parser_delete(&parser);
-    return status;
+    const struct kelp_yaml_text yaml = {.name = name,
+                                        .text = text,
+                                        .text_bytes = text_bytes,
+                                        .missing = "holds no keys",
+                                        .read = read_top,
+                                        .user = &reader};
+    return kelp_yaml_read(&yaml, reterr);
 }
 
 /* The whole file; *ret_text is owned. One byte more than the limit is read, which the parser then
