@@ -13,12 +13,8 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a line for people, or one JSON object"),
-    {.name = "timeout",
-     .type = KELP_OPTION_DURATION,
-     .min = 100,
-     .max = 86400000,
-     .default_text = "60s",
-     .help = "how long to wait for the checkpoint"},
+    KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "60s", NULL,
+                     "how long to wait for the checkpoint"),
     KELP_VERB_ETCD(
         NULL, "find the job in this etcd; the argument is then a job's name, not a run's folder"),
 };

@@ -7,21 +7,9 @@
 #include "worker/data/limits.h"
 
 static const struct kelp_option options[] = {
-    {.name = "out",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FILE",
-     .required = true,
-     .help = "where to write; an existing file is replaced"},
-    {.name = "rows",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .max = KELP_SYNTHETIC_ROWS_MAX,
-     .default_text = "17420",
-     .help = "hours of data"},
-    {.name = "seed",
-     .type = KELP_OPTION_INTEGER,
-     .default_text = "1",
-     .help = "the same seed gives the same bytes"},
+    KELP_VERB_REQUIRED("out", "FILE", "where to write; an existing file is replaced"),
+    KELP_VERB_NUMBER("rows", INTEGER, 1, KELP_SYNTHETIC_ROWS_MAX, "17420", NULL, "hours of data"),
+    KELP_VERB_NUMBER("seed", INTEGER, 0, 0, "1", NULL, "the same seed gives the same bytes"),
 };
 
 static const struct kelp_program program = {

@@ -8,9 +8,7 @@
 #include "common/base/json.h"
 
 static const struct kelp_option options[] = {
-    {.name = "no-replay",
-     .type = KELP_OPTION_FLAG,
-     .help = "compare only the records; compute nothing again"},
+    KELP_VERB_FLAG("no-replay", NULL, "compare only the records; compute nothing again"),
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 

@@ -7,17 +7,9 @@
 #include "common/tensors/safetensors.h"
 
 static const struct kelp_option options[] = {
-    {.name = "out",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FILE",
-     .required = true,
-     .help = "where to write; an existing file is replaced as a whole"},
-    {.name = "timeout",
-     .type = KELP_OPTION_DURATION,
-     .min = 100,
-     .max = 3600000,
-     .default_text = "30s",
-     .help = "how long to try to reach a running cluster"},
+    KELP_VERB_REQUIRED("out", "FILE", "where to write; an existing file is replaced as a whole"),
+    KELP_VERB_NUMBER("timeout", DURATION, 100, 3600000, "30s", NULL,
+                     "how long to try to reach a running cluster"),
 };
 
 static const struct kelp_program program = {

@@ -6,10 +6,7 @@
 #include "cli/verbs.h"
 
 static const struct kelp_option options[] = {
-    {.name = "out",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FOLDER",
-     .help = "where to write, instead of RUN/" KELP_PLOTS_FOLDER},
+    KELP_VERB_TEXT("out", "FOLDER", NULL, "where to write, instead of RUN/" KELP_PLOTS_FOLDER),
 };
 
 static const struct kelp_program program = {

@@ -19,21 +19,17 @@ static const char *const splits[] = {"train", "val", "test", NULL};
 static const char *const split_names[] = {"training", "validation", "test"};
 
 static const struct kelp_option options[] = {
-    {.name = "out",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FILE",
-     .required = true,
-     .help = "where to write: FILE.csv, or FILE.npy for a NumPy array; an existing file is "
-             "replaced as a whole"},
+    KELP_VERB_REQUIRED(
+        "out", "FILE",
+        "where to write: FILE.csv, or FILE.npy for a NumPy array; an existing file is "
+        "replaced as a whole"),
     {.name = "part",
      .type = KELP_OPTION_CHOICE,
      .choices = splits,
      .default_text = "test",
      .help = "the split to predict; other data by --set data.test_path=FILE"},
-    {.name = "targets", .type = KELP_OPTION_FLAG, .help = "CSV: add the true values"},
-    {.name = "normalized",
-     .type = KELP_OPTION_FLAG,
-     .help = "write numbers in the model's scale instead of the data's"},
+    KELP_VERB_FLAG("targets", NULL, "CSV: add the true values"),
+    KELP_VERB_FLAG("normalized", NULL, "write numbers in the model's scale instead of the data's"),
     KELP_INFERENCE_OPTIONS,
 };
 

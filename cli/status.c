@@ -9,12 +9,8 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a table for people, or one JSON object"),
-    {.name = "timeout",
-     .type = KELP_OPTION_DURATION,
-     .min = 100,
-     .max = 600000,
-     .default_text = "5s",
-     .help = "how long to try to reach the run's coordinator"},
+    KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", NULL,
+                     "how long to try to reach the run's coordinator"),
 };
 
 static const struct kelp_program program = {

@@ -15,48 +15,31 @@
 #include "common/base/clock.h"
 
 static const struct kelp_option options[] = {
-    {.name = "workers",
-     .type = KELP_OPTION_RANGE,
-     .min = 1,
-     .max = 1024,
-     .help = "N or MIN:MAX workers (job key cluster.workers): MAX are started, and training begins "
-             "once MIN are there"},
+    KELP_VERB_NUMBER(
+        "workers", RANGE, 1, 1024, NULL, NULL,
+        "N or MIN:MAX workers (job key cluster.workers): MAX are started, and training begins "
+        "once MIN are there"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
-    {.name = "no-plots",
-     .type = KELP_OPTION_FLAG,
-     .help = "do not draw the run's pictures at its end; kelp plot can do it later"},
+    KELP_VERB_FLAG("no-plots", NULL,
+                   "do not draw the run's pictures at its end; kelp plot can do it later"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
     KELP_VERB_RUN(NULL, "folder of the run (job key run.dir); else runs/NAME-TIME"),
-    {.name = "resume",
-     .type = KELP_OPTION_FLAG,
-     .help = "continue the run in that folder from its newest checkpoint; the job may differ where "
-             "docs/JOB.md allows it"},
-    {.name = "force",
-     .type = KELP_OPTION_FLAG,
-     .help = "resume although the job differs in keys that shape the result"},
-    {.name = "pause-timeout",
-     .type = KELP_OPTION_DURATION,
-     .max = 86400000,
-     .default_text = "25s",
-     .help = "how long SIGTERM waits for a checkpoint; 0s: it stops at once"},
-    {.name = "print-config",
-     .type = KELP_OPTION_FLAG,
-     .help = "print the job in effect, and where each value comes from; start nothing"},
+    KELP_VERB_FLAG(
+        "resume", NULL,
+        "continue the run in that folder from its newest checkpoint; the job may differ where "
+        "docs/JOB.md allows it"),
+    KELP_VERB_FLAG("force", NULL, "resume although the job differs in keys that shape the result"),
+    KELP_VERB_NUMBER("pause-timeout", DURATION, 0, 86400000, "25s", NULL,
+                     "how long SIGTERM waits for a checkpoint; 0s: it stops at once"),
+    KELP_VERB_FLAG("print-config", NULL,
+                   "print the job in effect, and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
-    {.name = "at",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "step=N:DO",
-     .repeatable = true,
-     .group = "Testing",
-     .help = "when step N is reached: add-worker, or kill=ID"},
-    {.name = "no-restart",
-     .type = KELP_OPTION_FLAG,
-     .group = "Testing",
-     .help = "do not start processes again that have died"},
+    KELP_VERB_TEXTS("at", "step=N:DO", "Testing", "when step N is reached: add-worker, or kill=ID"),
+    KELP_VERB_FLAG("no-restart", "Testing", "do not start processes again that have died"),
 };
 
 static const struct kelp_program program = {

@@ -10,15 +10,12 @@
 #include "common/base/json.h"
 
 static const struct kelp_option options[] = {
-    {.name = "replay",
-     .type = KELP_OPTION_FLAG,
-     .help =
-         "compute again from the checkpoint before the newest one (or version 0) to the end of the "
-         "record, and compare digests and state; in a failed run, find the lane and the tensor"},
-    {.name = "steps",
-     .type = KELP_OPTION_INTEGER,
-     .min = 1,
-     .help = "with --replay: compute at most so many training steps"},
+    KELP_VERB_FLAG(
+        "replay", NULL,
+        "compute again from the checkpoint before the newest one (or version 0) to the end of the "
+        "record, and compare digests and state; in a failed run, find the lane and the tensor"),
+    KELP_VERB_NUMBER("steps", INTEGER, 1, 0, NULL, NULL,
+                     "with --replay: compute at most so many training steps"),
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 

@@ -10,9 +10,7 @@
 #define NAME_BYTES (KELP_TENSOR_NAME_MAX + 64)
 
 static const struct kelp_option options[] = {
-    {.name = "with-optimizer",
-     .type = KELP_OPTION_FLAG,
-     .help = "add the optimizer's state, as optimizer.SLOT.TENSOR"},
+    KELP_VERB_FLAG("with-optimizer", NULL, "add the optimizer's state, as optimizer.SLOT.TENSOR"),
     KELP_CHECKPOINT_OPTION_RUN,
 };
 

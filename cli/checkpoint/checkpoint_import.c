@@ -13,14 +13,10 @@
 #include "coordinator/etcd/checkpoint_files.h"
 
 static const struct kelp_option options[] = {
-    {.name = "run",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "DIR",
-     .required = true,
-     .help = "folder of the run; if there is none, it is made with the checkpoint's job"},
-    {.name = "force",
-     .type = KELP_OPTION_FLAG,
-     .help = "import although the run's job differs in keys that shape the result"},
+    KELP_VERB_REQUIRED("run", "DIR",
+                       "folder of the run; if there is none, it is made with the checkpoint's job"),
+    KELP_VERB_FLAG("force", NULL,
+                   "import although the run's job differs in keys that shape the result"),
 };
 
 static const struct kelp_program program = {

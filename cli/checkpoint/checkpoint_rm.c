@@ -8,10 +8,10 @@
 #include "coordinator/etcd/checkpoint_files.h"
 
 static const struct kelp_option options[] = {
-    {.name = "force",
-     .type = KELP_OPTION_FLAG,
-     .help = "remove also the newest good one: the run then continues from an older one, or from "
-             "its beginning"},
+    KELP_VERB_FLAG(
+        "force", NULL,
+        "remove also the newest good one: the run then continues from an older one, or from "
+        "its beginning"),
     KELP_CHECKPOINT_OPTION_RUN,
 };
 

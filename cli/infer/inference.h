@@ -19,20 +19,14 @@
 
 /* The options of both commands; each has more of its own. */
 #define KELP_INFERENCE_OPTIONS                                                                     \
-    {.name = "weights",                                                                            \
-     .type = KELP_OPTION_TEXT,                                                                     \
-     .placeholder = "FILE",                                                                        \
-     .help = "safetensors file with the weights, instead of the run's own"},                       \
-        {.name = "checkpoint",                                                                     \
-         .type = KELP_OPTION_TEXT,                                                                 \
-         .placeholder = "NAME",                                                                    \
-         .help = "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, "   \
-                 "or a folder"},                                                                   \
-        {.name = "workers",                                                                        \
-         .type = KELP_OPTION_RANGE,                                                                \
-         .min = 1,                                                                                 \
-         .max = 1024,                                                                              \
-         .help = "N or MIN:MAX workers (job key cluster.workers)"},                                \
+    KELP_VERB_TEXT("weights", "FILE", NULL,                                                        \
+                   "safetensors file with the weights, instead of the run's own"),                 \
+        KELP_VERB_TEXT(                                                                            \
+            "checkpoint", "NAME", NULL,                                                            \
+            "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, "        \
+            "or a folder"),                                                                        \
+        KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,                                    \
+                         "N or MIN:MAX workers (job key cluster.workers)"),                        \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \
         KELP_VERB_SET(NULL, "set a job key, such as data.test_path=new.csv"),                      \
         KELP_VERB_RUN(NULL, "folder for the logs and the result; else runs/NAME-VERB-TIME"),       \

@@ -45,45 +45,46 @@ bool kelp_verb_json(const struct kelp_options *given);
         .name = "output", .letter = 'o', .type = KELP_OPTION_CHOICE, .choices = kelp_verb_outputs, \
         .default_text = "text", .help = (text)                                                     \
     }
-#define KELP_VERB_SHARDS(heading, text)                                                            \
+#define KELP_VERB_FLAG(option, heading, text)                                                      \
     {                                                                                              \
-        .name = "shards", .type = KELP_OPTION_INTEGER, .min = 1, .max = 1024, .group = (heading),  \
+        .name = (option), .type = KELP_OPTION_FLAG, .group = (heading), .help = (text)             \
+    }
+#define KELP_VERB_TEXT(option, hint, heading, text)                                                \
+    {                                                                                              \
+        .name = (option), .type = KELP_OPTION_TEXT, .placeholder = (hint), .group = (heading),     \
         .help = (text)                                                                             \
     }
-#define KELP_VERB_COORDINATORS(heading, number, text)                                              \
+#define KELP_VERB_TEXTS(option, hint, heading, text)                                               \
     {                                                                                              \
-        .name = "coordinators", .type = KELP_OPTION_INTEGER, .min = 1, .max = 16,                  \
-        .default_text = (number), .group = (heading), .help = (text)                               \
-    }
-#define KELP_VERB_SET(heading, text)                                                               \
-    {                                                                                              \
-        .name = "set", .type = KELP_OPTION_TEXT, .placeholder = "KEY=VALUE", .repeatable = true,   \
+        .name = (option), .type = KELP_OPTION_TEXT, .placeholder = (hint), .repeatable = true,     \
         .group = (heading), .help = (text)                                                         \
     }
-#define KELP_VERB_RUN(heading, text)                                                               \
+#define KELP_VERB_REQUIRED(option, hint, text)                                                     \
     {                                                                                              \
-        .name = "run", .type = KELP_OPTION_TEXT, .placeholder = "DIR", .group = (heading),         \
+        .name = (option), .type = KELP_OPTION_TEXT, .placeholder = (hint), .required = true,       \
         .help = (text)                                                                             \
     }
-#define KELP_VERB_ETCD(heading, text)                                                              \
+/* INTEGER, DURATION, RANGE: within least and most; otherwise: the default text, or NULL. */
+#define KELP_VERB_NUMBER(option, kind, least, most, otherwise, heading, text)                      \
     {                                                                                              \
-        .name = "etcd", .type = KELP_OPTION_TEXT, .placeholder = "URL", .group = (heading),        \
-        .help = (text)                                                                             \
+        .name = (option), .type = KELP_OPTION_##kind, .min = (least), .max = (most),               \
+        .default_text = (otherwise), .group = (heading), .help = (text)                            \
     }
+
+#define KELP_VERB_SHARDS(heading, text)                                                            \
+    KELP_VERB_NUMBER("shards", INTEGER, 1, 1024, NULL, heading, text)
+#define KELP_VERB_COORDINATORS(heading, number, text)                                              \
+    KELP_VERB_NUMBER("coordinators", INTEGER, 1, 16, number, heading, text)
+#define KELP_VERB_SET(heading, text)  KELP_VERB_TEXTS("set", "KEY=VALUE", heading, text)
+#define KELP_VERB_RUN(heading, text)  KELP_VERB_TEXT("run", "DIR", heading, text)
+#define KELP_VERB_ETCD(heading, text) KELP_VERB_TEXT("etcd", "URL", heading, text)
 #define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
-    {                                                                                              \
-        .name = "etcd-program", .type = KELP_OPTION_TEXT, .placeholder = "FILE",                   \
-        .group = (heading), .help = "the etcd to start; else the one on PATH"                      \
-    }
+    KELP_VERB_TEXT("etcd-program", "FILE", heading, "the etcd to start; else the one on PATH")
+#define KELP_VERB_FAULT(text) KELP_VERB_TEXTS("fault", "ID:FAULT", "Testing", text)
 #define KELP_VERB_LOG_LEVEL(heading, text)                                                         \
     {                                                                                              \
         .name = "log-level", .type = KELP_OPTION_CHOICE, .choices = kelp_log_level_names,          \
         .default_text = "info", .group = (heading), .help = (text)                                 \
-    }
-#define KELP_VERB_FAULT(text)                                                                      \
-    {                                                                                              \
-        .name = "fault", .type = KELP_OPTION_TEXT, .placeholder = "ID:FAULT", .repeatable = true,  \
-        .group = "Testing", .help = (text)                                                         \
     }
 
 #endif
