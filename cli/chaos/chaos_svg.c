@@ -18,21 +18,18 @@
 #define LIST_LINE  16
 #define LIST_PLACE 490 /* columns of the list */
 #define BINS       240
-#define TICKS_MAX  10
 #define BIN_MIN_MS 100 /* looks are 20 ms apart */
 
 static const uint32_t kind_colors[KELP_CHAOS_KIND_COUNT] = {0xc0392b, 0xd68910, 0x2471a3, 0x7d6608,
                                                             0x943126, 0x6c3483, 0xa569bd};
 static const uint32_t ink = 0x2c3e50;
-static const uint32_t gray = 0x909497;
 
 struct chart {
     const struct kelp_chaos_report *report;
     double rates[BINS]; /* steps a second */
     uint32_t count;
     double bin_ms;
-    double end_ms;
-    double top; /* of the scale */
+    struct kelp_chart_frame frame; /* seconds, steps a second */
 };
 
 /* Steps that were made between two looks: going back makes none. */
@@ -64,39 +61,33 @@ static void spread(struct chart *chart, double from_ms, double to_ms, double ste
 
 static void fill_chart(const struct kelp_chaos_report *report, struct chart *chart)
 {
+    double end_ms = report->wall_s * 1000;
+    double top = 1;
+
     memset(chart, 0, sizeof(*chart));
     chart->report = report;
-    chart->end_ms = report->wall_s * 1000;
-    if (report->any && (double)report->newest.at_ms > chart->end_ms) {
-        chart->end_ms = (double)report->newest.at_ms;
+    if (report->any && (double)report->newest.at_ms > end_ms) {
+        end_ms = (double)report->newest.at_ms;
     }
-    chart->end_ms = chart->end_ms < BIN_MIN_MS ? BIN_MIN_MS : chart->end_ms;
-    chart->bin_ms = chart->end_ms / BINS < BIN_MIN_MS ? BIN_MIN_MS : chart->end_ms / BINS;
-    chart->count = (uint32_t)(chart->end_ms / chart->bin_ms);
+    end_ms = end_ms < BIN_MIN_MS ? BIN_MIN_MS : end_ms;
+    chart->bin_ms = end_ms / BINS < BIN_MIN_MS ? BIN_MIN_MS : end_ms / BINS;
+    chart->count = (uint32_t)(end_ms / chart->bin_ms);
     chart->count = chart->count > BINS ? BINS : chart->count;
     for (uint32_t i = 1; i < report->look_count; i++) {
         const struct kelp_chaos_look *before = &report->looks[i - 1];
         const struct kelp_chaos_look *after = &report->looks[i];
         spread(chart, (double)before->at_ms, (double)after->at_ms, steps_between(before, after));
     }
-    chart->top = 1;
     for (uint32_t i = 0; i < chart->count; i++) {
         chart->rates[i] *= 1000 / chart->bin_ms;
-        chart->top = chart->rates[i] > chart->top ? chart->rates[i] : chart->top;
+        top = chart->rates[i] > top ? chart->rates[i] : top;
     }
-    chart->top *= 1.08;
-}
-
-static double x_of(const struct chart *chart, double ms)
-{
-    double share = ms / chart->end_ms;
-
-    return LEFT + (RIGHT - LEFT) * (share > 1 ? 1 : share);
-}
-
-static double y_of(const struct chart *chart, double rate)
-{
-    return BOTTOM - (BOTTOM - TOP) * rate / chart->top;
+    chart->frame = (struct kelp_chart_frame){.left = LEFT,
+                                             .top = TOP,
+                                             .width = RIGHT - LEFT,
+                                             .height = BOTTOM - TOP,
+                                             .x_high = end_ms / 1000,
+                                             .y_high = 1.08 * top};
 }
 
 /* In two columns. */
@@ -105,47 +96,18 @@ static uint32_t list_rows(const struct kelp_chaos_report *report)
     return (report->event_count + 1) / 2;
 }
 
-static void draw_axes(cairo_t *cairo, const struct chart *chart)
-{
-    static const struct kelp_picture_font left = {.size = 12};
-    static const struct kelp_picture_font middle = {.size = 12, .anchor = 0.5};
-    static const struct kelp_picture_font right = {.size = 12, .anchor = 1};
-    double ticks[TICKS_MAX];
-    char text[32];
-
-    size_t count = kelp_chart_ticks(0, chart->top, 5, ticks);
-    for (size_t i = 0; i < count; i++) {
-        double y = y_of(chart, ticks[i]);
-        kelp_picture_use(cairo, 0xe5e7e9, 1);
-        kelp_picture_line(cairo, LEFT, y, RIGHT, y);
-        kelp_chart_tick_text(ticks[i], count > 1 ? ticks[1] - ticks[0] : 1, text, sizeof(text));
-        kelp_picture_use(cairo, ink, 1);
-        kelp_picture_text(cairo, &right, LEFT - 8, y + 4, text);
-    }
-    count = kelp_chart_ticks(0, chart->end_ms / 1000, TICKS_MAX, ticks);
-    for (size_t i = 0; i < count; i++) {
-        double x = x_of(chart, ticks[i] * 1000);
-        kelp_picture_use(cairo, gray, 1);
-        kelp_picture_line(cairo, x, BOTTOM, x, BOTTOM + 5);
-        kelp_chart_tick_text(ticks[i], count > 1 ? ticks[1] - ticks[0] : 1, text, sizeof(text));
-        kelp_picture_use(cairo, ink, 1);
-        kelp_picture_text(cairo, &middle, x, BOTTOM + 20, text);
-    }
-    kelp_picture_text(cairo, &right, RIGHT, BOTTOM + 38, "seconds");
-    kelp_picture_text(cairo, &left, LEFT, TOP - 8, "steps a second");
-    kelp_picture_use(cairo, gray, 1);
-    kelp_picture_line(cairo, LEFT, BOTTOM, RIGHT, BOTTOM);
-}
-
 static void draw_curve(cairo_t *cairo, const struct chart *chart)
 {
+    const struct kelp_chart_frame *frame = &chart->frame;
+    double bin_s = chart->bin_ms / 1000;
+
     cairo_move_to(cairo, LEFT, BOTTOM);
     for (uint32_t i = 0; i < chart->count; i++) {
-        double y = y_of(chart, chart->rates[i]);
-        cairo_line_to(cairo, x_of(chart, i * chart->bin_ms), y);
-        cairo_line_to(cairo, x_of(chart, (i + 1) * chart->bin_ms), y);
+        double y = kelp_chart_y(frame, chart->rates[i]);
+        cairo_line_to(cairo, kelp_chart_x(frame, i * bin_s), y);
+        cairo_line_to(cairo, kelp_chart_x(frame, (i + 1) * bin_s), y);
     }
-    cairo_line_to(cairo, x_of(chart, chart->count * chart->bin_ms), BOTTOM);
+    cairo_line_to(cairo, kelp_chart_x(frame, chart->count * bin_s), BOTTOM);
     cairo_close_path(cairo);
     kelp_picture_use(cairo, 0xaed6f1, 1);
     cairo_fill_preserve(cairo);
@@ -160,7 +122,9 @@ static void draw_faults(cairo_t *cairo, const struct chart *chart)
 
     for (uint32_t i = 0; i < chart->report->event_count; i++) {
         const struct kelp_chaos_event *event = &chart->report->events[i];
-        double x = x_of(chart, (double)event->at_ms);
+        double at_ms = (double)event->at_ms;
+        double x = kelp_chart_x(
+            &chart->frame, at_ms < chart->frame.x_high * 1000 ? at_ms / 1000 : chart->frame.x_high);
         (void)snprintf(number, sizeof(number), "%" PRIu32, i + 1);
         kelp_picture_use(cairo, kind_colors[event->fault.kind], 1);
         kelp_picture_line(cairo, x, TOP, x, BOTTOM);
@@ -222,6 +186,7 @@ static void draw_list(cairo_t *cairo, const struct kelp_chaos_report *report)
 static void draw(cairo_t *cairo, const void *user)
 {
     static const struct kelp_picture_font font = {.size = 15};
+    static const struct kelp_picture_font small = {.size = 12};
     const struct chart *chart = user;
     const struct kelp_chaos_report *report = chart->report;
     char title[512];
@@ -233,7 +198,8 @@ static void draw(cairo_t *cairo, const void *user)
     kelp_picture_use(cairo, ink, 1);
     kelp_picture_text(cairo, &font, 16, 24, title);
     cairo_set_line_width(cairo, 1);
-    draw_axes(cairo, chart);
+    kelp_picture_text(cairo, &small, LEFT, TOP - 8, "steps a second");
+    kelp_chart_axes(cairo, &chart->frame, "seconds");
     draw_curve(cairo, chart);
     draw_faults(cairo, chart);
     draw_list(cairo, report);

@@ -21,12 +21,6 @@ static const uint32_t palette[] = {0x0073b3, 0xe69e00, 0x009e73, 0xd65e00, 0xcc7
 static const uint32_t ink = 0x262626;
 static const uint32_t faint = 0xdedede;
 
-/* What a panel shows of its axes, and where. */
-struct frame {
-    double left, top, width, height; /* in the picture */
-    double x_low, x_high, y_low, y_high;
-};
-
 /* ---- axes ---------------------------------------------------------------------------------- */
 
 size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks)
@@ -70,16 +64,17 @@ static void pad(double *low, double *high, double share)
     *high += room;
 }
 
-static struct frame frame_of(const struct kelp_chart_panel *panel, double left, double top)
+static struct kelp_chart_frame frame_of(const struct kelp_chart_panel *panel, double left,
+                                        double top)
 {
-    struct frame frame = {.left = left + MARGIN_LEFT,
-                          .top = top + MARGIN_TOP,
-                          .width = PANEL_WIDTH - MARGIN_LEFT - MARGIN_RIGHT,
-                          .height = PANEL_HEIGHT - MARGIN_TOP - MARGIN_BOTTOM,
-                          .x_low = INFINITY,
-                          .x_high = -INFINITY,
-                          .y_low = INFINITY,
-                          .y_high = -INFINITY};
+    struct kelp_chart_frame frame = {.left = left + MARGIN_LEFT,
+                                     .top = top + MARGIN_TOP,
+                                     .width = PANEL_WIDTH - MARGIN_LEFT - MARGIN_RIGHT,
+                                     .height = PANEL_HEIGHT - MARGIN_TOP - MARGIN_BOTTOM,
+                                     .x_low = INFINITY,
+                                     .x_high = -INFINITY,
+                                     .y_low = INFINITY,
+                                     .y_high = -INFINITY};
 
     for (size_t l = 0; l < panel->line_count; l++) {
         const struct kelp_chart_line *line = &panel->lines[l];
@@ -97,12 +92,12 @@ static struct frame frame_of(const struct kelp_chart_panel *panel, double left, 
     return frame;
 }
 
-static double to_x(const struct frame *frame, double x)
+double kelp_chart_x(const struct kelp_chart_frame *frame, double x)
 {
     return frame->left + (x - frame->x_low) / (frame->x_high - frame->x_low) * frame->width;
 }
 
-static double to_y(const struct frame *frame, double y)
+double kelp_chart_y(const struct kelp_chart_frame *frame, double y)
 {
     return frame->top + (frame->y_high - y) / (frame->y_high - frame->y_low) * frame->height;
 }
@@ -125,7 +120,7 @@ static double step_of(const double *ticks, size_t count)
     return count > 1 ? ticks[1] - ticks[0] : fabs(ticks[0]);
 }
 
-static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_label)
+void kelp_chart_axes(cairo_t *cairo, const struct kelp_chart_frame *frame, const char *x_label)
 {
     static const struct kelp_picture_font right = {.size = 10, .anchor = 1};
     static const struct kelp_picture_font middle = {.size = 10, .anchor = 0.5};
@@ -136,7 +131,7 @@ static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_l
     cairo_set_line_width(cairo, 1);
     size_t count = kelp_chart_ticks(frame->y_low, frame->y_high, 6, ticks);
     for (size_t i = 0; i < count; i++) {
-        double y = to_y(frame, ticks[i]);
+        double y = kelp_chart_y(frame, ticks[i]);
         kelp_picture_use(cairo, faint, 1);
         kelp_picture_line(cairo, frame->left, y, frame->left + frame->width, y);
         kelp_picture_use(cairo, ink, 1);
@@ -145,7 +140,7 @@ static void draw_axes(cairo_t *cairo, const struct frame *frame, const char *x_l
     }
     count = kelp_chart_ticks(frame->x_low, frame->x_high, 6, ticks);
     for (size_t i = 0; i < count; i++) {
-        double x = to_x(frame, ticks[i]);
+        double x = kelp_chart_x(frame, ticks[i]);
         kelp_picture_use(cairo, faint, 1);
         kelp_picture_line(cairo, x, frame->top, x, frame->top + frame->height);
         kelp_picture_use(cairo, ink, 1);
@@ -164,20 +159,22 @@ static bool point(const struct kelp_chart_line *line, size_t i)
     return isfinite(line->x[i]) && isfinite(line->y[i]);
 }
 
-static void draw_band(cairo_t *cairo, const struct frame *frame, const struct kelp_chart_line *line)
+static void draw_band(cairo_t *cairo, const struct kelp_chart_frame *frame,
+                      const struct kelp_chart_line *line)
 {
     for (size_t i = 0; i < line->count; i++) {
-        cairo_line_to(cairo, to_x(frame, line->x[i]), to_y(frame, line->high[i]));
+        cairo_line_to(cairo, kelp_chart_x(frame, line->x[i]), kelp_chart_y(frame, line->high[i]));
     }
     for (size_t i = line->count; i-- > 0;) {
-        cairo_line_to(cairo, to_x(frame, line->x[i]), to_y(frame, line->low[i]));
+        cairo_line_to(cairo, kelp_chart_x(frame, line->x[i]), kelp_chart_y(frame, line->low[i]));
     }
     cairo_close_path(cairo);
     kelp_picture_use(cairo, palette[line->color % KELP_ARRAY_COUNT(palette)], 0.18);
     cairo_fill(cairo);
 }
 
-static void draw_line(cairo_t *cairo, const struct frame *frame, const struct kelp_chart_line *line)
+static void draw_line(cairo_t *cairo, const struct kelp_chart_frame *frame,
+                      const struct kelp_chart_line *line)
 {
     const double tau = 6.283185307179586;
 
@@ -188,7 +185,7 @@ static void draw_line(cairo_t *cairo, const struct frame *frame, const struct ke
         if (!point(line, i)) {
             continue;
         }
-        double x = to_x(frame, line->x[i]), y = to_y(frame, line->y[i]);
+        double x = kelp_chart_x(frame, line->x[i]), y = kelp_chart_y(frame, line->y[i]);
         if (i > 0 && point(line, i - 1)) {
             cairo_line_to(cairo, x, y);
         } else {
@@ -198,17 +195,18 @@ static void draw_line(cairo_t *cairo, const struct frame *frame, const struct ke
     cairo_stroke(cairo);
     for (size_t i = 0; line->dots && i < line->count; i++) {
         if (point(line, i)) {
-            cairo_arc(cairo, to_x(frame, line->x[i]), to_y(frame, line->y[i]), 2.4, 0, tau);
+            cairo_arc(cairo, kelp_chart_x(frame, line->x[i]), kelp_chart_y(frame, line->y[i]), 2.4,
+                      0, tau);
             cairo_fill(cairo);
         }
     }
 }
 
-static void draw_mark(cairo_t *cairo, const struct frame *frame,
+static void draw_mark(cairo_t *cairo, const struct kelp_chart_frame *frame,
                       const struct kelp_chart_panel *panel)
 {
     static const double dashes[] = {4, 3};
-    double x = to_x(frame, panel->mark);
+    double x = kelp_chart_x(frame, panel->mark);
 
     if (!panel->has_mark || panel->mark < frame->x_low || panel->mark > frame->x_high) {
         return;
@@ -224,7 +222,7 @@ static void draw_mark(cairo_t *cairo, const struct frame *frame,
 }
 
 /* Names in their colours, in a row below the title. */
-static void draw_legend(cairo_t *cairo, const struct frame *frame,
+static void draw_legend(cairo_t *cairo, const struct kelp_chart_frame *frame,
                         const struct kelp_chart_panel *panel)
 {
     double x = frame->left, y = frame->top - 8;
@@ -244,11 +242,11 @@ static void draw_panel(cairo_t *cairo, const struct kelp_chart_panel *panel, dou
                        double top)
 {
     static const struct kelp_picture_font font = {.size = 13, .bold = true};
-    struct frame frame = frame_of(panel, left, top);
+    struct kelp_chart_frame frame = frame_of(panel, left, top);
 
     kelp_picture_use(cairo, ink, 1);
     kelp_picture_text(cairo, &font, frame.left, top + 20, panel->title);
-    draw_axes(cairo, &frame, panel->x_label);
+    kelp_chart_axes(cairo, &frame, panel->x_label);
     cairo_save(cairo);
     cairo_rectangle(cairo, frame.left, frame.top, frame.width, frame.height);
     cairo_clip(cairo);

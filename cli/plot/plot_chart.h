@@ -45,6 +45,16 @@ size_t kelp_chart_ticks(double low, double high, size_t most, double *ret_ticks)
 /* A tick as text, with the digits that tell it from its neighbours, a step away. */
 void kelp_chart_tick_text(double tick, double step, char *text, size_t text_bytes);
 
+/* Where a panel's curves are drawn, and what they are drawn for. */
+struct kelp_chart_frame {
+    double left, top, width, height; /* in the picture */
+    double x_low, x_high, y_low, y_high;
+};
+double kelp_chart_x(const struct kelp_chart_frame *frame, double x);
+double kelp_chart_y(const struct kelp_chart_frame *frame, double y);
+/* A box, ticks with their numbers, a grid. */
+void kelp_chart_axes(cairo_t *cairo, const struct kelp_chart_frame *frame, const char *x_label);
+
 /* Of this size, drawn as this; the chart is borrowed. */
 struct kelp_picture kelp_chart_picture(const struct kelp_chart *chart);
 
