@@ -109,6 +109,7 @@ static void make_address(struct daemon *daemon)
 
 static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
 {
+    struct kelp_rpc_loop *loop = NULL;
     kelp_status status = kelp_random_id(&daemon->incarnation, reterr);
 
     if (status == KELP_OK) {
@@ -118,39 +119,37 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
         status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, &daemon->stop,
                                       &daemon->job_file, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_rpc_loop_create(&loop, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
-    struct kelp_rpc_loop *loop = NULL;
-    status = kelp_rpc_loop_create(&loop, reterr);
     (void)pthread_mutex_lock(&daemon->lock);
     daemon->loop = loop;
     (void)pthread_mutex_unlock(&daemon->lock);
-    if (status == KELP_OK) {
-        struct kelp_service_options options = {.loop = loop,
-                                               .job = kelp_job_file_job(daemon->job_file),
-                                               .spec_digest =
-                                                   kelp_job_file_digest(daemon->job_file),
-                                               .id = daemon->id,
-                                               .incarnation = daemon->incarnation,
-                                               .listen = daemon->listen,
-                                               .run = daemon->run};
-        status = kelp_service_open(&options, &daemon->service, reterr);
+    struct kelp_service_options options = {.loop = loop,
+                                           .job = kelp_job_file_job(daemon->job_file),
+                                           .spec_digest = kelp_job_file_digest(daemon->job_file),
+                                           .id = daemon->id,
+                                           .incarnation = daemon->incarnation,
+                                           .listen = daemon->listen,
+                                           .run = daemon->run};
+    status = kelp_service_open(&options, &daemon->service, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        make_address(daemon);
-        kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
-                      daemon->address, daemon->incarnation);
-        struct kelp_registration_options options = {.etcd = daemon->etcd,
-                                                    .job = daemon->job_name,
-                                                    .shard = daemon->id,
-                                                    .address = daemon->address,
-                                                    .incarnation = daemon->incarnation,
-                                                    .replaced = on_replaced,
-                                                    .user = daemon};
-        status = kelp_registration_open(&options, &daemon->registration, reterr);
-    }
-    return status;
+    make_address(daemon);
+    kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
+                  daemon->address, daemon->incarnation);
+    struct kelp_registration_options entry = {.etcd = daemon->etcd,
+                                              .job = daemon->job_name,
+                                              .shard = daemon->id,
+                                              .address = daemon->address,
+                                              .incarnation = daemon->incarnation,
+                                              .replaced = on_replaced,
+                                              .user = daemon};
+    return kelp_registration_open(&entry, &daemon->registration, reterr);
 }
 
 /* ---- running ---- */

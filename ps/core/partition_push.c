@@ -128,9 +128,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     partition->pushes++;
     enum verdict verdict = judge_push(partition, push, &status, &why);
-    if (verdict == TAKE &&
-        !kelp_reduction_add(partition->reduction, push->lane_first, push->lane_count, push->handle,
-                            push->sums, push->sum_count, actions)) {
+    if (verdict == TAKE && !kelp_reduction_add(partition->reduction, push, actions)) {
         verdict = DROP;
     }
     switch (verdict) {

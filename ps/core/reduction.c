@@ -184,24 +184,23 @@ static void climb(struct kelp_reduction *reduction, uint32_t index, struct kelp_
     }
 }
 
-bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
-                        uint64_t handle, const double *sums, uint32_t sum_count,
+bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push *push,
                         struct kelp_actions *actions)
 {
-    assert(kelp_reduction_aligned(reduction, lane_first, lane_count));
-    assert(sums || sum_count == 0);
-    assert(sum_count <= KELP_METRIC_SUM_COUNT);
-    uint32_t index = reduction->lanes / lane_count + lane_first / lane_count;
+    assert(kelp_reduction_aligned(reduction, push->lane_first, push->lane_count));
+    assert(push->sums || push->sum_count == 0);
+    assert(push->sum_count <= KELP_METRIC_SUM_COUNT);
+    uint32_t index = reduction->lanes / push->lane_count + push->lane_first / push->lane_count;
 
     if (covered(reduction, index)) {
         return false;
     }
     remove_descendants(reduction, index, actions);
-    reduction->nodes[index] = (struct node){.handle = handle, .state = NODE_READY};
+    reduction->nodes[index] = (struct node){.handle = push->handle, .state = NODE_READY};
     if (reduction->sums) {
-        resize_sums(&reduction->sums[index], sum_count);
-        for (uint32_t i = 0; i < sum_count; i++) {
-            reduction->sums[index].values[i] = sums[i];
+        resize_sums(&reduction->sums[index], push->sum_count);
+        for (uint32_t i = 0; i < push->sum_count; i++) {
+            reduction->sums[index].values[i] = push->sums[i];
         }
     }
     reduction->pending++;

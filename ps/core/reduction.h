@@ -27,8 +27,7 @@ bool kelp_reduction_aligned(const struct kelp_reduction *reduction, uint32_t lan
  * caller's. Appends RELEASE for nodes that it replaces and at most one MERGE; the caller has
  * reserved room (kelp_reduction_actions_max). sums that are not kept are ignored.
  */
-bool kelp_reduction_add(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
-                        uint64_t handle, const double *sums, uint32_t sum_count,
+bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push *push,
                         struct kelp_actions *actions);
 
 /* A MERGE came back. A result that nobody waits for any more is released. */

@@ -231,72 +231,77 @@ void kelp__service_turns_free(struct kelp_service *service)
 
 /* ---- requests ---- */
 
-static kelp_status push_item(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                             const Kelp__V1__ExchangeRequest *request,
-                             const struct kelp_control_word *word, const Kelp__V1__PushItem *item,
-                             const struct kelp_wire_payload *payload, struct kelp_error *reterr)
+/* One message of a worker, as it is worked through. */
+struct request {
+    struct kelp__service_peer *peer;
+    struct kelp__service_turn *turn;
+    const Kelp__V1__ExchangeRequest *fields;
+    struct kelp_control_word word_read;
+    const struct kelp_control_word *word; /* NULL: none came */
+    struct kelp_wire_payload payload;
+};
+
+static kelp_status push_item(const struct request *request, const Kelp__V1__PushItem *item,
+                             struct kelp_error *reterr)
 {
     if (item->table != 0 || item->kind != 0) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
                          "push to table %u, kind %u: there is only the flat vector (0, 0)",
                          item->table, item->kind);
     }
-    if (!word) {
+    if (!request->word) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "pushes without a control word");
     }
-    if (item->offset > payload->length || item->length > payload->length - item->offset) {
+    if (item->offset > request->payload.length ||
+        item->length > request->payload.length - item->offset) {
         return kelp_fail(
             reterr, KELP_ERR_FORMAT,
             "push to partition %u names bytes %" PRIu64 " to %" PRIu64 " of a payload of %zu",
-            item->partition, item->offset, item->offset + item->length, payload->length);
+            item->partition, item->offset, item->offset + item->length, request->payload.length);
     }
     if (item->n_sums > KELP_METRIC_SUM_COUNT) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "push to partition %u has %zu sums, over %d",
                          item->partition, item->n_sums, KELP_METRIC_SUM_COUNT);
     }
     struct kelp_shard_push push = {.partition = item->partition,
-                                   .push = {.requester = (uint64_t)(uintptr_t)peer,
-                                            .generation = request->generation,
+                                   .push = {.requester = (uint64_t)(uintptr_t)request->peer,
+                                            .generation = request->fields->generation,
                                             .map_epoch = item->map_epoch,
-                                            .word = word,
+                                            .word = request->word,
                                             .lane_first = item->lane_first,
                                             .lane_count = item->lane_count,
                                             .sums = item->sums,
                                             .sum_count = (uint32_t)item->n_sums,
                                             .digest = item->digest},
-                                   .payload = payload,
+                                   .payload = &request->payload,
                                    .offset = item->offset,
                                    .length = item->length};
-    return kelp_shard_push(peer->service->shard, &push, &turn->shard, reterr);
+    return kelp_shard_push(request->peer->service->shard, &push, &request->turn->shard, reterr);
 }
 
-static kelp_status push_share(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                              const Kelp__V1__ExchangeRequest *request,
-                              const struct kelp_control_word *word, const Kelp__V1__StepPart *item,
+static kelp_status push_share(const struct request *request, const Kelp__V1__StepPart *item,
                               struct kelp_error *reterr)
 {
-    if (!word) {
+    if (!request->word) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "a share of a decision without a control word");
     }
     if (item->n_values > KELP_DECISION_SHARE_VALUES_MAX) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "partition %u's share has %zu values, at most %d",
                          item->partition, item->n_values, KELP_DECISION_SHARE_VALUES_MAX);
     }
-    struct kelp_share_push push = {.requester = (uint64_t)(uintptr_t)peer,
-                                   .generation = request->generation,
+    struct kelp_share_push push = {.requester = (uint64_t)(uintptr_t)request->peer,
+                                   .generation = request->fields->generation,
                                    .map_epoch = item->map_epoch,
-                                   .word = word,
+                                   .word = request->word,
                                    .partition = item->partition,
                                    .share = {.count = (uint32_t)item->n_values}};
     if (item->n_values > 0) { /* an array without elements has no address */
         memcpy(push.share.values, item->values, item->n_values * sizeof(item->values[0]));
     }
-    return kelp_shard_share(peer->service->shard, &push, &turn->shard, reterr);
+    return kelp_shard_share(request->peer->service->shard, &push, &request->turn->shard, reterr);
 }
 
-static kelp_status pull_item(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                             const Kelp__V1__ExchangeRequest *request,
-                             const struct kelp_control_word *word, const Kelp__V1__PullItem *item,
+static kelp_status pull_item(const struct request *request, const Kelp__V1__PullItem *item,
                              struct kelp_error *reterr)
 {
     if (item->table != 0 || item->kind != 0) {
@@ -304,19 +309,20 @@ static kelp_status pull_item(struct kelp__service_peer *peer, struct kelp__servi
                          "pull of table %u, kind %u: there is only the flat vector (0, 0)",
                          item->table, item->kind);
     }
-    struct kelp_pull pull = {
-        .requester = (uint64_t)(uintptr_t)peer,
-        .generation = request->generation,
-        .map_epoch = item->map_epoch,
-        .word = word,
-        .decision = {.count = (uint32_t)request->n_decision, .values = request->decision},
-        .mode = (enum kelp_pull_mode)item->mode,
-        .step = item->step,
-        .version = item->version,
-        .holds = item->holds,
-        .held_step = item->held_step,
-        .rank = peer->rank};
-    return kelp_shard_pull(peer->service->shard, item->partition, &pull, &turn->shard, reterr);
+    struct kelp_pull pull = {.requester = (uint64_t)(uintptr_t)request->peer,
+                             .generation = request->fields->generation,
+                             .map_epoch = item->map_epoch,
+                             .word = request->word,
+                             .decision = {.count = (uint32_t)request->fields->n_decision,
+                                          .values = request->fields->decision},
+                             .mode = (enum kelp_pull_mode)item->mode,
+                             .step = item->step,
+                             .version = item->version,
+                             .holds = item->holds,
+                             .held_step = item->held_step,
+                             .rank = request->peer->rank};
+    return kelp_shard_pull(request->peer->service->shard, item->partition, &pull,
+                           &request->turn->shard, reterr);
 }
 
 static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
@@ -352,36 +358,43 @@ static kelp_status set_spare(struct kelp__service_peer *peer, bool is_spare,
                : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a spare worker");
 }
 
-static kelp_status handle_request(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
-                                  const Kelp__V1__ExchangeRequest *request,
-                                  const struct kelp_wire_payload *payload,
-                                  struct kelp_error *reterr)
+static kelp_status read_word(struct request *request, struct kelp_error *reterr)
 {
-    struct kelp_control_word word;
-    kelp_status status = KELP_OK;
+    const Kelp__V1__ExchangeRequest *fields = request->fields;
+    const size_t decision_max = fields->word ? KELP_STEP_DECISION_MAX : 0;
 
-    if (!peer->greeted) {
-        status = greet(peer, turn, request, reterr);
+    if (fields->word && !kelp_wire_take_word(fields->word, &request->word_read)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", fields->word->kind);
     }
-    if (status == KELP_OK && request->word && !kelp_wire_take_word(request->word, &word)) {
-        status = kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", request->word->kind);
+    if (fields->n_decision > decision_max) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "a decision of %zu values, at most %zu",
+                         fields->n_decision, decision_max);
     }
-    if (status == KELP_OK && request->n_decision > (request->word ? KELP_STEP_DECISION_MAX : 0)) {
-        status = kelp_fail(reterr, KELP_ERR_FORMAT, "a decision of %zu values, at most %d",
-                           request->n_decision, request->word ? KELP_STEP_DECISION_MAX : 0);
+    request->word = fields->word ? &request->word_read : NULL;
+    return KELP_OK;
+}
+
+static kelp_status handle_request(struct request *request, struct kelp_error *reterr)
+{
+    const Kelp__V1__ExchangeRequest *fields = request->fields;
+    struct kelp__service_peer *peer = request->peer;
+    kelp_status status = peer->greeted ? KELP_OK : greet(peer, request->turn, fields, reterr);
+
+    if (status != KELP_OK) {
+        return status;
     }
-    const struct kelp_control_word *known = request->word ? &word : NULL;
-    for (size_t i = 0; status == KELP_OK && i < request->n_push; i++) {
-        status = push_item(peer, turn, request, known, request->push[i], payload, reterr);
+    status = read_word(request, reterr);
+    for (size_t i = 0; status == KELP_OK && i < fields->n_push; i++) {
+        status = push_item(request, fields->push[i], reterr);
     }
-    for (size_t i = 0; status == KELP_OK && i < request->n_part; i++) {
-        status = push_share(peer, turn, request, known, request->part[i], reterr);
+    for (size_t i = 0; status == KELP_OK && i < fields->n_part; i++) {
+        status = push_share(request, fields->part[i], reterr);
     }
-    for (size_t i = 0; status == KELP_OK && i < request->n_pull; i++) {
-        status = pull_item(peer, turn, request, known, request->pull[i], reterr);
+    for (size_t i = 0; status == KELP_OK && i < fields->n_pull; i++) {
+        status = pull_item(request, fields->pull[i], reterr);
     }
-    if (status == KELP_OK && (request->helps != 0) != peer->helps) {
-        status = set_spare(peer, request->helps != 0, reterr);
+    if (status == KELP_OK && (fields->helps != 0) != peer->helps) {
+        status = set_spare(peer, fields->helps != 0, reterr);
     }
     return status;
 }
@@ -468,9 +481,9 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     struct kelp__service_peer *peer = user;
     struct kelp_service *service = peer->service;
     struct kelp__service_turn *turn = kelp__service_turn_take(service);
+    struct request request = {.peer = peer, .turn = turn};
     struct kelp_error error = {.text = "no memory for a message"};
     ProtobufCMessage *fields = NULL;
-    struct kelp_wire_payload payload = {0};
     kelp_status status = KELP_ERR_NO_MEMORY;
 
     (void)stream;
@@ -478,11 +491,11 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                               memory_order_relaxed);
     if (turn) {
         status = kelp_wire_decode(message, &kelp__v1__exchange_request__descriptor,
-                                  KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
+                                  KELP_PS_FIELDS_BYTES_MAX, &fields, &request.payload, &error);
     }
     if (status == KELP_OK) {
-        status = handle_request(peer, turn, (const Kelp__V1__ExchangeRequest *)(const void *)fields,
-                                &payload, &error);
+        request.fields = (const void *)fields;
+        status = handle_request(&request, &error);
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (turn) {

@@ -82,10 +82,14 @@ static void *prepare(void *user)
                                          .run = load->service->options.run,
                                          .wait = wait_for_storage,
                                          .user = load};
+    struct kelp_hosting_config config = {.job = load->service->options.job,
+                                         .plan = load->plan,
+                                         .generation = load->generation,
+                                         .places = load->places,
+                                         .place_count = load->count,
+                                         .restore = load->restores ? &restore : NULL};
 
-    load->status = kelp_hosting_prepare(load->service->options.job, load->plan, load->generation,
-                                        load->places, load->count, load->restores ? &restore : NULL,
-                                        &load->hosting, &load->error);
+    load->status = kelp_hosting_prepare(&config, &load->hosting, &load->error);
     while (kelp_rpc_loop_post(load->service->options.loop, loaded, load) != KELP_OK) {
         struct timespec pause = {.tv_nsec = 10 * 1000 * 1000}; /* out of memory: try again */
         (void)nanosleep(&pause, NULL);
@@ -235,8 +239,8 @@ static struct kelp__service_load *make_load(struct kelp_service *service, const 
  * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
  * removed.
  */
-static kelp_status take_manifest(struct kelp__service_load *load, uint64_t version,
-                                 const char *text, struct kelp_error *reterr)
+static kelp_status parse_manifest(struct kelp__service_load *load, uint64_t version,
+                                  const char *text, struct kelp_error *reterr)
 {
     if (version == 0 || load->count == 0) {
         return KELP_OK;
@@ -280,7 +284,7 @@ kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1_
     if (!load) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
-    status = take_manifest(load, map->restore_version, manifest, reterr);
+    status = parse_manifest(load, map->restore_version, manifest, reterr);
     if (status != KELP_OK) {
         free_load(load);
         return status;

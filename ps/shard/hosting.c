@@ -155,44 +155,49 @@ static kelp_status initialise(struct kelp_hosting *hosting, const struct kelp_pl
     return status;
 }
 
-kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
-                                 uint64_t generation, const struct kelp_shard_place *places,
-                                 uint32_t count, const struct kelp_shard_restore *restore,
+kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
                                  struct kelp_hosting **ret_hosting, struct kelp_error *reterr)
 {
+    const struct kelp_plan *plan = config->plan;
+    const uint32_t count = config->place_count;
     struct kelp_hosting *hosting = calloc(1, sizeof(*hosting));
-    kelp_status status;
+    kelp_status status = KELP_ERR_NO_MEMORY;
 
-    assert(generation > 0);
+    assert(config->generation > 0);
     assert(count <= plan->partition_count);
     if (!hosting) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u partitions", count);
+        return kelp_fail(reterr, status, "no memory for %u partitions", count);
     }
-    hosting->job = job;
-    hosting->generation = generation;
+    hosting->job = config->job;
+    hosting->generation = config->generation;
     hosting->partition_count = plan->partition_count;
     hosting->hosted = calloc(count + 1, sizeof(*hosting->hosted));
     hosting->by_index = calloc(plan->partition_count, sizeof(struct hosted *));
     if (!hosting->hosted || !hosting->by_index) {
-        kelp_hosting_destroy(hosting);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for %u partitions", count);
+        (void)kelp_fail(reterr, status, "no memory for %u partitions", count);
+        goto err_destroy;
     }
     hosting->count = count;
     for (uint32_t i = 0; i < count; i++) {
         (void)pthread_mutex_init(&hosting->hosted[i].lock, NULL);
     }
-    status = prepare_partitions(hosting, plan, places, reterr);
-    if (status == KELP_OK) {
-        status = prepare_memory(hosting, reterr);
-    }
-    if (status == KELP_OK) {
-        status = restore ? kelp__hosting_restore(hosting, plan, restore, reterr)
-                         : initialise(hosting, plan, reterr);
-    }
+    status = prepare_partitions(hosting, plan, config->places, reterr);
     if (status != KELP_OK) {
-        kelp_hosting_destroy(hosting);
-        return status;
+        goto err_destroy;
+    }
+    status = prepare_memory(hosting, reterr);
+    if (status != KELP_OK) {
+        goto err_destroy;
+    }
+    status = config->restore ? kelp__hosting_restore(hosting, plan, config->restore, reterr)
+                             : initialise(hosting, plan, reterr);
+    if (status != KELP_OK) {
+        goto err_destroy;
     }
     *ret_hosting = hosting;
     return KELP_OK;
+
+err_destroy:
+    kelp_hosting_destroy(hosting);
+    return status;
 }

@@ -43,36 +43,44 @@ static kelp_status read_control(struct restoring *restoring, const unsigned char
     return KELP_OK;
 }
 
-static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_reader *reader,
-                             uint32_t place, struct kelp_error *reterr)
+static kelp_status read_items(struct restoring *restoring, struct kelp_snapshot_reader *reader,
+                              uint32_t place, struct kelp_error *reterr)
 {
     struct kelp_hosting *hosting = restoring->hosting;
     const struct hosted *hosted = &hosting->hosted[place];
+    const bool holds_control = hosted->index == 0;
     size_t bytes = (size_t)hosted->range.count * sizeof(float);
     unsigned char control[KELP_CONTROL_BYTES];
     kelp_status status = kelp_snapshot_reader_part(reader, hosted->index, reterr);
 
-    if (status == KELP_OK && hosted->index == 0) {
+    if (status == KELP_OK && holds_control) {
         status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_CONTROL, control, sizeof(control),
                                            reterr);
     }
-    if (status == KELP_OK) {
-        status =
-            kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_WEIGHTS,
-                                      kelp_weights_current(hosting->weights, place), bytes, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
+    status =
+        kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_WEIGHTS,
+                                  kelp_weights_current(hosting->weights, place), bytes, reterr);
     for (uint32_t i = 0; status == KELP_OK && i < hosting->slot_count; i++) {
         status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT + i,
                                            hosting->slots[i] + hosted->slot_offset, bytes, reterr);
     }
-    if (status == KELP_OK) {
-        status = kelp_snapshot_reader_check(reader, part_of(restoring, place)->digest, reterr);
-    }
-    if (status == KELP_OK && hosted->index == 0) {
-        status = read_control(restoring, control, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "partition %u", hosted->index);
+        return status;
+    }
+    status = kelp_snapshot_reader_check(reader, part_of(restoring, place)->digest, reterr);
+    return status == KELP_OK && holds_control ? read_control(restoring, control, reterr) : status;
+}
+
+static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_reader *reader,
+                             uint32_t place, struct kelp_error *reterr)
+{
+    kelp_status status = read_items(restoring, reader, place, reterr);
+
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "partition %u", restoring->hosting->hosted[place].index);
     }
     return status;
 }

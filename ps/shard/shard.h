@@ -90,20 +90,28 @@ struct kelp_shard_restore {
     void *user;
 };
 
+/* What a generation is made of here. The plan is borrowed as long as the hosting lives, the rest
+ * for the call. */
+struct kelp_hosting_config {
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+    uint64_t generation;
+    const struct kelp_shard_place *places; /* ascending, may be none */
+    uint32_t place_count;
+    const struct kelp_shard_restore *restore; /* NULL: S_0, by the plan */
+};
+
 /*
- * Allocate and initialise the partitions of a generation: restore NULL: S_0 by the plan; otherwise
- * the checkpoint's state, each part's digest checked, whatever the number of shards was that wrote
- * it. May take seconds; runs beside all other calls. plan is borrowed as long as the hosting lives.
- * places: ascending, may be none.
+ * Allocate the partitions of a generation and give them their state: S_0, or the checkpoint's. Each
+ * part's digest is checked, whatever the number of shards was that wrote it. May take seconds; runs
+ * beside all other calls.
  *
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those of
  * reading model.init; of a checkpoint, with a text that names it, the storage and the partition:
  * KELP_ERR_CORRUPT, KELP_ERR_NOT_FOUND (wait() gave up), KELP_ERR_MISMATCH (of another model or
  * schedule), KELP_ERR_IO.
  */
-kelp_status kelp_hosting_prepare(const struct kelp_job *job, const struct kelp_plan *plan,
-                                 uint64_t generation, const struct kelp_shard_place *places,
-                                 uint32_t count, const struct kelp_shard_restore *restore,
+kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
                                  struct kelp_hosting **ret_hosting,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* Of one that was never installed. NULL does nothing. */

@@ -114,20 +114,26 @@ static kelp_status write_part(struct kelp_snapshot_thread *thread, char *ret_dig
     if (!thread->writer) {
         thread->ticket = task->ticket;
         status = kelp_snapshot_writer_open(thread->path, &thread->id, &thread->writer, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
     }
-    if (status == KELP_OK) {
-        status = kelp_shard_snapshot_part(thread->options.shard, task->ticket, task->partition,
-                                          &capture, reterr);
+    status = kelp_shard_snapshot_part(thread->options.shard, task->ticket, task->partition,
+                                      &capture, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK) {
-        status = kelp_snapshot_writer_part(thread->writer, task->partition, reterr);
+    status = kelp_snapshot_writer_part(thread->writer, task->partition, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = write_items(thread->writer, &capture, reterr);
+    status = write_items(thread->writer, &capture, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        kelp_snapshot_writer_digest(thread->writer, ret_digest, ret_bytes);
-    }
+    kelp_snapshot_writer_digest(thread->writer, ret_digest, ret_bytes);
+
+release:
     kelp_capture_release(&capture);
     return status;
 }

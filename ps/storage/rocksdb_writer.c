@@ -331,27 +331,32 @@ static kelp_status rename_folder(const struct kelp_snapshot_writer *writer,
 kelp_status kelp_snapshot_writer_finish(struct kelp_snapshot_writer *writer,
                                         struct kelp_error *reterr)
 {
-    bool renamed = false;
     kelp_status status = end_file(writer, reterr);
-    if (status == KELP_OK) {
-        status = make_database(writer, reterr);
+    if (status != KELP_OK) {
+        goto abandon;
     }
-    if (status == KELP_OK) {
-        status = remove_leftovers(writer, reterr);
+    status = make_database(writer, reterr);
+    if (status != KELP_OK) {
+        goto abandon;
     }
-    if (status == KELP_OK) {
-        status = kelp__snapshot_contents_write(writer->writing, &writer->id, reterr);
+    status = remove_leftovers(writer, reterr);
+    if (status != KELP_OK) {
+        goto abandon;
     }
-    if (status == KELP_OK) {
-        status = rename_folder(writer, reterr);
-        renamed = status == KELP_OK;
+    status = kelp__snapshot_contents_write(writer->writing, &writer->id, reterr);
+    if (status != KELP_OK) {
+        goto abandon;
     }
-    if (renamed) {
-        status = kelp_files_sync_above(writer->path, LEVELS_ABOVE, reterr);
+    status = rename_folder(writer, reterr);
+    if (status != KELP_OK) {
+        goto abandon;
     }
-    if (renamed && status != KELP_OK) {
+    status = kelp_files_sync_above(writer->path, LEVELS_ABOVE, reterr);
+    if (status != KELP_OK) {
         (void)kelp_files_remove(writer->path, NULL); /* the first error is the one to report */
     }
+
+abandon:
     kelp_snapshot_writer_abandon(writer); /* what is left under the other name */
     return status == KELP_ERR_NOT_FOUND ? KELP_ERR_IO : status;
 }
