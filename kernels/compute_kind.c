@@ -140,25 +140,23 @@ kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE
                               uint64_t *ret_answer, struct kelp_error *reterr)
 {
     struct answer answer;
+    static kelp_status (*const parts[])(struct answer *, struct kelp_error *) = {
+        matmuls, elementwise, kelp__compute_kind_answer_rows, kelp__compute_kind_answer_windows};
     kelp_status status = answer_init(&answer, device, reterr);
-    if (status == KELP_OK) {
-        kelp__compute_kind_answer_operand(&answer, answer.a, 1);
-        kelp__compute_kind_answer_operand(&answer, answer.b, 2);
-        status = matmuls(&answer, reterr);
+    if (status != KELP_OK) {
+        goto out;
     }
-    if (status == KELP_OK) {
-        status = elementwise(&answer, reterr);
+    kelp__compute_kind_answer_operand(&answer, answer.a, 1);
+    kelp__compute_kind_answer_operand(&answer, answer.b, 2);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+        status = parts[i](&answer, reterr);
+        if (status != KELP_OK) {
+            goto out;
+        }
     }
-    if (status == KELP_OK) {
-        status = kelp__compute_kind_answer_rows(&answer, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp__compute_kind_answer_windows(&answer, reterr);
-    }
-    if (status == KELP_OK) {
-        *ret_answer = XXH3_64bits_digest(answer.hash);
-        device->table->describe(device, text);
-    }
+    *ret_answer = XXH3_64bits_digest(answer.hash);
+    device->table->describe(device, text);
+out:
     answer_fini(&answer);
     return status;
 }

@@ -3,24 +3,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/state_table.h"
 #include "common/etcd/etcd_internal.h"
 
 /*
  * An election: whoever creates the key, with a lease, leads until the key is gone.
  *
- *     waiting     -> granting      the watch shows no key, and we have no lease
- *     waiting     -> campaigning   the watch shows no key, and we have one
- *     granting    -> waiting       lease granted or not; looks again at once, or after a pause
- *     campaigning -> leading       our transaction created the key
- *     campaigning -> waiting       somebody else's did, or nobody knows
- *     waiting     -> leading       the watch shows our key: an answer was lost
- *     leading     -> waiting       the key or the lease is gone (deposed)
+ *                    no lease             lease granted or not
+ *          WAITING ------------> GRANTING ---------------------> WAITING
+ *          |  ^  |  with a lease               another created the key, or nobody knows
+ *          |  |  ------------> CAMPAIGNING ---------------------> WAITING
+ *          |  |                     | our transaction created the key
+ *          |  | deposed             v
+ *          |  ------------------ LEADING
+ *          ------------------------^   the watch shows our key: an answer was lost
  *
- * Our lease's number, which nobody else has, tells whether the key is ours. The watch may lag
- * behind our own transaction, so while we lead it counts only from our key's revision on.
+ * It campaigns when the watch shows no key, and pauses after a failure. Our lease's number, which
+ * nobody else has, tells whether the key is ours. The watch may lag behind our own transaction, so
+ * while we lead it counts only from our key's revision on.
  */
-
 enum state { STATE_WAITING, STATE_GRANTING, STATE_CAMPAIGNING, STATE_LEADING };
+
+static const struct kelp_state states[] = {
+    /* It stays when a lease is lost that was not used yet. */
+    [STATE_WAITING] = {"waiting", KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_GRANTING) |
+                                      KELP_STATE_BIT(STATE_CAMPAIGNING) |
+                                      KELP_STATE_BIT(STATE_LEADING)},
+    [STATE_GRANTING] = {"granting", KELP_STATE_BIT(STATE_WAITING)},
+    [STATE_CAMPAIGNING] = {"campaigning",
+                           KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_LEADING)},
+    [STATE_LEADING] = {"leading", KELP_STATE_BIT(STATE_WAITING)},
+};
+static const struct kelp_state_table state_table = KELP_STATE_TABLE(states);
 
 struct kelp_etcd_election {
     struct kelp_etcd *etcd;
@@ -45,6 +59,11 @@ struct kelp_etcd_election {
 
 static void look(struct kelp_etcd_election *election);
 
+static void move_to(struct kelp_etcd_election *election, enum state state)
+{
+    election->state = kelp_state_move(&state_table, election->state, state);
+}
+
 static void look_fired(void *user)
 {
     look(user);
@@ -59,15 +78,15 @@ static void look_later(struct kelp_etcd_election *election)
 
 static void lead(struct kelp_etcd_election *election, int64_t create_revision)
 {
-    assert(election->state != STATE_LEADING && election->lease);
-    election->state = STATE_LEADING;
+    assert(election->lease);
+    move_to(election, STATE_LEADING);
     election->create_revision = create_revision;
     election->events.elected(create_revision, election->user);
 }
 
 static void depose(struct kelp_etcd_election *election, const char *why)
 {
-    election->state = STATE_WAITING;
+    move_to(election, STATE_WAITING);
     look_later(election);
     election->events.deposed(why, election->user);
 }
@@ -84,17 +103,16 @@ static void drop_call(struct kelp_etcd_election *election)
 static void lease_lost(void *user)
 {
     struct kelp_etcd_election *election = user;
-    bool led = election->state == STATE_LEADING;
 
     (void)kelp__etcd_lease_end(election->lease);
     election->lease = NULL;
     /* We count more strictly than etcd: it may still have the lease, and the key with it. */
     kelp__etcd_revoke(election->etcd, election->lease_id);
     drop_call(election); /* a campaign with a lease that is gone */
-    election->state = STATE_WAITING;
-    if (led) {
+    if (election->state == STATE_LEADING) {
         depose(election, "the lease ran out: no keep-alive got through");
     } else {
+        move_to(election, STATE_WAITING);
         look_later(election);
     }
 }
@@ -109,7 +127,7 @@ static void granted(struct etcd_call *call, void *user)
     kelp_status status = call->status;
 
     election->call = NULL;
-    election->state = STATE_WAITING;
+    move_to(election, STATE_WAITING);
     if (status == KELP_OK) {
         status = kelp__etcd_decode_grant(call->answer.bytes, call->answer.used, &id, &ttl_s, NULL);
     }
@@ -134,7 +152,7 @@ static void campaigned(struct etcd_call *call, void *user)
     kelp_status status = call->status;
 
     election->call = NULL;
-    election->state = STATE_WAITING;
+    move_to(election, STATE_WAITING);
     if (status == KELP_OK) {
         status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
                                                &revision, NULL);
@@ -144,12 +162,9 @@ static void campaigned(struct etcd_call *call, void *user)
         lead(election, revision);
         return;
     }
-    if (status == KELP_ERR_NOT_FOUND) { /* the lease is gone, and its keep-alive will say so */
-        look_later(election);
-        return;
-    }
-    /* Lost to somebody else, or unknown: the watch will tell. Should it have shown already that the
-     * key came and went meanwhile, nothing more may come: look again. */
+    /* Lost to somebody else, or unknown: the watch will tell, or the keep-alive of a lease that is
+     * gone. Should the watch have shown already that the key came and went, nothing more may come:
+     * look again. */
     look_later(election);
 }
 
@@ -164,7 +179,7 @@ static void begin(struct kelp_etcd_election *election, struct etcd_call *call, k
     call->done = done;
     call->user = election;
     election->call = call;
-    election->state = state;
+    move_to(election, state);
     kelp__etcd_call_start(call);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/etcd/etcd_internal.h"
+#include "common/etcd/etcd_known_keys.h"
 
 /*
  * A watch keeps a table of the keys that it has reported. It lists, reports how the listing differs
@@ -23,11 +24,6 @@
 
 static const char progress_request[] = "{\"progress_request\":{}}\n";
 
-struct known_key {
-    char *key;
-    int64_t mod_revision;
-};
-
 struct kelp_etcd_watch {
     struct kelp_etcd *etcd;
     char *key;
@@ -37,10 +33,8 @@ struct kelp_etcd_watch {
     struct kelp_etcd_watch_events events; /* of a public watch */
     void *events_user;
 
-    struct known_key *known; /* in the order of the keys */
-    size_t known_count;
-    size_t known_capacity;
-    int64_t revision; /* all up to it was reported */
+    struct etcd_known_keys known; /* what was reported */
+    int64_t revision;             /* all up to it was reported */
 
     struct etcd_call *listing;   /* NULL: not listing */
     struct etcd_transfer stream; /* no handle: not following */
@@ -59,71 +53,11 @@ struct kelp_etcd_watch {
 
 static void list_now(struct kelp_etcd_watch *watch);
 
-/* ---- the table of known keys ---- */
-
-/* Where the key is, or belongs. */
-static size_t find_known(const struct kelp_etcd_watch *watch, const char *key, bool *ret_found)
-{
-    size_t low = 0;
-    size_t high = watch->known_count;
-
-    *ret_found = false;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(watch->known[middle].key, key);
-        if (order == 0) {
-            *ret_found = true;
-            return middle;
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-static kelp_status insert_known(struct kelp_etcd_watch *watch, size_t at, const char *key,
-                                int64_t mod_revision)
-{
-    if (watch->known_count == ETCD_KEYS_MAX) {
-        return KELP_ERR_LIMIT;
-    }
-    if (watch->known_count == watch->known_capacity) {
-        size_t capacity = watch->known_capacity ? watch->known_capacity * 2 : 16;
-        struct known_key *grown = realloc(watch->known, capacity * sizeof(*grown));
-        if (!grown) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        watch->known = grown;
-        watch->known_capacity = capacity;
-    }
-    char *copy = strdup(key);
-    if (!copy) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    memmove(&watch->known[at + 1], &watch->known[at],
-            (watch->known_count - at) * sizeof(*watch->known));
-    watch->known[at] = (struct known_key){.key = copy, .mod_revision = mod_revision};
-    watch->known_count++;
-    return KELP_OK;
-}
-
-/* Take a key out of the table; its name is then the caller's. */
-static char *remove_known(struct kelp_etcd_watch *watch, size_t at)
-{
-    char *key = watch->known[at].key;
-
-    watch->known_count--;
-    memmove(&watch->known[at], &watch->known[at + 1],
-            (watch->known_count - at) * sizeof(*watch->known));
-    return key;
-}
+/* ---- reports ---- */
 
 static void report_removed(struct kelp_etcd_watch *watch, size_t at, int64_t revision)
 {
-    char *key = remove_known(watch, at);
+    char *key = kelp__etcd_known_remove(&watch->known, at);
 
     watch->hooks.removed(key, revision, watch->user);
     free(key);
@@ -133,18 +67,19 @@ static void report_removed(struct kelp_etcd_watch *watch, size_t at, int64_t rev
 static kelp_status report_pair(struct kelp_etcd_watch *watch, const struct kelp_etcd_pair *pair)
 {
     bool found;
-    size_t at = find_known(watch, pair->key, &found);
+    size_t at = kelp__etcd_known_find(&watch->known, pair->key, &found);
 
-    if (found && watch->known[at].mod_revision == pair->mod_revision) {
+    if (found && watch->known.keys[at].mod_revision == pair->mod_revision) {
         return KELP_OK;
     }
     if (!found) {
-        kelp_status status = insert_known(watch, at, pair->key, pair->mod_revision);
+        kelp_status status =
+            kelp__etcd_known_insert(&watch->known, at, pair->key, pair->mod_revision);
         if (status != KELP_OK) {
             return status;
         }
     }
-    watch->known[at].mod_revision = pair->mod_revision;
+    watch->known.keys[at].mod_revision = pair->mod_revision;
     watch->hooks.changed(pair, watch->user);
     return KELP_OK;
 }
@@ -258,7 +193,7 @@ static kelp_status handle_event(struct kelp_etcd_watch *watch, const struct etcd
         return report_pair(watch, &event->pair);
     }
     bool found;
-    size_t at = find_known(watch, event->pair.key, &found);
+    size_t at = kelp__etcd_known_find(&watch->known, event->pair.key, &found);
     if (found) {
         report_removed(watch, at, event->pair.mod_revision);
     }
@@ -392,10 +327,10 @@ static kelp_status apply_listing(struct kelp_etcd_watch *watch, const struct kel
     size_t listed = 0;
     kelp_status status = KELP_OK;
 
-    for (size_t at = 0; at < watch->known_count;) {
+    for (size_t at = 0; at < watch->known.count;) {
         int order = -1; /* known but not listed */
         while (listed < range->count) {
-            order = strcmp(watch->known[at].key, range->pairs[listed].key);
+            order = strcmp(watch->known.keys[at].key, range->pairs[listed].key);
             if (order <= 0) {
                 break;
             }
@@ -506,10 +441,7 @@ void kelp__etcd_watch_end(struct kelp_etcd_watch *watch)
     kelp__etcd_transfer_end(watch->etcd, &watch->stream);
     kelp__etcd_timer_fini(&watch->timer);
     LIST_REMOVE(watch, link);
-    for (size_t i = 0; i < watch->known_count; i++) {
-        free(watch->known[i].key);
-    }
-    free(watch->known);
+    kelp__etcd_known_fini(&watch->known);
     kelp__etcd_buffer_fini(&watch->upload);
     kelp__etcd_buffer_fini(&watch->lines);
     free(watch->key);

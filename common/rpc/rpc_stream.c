@@ -12,9 +12,8 @@
  * connection: the memory of the stream, and what it sends, live on until then, without the user
  * noticing.
  *
- *      open --close(OK)--> draining --queue empty--> finishing --peer answers / close timer-->
- * closed
- *        \---peer ends, cancel, break, deadline--------------------------------------------------/
+ *     open --close(OK)--> draining --queue empty--> finishing --peer answers, close timer--> closed
+ *       \------------------ peer ends, cancel, break, deadline -----------------------------/
  */
 #include <assert.h>
 #include <stdio.h>
