@@ -108,7 +108,8 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.downsample = None
         if stride != 1 or before != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -133,7 +134,8 @@ class ResNet18(nn.Module):
 
 
 def resnet18():
-    return ResNet18(), 128, [torch.randn(1280, 1, 28, 28)], torch.randint(0, 10, (1280,)), nn.CrossEntropyLoss(), adam(0.001)
+    inputs, classes = [torch.randn(1280, 1, 28, 28)], torch.randint(0, 10, (1280,))
+    return ResNet18(), 128, inputs, classes, nn.CrossEntropyLoss(), adam(0.001)
 
 
 class GLU(nn.Module):
@@ -237,7 +239,8 @@ def quantile_loss(output, target):
 
 def tft():
     n, known, encoder, decoder = 1280, 6, 63, 168
-    inputs = [torch.randint(0, 73, (n,)), torch.randn(n, encoder, known), torch.randn(n, encoder), torch.randn(n, decoder, known)]
+    inputs = [torch.randint(0, 73, (n,)), torch.randn(n, encoder, known),
+              torch.randn(n, encoder), torch.randn(n, decoder, known)]
     return TFT(73, known, encoder, decoder), 128, inputs, torch.randn(n, decoder), quantile_loss, adam(0.01)
 
 

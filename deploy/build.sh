@@ -9,8 +9,8 @@ folder="build/$preset"
 for place in "$folder" build .; do
     if [ -e "$place" ]; then
         if [ ! -w "$place" ]; then
-            printf 'build: %s is not writable for %s; another user built here: remove it as that user, or build in a clone of your own\n' \
-                "$(pwd)/$place" "$(id -un)" >&2
+            printf 'build: %s is not writable for %s; another user built here: %s\n' "$(pwd)/$place" "$(id -un)" \
+                'remove it as that user, or build in a clone of your own' >&2
             exit 1
         fi
         break

@@ -6,7 +6,8 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc g++ pkg-config
     libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-    libcurl4-openssl-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libcairo2-dev libopenblas-pthread-dev libdnnl-dev
+    libcurl4-openssl-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libcairo2-dev
+    libopenblas-pthread-dev libdnnl-dev
     librocksdb-dev
     etcd-server etcd-client
     check iproute2
@@ -101,10 +102,12 @@ install_packages() {
         apt-cache show "$package" >/dev/null 2>&1 || absent+=("$package")
     done
     if [ "${#absent[@]}" -gt 0 ] && [ "$stale" -eq 1 ]; then
-        fail "not in the package lists, which could not be fetched: ${absent[*]}; check the network (and http_proxy), then try again"
+        fail "not in the package lists, which could not be fetched: ${absent[*]}; check the network \
+(and http_proxy), then try again"
     fi
     if [ "${#absent[@]}" -gt 0 ]; then
-        fail "no package source offers: ${absent[*]}; Debian 12 (main) and Ubuntu 24.04 (main and universe) have them, see /etc/apt/sources.list"
+        fail "no package source offers: ${absent[*]}; Debian 12 (main) and Ubuntu 24.04 (main and universe) \
+have them, see /etc/apt/sources.list"
     fi
     hold_services
     run_apt install -y --no-install-recommends "$@" ||
