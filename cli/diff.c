@@ -185,12 +185,6 @@ static void print_text(const struct kelp_compare *compare)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static void json_text(const char *name, const char *text)
-{
-    (void)printf(",\"%s\":", name);
-    kelp_json_print_string(stdout, text);
-}
-
 static void json_record(const struct kelp_digest_log_comparison *records)
 {
     if (records->any_equal) {
@@ -227,16 +221,15 @@ static void json_run(const struct kelp_compare *compare, int index)
 {
     const struct kelp_compare_run *run = &compare->runs[index];
 
-    (void)printf("%s{\"run\":", index > 0 ? "," : "");
-    kelp_json_print_string(stdout, run->path);
+    kelp_json_print_member(stdout, index > 0 ? ",{" : "{", "run", run->path);
     if (compare->outcome == KELP_COMPARE_FOUND || compare->outcome == KELP_COMPARE_JOBS_SAME) {
-        json_text("from", run->from);
+        kelp_json_print_member(stdout, ",", "from", run->from);
         (void)printf(",\"from_step\":%" PRIu64, run->from_step);
-        json_text("digest", run->digest);
+        kelp_json_print_member(stdout, ",", "digest", run->digest);
         (void)printf(",\"reproduced\":%s", run->reproduced ? "true" : "false");
     }
     if (run->compute_kind[0]) {
-        json_text("compute_kind", run->compute_kind);
+        kelp_json_print_member(stdout, ",", "compute_kind", run->compute_kind);
     }
     (void)printf("}");
 }
@@ -246,8 +239,7 @@ static void json_first(const struct kelp_compare *compare)
     (void)printf(",\"first\":{\"step\":%" PRIu64 ",\"tensor_count\":%u,\"tensors\":[",
                  compare->step, compare->tensor_count);
     for (uint32_t i = 0; i < compare->tensor_count && i < KELP_COMPARE_TENSORS_MAX; i++) {
-        (void)printf("%s{\"name\":", i > 0 ? "," : "");
-        kelp_json_print_string(stdout, compare->named[i].name);
+        kelp_json_print_member(stdout, i > 0 ? ",{" : "{", "name", compare->named[i].name);
         (void)printf(",\"digests\":[\"%s\",\"%s\"]}", compare->named[i].digests[0],
                      compare->named[i].digests[1]);
     }
@@ -263,9 +255,9 @@ static void print_json(const struct kelp_compare *compare)
                                            [KELP_COMPARE_JOBS_SAME] = "jobs give the same"};
 
     (void)printf("{\"same\":%s", compare->outcome == KELP_COMPARE_SAME ? "true" : "false");
-    json_text("outcome", outcomes[compare->outcome]);
+    kelp_json_print_member(stdout, ",", "outcome", outcomes[compare->outcome]);
     if (compare->text[0]) {
-        json_text("text", compare->text);
+        kelp_json_print_member(stdout, ",", "text", compare->text);
     }
     (void)printf(",\"common\":%zu", compare->records.common);
     json_record(&compare->records);

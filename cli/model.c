@@ -170,11 +170,9 @@ static void print_json(const struct shown *shown, const struct kelp_footprint *f
         if (!is_layer(&layer)) {
             continue;
         }
-        (void)fputs(first ? "{\"name\":" : ",{\"name\":", stdout);
+        kelp_json_print_member(stdout, first ? "{" : ",{", "name", layer.name);
         first = false;
-        kelp_json_print_string(stdout, layer.name);
-        (void)fputs(",\"operator\":", stdout);
-        kelp_json_print_string(stdout, layer.operator_name);
+        kelp_json_print_member(stdout, ",", "operator", layer.operator_name);
         (void)fputs(",\"shape\":", stdout);
         json_shape(&layer.shape);
         (void)printf(",\"parameters\":%" PRIu64 "}", layer.parameters);

@@ -88,13 +88,11 @@ static void stretch_json(const struct kelp_recompute *what, const struct kelp_re
     (void)printf("{\"equal\":%s,\"whole\":%s,\"from\":", result->equal ? "true" : "false",
                  result->whole ? "true" : "false");
     kelp_json_print_string(stdout, name_of(what->from, ""));
-    (void)printf(",\"to\":");
-    kelp_json_print_string(stdout, name_of(what->to, ""));
+    kelp_json_print_member(stdout, ",", "to", name_of(what->to, ""));
     (void)printf(",\"steps\":%" PRIu64 ",\"step\":%" PRIu64 ",\"digests\":%u,\"text\":",
                  result->steps, result->step, result->digests);
     kelp_json_print_string(stdout, result->text);
-    (void)printf(",\"compute\":");
-    kelp_json_print_string(stdout, result->compute);
+    kelp_json_print_member(stdout, ",", "compute", result->compute);
     (void)printf("}");
 }
 
@@ -151,8 +149,7 @@ static int verify_run(struct verify *verify, const struct kelp_options *given)
     int exit_status = KELP_EXIT_OK;
 
     if (json) {
-        (void)printf("{\"run\":");
-        kelp_json_print_string(stdout, verify->run_path);
+        kelp_json_print_member(stdout, "{", "run", verify->run_path);
         (void)printf(",\"faults\":[");
     } else if (verify->list.count == 0) {
         (void)printf("the run has no checkpoint\n");

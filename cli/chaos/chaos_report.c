@@ -270,20 +270,11 @@ void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static void json_text(FILE *out, const char *name, const char *value)
-{
-    (void)fprintf(out, "\"%s\":", name);
-    kelp_json_print_string(out, value);
-}
-
 static void json_event(FILE *out, const struct kelp_chaos_event *event)
 {
-    (void)fputc('{', out);
-    json_text(out, "kind", kelp_chaos_kind_name(event->fault.kind));
-    (void)fputc(',', out);
-    json_text(out, "role", kelp_chaos_role_name(event->fault.role));
-    (void)fputc(',', out);
-    json_text(out, "target", event->target);
+    kelp_json_print_member(out, "{", "kind", kelp_chaos_kind_name(event->fault.kind));
+    kelp_json_print_member(out, ",", "role", kelp_chaos_role_name(event->fault.role));
+    kelp_json_print_member(out, ",", "target", event->target);
     (void)fprintf(out,
                   ",\"planned_step\":%" PRIu32 ",\"for_ms\":%" PRIu32 ",\"at_ms\":%" PRIu64
                   ",\"generation\":%" PRIu64 ",\"version\":%" PRIu64 ",\"step\":%" PRIu64
@@ -301,21 +292,18 @@ static void json_event(FILE *out, const struct kelp_chaos_event *event)
 
 void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out)
 {
-    (void)fputc('{', out);
-    json_text(out, "job", report->job);
-    (void)fputc(',', out);
-    json_text(out, "plan", report->plan);
+    kelp_json_print_member(out, "{", "job", report->job);
+    kelp_json_print_member(out, ",", "plan", report->plan);
     (void)fprintf(out,
                   ",\"seed\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"planned\":%" PRIu32
                   ",\"left_out\":%" PRIu32 ",\"steps_recomputed\":%" PRIu64 ",\"equal\":%s,",
                   report->seed, report->total_steps, report->planned, report->left_out,
                   report->steps_recomputed, report->equal ? "true" : "false");
-    json_text(out, "quiet_digest", report->quiet_digest);
-    (void)fputc(',', out);
-    json_text(out, "digest", report->digest);
+    kelp_json_print_member(out, "", "quiet_digest", report->quiet_digest);
+    kelp_json_print_member(out, ",", "digest", report->digest);
     (void)fprintf(out, ",\"quiet_wall_s\":%.3f,\"wall_s\":%.3f,", report->quiet_wall_s,
                   report->wall_s);
-    json_text(out, "verdict", report->verdict);
+    kelp_json_print_member(out, "", "verdict", report->verdict);
     (void)fputs(",\"faults\":[", out);
     for (uint32_t i = 0; i < report->event_count; i++) {
         (void)fputs(i > 0 ? "," : "", out);

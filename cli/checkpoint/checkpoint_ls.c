@@ -119,13 +119,10 @@ static void json_checkpoint(const struct kelp_checkpoint *checkpoint)
     const struct kelp_manifest *manifest = &checkpoint->manifest;
     char digest[KELP_DIGEST_HEX_BYTES];
 
-    (void)printf("{\"name\":");
-    kelp_json_print_string(stdout, checkpoint->name);
-    (void)printf(",\"path\":");
-    kelp_json_print_string(stdout, checkpoint->path);
+    kelp_json_print_member(stdout, "{", "name", checkpoint->name);
+    kelp_json_print_member(stdout, ",", "path", checkpoint->path);
     if (checkpoint->fault.status != KELP_OK) {
-        (void)printf(",\"damaged\":");
-        kelp_json_print_string(stdout, checkpoint->fault.text);
+        kelp_json_print_member(stdout, ",", "damaged", checkpoint->fault.text);
         return;
     }
     kelp_manifest_state_digest(manifest, digest);
@@ -141,8 +138,7 @@ static void json_checkpoint(const struct kelp_checkpoint *checkpoint)
 
 static void list_json(const struct kelp_checkpoints *list, const char *run_path)
 {
-    (void)printf("{\"run\":");
-    kelp_json_print_string(stdout, run_path);
+    kelp_json_print_member(stdout, "{", "run", run_path);
     (void)printf(",\"checkpoints\":[");
     for (size_t i = 0; i < list->count; i++) {
         (void)printf("%s", i > 0 ? "," : "");

@@ -118,14 +118,12 @@ static void json_fault(struct kelp_checkpoint_check *check,
     (void)printf("%s{\"checkpoint\":", check->any_told ? "," : "");
     kelp_json_print_string(stdout, check->name);
     if (fault->storage[0]) {
-        (void)printf(",\"storage\":");
-        kelp_json_print_string(stdout, fault->storage);
+        kelp_json_print_member(stdout, ",", "storage", fault->storage);
     }
     if (fault->has_partition) {
         (void)printf(",\"partition\":%u", fault->partition);
     }
-    (void)printf(",\"text\":");
-    kelp_json_print_string(stdout, fault->text);
+    kelp_json_print_member(stdout, ",", "text", fault->text);
     (void)printf("}");
     check->any_told = true;
 }

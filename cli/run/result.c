@@ -54,29 +54,24 @@ void kelp_result_print_best(FILE *out, const struct kelp_result *result)
 
 void kelp_result_print(const struct kelp_result *result, FILE *out)
 {
-    (void)fputs("{\"status\":", out);
-    kelp_json_print_string(out, result->status);
+    kelp_json_print_member(out, "{", "status", result->status);
     (void)fprintf(out, ",\"step\":%" PRIu64 ",\"epoch\":%u,", result->step, result->epoch);
     kelp_result_print_metrics(out, result->metrics, result->metric_count);
     kelp_result_print_best(out, result);
-    (void)fputs(",\"digest\":", out);
-    kelp_json_print_string(out, result->digest);
+    kelp_json_print_member(out, ",", "digest", result->digest);
     (void)fputs(",\"steps_per_s\":", out);
     kelp_json_print_double(out, result->steps_per_s);
     (void)fputs(",\"wall_s\":", out);
     kelp_json_print_double(out, result->wall_s);
-    (void)fputs(",\"job\":", out);
-    kelp_json_print_string(out, result->job);
-    (void)fputs(",\"reason\":", out);
-    kelp_json_print_string(out, result->reason);
+    kelp_json_print_member(out, ",", "job", result->job);
+    kelp_json_print_member(out, ",", "reason", result->reason);
     (void)fprintf(out,
                   ",\"restarts\":%u,\"restores\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 ","
                   "\"checkpoints\":%" PRIu64 ",\"workers\":[",
                   result->restarts, result->restores, result->steps_recomputed,
                   result->checkpoints);
     for (uint32_t i = 0; i < result->worker_count; i++) {
-        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
-        kelp_json_print_string(out, result->workers[i].id);
+        kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", result->workers[i].id);
         (void)fprintf(out, ",\"lanes_computed\":%" PRIu64 "}", result->workers[i].lanes_computed);
     }
     (void)fputs("]}\n", out);

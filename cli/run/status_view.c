@@ -212,12 +212,6 @@ void kelp_status_table(const Kelp__V1__StatusReply *status, const char *run_path
     print_rows(out, status);
 }
 
-static void json_member(FILE *out, const char *name, const char *value)
-{
-    (void)fprintf(out, ",\"%s\":", name);
-    kelp_json_print_string(out, value);
-}
-
 static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
 {
     struct kelp_result result = {0};
@@ -243,7 +237,7 @@ static void json_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpo
                   ",\"failed\":%" PRIu64 ",\"under_way_step\":%" PRIu64,
                   checkpoint->version, checkpoint->step, checkpoint->generation, checkpoint->age_ms,
                   checkpoint->committed, checkpoint->failed, checkpoint->under_way_step);
-    json_member(out, "error", checkpoint->error);
+    kelp_json_print_member(out, ",", "error", checkpoint->error);
     (void)fputc('}', out);
 }
 
@@ -252,14 +246,13 @@ static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
     (void)fputs(",\"workers\":[", out);
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
-        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
-        kelp_json_print_string(out, worker->id);
+        kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", worker->id);
         (void)fprintf(out,
                       ",\"lane_first\":%u,\"lane_count\":%u,\"lanes_computed\":%" PRIu64
                       ",\"age_ms\":%" PRIu64 ",\"silent_ms\":%" PRIu64,
                       worker->lane_first, worker->lane_count, worker->lanes_computed,
                       worker->age_ms, worker->silent_ms);
-        json_member(out, "trouble", worker->trouble);
+        kelp_json_print_member(out, ",", "trouble", worker->trouble);
         (void)fputc('}', out);
     }
     (void)fputc(']', out);
@@ -270,9 +263,8 @@ static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
     (void)fputs(",\"shards\":[", out);
     for (size_t i = 0; i < status->n_shards; i++) {
         const Kelp__V1__ShardInfo *shard = status->shards[i];
-        (void)fputs(i > 0 ? ",{\"id\":" : "{\"id\":", out);
-        kelp_json_print_string(out, shard->shard);
-        json_member(out, "address", shard->address);
+        kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", shard->shard);
+        kelp_json_print_member(out, ",", "address", shard->address);
         (void)fprintf(out, ",\"partitions\":%u,\"connected\":%s,\"silent_ms\":%" PRIu64 "}",
                       shard->partitions, shard->connected ? "true" : "false", shard->silent_ms);
     }
@@ -281,15 +273,14 @@ static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
 
 void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path, FILE *out)
 {
-    (void)fputs("{\"status\":", out);
-    kelp_json_print_string(out, status->state);
+    kelp_json_print_member(out, "{", "status", status->state);
     json_metrics(out, status);
-    json_member(out, "digest", status->digest);
+    kelp_json_print_member(out, ",", "digest", status->digest);
     (void)fprintf(out, ",\"digest_step\":%" PRIu64, status->digest_step);
-    json_member(out, "job", status->job);
-    json_member(out, "run", run_path);
-    json_member(out, "reason", status->reason);
-    json_member(out, "leader", status->leader);
+    kelp_json_print_member(out, ",", "job", status->job);
+    kelp_json_print_member(out, ",", "run", run_path);
+    kelp_json_print_member(out, ",", "reason", status->reason);
+    kelp_json_print_member(out, ",", "leader", status->leader);
     (void)fprintf(
         out, ",\"generation\":%" PRIu64 ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
         status->generation, status->worker_losses, status->shard_losses);

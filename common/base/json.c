@@ -148,6 +148,12 @@ void kelp_json_print_string(FILE *out, const char *text)
     (void)fputc('"', out);
 }
 
+void kelp_json_print_member(FILE *out, const char *before, const char *name, const char *text)
+{
+    (void)fprintf(out, "%s\"%s\":", before, name);
+    kelp_json_print_string(out, text);
+}
+
 void kelp_json_print_double(FILE *out, double value)
 {
     (void)fprintf(out, isfinite(value) ? "%.17g" : "null", value);

@@ -43,6 +43,8 @@ kelp_status kelp_json_element_u64(const cJSON *element, uint64_t max, uint64_t *
 
 /* Print text as a JSON string, quotes included. Bytes over 127 pass as they are (UTF-8). */
 void kelp_json_print_string(FILE *out, const char *text);
+/* A member that is a string, behind what stands before it ("{" or ","). */
+void kelp_json_print_member(FILE *out, const char *before, const char *name, const char *text);
 /* Print a double with 17 significant digits, null when it is not finite (JSON has no such number).
  */
 void kelp_json_print_double(FILE *out, double value);
