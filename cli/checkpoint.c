@@ -79,7 +79,7 @@ static bool settle(struct kelp_job_client *client, struct kelp_request *request,
     return settled;
 }
 
-/* The coordinator may be between two lives: asked until the deadline. */
+/* The coordinator may be restarting: it is asked until the deadline. */
 static int request(struct kelp_job_client *client, uint32_t timeout_ms, bool json)
 {
     struct kelp_request pending = {.serial = 0};

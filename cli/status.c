@@ -24,7 +24,7 @@ static const struct kelp_program program = {
     .option_count = KELP_ARRAY_COUNT(options),
 };
 
-/* The coordinator may be between two lives: try until the deadline. */
+/* The coordinator may be restarting: try until the deadline. */
 static kelp_status ask(struct kelp_job_client *client, uint32_t timeout_ms,
                        Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {

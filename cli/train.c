@@ -61,7 +61,7 @@ struct train {
     struct kelp_trials trials;
     struct kelp_job_file *file;
     char *spec;
-    struct kelp_train_changes changes; /* resumed: from the job of before */
+    struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     struct kelp_display display;
@@ -121,8 +121,8 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
         *ret_done = true;
         return KELP_OK;
     }
-    /* In this order: once the folder says that the job is another one, no result of before may be
-     * taken for that one's. */
+    /* In this order: once the folder holds another job, an old result must not count as that
+     * job's. */
     if (status == KELP_OK) {
         memset(&train->result, 0, sizeof(train->result));
         status = kelp_run_dir_remove(&train->run, "result.json", reterr);

@@ -53,7 +53,7 @@ static void begin_rule(struct rule *rule, bool add, uint8_t action, uint32_t pri
     add_attribute(rule, FRA_PRIORITY, &priority, sizeof(priority));
 }
 
-/* Send it and wait for the kernel's word: 0 or an errno. */
+/* Send it and wait for the kernel's answer: 0 or an errno. */
 static int tell_kernel(const struct rule *rule)
 {
     char answer[1024];

@@ -91,10 +91,10 @@ static bool look_at_event(struct kelp_chaos_event *event, const struct kelp_chao
         event->step = look->step;
         return false;
     }
-    /* A run that is asked to pause goes on until it has: what counts is that it was resumed. */
+    /* A run that is asked to pause keeps working until it has: only resuming counts. */
     bool paused = event->fault.role == KELP_CHAOS_EVERYTHING &&
                   event->fault.kind == KELP_CHAOS_RESTART && look->generation == event->generation;
-    /* The entry in work when it hit may have been all but complete; the one after it was not. */
+    /* The entry in progress when it hit may have been almost complete; the next one was not. */
     if (paused || look->version < event->version + 2) {
         return false;
     }

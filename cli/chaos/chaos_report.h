@@ -19,7 +19,7 @@
 /* A fault that was done. Times are milliseconds since the run began. */
 struct kelp_chaos_event {
     struct kelp_chaos_fault fault;
-    char target[32];     /* whom it hit: "coordinator-1" */
+    char target[32];     /* the process that it hit: "coordinator-1" */
     uint64_t at_ms;      /* done */
     uint64_t generation; /* where the run stood */
     uint64_t version;

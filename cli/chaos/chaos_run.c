@@ -16,7 +16,7 @@
 
 #define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
 #define TICK_MS    200 /* without an event */
-#define SAY_MS     400 /* after a recovery: the coordinator tells exactly what was lost */
+#define SAY_MS     400 /* after a recovery: until the coordinator says what was lost */
 
 struct run {
     const struct kelp_chaos_options *options;
@@ -391,8 +391,8 @@ static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
                      run->run_path);
 }
 
-/* `kelp train` has ended: is the run over? One that was asked to pause is gone on with, unless it
- * was done before it could. */
+/* `kelp train` has ended. A run that was asked to pause is resumed, unless it was done before it
+ * paused. */
 static kelp_status handle_end(struct run *run, int wait_status, bool *ret_over,
                               struct kelp_error *reterr)
 {

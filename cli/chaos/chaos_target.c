@@ -11,7 +11,7 @@
 
 #define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
 
-/* ---- whom ---------------------------------------------------------------------------------- */
+/* ---- which process ------------------------------------------------------------------------- */
 
 static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_target *target,
                                                  uint64_t now_ms)
@@ -33,7 +33,7 @@ static bool takes_part(const struct kelp_chaos_target *target, enum kelp_chaos_r
     const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
 
     if (!status) {
-        return true; /* nobody tells */
+        return true; /* not known: it may */
     }
     for (size_t i = 0; role == KELP_CHAOS_WORKER && i < status->n_workers; i++) {
         if (strcmp(status->workers[i]->id, id) == 0) {
@@ -333,7 +333,7 @@ static kelp_status renew(struct kelp_chaos_undo *undo, uint64_t now_ms, struct k
     return kelp_chaos_split_renew(undo->split, undo->process.pid, reterr);
 }
 
-/* A fault of the disk that nobody has felt yet lasts until somebody does. */
+/* A fault of the disk that has hit no call yet lasts until it does. */
 static bool is_over(const struct kelp_chaos_target *target, const struct kelp_chaos_undo *undo,
                     uint64_t now_ms)
 {
@@ -404,7 +404,7 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
 
 void kelp_chaos_target_fini(struct kelp_chaos_target *target)
 {
-    remove_undos(target); /* what is stopped dies of SIGKILL all the same */
+    remove_undos(target); /* SIGKILL also ends what is stopped */
     kelp_chaos_train_kill(&target->train);
     kelp_chaos_etcd_close(target->etcd);
     target->etcd = NULL;

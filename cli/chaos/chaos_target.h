@@ -18,7 +18,7 @@
 #define KELP_CHAOS_UNDO_MAX     64    /* faults that last, at one time */
 #define KELP_CHAOS_SLOW_MS      30    /* of each write and sync on a slow disk */
 #define KELP_CHAOS_RENEW_MS     25    /* between two looks at the connections of who is split off */
-#define KELP_CHAOS_DISK_MORE_MS 15000 /* a disk's fault waits so long for somebody to write */
+#define KELP_CHAOS_DISK_MORE_MS 15000 /* how long a disk's fault waits for a call to hit */
 
 enum kelp_chaos_undo_kind {
     KELP_CHAOS_UNDO_RESUME, /* SIGCONT */
@@ -58,7 +58,7 @@ struct kelp_chaos_try {
     uint64_t now_ms;
     uint32_t event; /* comes back in target->gone when a process that was asked to end has ended */
     bool done;      /* the answer: it hit something */
-    char name[32];  /* the answer: whom */
+    char name[32];  /* the answer: which process */
 };
 
 /*

@@ -29,7 +29,7 @@ kelp_status kelp_chaos_train_start(struct kelp_chaos_train *train, const char *c
 kelp_status kelp_chaos_train_end(struct kelp_chaos_train *train, int wait_status,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* SIGKILL; its children die with it. */
+/* SIGKILL; the kernel kills its children with it. */
 void kelp_chaos_train_kill(struct kelp_chaos_train *train);
 
 #endif

@@ -34,7 +34,7 @@ static void publish(struct kelp_chaos_watch *watch, const struct kelp_chaos_look
     kelp_watcher_raise(watch->watcher);
 }
 
-/* Make watch->channel lead to the address that was aimed at last; false when there is none. */
+/* Connect watch->channel to the newest address of aim(); false when there is none. */
 static bool connect_to_aim(struct kelp_chaos_watch *watch)
 {
     char address[ADDRESS_MAX + 1];

@@ -329,7 +329,7 @@ const struct kelp_checkpoint *kelp_checkpoints_before(const struct kelp_checkpoi
 struct loading {
     const struct kelp_checkpoint *checkpoint;
     struct kelp_model_state *state;
-    /* What is told of faults; without it the first one ends the reading. */
+    /* Called for each fault; NULL: the first one ends the reading. */
     void (*found)(const struct kelp_checkpoint_fault *fault, void *user);
     void *user;
     uint32_t faults;
@@ -394,7 +394,7 @@ static bool gone(const struct kelp_checkpoint *checkpoint)
            access(path, F_OK) != 0 && errno == ENOENT;
 }
 
-/* A fault of a storage, or of one partition in it. Goes on when somebody is told of faults. */
+/* A fault of a storage, or of one partition in it. Reading continues where found() is set. */
 static kelp_status fault(struct loading *loading, uint32_t storage, const uint32_t *partition,
                          kelp_status status, struct kelp_error *error, struct kelp_error *reterr)
 {

@@ -38,7 +38,7 @@ const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoint
 struct kelp_checkpoint_source {
     bool listed;
     struct kelp_checkpoints list;
-    struct kelp_checkpoint elsewhere; /* the folder looked at last */
+    struct kelp_checkpoint elsewhere; /* the folder that was opened last */
 };
 const struct kelp_checkpoint *kelp_checkpoint_find(struct kelp_checkpoint_source *source,
                                                    const struct kelp_options *given,

@@ -407,8 +407,8 @@ static int work(struct kelp_guard *guard, void *user)
     return kelp_launcher_run(&launch, guard, &inference->display, &inference->result);
 }
 
-/* An etcd that is not ours forgets the job: nobody goes on with it, and the next one may have its
- * name. */
+/* Remove the job from an etcd that is not ours: no command continues it, and the next job may have
+ * the same name. */
 static void forget_job(struct kelp_inference *inference)
 {
     const char *url = kelp_options_text(inference->given, "etcd");

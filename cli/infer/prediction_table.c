@@ -309,7 +309,7 @@ static kelp_status write_sample(struct writer *writer, uint64_t sample, float *v
     } else {
         write_npy_sample(writer, values);
     }
-    /* Once for each sample: a full disk is told early. */
+    /* Checked for each sample, so that a full disk is reported early. */
     return ferror(writer->out) ? kelp_files_error(errno, "write", writer->temporary, reterr)
                                : KELP_OK;
 }

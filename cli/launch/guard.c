@@ -41,7 +41,7 @@ enum kelp_guard_stage kelp_guard_stage(struct kelp_guard *guard)
     uint64_t count;
     ssize_t got = read(guard->stage_fd, &count, sizeof(count));
 
-    (void)got; /* nothing raised: the stage is the one of before */
+    (void)got; /* nothing raised: the stage has not changed */
     return (enum kelp_guard_stage)atomic_load(&guard->stage);
 }
 
@@ -72,7 +72,7 @@ _Noreturn static void end_at_once(int signal_number)
     static const char text[] = "\nkelp: ended at once; what was running is killed\n";
     ssize_t written = write(STDERR_FILENO, text, sizeof(text) - 1);
 
-    (void)written; /* nobody is left to tell */
+    (void)written; /* the process ends anyway */
     _exit(signal_number == SIGTERM ? 1 : 128 + signal_number);
 }
 

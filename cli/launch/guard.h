@@ -33,8 +33,8 @@ struct kelp_guard;
 kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), void *user,
                            int *ret_exit_status, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* From now on SIGTERM asks the work to wind down, which may take so long before it is told to stop;
- * 0: SIGTERM stops it, as at the beginning. By the work's thread. */
+/* From now on SIGTERM asks the work to wind down for at most wind_down_ms, and then to stop. 0:
+ * SIGTERM stops it, as at the beginning. By the work's thread. */
 void kelp_guard_winds_down(struct kelp_guard *guard, uint32_t wind_down_ms);
 
 /* Readable (poll(2)) when the stage has changed since it was asked for; borrowed. */

@@ -125,7 +125,7 @@ static void fill_result(struct kelp_launcher *launcher)
     kelp_ledger_result(&launcher->ledger, result);
 }
 
-/* What failed, when, and how to go on: for whoever finds this in etcd or in result.json. */
+/* What failed, when, and how to continue: etcd and result.json hold this text. */
 static void describe_giving_up(const struct kelp_launcher *launcher, struct kelp_error *error)
 {
     char text[sizeof(error->text)];

@@ -9,8 +9,8 @@
 #include "common/base/json.h"
 #include "common/base/process.h"
 
-/* What stands in etcd must be this job, whoever put it there, or one that this one may go on from;
- * it is replaced then: nothing of the run is up that could have read it. */
+/* etcd must hold this job, or one that this job may continue. That one is replaced: no process of
+ * the run is up that could have read it. */
 static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {

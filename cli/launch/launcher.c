@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/program/options.h"
 
-#define SILENT_MS 3000 /* without an answer of the coordinator before people are told */
+#define SILENT_MS 3000 /* without an answer of the coordinator before the display says so */
 
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
 {

@@ -46,8 +46,7 @@ const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
  * dead processes left in an etcd of our own. */
 kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
                                 struct kelp_error *reterr) KELP_MUST_USE;
-/* The job has failed for good, by our own verdict: so that whoever looks at etcd knows. The
- * coordinators are stopped. */
+/* Write into etcd that the launcher gave the job up. The coordinators are stopped. */
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason);
 
 /* What the run came to, which ended with status: fills the result, returns the exit status. */

@@ -60,7 +60,7 @@ static void look(void *user)
     Kelp__V1__StatusReply *reply = NULL;
     uint64_t asked_ms = kelp_clock_ms();
 
-    /* Who does not answer is a matter of the status's age: nobody needs the error. */
+    /* A missing answer shows in the age of the status: the error is not needed. */
     kelp_status status =
         kelp_job_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);
     if (status == KELP_OK && atomic_load(&monitor->pause)) {

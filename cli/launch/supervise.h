@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 
 #define KELP_SUPERVISE_SETTLED_MS                                                                  \
-    10000 /* a child that lived so long is started again at once when it dies */
+    10000 /* a child that ran for so long is restarted at once when it ends */
 #define KELP_SUPERVISE_BACKOFF_MAX_MS 15000 /* unless the policy's first one is longer */
 #define KELP_SUPERVISE_DOUBLINGS_MAX  8
 /* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear

@@ -19,7 +19,7 @@ kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_jo
 /* What differs from the job that a run had. */
 struct kelp_train_changes {
     char text[384]; /* "cluster.workers 2:2 -> 3:3", or "" */
-    bool longer;    /* there is more to do than before: an end of before is none of this job */
+    bool longer;    /* there is more to do than before: the earlier end does not count */
 };
 
 /*

@@ -102,7 +102,7 @@ static kelp_status read_lines(FILE *in, struct kelp_digest_log *log, struct kelp
         number++;
         if (length == 0 || text[length - 1] != '\n') {
             if (feof(in)) {
-                break; /* not whole yet, or cut off: whoever goes on with the run writes it again */
+                break; /* incomplete: a resumed run writes it again */
             }
             return kelp_fail(reterr, KELP_ERR_CORRUPT, "line %" PRIu64 " is no record of a digest",
                              number);

@@ -60,7 +60,7 @@ static kelp_status check_plan(struct work *work, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-/* The run's result may not be there, or be of another attempt: then it is taken as not failed. */
+/* Without a result, or with one of another attempt, the run counts as not failed. */
 static uint64_t failed_steps(const struct kelp_recompute *what)
 {
     struct kelp_result *result = calloc(1, sizeof(*result));
@@ -98,7 +98,7 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
         const struct kelp_digest_log *log = &work->log;
         work->failed_steps = failed_steps(what);
         work->first_step = kelp_replay_state(work->replay)->control.step;
-        /* The digest of a version is told by the entry that begins at it. */
+        /* The record of a version's digest comes with the entry that begins at it. */
         work->end_version = what->to         ? what->to->manifest.version
                             : log->count > 0 ? log->lines[log->count - 1].version + 1
                                              : 0;

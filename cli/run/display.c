@@ -17,7 +17,7 @@ static void put(const struct kelp_display *display, const char *text, size_t len
             continue;
         }
         if (written <= 0) {
-            return; /* nobody reads any more: the run goes on all the same */
+            return; /* the reader is gone; the run continues */
         }
         text += written;
         length -= (size_t)written;

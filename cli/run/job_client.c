@@ -139,7 +139,7 @@ static kelp_status parse_address(const char *value, char *address, size_t addres
     return status;
 }
 
-/* Make client->channel lead to whoever etcd names now. */
+/* Connect client->channel to the coordinator that etcd names now. */
 static kelp_status find_coordinator(struct kelp_job_client *client, uint32_t deadline_ms,
                                     struct kelp_error *reterr)
 {
@@ -220,7 +220,7 @@ kelp_status kelp_job_client_status(struct kelp_job_client *client, uint32_t dead
         kelp_rpc_message_unref(answer);
     }
     if (status != KELP_OK) {
-        forget_coordinator(client); /* another one may lead by now: ask etcd next time */
+        forget_coordinator(client); /* another coordinator may lead by now: ask etcd next time */
     }
     return status;
 }

@@ -71,8 +71,8 @@ kelp_status kelp_run_dir_print(const struct kelp_run_dir *run, const char *name,
                                void (*print)(const void *what, FILE *out), const void *what,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Remove a file of the folder, for good also after a crash; none there is fine. Errors:
- * KELP_ERR_IO, KELP_ERR_LIMIT. */
+/* Remove a file of the folder, durably; a missing file is no error. Errors: KELP_ERR_IO,
+ * KELP_ERR_LIMIT. */
 kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
