@@ -24,12 +24,11 @@ static const struct kelp_program program = {
 
 static int evaluate(const struct kelp_options *given)
 {
-    struct kelp_inference *inference = malloc(sizeof(*inference));
+    struct kelp_inference *inference = kelp_inference_create(given, KELP_RUN_EVALUATE);
 
     if (!inference) {
-        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+        return KELP_EXIT_FAILED;
     }
-    kelp_inference_init(inference, given, KELP_RUN_EVALUATE);
     int exit_status = kelp_inference_run(inference);
     if (exit_status == KELP_EXIT_OK && kelp_verb_json(given)) {
         kelp_result_print(&inference->result, stdout);
@@ -37,8 +36,7 @@ static int evaluate(const struct kelp_options *given)
         kelp_result_table(stdout, &inference->result);
         (void)printf("weights    %s\nrun        %s\n", inference->weights, inference->run.path);
     }
-    kelp_inference_fini(inference);
-    free(inference);
+    kelp_inference_destroy(inference);
     return exit_status;
 }
 

@@ -131,19 +131,17 @@ static int predict(const struct kelp_options *given)
     if (check_writable(out, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    struct kelp_inference *inference = malloc(sizeof(*inference));
+    struct kelp_inference *inference = kelp_inference_create(given, KELP_RUN_PREDICT);
     if (!inference) {
-        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+        return KELP_EXIT_FAILED;
     }
-    kelp_inference_init(inference, given, KELP_RUN_PREDICT);
     inference->split = (enum kelp_run_part)kelp_options_choice(given, "part");
     inference->targets = kelp_options_flag(given, "targets");
     int exit_status = kelp_inference_run(inference);
     if (exit_status == KELP_EXIT_OK) {
         exit_status = write_table(inference, given, format);
     }
-    kelp_inference_fini(inference);
-    free(inference);
+    kelp_inference_destroy(inference);
     return exit_status;
 }
 

@@ -488,22 +488,29 @@ int kelp_inference_run(struct kelp_inference *inference)
     return launch(inference);
 }
 
-void kelp_inference_init(struct kelp_inference *inference, const struct kelp_options *given,
-                         enum kelp_run_mode mode)
+struct kelp_inference *kelp_inference_create(const struct kelp_options *given,
+                                             enum kelp_run_mode mode)
 {
-    memset(inference, 0, sizeof(*inference));
+    struct kelp_inference *inference = calloc(1, sizeof(*inference));
+
+    if (!inference) {
+        (void)kelp_complain(KELP_EXIT_FAILED, "out of memory");
+        return NULL;
+    }
     inference->given = given;
     inference->mode = mode;
     inference->run.lock_fd = -1;
     inference->start_ms = kelp_clock_ms();
     kelp_display_init(&inference->display, STDERR_FILENO);
+    return inference;
 }
 
-void kelp_inference_fini(struct kelp_inference *inference)
+void kelp_inference_destroy(struct kelp_inference *inference)
 {
     kelp_run_dir_close(&inference->run);
     kelp_dataset_close(inference->dataset);
     kelp_plan_fini(&inference->plan);
     kelp_job_file_destroy(inference->file);
     free(inference->spec);
+    free(inference);
 }

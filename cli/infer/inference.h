@@ -54,10 +54,10 @@ struct kelp_inference {
     char bin_folder[KELP_PROCESS_PATH_MAX];
 };
 
-/* All zero but these; kelp_inference_fini() in every case. */
-void kelp_inference_init(struct kelp_inference *inference, const struct kelp_options *given,
-                         enum kelp_run_mode mode);
-void kelp_inference_fini(struct kelp_inference *inference);
+/* Everything empty but these; owned. NULL: out of memory, which has been said. */
+struct kelp_inference *kelp_inference_create(const struct kelp_options *given,
+                                             enum kelp_run_mode mode);
+void kelp_inference_destroy(struct kelp_inference *inference);
 
 /*
  * Find job and weights, open the data, make the run's folder, run the cluster to its end. Returns

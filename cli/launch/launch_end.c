@@ -91,11 +91,6 @@ static int set_outcome(struct kelp_result *result, int exit_status, const char *
     return exit_status;
 }
 
-static bool state_is(const struct kelp_launcher *launcher, const char *state)
-{
-    return launcher->status && strcmp(launcher->status->state, state) == 0;
-}
-
 static int stopped(struct kelp_launcher *launcher)
 {
     const Kelp__V1__CheckpointStatus *checkpoint =
@@ -151,16 +146,16 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
     if (kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {
         return stopped(launcher);
     }
-    if (status == KELP_OK && launcher->pausing && state_is(launcher, "paused")) {
+    if (status == KELP_OK && launcher->pausing && kelp__launch_state_is(launcher, "paused")) {
         if (launcher->status->checkpoint) { /* training may have been further: that is lost */
             result->step = launcher->status->checkpoint->step;
         }
         return set_outcome(result, KELP_EXIT_OK, "paused", "");
     }
-    if (status == KELP_OK && state_is(launcher, "failed")) {
+    if (status == KELP_OK && kelp__launch_state_is(launcher, "failed")) {
         return set_outcome(result, KELP_EXIT_JOB_FAILED, "failed", launcher->status->reason);
     }
-    if (status == KELP_OK && launcher->pausing && !state_is(launcher, "done")) {
+    if (status == KELP_OK && launcher->pausing && !kelp__launch_state_is(launcher, "done")) {
         return stopped(launcher); /* nothing there yet that a checkpoint could hold */
     }
     if (status == KELP_OK) {

@@ -356,7 +356,7 @@ static void wait_for_event(struct kelp_launcher *launcher)
     (void)poll(items, count, wait_ms(launcher, kelp_clock_ms()));
 }
 
-static bool state_is(const struct kelp_launcher *launcher, const char *state)
+bool kelp__launch_state_is(const struct kelp_launcher *launcher, const char *state)
 {
     return launcher->status && strcmp(launcher->status->state, state) == 0;
 }
@@ -364,7 +364,7 @@ static bool state_is(const struct kelp_launcher *launcher, const char *state)
 /* Nothing is there that a checkpoint could hold: what shards had, they have to restore first. */
 static bool nothing_to_save(const struct kelp_launcher *launcher)
 {
-    return !launcher->status || state_is(launcher, "starting");
+    return !launcher->status || kelp__launch_state_is(launcher, "starting");
 }
 
 /* SIGTERM: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
@@ -387,8 +387,8 @@ static bool wind_down(struct kelp_launcher *launcher)
 
 static bool ended(const struct kelp_launcher *launcher)
 {
-    return state_is(launcher, "done") || state_is(launcher, "failed") ||
-           (launcher->pausing && state_is(launcher, "paused"));
+    return kelp__launch_state_is(launcher, "done") || kelp__launch_state_is(launcher, "failed") ||
+           (launcher->pausing && kelp__launch_state_is(launcher, "paused"));
 }
 
 /* Until the job is done, failed or paused, a stop is asked for, or an error ends the run. */

@@ -39,6 +39,8 @@ struct kelp_launcher {
     struct pollfd items[KELP_LAUNCH_POLL_ROOM];
 };
 
+/* Is that the state by the newest answer of the coordinator? */
+bool kelp__launch_state_is(const struct kelp_launcher *launcher, const char *state);
 /* Whichever etcd the run uses. */
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
 
