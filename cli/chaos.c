@@ -13,6 +13,7 @@
 #include "cli/run/job_load.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
+#include "common/base/files.h"
 #include "common/base/process.h"
 
 #define RUNS "Runs"
@@ -74,34 +75,6 @@ struct chaos {
 
 /* ---- before the start ---------------------------------------------------------------------- */
 
-static kelp_status load_text(const char *path, char **ret_text, size_t *ret_bytes,
-                             struct kelp_error *reterr)
-{
-    FILE *in = fopen(path, "re");
-
-    if (!in) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "plan '%s' is neither built in (quick, all) nor a file that can be read",
-                         path);
-    }
-    char *text = malloc(KELP_CHAOS_PLAN_BYTES_MAX + 1);
-    if (text) {
-        /* One byte more than the limit, which the parser then refuses. */
-        *ret_bytes = fread(text, 1, KELP_CHAOS_PLAN_BYTES_MAX + 1, in);
-    }
-    bool wrong = ferror(in) != 0;
-    (void)fclose(in); /* only read from */
-    if (!text) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    if (wrong) {
-        free(text);
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot read '%s'", path);
-    }
-    *ret_text = text;
-    return KELP_OK;
-}
-
 static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
 {
     const char *name = kelp_options_text(chaos->given, "plan");
@@ -112,7 +85,12 @@ static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
     if (builtin) {
         return kelp_chaos_plan_parse(name, builtin, strlen(builtin), &chaos->plan, reterr);
     }
-    kelp_status status = load_text(name, &text, &bytes, reterr);
+    kelp_status status = kelp_files_read(name, KELP_CHAOS_PLAN_BYTES_MAX, &text, &bytes, reterr);
+    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_IO) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "plan '%s' is neither built in (quick, all) nor a file that can be read",
+                         name);
+    }
     if (status == KELP_OK) {
         status = kelp_chaos_plan_parse(name, text, bytes, &chaos->plan, reterr);
         free(text);

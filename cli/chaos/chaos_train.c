@@ -1,9 +1,6 @@
 #include "cli/chaos/chaos_train.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +15,7 @@ kelp_status kelp_chaos_train_start(struct kelp_chaos_train *train, const char *c
     /* What KELP_ variables ask for stands in the job already. */
     static const char *const unset[] = {"KELP_*", NULL};
     int count = 2;
+    int fd = -1;
 
     int length = snprintf(program, sizeof(program), "%s/kelp", train->bin_folder);
     if (length < 0 || (size_t)length >= sizeof(program)) {
@@ -26,19 +24,16 @@ kelp_status kelp_chaos_train_start(struct kelp_chaos_train *train, const char *c
     for (; *args && count < KELP_CHAOS_TRAIN_ARGS_MAX + 2; args++) {
         argv[count++] = *args;
     }
-    int fd = open(train->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", train->log_path,
-                         strerror(errno));
+    kelp_status status = kelp_log_open(train->log_path, &fd, &train->log_from, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    off_t size = lseek(fd, 0, SEEK_END);
-    train->log_from = size > 0 ? (long)size : 0;
     struct kelp_process_options options = {.argv = argv,
                                            .set_environment = train->environment,
                                            .unset_environment = unset,
                                            .stdout_fd = fd,
                                            .stderr_fd = fd};
-    kelp_status status = kelp_process_start(&options, &train->process, reterr);
+    status = kelp_process_start(&options, &train->process, reterr);
     (void)close(fd);
     return status;
 }

@@ -1,7 +1,6 @@
 #include "cli/launch/children.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,22 +67,6 @@ static void log_path(const struct kelp_children *children, const struct kelp_chi
     (void)snprintf(path, path_bytes, "%s/logs/%s.log", children->options.run_path, child->id);
 }
 
-static kelp_status open_log(const struct kelp_children *children, struct kelp_child *child,
-                            int *ret_fd, struct kelp_error *reterr)
-{
-    char path[KELP_RUN_PATH_MAX + 64];
-
-    log_path(children, child, path, sizeof(path));
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
-    }
-    off_t size = lseek(fd, 0, SEEK_END);
-    child->log_from = size > 0 ? (long)size : 0;
-    *ret_fd = fd;
-    return KELP_OK;
-}
-
 /* The faults asked for by --fault go to the first start alone: a child that is started again must
  * not die of the same fault. */
 static void fault_arguments(const struct kelp_children *children, const struct kelp_child *child,
@@ -104,6 +87,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
 {
     const struct kelp_children_options *options = &children->options;
     char program[KELP_PROCESS_PATH_MAX];
+    char log[KELP_RUN_PATH_MAX + 64];
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -121,7 +105,8 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     argv[count] = NULL;
     kelp_status status = program_path(options->bin_folder, child->kind, program, reterr);
     if (status == KELP_OK) {
-        status = open_log(children, child, &log_fd, reterr);
+        log_path(children, child, log, sizeof(log));
+        status = kelp_log_open(log, &log_fd, &child->log_from, reterr);
     }
     if (status == KELP_OK) {
         /* What is set for `kelp train` by KELP_ variables stands in the job already; the daemons

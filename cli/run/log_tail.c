@@ -1,7 +1,7 @@
 #include "cli/run/log_tail.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,4 +79,17 @@ void kelp_log_tail_read(const char *path, long from, char *message, size_t messa
     if (got > 0) {
         kelp_log_tail_message(text, (size_t)got, message, message_bytes);
     }
+}
+
+kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from, struct kelp_error *reterr)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    }
+    off_t size = lseek(fd, 0, SEEK_END);
+    *ret_from = size > 0 ? (long)size : 0;
+    *ret_fd = fd;
+    return KELP_OK;
 }

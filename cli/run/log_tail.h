@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "common/base/status.h"
+
 #define KELP_LOG_TAIL_BYTES 16384 /* of the log's end that are read */
 
 /*
@@ -17,5 +19,9 @@ void kelp_log_tail_message(const char *text, size_t text_bytes, char *message,
 
 /* The same of the end of a file from byte `from` on; "" when it cannot be read. */
 void kelp_log_tail_read(const char *path, long from, char *message, size_t message_bytes);
+
+/* Open a log to append to; *ret_from is how long it is. *ret_fd is owned. Errors: KELP_ERR_IO. */
+kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from,
+                          struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif
