@@ -39,7 +39,7 @@ static const struct kelp_option options[] = {
                    "a run of the same job without faults, used as the quiet run"),
     KELP_VERB_RUN(RUNS, "folder for both runs and the report; else runs/NAME-chaos-TIME"),
     KELP_VERB_NUMBER("stall", DURATION, 1000, 3600000, "60s", RUNS,
-                     "a run without a step for so long counts as hanging"),
+                     "a run without a step for this long counts as hanging"),
     KELP_VERB_ETCD_PROGRAM(RUNS),
     KELP_VERB_LOG_LEVEL(RUNS, "least important lines in the runs' logs/"),
 };

@@ -15,7 +15,7 @@ static const struct kelp_option options[] = {
         "compute again from the checkpoint before the newest one (or version 0) to the end of the "
         "record, and compare digests and state; in a failed run, find the lane and the tensor"),
     KELP_VERB_NUMBER("steps", INTEGER, 1, 0, NULL, NULL,
-                     "with --replay: compute at most so many training steps"),
+                     "with --replay: compute at most N training steps"),
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 

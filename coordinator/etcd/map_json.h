@@ -1,6 +1,6 @@
 /*
- * The texts that the coordinator reads from and writes to etcd (docs/PROTOCOL.md, "Who talks to
- * whom").
+ * The texts that the coordinator reads from and writes to etcd (docs/PROTOCOL.md,
+ * "Connections").
  */
 #ifndef KELP_COORDINATOR_ETCD_MAP_JSON_H
 #define KELP_COORDINATOR_ETCD_MAP_JSON_H
