@@ -78,6 +78,16 @@ done < <({
 } | sort -u)
 
 # ---- lines, links and paths ----------------------------------------------------------------------
+# a/{b,c} as a/b and a/c.
+expand() {
+    local word words
+    if [[ "$1" =~ ^([^{]*)'{'([^}]*)'}'(.*)$ ]]; then
+        IFS=, read -ra words <<<"${BASH_REMATCH[2]}"
+        for word in "${words[@]}"; do printf '%s\n' "${BASH_REMATCH[1]}$word${BASH_REMATCH[3]}"; done
+    else
+        printf '%s\n' "$1"
+    fi
+}
 # Where a heading can be reached: lower case, without punctuation, dashes for spaces.
 anchors_of() {
     awk '/^```/ { code = !code } !code && /^#+ / { sub(/^#+ /, ""); print }' "$1" |
@@ -112,7 +122,8 @@ for page in "${pages[@]}"; do
         elif ! compgen -G "$path" >/dev/null && ! compgen -G "$path.[ch]" >/dev/null; then
             report "$page: there is no $path"
         fi
-    done < <(grep -oE '`(test_[a-z_0-9]+|('"$folders"')/[^ `]*)`' "$page" | tr -d '`' | sed -E 's/:.*$//; s,/$,,' | sort -u)
+    done < <(grep -oE '`(test_[a-z_0-9]+|('"$folders"')/[^ `]*)`' "$page" | tr -d '`' | sed -E 's/:.*$//; s,/$,,' |
+        while IFS= read -r path; do expand "$path"; done | sort -u)
 done
 
 # Headings that the source names beside a page must be there.
