@@ -3,7 +3,6 @@
  * a single line that names it, exit code 2, and no run was begun; what is right trains, and
  * predicts classes.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 
 #define IMAGES     40u
 #define SIDE       12u
@@ -127,7 +127,9 @@ static void check_refused(const char *job, const char *setting, const char *expe
     ck_assert_msg(access(runs, F_OK) != 0, "a run was begun before: %s", expected);
 }
 
-START_TEST(wrong_images)
+KELP_CASE("bad_arrays", .timeout_s = 180, .setup = set_up, .teardown = tear_down)
+
+KELP_TEST(wrong_images)
 {
     check_refused("images.yaml", "model.classes=3",
                   "train-labels-idx1-ubyte: row 3: class 3; classes are whole numbers from 0 to 2");
@@ -145,9 +147,8 @@ START_TEST(wrong_images)
     write_images("t10k", 3);
     check_refused("images.yaml", NULL, "conv");
 }
-END_TEST
 
-START_TEST(wrong_arrays)
+KELP_TEST(wrong_arrays)
 {
     check_refused("arrays.yaml", "data.target_path=", "data.target_path: is empty");
     check_refused("arrays.yaml", "data.test_path=x.npy", "data.test_target_path: is empty");
@@ -161,10 +162,9 @@ START_TEST(wrong_arrays)
     cut("x.npy", 0);
     check_refused("arrays.yaml", NULL, "x.npy: is not an NPY file");
 }
-END_TEST
 
 /* Trained on images, each is predicted with a class and its scores, once and in order. */
-START_TEST(classes_are_predicted)
+KELP_TEST(classes_are_predicted)
 {
     struct kelp_test_command command;
     char path[256], *text = NULL;
@@ -200,10 +200,9 @@ START_TEST(classes_are_predicted)
     ck_assert_str_eq(at, "\n");
     free(text);
 }
-END_TEST
 
 /* Samples to predict need no targets; what is not there is not written as if it were 0. */
-START_TEST(no_targets_to_show)
+KELP_TEST(no_targets_to_show)
 {
     static const char *const train[] = {"train", "arrays.yaml", "--run", "run", NULL};
     static const char *const predict[] = {"predict", "run",   "--set", "data.test_path=x.npy",
@@ -218,23 +217,4 @@ START_TEST(no_targets_to_show)
     kelp_test_command_run(&command, folder.path, predict, TIMEOUT_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     kelp_test_command_fini(&command);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("bad_arrays");
-    TCase *tcase = tcase_create("bad_arrays");
-    tcase_set_timeout(tcase, 180);
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, wrong_images);
-    tcase_add_test(tcase, wrong_arrays);
-    tcase_add_test(tcase, classes_are_predicted);
-    tcase_add_test(tcase, no_targets_to_show);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -3,7 +3,6 @@
  * names file and line, exit code 2, and no run was begun; what is only odd is trained on, to the
  * same bits as the plain file.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 static struct kelp_test_folder folder;
 
@@ -74,7 +74,9 @@ static void check_refused(const char *const *args, const char *expected)
     ck_assert_msg(access(runs, F_OK) != 0, "a run was begun before: %s", expected);
 }
 
-START_TEST(wrong_tables)
+KELP_CASE("bad_tables", .timeout_s = 180, .setup = set_up, .teardown = tear_down)
+
+KELP_TEST(wrong_tables)
 {
     static const char *const train[] = {"train", "job.yaml", NULL};
     static const struct {
@@ -106,7 +108,6 @@ START_TEST(wrong_tables)
     check_refused((const char *[]){"train", "job.yaml", "--set", "data.kind=panel", NULL},
                   "data.test_every: does not apply");
 }
-END_TEST
 
 /* Train on data.csv of a folder of the run's own; the digest of the result. */
 static void train_digest(const char *text, char ret_digest[33])
@@ -127,7 +128,7 @@ static void train_digest(const char *text, char ret_digest[33])
 
 #define TEXT_BYTES 8192
 
-START_TEST(odd_tables)
+KELP_TEST(odd_tables)
 {
     char plain[33];
     char odd[33];
@@ -145,21 +146,4 @@ START_TEST(odd_tables)
     (void)snprintf(text + used, TEXT_BYTES - used, "\r\n\r\n");
     train_digest(text, odd);
     ck_assert_str_eq(plain, odd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("bad_tables");
-    TCase *tcase = tcase_create("bad_tables");
-    tcase_set_timeout(tcase, 180);
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, wrong_tables);
-    tcase_add_test(tcase, odd_tables);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

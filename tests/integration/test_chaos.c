@@ -3,7 +3,6 @@
  * them at once, and the run ends with the digest of the quiet one. The long version, fifty faults
  * of every kind that this machine can do, runs with KELP_CHAOS_SEEDS=FIRST:LAST in the environment.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
 
 #define QUICK_MS 300000
 #define LONG_MS  900000
@@ -75,8 +75,10 @@ static void count_hits(const cJSON *report, unsigned hits[KELP_CHAOS_ROLE_COUNT]
     }
 }
 
+KELP_CASE("chaos", .timeout_s = 3600, .setup = setup, .teardown = teardown)
+
 /* A dozen faults, and the digest of the quiet run; the timeline and the picture are there. */
-START_TEST(quick_plan)
+KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
     static const char *const args[] = {"chaos", "job.yaml", "--run", "chaos", NULL};
     unsigned hits[KELP_CHAOS_ROLE_COUNT] = {0};
@@ -102,10 +104,9 @@ START_TEST(quick_plan)
     (void)snprintf(path, sizeof(path), "%s/chaos/chaos.svg", folder.path);
     ck_assert_int_eq(fclose(fopen(path, "r")), 0);
 }
-END_TEST
 
 /* Another digest than that of the quiet run is found, and said. */
-START_TEST(difference)
+KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
     static const char *const args[] = {
         "chaos",  "job.yaml",       "--run",    "chaos",
@@ -123,10 +124,9 @@ START_TEST(difference)
                       NULL,
                   "it said:\n%s", command.out);
 }
-END_TEST
 
 /* What cannot be done is one line and exit status 2, and leaves nothing behind. */
-START_TEST(mistakes)
+KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
     static const struct {
         const char *faults;
@@ -158,10 +158,9 @@ START_TEST(mistakes)
         ck_assert_ptr_null(fopen(run, "r"));
     }
 }
-END_TEST
 
 /* Every seed of the range, with the plan of fifty faults; all share one quiet run. */
-START_TEST(all_plan)
+KELP_LOOP_TEST(all_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 1 : 0)
 {
     unsigned long long first = 0;
     unsigned long long last = 0;
@@ -193,26 +192,4 @@ START_TEST(all_plan)
         ck_assert_msg(command.exit_code == 0, "seed %s: exit %d; it said:\n%s%s", seed,
                       command.exit_code, command.out, command.err);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("chaos");
-    TCase *tcase = tcase_create("chaos");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 0); /* each command has its own */
-    if (getenv("KELP_CHAOS_SEEDS")) {
-        tcase_add_test(tcase, all_plan);
-    } else {
-        tcase_add_test(tcase, quick_plan);
-        tcase_add_test(tcase, difference);
-        tcase_add_test(tcase, mistakes);
-    }
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

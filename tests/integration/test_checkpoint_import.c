@@ -2,7 +2,6 @@
  * `kelp checkpoint import` and `rm`: manifests in the run's private etcd go before their data and
  * come after it, and the newest good checkpoint is not removed by mistake.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "tests/lib/checkpoint_make.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define ETCD_MS 10000
 
@@ -119,8 +119,11 @@ static void make_backup(void)
     ck_assert_int_eq(rename(path, backup_path), 0);
 }
 
+KELP_CASE("checkpoint_import", .timeout_s = 2 * KELP_TEST_HANG_S, .begin = setup, .end = teardown,
+          .setup = make_backup)
+
 /* The newest one whose data is good stays without --force, whatever damaged ones are above it. */
-START_TEST(rm_keeps_the_newest_good_one)
+KELP_TEST(rm_keeps_the_newest_good_one)
 {
     static const char *const rm_old[] = {"checkpoint", "rm", "step-5.g1", "--run", "run", NULL};
     static const char *const rm_good[] = {"checkpoint", "rm", "step-10.g1", "--run", "run", NULL};
@@ -142,10 +145,9 @@ START_TEST(rm_keeps_the_newest_good_one)
     says(rm_force, 0, "step-10.g1: removed");
     ck_assert(!there("run/checkpoints/step-10.g1"));
 }
-END_TEST
 
 /* While a run goes on nothing is removed, nor imported. */
-START_TEST(a_run_that_goes_on_is_left_alone)
+KELP_TEST(a_run_that_goes_on_is_left_alone)
 {
     static const char *const rm[] = {"checkpoint", "rm", "step-5.g1", "--run", "run", NULL};
     static const char *const import[] = {"checkpoint", "import", "backup/step-10.g1",
@@ -161,11 +163,10 @@ START_TEST(a_run_that_goes_on_is_left_alone)
     kelp_run_dir_close(&run);
     ck_assert(there("run/checkpoints/step-5.g1/manifest.json"));
 }
-END_TEST
 
 /* What is imported is in the run's etcd too, so that the leader goes by it; what is removed is gone
  * from there, behind a fence. */
-START_TEST(import_and_rm_go_through_etcd)
+KELP_TEST(import_and_rm_go_through_etcd)
 {
     static const char *const import[] = {"checkpoint", "import", "backup/step-10.g1/",
                                          "--run",      "run",    NULL};
@@ -184,10 +185,9 @@ START_TEST(import_and_rm_go_through_etcd)
     ck_assert(!there("run/checkpoints/step-10.g1"));
     ck_assert(!there("run/checkpoints/.removed-step-10.g1"));
 }
-END_TEST
 
 /* A folder that is no run yet becomes one, which goes on to the digest of the first run. */
-START_TEST(import_makes_a_run)
+KELP_TEST(import_makes_a_run)
 {
     static const char *const import[] = {"checkpoint", "import", "backup/step-10.g1",
                                          "--run",      "fresh",  NULL};
@@ -210,10 +210,9 @@ START_TEST(import_makes_a_run)
     ck_assert_ptr_nonnull(strstr(text, "\"step\":15,"));
     free(text);
 }
-END_TEST
 
 /* What cannot be imported is refused in one line, and leaves nothing behind. */
-START_TEST(import_refuses)
+KELP_TEST(import_refuses)
 {
     static const char *const elsewhere[] = {"checkpoint", "verify", "backup/step-10.g1", NULL};
     static const char *const weights[] = {"checkpoint", "import", "run/model.safetensors",
@@ -251,26 +250,4 @@ START_TEST(import_refuses)
     says(other_job, 2, "seed 11 -> 12");
     ck_assert(!there("other/checkpoints/step-10.g1"));
     says(forced, 0, "step-10.g1: imported into other");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpoint_import");
-    TCase *tcase = tcase_create("checkpoint_import");
-
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_unchecked_fixture(tcase, setup, teardown);
-    tcase_add_checked_fixture(tcase, make_backup, NULL);
-    tcase_add_test(tcase, rm_keeps_the_newest_good_one);
-    tcase_add_test(tcase, a_run_that_goes_on_is_left_alone);
-    tcase_add_test(tcase, import_and_rm_go_through_etcd);
-    tcase_add_test(tcase, import_makes_a_run);
-    tcase_add_test(tcase, import_refuses);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

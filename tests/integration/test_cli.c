@@ -3,7 +3,6 @@
  * that are taken, etcd that is missing. Each mistake is one line on standard error, and leaves
  * nothing behind.
  */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 
@@ -66,8 +66,10 @@ static void check_complaint(int exit_code, const char *expected)
                   command.err);
 }
 
+KELP_CASE("cli", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
 /* --help goes to standard output, fits 80 columns, names two examples, and exits with 0. */
-START_TEST(test_help)
+KELP_TEST(test_help)
 {
     static const char *const verbs[] = {"train", "status",  "checkpoint", "digest", "export",
                                         "data",  "predict", "evaluate",   "model"};
@@ -97,10 +99,9 @@ START_TEST(test_help)
     ck_assert_int_eq(command.exit_code, 0);
     ck_assert_ptr_eq(strstr(command.out, "kelp "), command.out);
 }
-END_TEST
 
 /* A usage mistake names the nearest thing that would have been right. */
-START_TEST(test_usage_mistakes)
+KELP_TEST(test_usage_mistakes)
 {
     static const struct {
         const char *args[8];
@@ -157,10 +158,9 @@ START_TEST(test_usage_mistakes)
         ck_assert_uint_eq(entries(), 1);
     }
 }
-END_TEST
 
 /* A mistake in the job is told with file, line and key, before anything is started or made. */
-START_TEST(test_job_mistakes)
+KELP_TEST(test_job_mistakes)
 {
     static const struct {
         const char *text;
@@ -189,7 +189,6 @@ START_TEST(test_job_mistakes)
         ck_assert_uint_eq(entries(), 1);
     }
 }
-END_TEST
 
 static const char csv_job[] = "name: csv\n"
                               "data: {kind: csv, path: data.csv, target: OT, features: S,\n"
@@ -216,7 +215,7 @@ static void write_csv(const char *header, const char *odd)
 }
 
 /* A malformed data file is told with its line and column, and leaves nothing behind. */
-START_TEST(test_data_mistakes)
+KELP_TEST(test_data_mistakes)
 {
     static const struct {
         const char *header;
@@ -241,10 +240,9 @@ START_TEST(test_data_mistakes)
         ck_assert_uint_eq(entries(), 2);
     }
 }
-END_TEST
 
 /* A folder that holds anything is not taken for a new run, and stays as it is. */
-START_TEST(test_existing_run_folder)
+KELP_TEST(test_existing_run_folder)
 {
     char path[256];
 
@@ -260,10 +258,9 @@ START_TEST(test_existing_run_folder)
     check_complaint(2, "nothing to resume");
     ck_assert_uint_eq(entries(), 2);
 }
-END_TEST
 
 /* Without etcd, or with one that does not answer, nothing is started: exit status 3, in time. */
-START_TEST(test_no_etcd)
+KELP_TEST(test_no_etcd)
 {
     (void)kelp_test_write(folder.path, "job.yaml", "name: no-etcd\n");
     run((const char *[]){"train", "job.yaml", "--etcd-program", "/nonexistent/etcd", NULL});
@@ -281,10 +278,9 @@ START_TEST(test_no_etcd)
     ck_assert_int_ne(command.exit_code, 0);
     ck_assert_uint_eq(entries(), 1);
 }
-END_TEST
 
 /* What took effect is printed with where it came from: option over environment over file. */
-START_TEST(test_print_config)
+KELP_TEST(test_print_config)
 {
     (void)kelp_test_write(folder.path, "job.yaml",
                           "name: config\ntrain: {lr: 0.25, epochs: 4, batch_size: 64}\n");
@@ -304,10 +300,9 @@ START_TEST(test_print_config)
     ck_assert_ptr_nonnull(strstr(command.out, "workers: 2:3"));
     ck_assert_uint_eq(entries(), 1);
 }
-END_TEST
 
 /* The same seed gives the same file, another one another; an unwritable place is one line. */
-START_TEST(test_data_generate)
+KELP_TEST(test_data_generate)
 {
     char command_line[512];
 
@@ -325,28 +320,4 @@ START_TEST(test_data_generate)
     ck_assert_int_eq(system(command_line), 0);
     run((const char *[]){"data", "generate", "--out", "no/such/folder.csv", NULL});
     check_complaint(1, "no/such/folder.csv");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cli");
-    TCase *tests = tcase_create("cli");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, KELP_TEST_HANG_S);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_help);
-    tcase_add_test(tests, test_usage_mistakes);
-    tcase_add_test(tests, test_job_mistakes);
-    tcase_add_test(tests, test_data_mistakes);
-    tcase_add_test(tests, test_existing_run_folder);
-    tcase_add_test(tests, test_no_etcd);
-    tcase_add_test(tests, test_print_config);
-    tcase_add_test(tests, test_data_generate);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -2,7 +2,6 @@
  * The kelp command with a cluster: what a run leaves in its folder, what the other verbs make of
  * it, and that no process outlives it, however it ends.
  */
-#include <check.h>
 #include <curl/curl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "common/program/etcd_server.h"
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 
 /* A stop takes 1.8 s (cli/launch/guard.h), longer on a busy machine; nobody waits for so long. */
 #define STOP_MS 30000
@@ -124,8 +124,10 @@ static void look_at_digests(const cJSON *line)
     ck_assert(kelp_test_number(line, "step") >= 0);
 }
 
+KELP_CASE("cluster", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
 /* Everything that a finished run's folder shall hold is there, whole and consistent. */
-START_TEST(test_run_folder)
+KELP_TEST(test_run_folder)
 {
     char digest[64];
     pid_t pids[16];
@@ -188,10 +190,9 @@ START_TEST(test_run_folder)
     ck_assert_int_eq(verb.exit_code, 0);
     ck_assert_ptr_nonnull(strstr(verb.out, digest));
 }
-END_TEST
 
 /* Without --run, a run gets a folder of its own, and runs/latest follows; two at once are two. */
-START_TEST(test_two_runs_at_once)
+KELP_TEST(test_two_runs_at_once)
 {
     char path[300];
     char target[64] = "";
@@ -214,10 +215,9 @@ START_TEST(test_two_runs_at_once)
     ck_assert_ptr_eq(strstr(target, "short-"), target);
     kelp_test_command_fini(&other);
 }
-END_TEST
 
 /* Two runs cannot share a folder, not even to resume it. */
-START_TEST(test_folder_in_use)
+KELP_TEST(test_folder_in_use)
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -227,12 +227,11 @@ START_TEST(test_folder_in_use)
     ck_assert_ptr_nonnull(strstr(verb.err, "in use"));
     stop(SIGINT);
 }
-END_TEST
 
 static const unsigned moments_ms[] = {0, 30, 100, 200, 300, 450, 700, 1500};
 
 /* Ctrl-C at any moment: it ends, with one line that says how to go on, nothing left. */
-START_TEST(test_interrupt)
+KELP_LOOP_TEST(test_interrupt, 0, KELP_ARRAY_COUNT(moments_ms))
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -245,11 +244,10 @@ START_TEST(test_interrupt)
         ck_assert_int_eq(train.exit_code, -1); /* before there was anything to stop */
     }
 }
-END_TEST
 
 /* SIGTERM is a stop in order, without a checkpoint when none is waited for, and the run can go on
  * afterwards. */
-START_TEST(test_terminate)
+KELP_TEST(test_terminate)
 {
     kelp_test_command_start(
         &train, folder.path,
@@ -266,10 +264,9 @@ START_TEST(test_terminate)
     ck_assert_int_eq(verb.exit_code, 0);
     ck_assert_ptr_nonnull(strstr(verb.out, "--resume"));
 }
-END_TEST
 
 /* A daemon that does not end by itself does not keep the run from ending. */
-START_TEST(test_interrupt_with_a_stopped_child)
+KELP_TEST(test_interrupt_with_a_stopped_child)
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -279,10 +276,9 @@ START_TEST(test_interrupt_with_a_stopped_child)
     stop(SIGINT);
     kelp_test_command_gone(&train);
 }
-END_TEST
 
 /* SIGKILL of the launcher at any moment leaves no process. */
-START_TEST(test_kill)
+KELP_LOOP_TEST(test_kill, 0, KELP_ARRAY_COUNT(moments_ms))
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -292,10 +288,9 @@ START_TEST(test_kill)
     ck_assert_int_eq(train.exit_code, -1);
     kelp_test_command_gone(&train);
 }
-END_TEST
 
 /* A run whose launcher was killed is not running, says so, and goes on to the same bits. */
-START_TEST(test_resume_after_kill)
+KELP_TEST(test_resume_after_kill)
 {
     struct kelp_test_command quiet = {0};
     char digest[64];
@@ -334,7 +329,6 @@ START_TEST(test_resume_after_kill)
     ck_assert_msg(strstr(verb.out, digest) != NULL, "not %s: %s", digest, verb.out);
     ck_assert_uint_eq(each_line("r/metrics.jsonl", look_at_metrics), 3 * 60);
 }
-END_TEST
 
 /* The digest that a finished `kelp train` printed. */
 static void digest_of(const struct kelp_test_command *command, char digest[33])
@@ -348,7 +342,7 @@ static void digest_of(const struct kelp_test_command *command, char digest[33])
 }
 
 /* What `kelp train` can do to its own processes: none of it changes the digest or loses a line. */
-START_TEST(test_trials)
+KELP_TEST(test_trials)
 {
     static const char *const trials[][5] = {
         {"--fault", "worker-1:kill@step=700", NULL},
@@ -385,10 +379,9 @@ START_TEST(test_trials)
         ck_assert_uint_eq(each_line(lines, look_at_metrics), 3 * 60);
     }
 }
-END_TEST
 
 /* A job that fails ends with exit status 4 and the reason; resumed, it tries again. */
-START_TEST(test_failed_job)
+KELP_TEST(test_failed_job)
 {
     kelp_test_command_run(&train, folder.path,
                           (const char *[]){"train", "short.yaml", "--set", "train.optimizer=sgd",
@@ -408,10 +401,9 @@ START_TEST(test_failed_job)
     ck_assert_int_eq(verb.exit_code, 4);
     ck_assert_ptr_nonnull(strstr(verb.err, "step "));
 }
-END_TEST
 
 /* A worker whose data differs from the others' ends the run with its reason: exit status 2. */
-START_TEST(test_other_data)
+KELP_TEST(test_other_data)
 {
     static const char job[] = "name: other\n"
                               "data: {kind: csv, path: data.csv, split: [2000, 400, 400],\n"
@@ -434,7 +426,6 @@ START_TEST(test_other_data)
     ck_assert_ptr_nonnull(strstr(train.err, "worker-1: data fingerprint"));
     kelp_test_command_gone(&train);
 }
-END_TEST
 
 static struct kelp_etcd_server *start_own_etcd(void)
 {
@@ -452,7 +443,7 @@ static struct kelp_etcd_server *start_own_etcd(void)
 }
 
 /* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */
-START_TEST(test_external_etcd)
+KELP_TEST(test_external_etcd)
 {
     struct kelp_etcd_server *server = start_own_etcd();
     char digest[33];
@@ -474,7 +465,6 @@ START_TEST(test_external_etcd)
     ck_assert_str_eq(digest, again);
     kelp_etcd_server_stop(server, 1000);
 }
-END_TEST
 
 static const struct {
     const char *program;
@@ -502,7 +492,7 @@ static void training_goes_on(void)
 }
 
 /* A child that is killed is started again, and training goes on. */
-START_TEST(test_child_restarts)
+KELP_LOOP_TEST(test_child_restarts, 0, KELP_ARRAY_COUNT(victims))
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -519,10 +509,9 @@ START_TEST(test_child_restarts)
     stop(SIGINT);
     kelp_test_command_gone(&train);
 }
-END_TEST
 
 /* An etcd that dies, and then does not start for a while, costs a run nothing but restarts. */
-START_TEST(test_etcd_starts_late)
+KELP_TEST(test_etcd_starts_late)
 {
     char script[512];
     (void)snprintf(script, sizeof(script),
@@ -547,11 +536,10 @@ START_TEST(test_etcd_starts_late)
     ck_assert_double_eq(cJSON_GetObjectItemCaseSensitive(result, "restarts")->valuedouble, 3);
     cJSON_Delete(result);
 }
-END_TEST
 
 /* When the restarts are used up the run ends and says what failed, when, and how to go on; so does
  * the job's state in etcd, for whoever looks there. */
-START_TEST(test_restarts_used_up)
+KELP_TEST(test_restarts_used_up)
 {
     struct kelp_etcd_server *server = start_own_etcd();
     const char *url = kelp_etcd_server_url(server);
@@ -583,10 +571,9 @@ START_TEST(test_restarts_used_up)
     kelp_etcd_close(etcd);
     kelp_etcd_server_stop(server, 1000);
 }
-END_TEST
 
 /* A running job is shown and exported without being disturbed. */
-START_TEST(test_live_verbs)
+KELP_TEST(test_live_verbs)
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -620,7 +607,6 @@ START_TEST(test_live_verbs)
     training_goes_on();
     stop(SIGINT);
 }
-END_TEST
 
 /* Is that step's digest on record? Records reach the file a moment later. */
 static bool on_record(unsigned long long step, const char *digest)
@@ -637,7 +623,7 @@ static bool on_record(unsigned long long step, const char *digest)
 
 /* What is exported from a running job are the weights of one step, in all partitions: their digest
  * is the one that the workers reported for that step. */
-START_TEST(test_live_export)
+KELP_TEST(test_live_export)
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", "--set",
@@ -656,11 +642,10 @@ START_TEST(test_live_export)
     }
     stop(SIGINT);
 }
-END_TEST
 
 /* A second signal ends everything at once: the exit status names it, not the first one, which would
  * have taken its time. */
-START_TEST(test_second_interrupt)
+KELP_TEST(test_second_interrupt)
 {
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
@@ -671,39 +656,4 @@ START_TEST(test_second_interrupt)
     ck_assert_int_eq(train.exit_code, 128 + SIGINT);
     ck_assert_ptr_nonnull(strstr(train.err, "ended at once"));
     kelp_test_command_gone(&train);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cli_cluster");
-    TCase *tests = tcase_create("cluster");
-    SRunner *runner = srunner_create(suite);
-    int moments = (int)KELP_ARRAY_COUNT(moments_ms);
-
-    tcase_set_timeout(tests, 2 * KELP_TEST_HANG_S);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_run_folder);
-    tcase_add_test(tests, test_two_runs_at_once);
-    tcase_add_test(tests, test_folder_in_use);
-    tcase_add_loop_test(tests, test_interrupt, 0, moments);
-    tcase_add_test(tests, test_terminate);
-    tcase_add_test(tests, test_interrupt_with_a_stopped_child);
-    tcase_add_loop_test(tests, test_kill, 0, moments);
-    tcase_add_test(tests, test_resume_after_kill);
-    tcase_add_test(tests, test_trials);
-    tcase_add_test(tests, test_failed_job);
-    tcase_add_test(tests, test_other_data);
-    tcase_add_test(tests, test_external_etcd);
-    tcase_add_loop_test(tests, test_child_restarts, 0, (int)KELP_ARRAY_COUNT(victims));
-    tcase_add_test(tests, test_etcd_starts_late);
-    tcase_add_test(tests, test_restarts_used_up);
-    tcase_add_test(tests, test_live_verbs);
-    tcase_add_test(tests, test_live_export);
-    tcase_add_test(tests, test_second_interrupt);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

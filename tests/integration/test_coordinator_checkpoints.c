@@ -1,6 +1,5 @@
 /* Checkpoints with real kelp-coordinator processes and a real etcd; workers and shards are
  * scripted, a proxy loses answers. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "common/base/files.h"
 #include "common/training/control.h"
 #include "tests/lib/coordinator_peers.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/tcp_double.h"
 
 static struct peers peers;
@@ -219,9 +219,12 @@ static void await_file(const struct made *made, const char *name, bool there)
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("cluster", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* What is committed stands in etcd and beside the data; two are kept, and the third one that goes
  * leaves etcd first, then the disk. */
-START_TEST(commits_and_keeps)
+KELP_TEST(commits_and_keeps)
 {
     char name[200];
     start_all();
@@ -254,10 +257,9 @@ START_TEST(commits_and_keeps)
     await_file(&second, "manifest.json", true);
     await_file(&third, "manifest.json", true);
 }
-END_TEST
 
 /* One shard's disk is full: said, nothing of it stays, and the next one works. */
-START_TEST(failed_snapshot)
+KELP_TEST(failed_snapshot)
 {
     start_all();
     shards[1].answer = KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED;
@@ -275,11 +277,12 @@ START_TEST(failed_snapshot)
     (void)make(8);
     ck_assert_uint_eq(workers[0].closes, 0);
 }
-END_TEST
+
+KELP_CASE("lossy", .timeout_s = 60, .setup = setup_proxy, .teardown = teardown)
 
 /* The commit takes effect, but all answers are lost for longer than a call waits: the same one is
  * sent again, and found to be ours. */
-START_TEST(lost_answers)
+KELP_TEST(lost_answers)
 {
     start_all();
     struct made made = order_from(4, false);
@@ -296,7 +299,6 @@ START_TEST(lost_answers)
     free(after);
     await_file(&made, "manifest.json", true);
 }
-END_TEST
 
 static bool settled(void *user)
 {
@@ -313,10 +315,12 @@ static bool settled(void *user)
     return over;
 }
 
+KELP_CASE("cluster", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* etcd is away when everything is durable: nothing is decided and the data is kept. When it is back
  * the checkpoint is committed, or, if the election was lost meanwhile, given up, since another
  * leader might have removed it; and the next one works. */
-START_TEST(etcd_is_away)
+KELP_TEST(etcd_is_away)
 {
     uint64_t committed = 0;
     start_all();
@@ -334,7 +338,6 @@ START_TEST(etcd_is_away)
     (void)make(8);
     ck_assert_uint_eq(shards[1].generation, 1);
 }
-END_TEST
 
 static bool third_generation(void *user)
 {
@@ -351,7 +354,7 @@ static bool second_generation(void *user)
 /* A shard is lost: the newest checkpoint is restored, its manifest comes with the map. It is
  * damaged: the one before it, and the damaged one is gone from etcd and set aside on
  * the disk. */
-START_TEST(restores_and_leaves_damage)
+KELP_TEST(restores_and_leaves_damage)
 {
     uint64_t generation = 3;
     char text[200];
@@ -390,7 +393,6 @@ START_TEST(restores_and_leaves_damage)
     ck_assert_uint_eq(reply->map->restore_version, first.step);
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
-END_TEST
 
 static bool waits_for_storage(void *user)
 {
@@ -406,7 +408,7 @@ static bool waits_for_storage(void *user)
 }
 
 /* Storage that is not there: people see what is waited for. */
-START_TEST(names_missing_storage)
+KELP_TEST(names_missing_storage)
 {
     start_all();
     (void)make(4);
@@ -417,11 +419,10 @@ START_TEST(names_missing_storage)
     peer_shard_start(&peers, &shards[1]);
     peers_wait(&peers, waits_for_storage, NULL, "the storage to be named");
 }
-END_TEST
 
 /* A leader dies with an order under way: the next one removes what no manifest names, keeps what
  * one does, and makes checkpoints of its own. */
-START_TEST(next_leader)
+KELP_TEST(next_leader)
 {
     char path[256];
     struct kelp_error error = {.text = ""};
@@ -441,7 +442,6 @@ START_TEST(next_leader)
     (void)make(8);
     await_file(&made, "job.yaml", true);
 }
-END_TEST
 
 static bool told_to_leave(void *user)
 {
@@ -450,7 +450,7 @@ static bool told_to_leave(void *user)
 }
 
 /* A request with pause: committed, then the state says so and workers leave. */
-START_TEST(pauses)
+KELP_TEST(pauses)
 {
     char expected[128];
     start_all();
@@ -467,32 +467,4 @@ START_TEST(pauses)
     char *state = peers_get(&peers, "state");
     ck_assert_msg(strstr(state, expected) != NULL, "%s", state);
     free(state);
-}
-END_TEST
-
-int main(void)
-{
-    etcd_fixture_require();
-    Suite *suite = suite_create("coordinator checkpoints");
-    TCase *tcase = tcase_create("cluster");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, commits_and_keeps);
-    tcase_add_test(tcase, failed_snapshot);
-    tcase_add_test(tcase, etcd_is_away);
-    tcase_add_test(tcase, restores_and_leaves_damage);
-    tcase_add_test(tcase, names_missing_storage);
-    tcase_add_test(tcase, next_leader);
-    tcase_add_test(tcase, pauses);
-    suite_add_tcase(suite, tcase);
-    TCase *lossy = tcase_create("lossy");
-    tcase_set_timeout(lossy, 60);
-    tcase_add_checked_fixture(lossy, setup_proxy, teardown);
-    tcase_add_test(lossy, lost_answers);
-    suite_add_tcase(suite, lossy);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

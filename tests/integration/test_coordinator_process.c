@@ -1,5 +1,4 @@
 /* Real kelp-coordinator processes with a real etcd; workers and shards are scripted. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/training/control.h"
 #include "tests/lib/coordinator_peers.h"
+#include "tests/lib/suite.h"
 
 static struct peers peers;
 static struct peer_shard shards[2];
@@ -140,9 +140,12 @@ static bool lanes_are_counted(const Kelp__V1__StatusReply *reply)
     return reply->n_workers == 2 && reply->workers[0]->lanes_computed == 3;
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("cluster", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* From nothing to running: plan, map and state stand in etcd, the lanes are shared, Status tells.
  */
-START_TEST(starts_up)
+KELP_TEST(starts_up)
 {
     start_all();
     char *plan = peers_get(&peers, "plan");
@@ -173,7 +176,6 @@ START_TEST(starts_up)
     kelp_process_signal(peers.coordinators[0], SIGTERM);
     wait_for_end(0, 0);
 }
-END_TEST
 
 static bool one_is_missing(const Kelp__V1__StatusReply *reply)
 {
@@ -187,7 +189,7 @@ static bool beats(void *user)
 }
 
 /* Until all are there, Status says for whom it waits. */
-START_TEST(says_whom_it_waits_for)
+KELP_TEST(says_whom_it_waits_for)
 {
     peers_coordinator(&peers, 0, NULL);
     peer_worker_start(&peers, &workers[0]);
@@ -197,7 +199,6 @@ START_TEST(says_whom_it_waits_for)
     peers_wait(&peers, beats, &workers[0], "heartbeats");
     ck_assert_uint_eq(workers[0].maps, 0);
 }
-END_TEST
 
 static void expect_one_loss(void)
 {
@@ -209,17 +210,18 @@ static void expect_one_loss(void)
 }
 
 /* A worker whose stream breaks is replaced at once: failure.detect is longer than a test waits. */
-START_TEST(lost_worker)
+KELP_TEST(lost_worker)
 {
     start_all();
     peer_worker_stop(&workers[1]);
     workers[1].timer = NULL;
     expect_one_loss();
 }
-END_TEST
+
+KELP_CASE("impatient", .timeout_s = 60, .setup = setup_impatient, .teardown = teardown)
 
 /* One that is silent is replaced after failure.detect. */
-START_TEST(silent_worker)
+KELP_TEST(silent_worker)
 {
     start_all();
     uint64_t begun = kelp_clock_ms();
@@ -228,7 +230,6 @@ START_TEST(silent_worker)
     expect_one_loss();
     ck_assert_uint_ge(kelp_clock_ms() - begun, 800);
 }
-END_TEST
 
 static bool three_share(void *user)
 {
@@ -237,19 +238,20 @@ static bool three_share(void *user)
            workers[2].generation == 1 && workers[2].lane_count > 0;
 }
 
+KELP_CASE("cluster", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* A worker that joins later gets lanes and the map without anybody being restarted. */
-START_TEST(late_worker)
+KELP_TEST(late_worker)
 {
     start_all();
     peer_worker_start(&peers, &workers[2]);
     peers_wait(&peers, three_share, NULL, "three workers to share the lanes");
     ck_assert_uint_eq(workers[0].maps, 1);
 }
-END_TEST
 
 /* Another data set, another job, another specification: one clear line each, and the others go on.
  */
-START_TEST(strangers_are_refused)
+KELP_LOOP_TEST(strangers_are_refused, 0, 3)
 {
     start_all();
     char *plan = peers_plan(2);
@@ -270,10 +272,9 @@ START_TEST(strangers_are_refused)
     ck_assert_uint_eq(workers[0].lane_count, 4);
     free(plan);
 }
-END_TEST
 
 /* Bytes that are no protobuf, and a plan that is none, end that stream alone. */
-START_TEST(garbage_is_refused)
+KELP_TEST(garbage_is_refused)
 {
     start_all();
     workers[2].plan = "{\"samples\":";
@@ -289,7 +290,6 @@ START_TEST(garbage_is_refused)
     ck_assert_int_eq(workers[1].status, KELP_ERR_FORMAT);
     peers_wait(&peers, has_all_lanes, &workers[0], "worker-0 to have all lanes");
 }
-END_TEST
 
 static bool share_after_replacement(void *user)
 {
@@ -298,7 +298,7 @@ static bool share_after_replacement(void *user)
 }
 
 /* A second process with the same id takes the place of the first, which is told to end. */
-START_TEST(same_id_replaces)
+KELP_TEST(same_id_replaces)
 {
     start_all();
     workers[2].id = "worker-1";
@@ -311,7 +311,6 @@ START_TEST(same_id_replaces)
     ck_assert_uint_eq(reply->worker_losses, 0);
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
-END_TEST
 
 static bool stream_ended(void *user)
 {
@@ -325,7 +324,7 @@ static bool shard_is_missing(const Kelp__V1__StatusReply *reply)
 }
 
 /* A shard of another job is not taken. */
-START_TEST(strange_shard_is_refused)
+KELP_TEST(strange_shard_is_refused)
 {
     peers_coordinator(&peers, 0, NULL);
     shards[1].job = "other";
@@ -339,10 +338,9 @@ START_TEST(strange_shard_is_refused)
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     ck_assert_uint_eq(shards[1].generation, 0);
 }
-END_TEST
 
 /* A shard that is started again is a new generation with the new incarnation. */
-START_TEST(restarted_shard)
+KELP_TEST(restarted_shard)
 {
     uint64_t generation = 2;
     start_all();
@@ -357,10 +355,9 @@ START_TEST(restarted_shard)
     ck_assert_uint_eq(reply->map->partitions[15]->map_epoch, 1);
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
-END_TEST
 
 /* A shard that stays away: after failure.shard_wait its partitions go to the other one. */
-START_TEST(lost_shard)
+KELP_TEST(lost_shard)
 {
     uint64_t generation = 2;
     start_all();
@@ -370,7 +367,6 @@ START_TEST(lost_shard)
     ck_assert_uint_eq(workers[0].shards, 1);
     ck_assert_uint_eq(shards[0].generation, 2);
 }
-END_TEST
 
 static bool standby_leads(void *user)
 {
@@ -392,7 +388,7 @@ static bool rejoined(void *user)
 }
 
 /* The leader dies: the standby leads, keeps map and generation, and restores nothing. */
-START_TEST(standby_takes_over)
+KELP_TEST(standby_takes_over)
 {
     uint32_t standby = 1;
     start_all();
@@ -414,10 +410,9 @@ START_TEST(standby_takes_over)
     free(before);
     free(after);
 }
-END_TEST
 
 /* A leader that is told to stop resigns before it ends: the standby need not wait for the lease. */
-START_TEST(leader_resigns)
+KELP_TEST(leader_resigns)
 {
     uint32_t standby = 1;
     char before[256], after[256];
@@ -431,7 +426,6 @@ START_TEST(leader_resigns)
     ck_assert_str_ne(before, after);
     peers_wait(&peers, standby_leads, &standby, "the standby to lead");
 }
-END_TEST
 
 static bool led_again(void *user)
 {
@@ -447,7 +441,7 @@ static bool has_beaten(void *user)
 
 /* etcd is away for longer than the lease: heartbeats and assignments go on, nobody is lost, and the
  * leader goes on when etcd is back. */
-START_TEST(etcd_is_away)
+KELP_TEST(etcd_is_away)
 {
     start_all();
     etcd_fixture_kill(&peers.etcd);
@@ -464,7 +458,6 @@ START_TEST(etcd_is_away)
     ck_assert_uint_eq(workers[0].maps, 1);
     ck_assert_uint_eq(shards[0].generation, 1);
 }
-END_TEST
 
 /* ---- records ----------------------------------------------------------------------------------
  */
@@ -509,7 +502,7 @@ static bool on_file(void *user)
 
 /* Records reach the files once and in order; after the last one the state is done, and workers
  * leave. The coordinator stays for Status. */
-START_TEST(job_ends)
+KELP_TEST(job_ends)
 {
     struct entry entries[2];
     Kelp__V1__Record *records[2] = {&entries[0].record, &entries[1].record};
@@ -540,7 +533,6 @@ START_TEST(job_ends)
     free(metrics);
     free(digests);
 }
-END_TEST
 
 /* The whole schedule, as the shards would report it. */
 static void finish_job(void)
@@ -556,7 +548,7 @@ static void finish_job(void)
 }
 
 /* A leader that comes after the end keeps it, as long as the shards that hold the model live. */
-START_TEST(end_is_final)
+KELP_TEST(end_is_final)
 {
     finish_job();
     peers_coordinator_kill(&peers, 0);
@@ -572,7 +564,6 @@ START_TEST(end_is_final)
     ck_assert_ptr_nonnull(strstr(state, "\"state\":\"done\""));
     free(state);
 }
-END_TEST
 
 static bool second_generation(void *user)
 {
@@ -581,7 +572,7 @@ static bool second_generation(void *user)
 }
 
 /* When they are gone, so is the model: the job is computed again, to the same bits. */
-START_TEST(end_without_model)
+KELP_TEST(end_without_model)
 {
     finish_job();
     peers_coordinator_kill(&peers, 0);
@@ -597,10 +588,9 @@ START_TEST(end_without_model)
     ck_assert_str_eq(reply->state, "running");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
-END_TEST
 
 /* The same version with another digest after a restore: the job fails and says which. */
-START_TEST(other_bits_fail_the_job)
+KELP_TEST(other_bits_fail_the_job)
 {
     struct entry entry;
     Kelp__V1__Record *records[1] = {&entry.record};
@@ -620,10 +610,9 @@ START_TEST(other_bits_fail_the_job)
     ck_assert_ptr_nonnull(strstr(reply->reason, "the same step gave other bits"));
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
-END_TEST
 
 /* A shard that cannot go on (a gradient that is not finite) fails the job with its words. */
-START_TEST(shard_reports_failure)
+KELP_TEST(shard_reports_failure)
 {
     start_all();
     shards[1].status = KELP_ERR_INVALID;
@@ -634,13 +623,12 @@ START_TEST(shard_reports_failure)
     ck_assert_ptr_nonnull(strstr(state, "shard-1: gradient of step 7 is not finite"));
     free(state);
 }
-END_TEST
 
 /* ---- mistakes of whoever starts it ------------------------------------------------------------
  */
 
 /* One line that names the address, and exit code 2. */
-START_TEST(port_in_use)
+KELP_TEST(port_in_use)
 {
     char listen[64];
     peer_shard_start(&peers, &shards[0]);
@@ -653,10 +641,9 @@ START_TEST(port_in_use)
     ck_assert_ptr_eq(strchr(log, '\n'), log + strlen(log) - 1);
     free(log);
 }
-END_TEST
 
 /* A specification that is none: the line of the job file's reader, and exit code 2. */
-START_TEST(bad_spec)
+KELP_TEST(bad_spec)
 {
     struct kelp_error error;
     ck_assert_int_eq(
@@ -665,45 +652,4 @@ START_TEST(bad_spec)
     peers_coordinator(&peers, 0, NULL);
     wait_for_end(0, 2);
     ck_assert(peers_logged(&peers, 0, "/kelp/demo/spec:2"));
-}
-END_TEST
-
-int main(void)
-{
-    etcd_fixture_require();
-    Suite *suite = suite_create("coordinator process");
-    TCase *tcase = tcase_create("cluster");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, starts_up);
-    tcase_add_test(tcase, says_whom_it_waits_for);
-    tcase_add_test(tcase, lost_worker);
-    tcase_add_test(tcase, late_worker);
-    tcase_add_loop_test(tcase, strangers_are_refused, 0, 3);
-    tcase_add_test(tcase, garbage_is_refused);
-    tcase_add_test(tcase, same_id_replaces);
-    tcase_add_test(tcase, strange_shard_is_refused);
-    tcase_add_test(tcase, restarted_shard);
-    tcase_add_test(tcase, lost_shard);
-    tcase_add_test(tcase, standby_takes_over);
-    tcase_add_test(tcase, leader_resigns);
-    tcase_add_test(tcase, job_ends);
-    tcase_add_test(tcase, end_is_final);
-    tcase_add_test(tcase, end_without_model);
-    tcase_add_test(tcase, other_bits_fail_the_job);
-    tcase_add_test(tcase, shard_reports_failure);
-    tcase_add_test(tcase, port_in_use);
-    tcase_add_test(tcase, bad_spec);
-    tcase_add_test(tcase, etcd_is_away);
-    suite_add_tcase(suite, tcase);
-    TCase *impatient = tcase_create("impatient");
-    tcase_set_timeout(impatient, 60);
-    tcase_add_checked_fixture(impatient, setup_impatient, teardown);
-    tcase_add_test(impatient, silent_worker);
-    suite_add_tcase(suite, impatient);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

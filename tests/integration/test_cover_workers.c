@@ -3,7 +3,6 @@
  * the coordinator: the steps go on, and nothing that the worker does when it wakes up changes a
  * bit.
  */
-#include <check.h>
 #include <curl/curl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_train.h"
 #include "tests/lib/step_watch.h"
+#include "tests/lib/suite.h"
 
 #define STOP_AT 300 /* step */
 #define GO_ON   50  /* steps without the worker; its computing late is noticed at each */
@@ -92,25 +92,39 @@ static int lanes_of(const char *id)
     return lanes;
 }
 
-START_TEST(quiet)
+static void begin_libraries(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    kelp_rpc_global_init();
+}
+
+static void end_libraries(void)
+{
+    kelp_rpc_global_fini();
+    curl_global_cleanup();
+}
+
+/* One process: the quiet digest is shared. */
+KELP_SUITE(.no_fork = true, .before = begin_libraries, .after = end_libraries)
+KELP_CASE("late workers", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+KELP_TEST(quiet)
 {
     start(NULL, 1);
     finish("quiet");
 }
-END_TEST
 
 /* It computes for three seconds, and answers heartbeats meanwhile: the coordinator sees nothing. */
-START_TEST(slow_worker)
+KELP_TEST(slow_worker)
 {
     static const char *const more[] = {"--fault", "worker-1:stall@step=300", NULL};
     start(more, STOP_AT);
     steps_go_on();
     finish("a worker that is slow once");
 }
-END_TEST
 
 /* Worker and coordinator at the same time: nobody else than the shards can do anything. */
-START_TEST(stopped_with_the_coordinator)
+KELP_TEST(stopped_with_the_coordinator)
 {
     start(NULL, STOP_AT);
     pid_t coordinator = signal_to("kelp-coordinator", "coordinator-0", SIGSTOP);
@@ -120,11 +134,10 @@ START_TEST(stopped_with_the_coordinator)
     ck_assert_int_eq(kill(coordinator, SIGCONT), 0);
     finish("a worker and the coordinator stopped");
 }
-END_TEST
 
 /* Two workers have all the lanes; the third, which waits at the shards without pulling, does all.
  */
-START_TEST(spare_covers_everything)
+KELP_TEST(spare_covers_everything)
 {
     static const char *const more[] = {"--set", "cluster.lanes=2", "--set", "train.epochs=4", NULL};
     static const char *const ids[] = {"worker-0", "worker-1", "worker-2"};
@@ -149,10 +162,9 @@ START_TEST(spare_covers_everything)
     }
     kelp_run_finish(&run, 0);
 }
-END_TEST
 
 /* The coordinator gives its lanes away after a second; when it wakes up it is let in again. */
-START_TEST(woken_worker_comes_back)
+KELP_TEST(woken_worker_comes_back)
 {
     static const char *const more[] = {"--set", "failure.detect=1s", "--set", "train.epochs=60",
                                        NULL};
@@ -166,29 +178,4 @@ START_TEST(woken_worker_comes_back)
     /* the same process */
     ck_assert_int_eq(kelp_test_command_find(&run.command, "kelp-worker", "worker-1"), worker);
     kelp_run_finish(&run, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cover");
-    TCase *tcase = tcase_create("late workers");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_test(tcase, quiet);
-    tcase_add_test(tcase, slow_worker);
-    tcase_add_test(tcase, stopped_with_the_coordinator);
-    tcase_add_test(tcase, spare_covers_everything);
-    tcase_add_test(tcase, woken_worker_comes_back);
-    suite_add_tcase(suite, tcase);
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    kelp_rpc_global_init();
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the quiet digest is shared */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    kelp_rpc_global_fini();
-    curl_global_cleanup();
-    return failed == 0 ? 0 : 1;
 }

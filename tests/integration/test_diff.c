@@ -2,7 +2,6 @@
  * `kelp diff`: the first difference on record, the keys of the jobs, and the exact step and tensors
  * by computing both runs again.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/base/status.h"
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 /* 465 windows in batches of 40: 12 steps in an epoch. */
@@ -93,8 +93,10 @@ static void teardown(void)
     kelp_test_folder_fini(&folder);
 }
 
+KELP_CASE("diff", .timeout_s = KELP_TEST_HANG_S, .begin = setup, .end = teardown)
+
 /* The same job twice, with another number of workers: the same. */
-START_TEST(same_job_is_the_same)
+KELP_TEST(same_job_is_the_same)
 {
     train("same", "cluster.workers=1");
     cJSON *json = diff("a", "same", 0);
@@ -102,11 +104,10 @@ START_TEST(same_job_is_the_same)
     check_key(json, "cluster.workers", "2:2", "1:1");
     cJSON_Delete(json);
 }
-END_TEST
 
 /* A learning rate that is another one from the third epoch on: recorded at a later step, found at
  * the first step of that epoch. */
-START_TEST(other_lr_from_an_epoch_on)
+KELP_TEST(other_lr_from_an_epoch_on)
 {
     train("constant", "train.schedule=constant");
     cJSON *json = diff("a", "constant", 1);
@@ -123,11 +124,10 @@ START_TEST(other_lr_from_an_epoch_on)
     check_reproduced(json, true, true);
     cJSON_Delete(json);
 }
-END_TEST
 
 /* A run that went on from a checkpoint as another job: computed again from that checkpoint, since
  * from its beginning the new job gives other bits. */
-START_TEST(other_lr_from_a_checkpoint_on)
+KELP_TEST(other_lr_from_a_checkpoint_on)
 {
     static const char *const import[] = {"checkpoint", "import",  "base/checkpoints/step-24.g1",
                                          "--run",      "changed", NULL};
@@ -147,10 +147,9 @@ START_TEST(other_lr_from_a_checkpoint_on)
     check_reproduced(json, true, true);
     cJSON_Delete(json);
 }
-END_TEST
 
 /* Another seed: the initial states differ already. */
-START_TEST(other_seed)
+KELP_TEST(other_seed)
 {
     train("seed", "seed=12");
     cJSON *json = diff("a", "seed", 1);
@@ -159,17 +158,15 @@ START_TEST(other_seed)
     check_reproduced(json, true, true);
     cJSON_Delete(json);
 }
-END_TEST
 
 /* Other models have no tensors in common: said instead of a step. */
-START_TEST(other_model)
+KELP_TEST(other_model)
 {
     train("mlp", "model.kind=mlp");
     cJSON *json = diff("a", "mlp", 1);
     ck_assert_str_eq(kelp_test_text(json, "outcome"), "models");
     cJSON_Delete(json);
 }
-END_TEST
 
 /* Change a byte of a file of the test's folder: the first one behind both texts. */
 static void alter(const char *name, const char *text, const char *behind)
@@ -194,7 +191,7 @@ static void alter(const char *name, const char *text, const char *behind)
 
 /* A line of digests.jsonl that was altered by hand is named: the jobs give the same, and that
  * record is not it. */
-START_TEST(altered_record)
+KELP_TEST(altered_record)
 {
     static const char *const args[] = {"diff", "a", "altered", NULL};
 
@@ -211,10 +208,9 @@ START_TEST(altered_record)
     kelp_test_command_says(folder.path, args, 1, "altered was computed on another kind of machine");
     kelp_test_command_says(folder.path, args, 1, "compute    a: cpu ");
 }
-END_TEST
 
 /* A mistake is one line and exit status 2. */
-START_TEST(mistakes)
+KELP_TEST(mistakes)
 {
     static const char *const cases[][4] = {
         {"diff", "a", NULL}, {"diff", "a", "nowhere", NULL}, {"diff", "a", "a", "--replay"}};
@@ -226,27 +222,4 @@ START_TEST(mistakes)
         ck_assert_str_eq(command.out, "");
         kelp_test_command_fini(&command);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("diff");
-    TCase *tcase = tcase_create("diff");
-
-    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
-    tcase_add_unchecked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, same_job_is_the_same);
-    tcase_add_test(tcase, other_lr_from_an_epoch_on);
-    tcase_add_test(tcase, other_lr_from_a_checkpoint_on);
-    tcase_add_test(tcase, other_seed);
-    tcase_add_test(tcase, other_model);
-    tcase_add_test(tcase, altered_record);
-    tcase_add_test(tcase, mistakes);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

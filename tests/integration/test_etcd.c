@@ -1,5 +1,4 @@
 /* The client's blocking calls and leases against a real etcd. */
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "common/etcd/etcd.h"
 #include "tests/lib/etcd_fixture.h"
+#include "tests/lib/suite.h"
 
 enum { DEADLINE_MS = 10000 };
 
@@ -33,8 +33,11 @@ static void teardown(void)
     etcd_fixture_stop(&fixture);
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("calls", .setup = setup, .teardown = teardown, .timeout_s = 60)
+
 /* What was put can be read, with its revisions; a key that is missing is no error. */
-START_TEST(put_and_get)
+KELP_TEST(put_and_get)
 {
     struct kelp_etcd_range range;
 
@@ -54,10 +57,9 @@ START_TEST(put_and_get)
     ck_assert_int_eq(range.revision, range.pairs[0].mod_revision);
     kelp_etcd_range_fini(&range);
 }
-END_TEST
 
 /* An empty value and one of the largest allowed size come back as they were. */
-START_TEST(values_of_all_sizes)
+KELP_TEST(values_of_all_sizes)
 {
     size_t largest = (1u << 20) - 8;
     char *value = malloc(largest + 16);
@@ -87,10 +89,9 @@ START_TEST(values_of_all_sizes)
     ck_assert_int_eq(kelp_etcd_put(etcd, "", "x", 0, DEADLINE_MS, &error), KELP_ERR_INVALID);
     free(value);
 }
-END_TEST
 
 /* A prefix gives its keys in order and no neighbour's; deleting it deletes just those. */
-START_TEST(prefixes)
+KELP_TEST(prefixes)
 {
     static const char *const keys[] = {"/job/b", "/job/a", "/job/a/x", "/jobs", "/job0", "/job"};
     struct kelp_etcd_range range;
@@ -109,10 +110,9 @@ START_TEST(prefixes)
     ck_assert_uint_eq(range.count, 3);
     kelp_etcd_range_fini(&range);
 }
-END_TEST
 
 /* A transaction whose compares hold is applied whole; one whose compares fail, not at all. */
-START_TEST(transactions_won_and_lost)
+KELP_TEST(transactions_won_and_lost)
 {
     struct kelp_etcd_compare absent = {.key = "/t/new", .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operations[] = {{.key = "/t/new", .value = "1"},
@@ -155,7 +155,6 @@ START_TEST(transactions_won_and_lost)
             &succeeded, &second, &error),
         KELP_ERR_INVALID);
 }
-END_TEST
 
 /* ---- leases -----------------------------------------------------------------------------------
  */
@@ -210,9 +209,11 @@ static size_t count_keys(const char *prefix)
     return count;
 }
 
+KELP_CASE("leases", .setup = setup, .teardown = teardown, .timeout_s = 60)
+
 /* A key lives three times as long as its lease would without being kept alive, and goes with it
  * when it is revoked. */
-START_TEST(lease_is_kept_alive)
+KELP_TEST(lease_is_kept_alive)
 {
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
@@ -228,10 +229,9 @@ START_TEST(lease_is_kept_alive)
     ck_assert_uint_eq(count_keys("/l/"), 0);
     ck_assert_int_eq(flag_wait(&lost, 1, 0), 0);
 }
-END_TEST
 
 /* A lease that is closed without revoking runs out by itself. */
-START_TEST(lease_expires)
+KELP_TEST(lease_expires)
 {
     struct flag gone = FLAG_INIT;
     struct kelp_etcd_lease *lease;
@@ -247,10 +247,9 @@ START_TEST(lease_expires)
     }
     ck_assert_uint_eq(count_keys("/l/"), 0);
 }
-END_TEST
 
 /* Somebody else revokes it: we are told, once. */
-START_TEST(lease_lost_to_a_revocation)
+KELP_TEST(lease_lost_to_a_revocation)
 {
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
@@ -263,10 +262,9 @@ START_TEST(lease_lost_to_a_revocation)
     ck_assert_int_eq(flag_wait(&lost, 2, 1500), 1);
     kelp_etcd_lease_close(lease, true);
 }
-END_TEST
 
 /* Etcd is away for longer than the time to live: we are told, once, and when that was over. */
-START_TEST(lease_lost_to_silence)
+KELP_TEST(lease_lost_to_silence)
 {
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
@@ -280,10 +278,9 @@ START_TEST(lease_lost_to_silence)
     ck_assert_int_eq(flag_wait(&lost, 2, 1000), 1);
     kelp_etcd_lease_close(lease, true);
 }
-END_TEST
 
 /* Etcd is away for less: the lease and its key live on. */
-START_TEST(lease_survives_a_restart)
+KELP_TEST(lease_survives_a_restart)
 {
     struct flag lost = FLAG_INIT;
     struct kelp_etcd_lease *lease;
@@ -299,10 +296,9 @@ START_TEST(lease_survives_a_restart)
     kelp_etcd_lease_close(lease, true);
     ck_assert_uint_eq(count_keys("/l/"), 0);
 }
-END_TEST
 
 /* Closing the client gives its leases back. */
-START_TEST(close_revokes)
+KELP_TEST(close_revokes)
 {
     struct kelp_etcd *other = etcd_fixture_client(&fixture);
     struct flag lost = FLAG_INIT;
@@ -316,10 +312,11 @@ START_TEST(close_revokes)
     kelp_etcd_close(other);
     ck_assert_uint_eq(count_keys("/l/"), 0);
 }
-END_TEST
+
+KELP_CASE("calls", .setup = setup, .teardown = teardown, .timeout_s = 60)
 
 /* A write with a lease that does not exist is refused by name. */
-START_TEST(refusals)
+KELP_TEST(refusals)
 {
     struct kelp_etcd_lease *lease;
 
@@ -337,7 +334,6 @@ START_TEST(refusals)
                          &lease, &error),
                      KELP_ERR_INVALID);
 }
-END_TEST
 
 /* Several threads share a client. */
 static void *put_many(void *user)
@@ -355,7 +351,7 @@ static void *put_many(void *user)
     return NULL;
 }
 
-START_TEST(threads_share_a_client)
+KELP_TEST(threads_share_a_client)
 {
     static char names[4][2] = {"a", "b", "c", "d"};
     pthread_t threads[4];
@@ -369,37 +365,4 @@ START_TEST(threads_share_a_client)
         ck_assert_ptr_null(failed);
     }
     ck_assert_uint_eq(count_keys("/many/"), 200);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd");
-    TCase *calls = tcase_create("calls");
-    TCase *leases = tcase_create("leases");
-
-    etcd_fixture_require();
-    tcase_add_checked_fixture(calls, setup, teardown);
-    tcase_set_timeout(calls, 60);
-    tcase_add_test(calls, put_and_get);
-    tcase_add_test(calls, values_of_all_sizes);
-    tcase_add_test(calls, prefixes);
-    tcase_add_test(calls, transactions_won_and_lost);
-    tcase_add_test(calls, refusals);
-    tcase_add_test(calls, threads_share_a_client);
-    suite_add_tcase(suite, calls);
-    tcase_add_checked_fixture(leases, setup, teardown);
-    tcase_set_timeout(leases, 60);
-    tcase_add_test(leases, lease_is_kept_alive);
-    tcase_add_test(leases, lease_expires);
-    tcase_add_test(leases, lease_lost_to_a_revocation);
-    tcase_add_test(leases, lease_lost_to_silence);
-    tcase_add_test(leases, lease_survives_a_restart);
-    tcase_add_test(leases, close_revokes);
-    suite_add_tcase(suite, leases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

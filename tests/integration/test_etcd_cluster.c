@@ -2,7 +2,6 @@
  * The client against a real etcd of three members whose leader changes, dies or is stopped, whose
  * quorum is lost, and whose history is compacted while a watch is cut off.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +13,7 @@
 #include "tests/lib/etcd_cluster.h"
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/event_log.h"
+#include "tests/lib/suite.h"
 
 enum { DEADLINE_MS = 30000, WAIT_MS = 60000, TTL_S = 3 };
 
@@ -152,11 +152,14 @@ static void on_removed(const char *key, void *user)
     event_log_add(user, "removed %s", key);
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("members", .setup = setup, .teardown = teardown, .timeout_s = 120)
+
 /*
  * The leader is moved, killed, and stopped while two clients count a key up by compare-and-swap: no
  * count is lost or made twice, no read goes back, and a watch sees the key move forward alone.
  */
-START_TEST(leader_changes_under_load)
+KELP_TEST(leader_changes_under_load)
 {
     static const struct kelp_etcd_watch_events hooks = {.changed = on_counter,
                                                         .removed = on_removed};
@@ -207,7 +210,6 @@ START_TEST(leader_changes_under_load)
     kelp_etcd_watch_close(watch);
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* ---- elections --------------------------------------------------------------------------------
  */
@@ -227,7 +229,7 @@ static const struct kelp_etcd_election_events election_hooks = {.elected = on_el
                                                                 .deposed = on_deposed};
 
 /* Etcd's own leader moves and dies: whoever leads our job goes on leading. */
-START_TEST(leader_of_a_job_outlives_etcds)
+KELP_TEST(leader_of_a_job_outlives_etcds)
 {
     static struct event_log one;
     static struct event_log two;
@@ -256,11 +258,10 @@ START_TEST(leader_of_a_job_outlives_etcds)
     kelp_etcd_close(other);
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* Two of three members are stopped: nothing is taken, every call ends and says so, and the
  * leader of the job knows that it may not lead. All of it goes on when they are back. */
-START_TEST(quorum_is_lost)
+KELP_TEST(quorum_is_lost)
 {
     static struct event_log one;
     struct kelp_etcd_election *election;
@@ -293,7 +294,6 @@ START_TEST(quorum_is_lost)
     kelp_etcd_election_close(election);
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* ---- watches ----------------------------------------------------------------------------------
  */
@@ -318,7 +318,7 @@ static void put_until_answered(struct kelp_etcd *etcd, const char *key, const ch
 
 /* The member that feeds a watch is stopped, what it watches changes and is compacted elsewhere: the
  * watch goes to another member, lists again, and misses nothing that still counts. */
-START_TEST(watched_history_is_compacted)
+KELP_TEST(watched_history_is_compacted)
 {
     static const struct kelp_etcd_watch_events hooks = {.changed = on_changed,
                                                         .removed = on_removed};
@@ -360,25 +360,4 @@ START_TEST(watched_history_is_compacted)
     kelp_etcd_close(etcd);
     kelp_etcd_watch_close(watch);
     kelp_etcd_close(watching);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_cluster");
-    TCase *members = tcase_create("members");
-
-    etcd_fixture_require();
-    tcase_add_checked_fixture(members, setup, teardown);
-    tcase_set_timeout(members, 120);
-    tcase_add_test(members, leader_changes_under_load);
-    tcase_add_test(members, leader_of_a_job_outlives_etcds);
-    tcase_add_test(members, quorum_is_lost);
-    tcase_add_test(members, watched_history_is_compacted);
-    suite_add_tcase(suite, members);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
 /* Elections against a real etcd. */
-#include <check.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/event_log.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/tcp_double.h"
 
 enum { DEADLINE_MS = 10000, WAIT_MS = 20000, TTL_S = 3 };
@@ -97,8 +97,11 @@ static void expect_elected(struct event_log *log, const char *value)
     ck_assert_uint_eq(event_log_count(log, line), 1);
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("election", .setup = setup, .teardown = teardown, .timeout_s = 90)
+
 /* One leads; when it resigns, the other does, at once and not after the lease's time. */
-START_TEST(hand_over_when_one_resigns)
+KELP_TEST(hand_over_when_one_resigns)
 {
     struct kelp_etcd_election *one = stand(first_client, "one", &first);
 
@@ -111,10 +114,9 @@ START_TEST(hand_over_when_one_resigns)
     ck_assert(event_log_quiet(&first, 0)); /* who resigns is not deposed */
     kelp_etcd_election_close(two);
 }
-END_TEST
 
 /* Closing the client resigns as well. */
-START_TEST(hand_over_when_a_client_closes)
+KELP_TEST(hand_over_when_a_client_closes)
 {
     struct kelp_etcd *client = etcd_fixture_client(&fixture);
 
@@ -126,11 +128,10 @@ START_TEST(hand_over_when_a_client_closes)
     event_log_skip_to(&second, 1000, "elected");
     kelp_etcd_election_close(two);
 }
-END_TEST
 
 /* Of ten that stand at once exactly one is elected, and each in turn when the one before resigns.
  */
-START_TEST(one_of_many)
+KELP_TEST(one_of_many)
 {
     enum { COUNT = 10 };
     static struct event_log logs[COUNT];
@@ -157,10 +158,11 @@ START_TEST(one_of_many)
         kelp_etcd_election_close(elections[leader]);
     }
 }
-END_TEST
+
+KELP_CASE("forking", .setup = setup_without_clients, .teardown = teardown, .timeout_s = 90)
 
 /* The leader's process is killed: the other leads once the lease has run out. */
-START_TEST(hand_over_when_a_process_is_killed)
+KELP_TEST(hand_over_when_a_process_is_killed)
 {
     int ready[2];
     char byte;
@@ -191,10 +193,11 @@ START_TEST(hand_over_when_a_process_is_killed)
     (void)close(ready[0]);
     (void)close(ready[1]);
 }
-END_TEST
+
+KELP_CASE("election", .setup = setup, .teardown = teardown, .timeout_s = 90)
 
 /* Somebody deletes the key: the leader is told, and leads again under another revision. */
-START_TEST(key_deleted)
+KELP_TEST(key_deleted)
 {
     struct kelp_etcd_election *one = stand(first_client, "one", &first);
 
@@ -204,11 +207,10 @@ START_TEST(key_deleted)
     expect_elected(&first, "one");
     kelp_etcd_election_close(one);
 }
-END_TEST
 
 /* Somebody overwrites the key: the leader is told. It leads again once the stranger's key is gone.
  */
-START_TEST(key_overwritten)
+KELP_TEST(key_overwritten)
 {
     struct kelp_etcd_election *one = stand(first_client, "one", &first);
 
@@ -220,10 +222,9 @@ START_TEST(key_overwritten)
     expect_elected(&first, "one");
     kelp_etcd_election_close(one);
 }
-END_TEST
 
 /* The lease is revoked behind the leader's back: it is told, and leads again with another one. */
-START_TEST(lease_revoked)
+KELP_TEST(lease_revoked)
 {
     struct kelp_etcd_election *one = stand(first_client, "one", &first);
     struct kelp_etcd_range range;
@@ -236,11 +237,10 @@ START_TEST(lease_revoked)
     expect_elected(&first, "one");
     kelp_etcd_election_close(one);
 }
-END_TEST
 
 /* Etcd is away for less than the lease: nothing happens. For more: deposed meanwhile, and somebody
  * leads when it is back. */
-START_TEST(etcd_away)
+KELP_TEST(etcd_away)
 {
     struct kelp_etcd_election *one = stand(first_client, "one", &first);
 
@@ -254,10 +254,9 @@ START_TEST(etcd_away)
     expect_elected(&first, "one");
     kelp_etcd_election_close(one);
 }
-END_TEST
 
 /* The answer to the transaction that created the key is lost: elected all the same, once. */
-START_TEST(lost_answer)
+KELP_TEST(lost_answer)
 {
     struct tcp_proxy proxy;
     struct kelp_etcd *through;
@@ -273,11 +272,10 @@ START_TEST(lost_answer)
     kelp_etcd_close(through);
     tcp_proxy_stop(&proxy);
 }
-END_TEST
 
 /* The leader is cut off, its connections open but dead: it is deposed before the other is elected.
  */
-START_TEST(leader_cut_off)
+KELP_TEST(leader_cut_off)
 {
     struct tcp_proxy proxy;
     struct kelp_etcd *through;
@@ -299,10 +297,9 @@ START_TEST(leader_cut_off)
     kelp_etcd_close(through);
     tcp_proxy_stop(&proxy);
 }
-END_TEST
 
 /* What makes no sense is refused at once. */
-START_TEST(bad_arguments)
+KELP_TEST(bad_arguments)
 {
     struct kelp_etcd_election *election;
 
@@ -316,36 +313,4 @@ START_TEST(bad_arguments)
                                 &(struct kelp_etcd_election_options){key, "x", 0, &hooks, &first},
                                 &election, &error),
         KELP_ERR_INVALID);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_election");
-    TCase *tests = tcase_create("election");
-    TCase *forking = tcase_create("forking");
-
-    etcd_fixture_require();
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 90);
-    tcase_add_test(tests, hand_over_when_one_resigns);
-    tcase_add_test(tests, hand_over_when_a_client_closes);
-    tcase_add_test(tests, one_of_many);
-    tcase_add_test(tests, key_deleted);
-    tcase_add_test(tests, key_overwritten);
-    tcase_add_test(tests, lease_revoked);
-    tcase_add_test(tests, etcd_away);
-    tcase_add_test(tests, lost_answer);
-    tcase_add_test(tests, leader_cut_off);
-    tcase_add_test(tests, bad_arguments);
-    suite_add_tcase(suite, tests);
-    tcase_add_checked_fixture(forking, setup_without_clients, teardown);
-    tcase_set_timeout(forking, 90);
-    tcase_add_test(forking, hand_over_when_a_process_is_killed);
-    suite_add_tcase(suite, forking);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

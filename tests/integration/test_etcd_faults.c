@@ -2,7 +2,6 @@
  * What the client makes of an etcd that is not there, answers nonsense, or does not answer: from
  * doubles, as the real one cannot show these, and through a proxy in front of the real one.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "common/base/clock.h"
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/event_log.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/tcp_double.h"
 
 /* That calls end here at all is the deadline's doing: what they wait for never comes. */
@@ -41,8 +41,11 @@ static struct kelp_etcd *open_client(const char *url)
 /* ---- nobody there -----------------------------------------------------------------------------
  */
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("doubles", .timeout_s = 120)
+
 /* A closed port: each call ends, says which endpoint, and that nothing was applied. */
-START_TEST(closed_port)
+KELP_TEST(closed_port)
 {
     char url[64];
     struct kelp_etcd_range range;
@@ -68,10 +71,9 @@ START_TEST(closed_port)
     ck_assert_uint_gt(kelp_clock_ms() - start_ms, 5 * 200); /* it did try again */
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* Endpoints that make no sense are refused, with what is right. */
-START_TEST(bad_endpoints)
+KELP_TEST(bad_endpoints)
 {
     static const char *const bad[] = {"",
                                       "127.0.0.1:2379",
@@ -89,7 +91,6 @@ START_TEST(bad_endpoints)
         ck_assert_ptr_nonnull(strstr(error.text, "HOST:PORT"));
     }
 }
-END_TEST
 
 /* ---- nonsense ---------------------------------------------------------------------------------
  */
@@ -143,7 +144,7 @@ static const struct nonsense nonsenses[] = {
 };
 
 /* Each kind of nonsense gives its error, with the endpoint; and never a success. */
-START_TEST(nonsense)
+KELP_LOOP_TEST(nonsense, 0, KELP_ARRAY_COUNT(nonsenses))
 {
     const struct nonsense *row = &nonsenses[_i];
     struct tcp_double server;
@@ -160,10 +161,9 @@ START_TEST(nonsense)
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
-END_TEST
 
 /* Leases and elections that meet nonsense end with an error, or go on trying; none is ever won. */
-START_TEST(nonsense_for_leases_and_elections)
+KELP_TEST(nonsense_for_leases_and_elections)
 {
     static char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 36\r\n\r\n"
                           "{" HEADER ",\"TTL\":[]}";
@@ -188,7 +188,6 @@ START_TEST(nonsense_for_leases_and_elections)
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
-END_TEST
 
 /* ---- endless and silent -----------------------------------------------------------------------
  */
@@ -231,7 +230,7 @@ static void serve_silence(struct tcp_double *server, int fd, void *user)
 }
 
 /* An answer without end is cut off at the limit, or by the deadline when it comes slowly. */
-START_TEST(endless_answer)
+KELP_TEST(endless_answer)
 {
     struct tcp_double server;
     struct kelp_etcd_range range;
@@ -250,10 +249,9 @@ START_TEST(endless_answer)
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
-END_TEST
 
 /* A server that takes requests and never answers: reads are unreachable, writes uncertain. */
-START_TEST(silent_server)
+KELP_TEST(silent_server)
 {
     struct tcp_double server;
     struct kelp_etcd_range range;
@@ -276,7 +274,6 @@ START_TEST(silent_server)
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
-END_TEST
 
 /* ---- watches ----------------------------------------------------------------------------------
  */
@@ -342,7 +339,7 @@ static const struct {
 };
 
 /* Nonsense on a watch's stream is trouble, and no event; it lists again, and again. */
-START_TEST(nonsense_for_watches)
+KELP_LOOP_TEST(nonsense_for_watches, 0, KELP_ARRAY_COUNT(streams))
 {
     static const struct kelp_etcd_watch_events hooks = {.changed = ignore_pair,
                                                         .removed = ignore_key,
@@ -365,7 +362,6 @@ START_TEST(nonsense_for_watches)
     kelp_etcd_close(etcd);
     tcp_double_stop(&server);
 }
-END_TEST
 
 /* ---- a real etcd behind a proxy ---------------------------------------------------------------
  */
@@ -413,9 +409,11 @@ static kelp_status create_map(const char *nonce_key, bool *ret_succeeded)
         ret_succeeded, &revision, &error);
 }
 
+KELP_CASE("proxied", .setup = setup, .teardown = teardown, .timeout_s = 120)
+
 /* It took effect, the answer was lost: success with a nonce key, uncertain without; applied once,
  * also on a connection that was used before (which libcurl would quietly try again). */
-START_TEST(lost_answer)
+KELP_TEST(lost_answer)
 {
     struct kelp_etcd_range range;
     bool succeeded = false;
@@ -434,10 +432,9 @@ START_TEST(lost_answer)
     ck_assert_int_eq(version_of("/map"), 1);
     ck_assert_int_eq(tcp_proxy_seen(&proxy), 2);
 }
-END_TEST
 
 /* It was lost before it took effect: sent again with a nonce key, left alone without. */
-START_TEST(lost_request)
+KELP_TEST(lost_request)
 {
     bool succeeded = false;
 
@@ -452,10 +449,9 @@ START_TEST(lost_request)
     ck_status(create_map(NULL, &succeeded), KELP_ERR_TIMEOUT);
     ck_assert_int_eq(version_of("/map"), 0);
 }
-END_TEST
 
 /* Somebody else won, and the answer that says so was lost: not a success. */
-START_TEST(lost_answer_of_a_lost_transaction)
+KELP_TEST(lost_answer_of_a_lost_transaction)
 {
     bool succeeded = true;
 
@@ -465,10 +461,9 @@ START_TEST(lost_answer_of_a_lost_transaction)
     ck_assert(!succeeded);
     ck_assert_int_eq(version_of("/map"), 1);
 }
-END_TEST
 
 /* Every answer is lost: uncertain, and not a storm of attempts. */
-START_TEST(every_answer_lost)
+KELP_TEST(every_answer_lost)
 {
     struct kelp_etcd_compare never = {
         .key = "/map", .what = KELP_ETCD_MOD_REVISION, .revision = 99999};
@@ -484,10 +479,9 @@ START_TEST(every_answer_lost)
     ck_assert_int_le(tcp_proxy_seen(&proxy), 45);
     ck_assert_int_ge(tcp_proxy_seen(&proxy), 2);
 }
-END_TEST
 
 /* Of two endpoints one is dead: calls go to the other, and stay there. */
-START_TEST(second_endpoint)
+KELP_TEST(second_endpoint)
 {
     char urls[160];
     struct kelp_etcd_range range;
@@ -503,10 +497,9 @@ START_TEST(second_endpoint)
     }
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* Proxy settings of the environment are not asked. */
-START_TEST(no_proxy_is_asked)
+KELP_TEST(no_proxy_is_asked)
 {
     struct kelp_etcd_range range;
 
@@ -516,37 +509,4 @@ START_TEST(no_proxy_is_asked)
     ck_ok(kelp_etcd_get(etcd, "/a", DEADLINE_MS, &range, &error));
     kelp_etcd_range_fini(&range);
     kelp_etcd_close(etcd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_faults");
-    TCase *doubles = tcase_create("doubles");
-    TCase *proxied = tcase_create("proxied");
-
-    etcd_fixture_require();
-    tcase_set_timeout(doubles, 120);
-    tcase_add_test(doubles, closed_port);
-    tcase_add_test(doubles, bad_endpoints);
-    tcase_add_loop_test(doubles, nonsense, 0, KELP_ARRAY_COUNT(nonsenses));
-    tcase_add_test(doubles, nonsense_for_leases_and_elections);
-    tcase_add_test(doubles, endless_answer);
-    tcase_add_test(doubles, silent_server);
-    tcase_add_loop_test(doubles, nonsense_for_watches, 0, KELP_ARRAY_COUNT(streams));
-    suite_add_tcase(suite, doubles);
-    tcase_add_checked_fixture(proxied, setup, teardown);
-    tcase_set_timeout(proxied, 120);
-    tcase_add_test(proxied, lost_answer);
-    tcase_add_test(proxied, lost_request);
-    tcase_add_test(proxied, lost_answer_of_a_lost_transaction);
-    tcase_add_test(proxied, every_answer_lost);
-    tcase_add_test(proxied, second_endpoint);
-    tcase_add_test(proxied, no_proxy_is_asked);
-    suite_add_tcase(suite, proxied);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

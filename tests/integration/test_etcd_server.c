@@ -1,7 +1,6 @@
 /* The private etcd. */
 #include "common/program/etcd_server.h"
 
-#include <check.h>
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "tests/lib/etcd_fixture.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/tcp_double.h"
 
 static struct kelp_error error;
@@ -44,8 +44,11 @@ static void put(const char *key, const char *value)
     kelp_etcd_close(etcd);
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("server", .setup = setup, .teardown = teardown, .timeout_s = 90)
+
 /* What was acknowledged is there after a kill, on the same port and on another. */
-START_TEST(keeps_what_it_has)
+KELP_TEST(keeps_what_it_has)
 {
     char data[96];
     char log[96];
@@ -68,10 +71,9 @@ START_TEST(keeps_what_it_has)
     kelp_etcd_range_fini(&range);
     kelp_etcd_close(etcd);
 }
-END_TEST
 
 /* A data folder belongs to one etcd; the second is told so at once. */
-START_TEST(folder_in_use)
+KELP_TEST(folder_in_use)
 {
     char data[96];
     char log[96];
@@ -83,10 +85,9 @@ START_TEST(folder_in_use)
     ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_BUSY);
     ck_assert_ptr_nonnull(strstr(error.text, data));
 }
-END_TEST
 
 /* A port that was asked for and is taken is an error that names it. */
-START_TEST(port_in_use)
+KELP_TEST(port_in_use)
 {
     char data[96];
     char log[96];
@@ -101,11 +102,10 @@ START_TEST(port_in_use)
     ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_EXISTS);
     ck_assert_ptr_nonnull(strstr(error.text, port));
 }
-END_TEST
 
 /* No etcd program: one line that names the package. (With /usr/bin/etcd there, the search cannot
  * fail; a program that was asked for can.) */
-START_TEST(no_program)
+KELP_TEST(no_program)
 {
     char data[96];
     char log[96];
@@ -126,7 +126,6 @@ START_TEST(no_program)
         kelp_etcd_server_stop(server, 2000);
     }
 }
-END_TEST
 
 static void write_program(char path[96], const char *text)
 {
@@ -139,7 +138,7 @@ static void write_program(char path[96], const char *text)
 
 /* It ends before it serves: its last words are in the text. It never serves: the deadline ends it.
  */
-START_TEST(does_not_serve)
+KELP_TEST(does_not_serve)
 {
     char data[96];
     char log[96];
@@ -166,11 +165,10 @@ START_TEST(does_not_serve)
     ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_EXISTS);
     ck_assert_int_lt(time(NULL) - start_s, 20);
 }
-END_TEST
 
 /* An etcd answers on our port, healthy, but it is not the one that we started (somebody took the
  * port just before ours could): it is not taken for ours. */
-START_TEST(stranger_on_the_port)
+KELP_TEST(stranger_on_the_port)
 {
     char data[96];
     char log[96];
@@ -190,11 +188,10 @@ START_TEST(stranger_on_the_port)
     (void)snprintf(data, sizeof(data), "%s/other/member", fixture.folder);
     ck_assert_int_eq(access(data, F_OK), 0);
 }
-END_TEST
 
 /* Settings of the environment that are meant for another etcd, or for a proxy, do not reach it; and
  * it listens on loopback alone. */
-START_TEST(environment_is_not_heeded)
+KELP_TEST(environment_is_not_heeded)
 {
     char path[64];
     char text[65536];
@@ -221,10 +218,9 @@ START_TEST(environment_is_not_heeded)
                       "%s", entry);
     }
 }
-END_TEST
 
 /* Its parent is killed: it goes too. */
-START_TEST(dies_with_its_parent)
+KELP_TEST(dies_with_its_parent)
 {
     int fds[2];
     pid_t server_pid = 0;
@@ -259,29 +255,4 @@ START_TEST(dies_with_its_parent)
     kelp_etcd_server_stop(next, 2000);
     (void)close(fds[0]);
     (void)close(fds[1]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_server");
-    TCase *tests = tcase_create("server");
-
-    etcd_fixture_require();
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 90);
-    tcase_add_test(tests, keeps_what_it_has);
-    tcase_add_test(tests, folder_in_use);
-    tcase_add_test(tests, port_in_use);
-    tcase_add_test(tests, no_program);
-    tcase_add_test(tests, does_not_serve);
-    tcase_add_test(tests, stranger_on_the_port);
-    tcase_add_test(tests, environment_is_not_heeded);
-    tcase_add_test(tests, dies_with_its_parent);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,11 +1,11 @@
 /* Watches against a real etcd. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/event_log.h"
+#include "tests/lib/suite.h"
 #include "tests/lib/tcp_double.h"
 
 enum { DEADLINE_MS = 10000, WAIT_MS = 15000 };
@@ -71,8 +71,11 @@ static void put(const char *key, const char *value)
     ck_ok(kelp_etcd_put(etcd, key, value, 0, DEADLINE_MS, &error));
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("watch", .setup = setup, .teardown = teardown, .timeout_s = 90)
+
 /* What is there comes first, then synced, then each change in order; neighbours do not. */
-START_TEST(listing_then_changes)
+KELP_TEST(listing_then_changes)
 {
     put("/w/b", "1");
     put("/w/a", "1");
@@ -94,10 +97,9 @@ START_TEST(listing_then_changes)
     put("/w/a", "after");
     ck_assert(event_log_quiet(&events, 300));
 }
-END_TEST
 
 /* All operations of a transaction arrive, though they share one revision. */
-START_TEST(transaction_arrives_whole)
+KELP_TEST(transaction_arrives_whole)
 {
     struct kelp_etcd_operation operations[] = {
         {.key = "/w/1", .value = "x"}, {.key = "/w/2", .value = "y"}, {.key = "/w/0"}};
@@ -117,10 +119,9 @@ START_TEST(transaction_arrives_whole)
     event_log_expect(&events, WAIT_MS, "-/w/0");
     kelp_etcd_watch_close(opened);
 }
-END_TEST
 
 /* A value of the largest size arrives whole, cut up as it is on the way. */
-START_TEST(large_value)
+KELP_TEST(large_value)
 {
     size_t bytes = 1000000;
     char *value = malloc(bytes + 1);
@@ -137,11 +138,10 @@ START_TEST(large_value)
     kelp_etcd_watch_close(opened);
     free(value);
 }
-END_TEST
 
 /* Nothing happens for longer than the silence that ends a connection: no trouble, and the next
  * change still arrives. */
-START_TEST(quiet_store_is_no_trouble)
+KELP_TEST(quiet_store_is_no_trouble)
 {
     struct kelp_etcd_watch *opened = watch(etcd, "/w/");
 
@@ -151,11 +151,10 @@ START_TEST(quiet_store_is_no_trouble)
     event_log_expect(&events, WAIT_MS, "/w/a=1");
     kelp_etcd_watch_close(opened);
 }
-END_TEST
 
 /* Etcd dies and comes back: trouble, then the differences: one change for two, nothing for a key
  * that stayed, a removal for one that went. */
-START_TEST(etcd_restarts)
+KELP_TEST(etcd_restarts)
 {
     struct tcp_proxy proxy;
     struct kelp_etcd *through;
@@ -189,11 +188,10 @@ START_TEST(etcd_restarts)
     kelp_etcd_close(through);
     tcp_proxy_stop(&proxy);
 }
-END_TEST
 
 /* The revision that the watch starts from is compacted before etcd sees the request: etcd cancels,
  * the watch lists again and misses nothing. */
-START_TEST(compaction)
+KELP_TEST(compaction)
 {
     struct tcp_proxy proxy;
     struct kelp_etcd *through;
@@ -229,10 +227,9 @@ START_TEST(compaction)
     kelp_etcd_close(through);
     tcp_proxy_stop(&proxy);
 }
-END_TEST
 
 /* A connection that stays open but passes nothing on is found out by its silence and replaced. */
-START_TEST(frozen_connection)
+KELP_TEST(frozen_connection)
 {
     struct tcp_proxy proxy;
     struct kelp_etcd *through;
@@ -252,11 +249,10 @@ START_TEST(frozen_connection)
     kelp_etcd_close(through);
     tcp_proxy_stop(&proxy);
 }
-END_TEST
 
 /* A watch that is opened while etcd is away begins when it is there; closing one that never
  * connected, or the client below it, ends at once. */
-START_TEST(opened_before_etcd)
+KELP_TEST(opened_before_etcd)
 {
     struct kelp_etcd *nowhere;
     char url[64];
@@ -275,29 +271,4 @@ START_TEST(opened_before_etcd)
     kelp_etcd_watch_close(watch(nowhere, "/w/"));
     (void)watch(nowhere, "/w/");
     kelp_etcd_close(nowhere);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("etcd_watch");
-    TCase *tests = tcase_create("watch");
-
-    etcd_fixture_require();
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 90);
-    tcase_add_test(tests, listing_then_changes);
-    tcase_add_test(tests, transaction_arrives_whole);
-    tcase_add_test(tests, large_value);
-    tcase_add_test(tests, quiet_store_is_no_trouble);
-    tcase_add_test(tests, etcd_restarts);
-    tcase_add_test(tests, compaction);
-    tcase_add_test(tests, frozen_connection);
-    tcase_add_test(tests, opened_before_etcd);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

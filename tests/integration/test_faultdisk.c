@@ -2,7 +2,6 @@
  * The disk that fails, under itself: this program runs again with kelp-faultdisk.so preloaded, does
  * one of the acts below in the root, and what it saw and what a loss of power leaves is compared.
  */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/files.h"
 #include "tests/lib/power_loss.h"
+#include "tests/lib/suite.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -347,8 +347,10 @@ static const struct outcome {
     {"number_again", {"first", NULL, "second", ""}},
 };
 
+KELP_CASE("disk", .setup = setup, .teardown = teardown)
+
 /* After a loss of power there is what was synced, and nothing else; again after a second one. */
-START_TEST(power)
+KELP_LOOP_TEST(power, 0, KELP_ARRAY_COUNT(outcomes))
 {
     const struct outcome *outcome = &outcomes[_i];
     run_well(outcome->act);
@@ -359,11 +361,10 @@ START_TEST(power)
         }
     }
 }
-END_TEST
 
 /* What was not synced may be there all the same; over many seeds both are seen, and what was
  * synced is always there. */
-START_TEST(power_by_chance)
+KELP_TEST(power_by_chance)
 {
     int old = 0;
     int replaced = 0;
@@ -398,10 +399,9 @@ START_TEST(power_by_chance)
     ck_assert_int_gt(lost, 0);
     ck_assert_int_lt(lost, 24);
 }
-END_TEST
 
 /* Folders of programs that are not seen stay as they are. */
-START_TEST(power_keeps)
+KELP_TEST(power_keeps)
 {
     static const char *const keep[] = {"kept", "none"};
     const struct kelp_power_loss loss = {.keep = keep, .keep_count = 2};
@@ -414,10 +414,9 @@ START_TEST(power_keeps)
     expect("old", "old");
     expect("none", NULL);
 }
-END_TEST
 
 /* Each call fails as the mode says, and nothing has happened. */
-START_TEST(modes)
+KELP_TEST(modes)
 {
     set(KELP_FAULTDISK_FULL, 0, 0);
     run_well("full");
@@ -434,10 +433,9 @@ START_TEST(modes)
     expect("new", "hello");
     ck_assert_uint_eq(kelp_faultdisk_calls(disk), 0);
 }
-END_TEST
 
 /* The n-th call fails, as many as were asked for, and the calls are counted. */
-START_TEST(count_down)
+KELP_TEST(count_down)
 {
     set(KELP_FAULTDISK_ERROR, 5, 1);
     ck_assert_int_eq(WEXITSTATUS(run("writes")), 100 + 5 * 4 + 1);
@@ -450,10 +448,9 @@ START_TEST(count_down)
     ck_assert_uint_eq(kelp_faultdisk_calls(disk), 20);
     ck_assert_uint_eq(kelp_faultdisk_hits(disk), 0);
 }
-END_TEST
 
 /* The n-th call does not take effect, and is the last one. */
-START_TEST(power_at_call)
+KELP_TEST(power_at_call)
 {
     set(KELP_FAULTDISK_POWER, 3, 0);
     int status = run("writes");
@@ -462,9 +459,8 @@ START_TEST(power_at_call)
     lose_power(0);
     expect("old", "old");
 }
-END_TEST
 
-START_TEST(slow)
+KELP_TEST(slow)
 {
     struct timespec begin;
     struct timespec end;
@@ -476,10 +472,9 @@ START_TEST(slow)
         (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     ck_assert_double_ge(seconds, 20 * 0.020);
 }
-END_TEST
 
 /* What cannot work is refused by name. */
-START_TEST(refusals)
+KELP_TEST(refusals)
 {
     struct kelp_power_environment environment;
     struct kelp_error error;
@@ -493,7 +488,6 @@ START_TEST(refusals)
     ck_assert_ptr_nonnull(strstr(error.text, "none"));
     ck_assert_int_eq(kelp_faultdisk_open("root/old", &other, &error), KELP_ERR_FORMAT);
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
@@ -505,21 +499,5 @@ int main(int argc, char **argv)
         }
         return 126;
     }
-    Suite *suite = suite_create("faultdisk");
-    TCase *tcase = tcase_create("disk");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, power, 0, (int)KELP_ARRAY_COUNT(outcomes));
-    tcase_add_test(tcase, power_by_chance);
-    tcase_add_test(tcase, power_keeps);
-    tcase_add_test(tcase, modes);
-    tcase_add_test(tcase, count_down);
-    tcase_add_test(tcase, power_at_call);
-    tcase_add_test(tcase, slow);
-    tcase_add_test(tcase, refusals);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return kelp_suite_run();
 }

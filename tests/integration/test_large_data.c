@@ -4,13 +4,13 @@
  *
  * KELP_LARGE_MB=20000 tries a file of that size; most of it is a hole, which costs no disk.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define WIDTH      8191u /* bytes of an input; a target of one byte follows */
 #define DEFAULT_MB 330u
@@ -110,7 +110,9 @@ static long train(const char *name, const char *workers, const char *fault, char
     return most_kib;
 }
 
-START_TEST(larger_than_what_a_worker_may_have)
+KELP_CASE("train", .timeout_s = 600, .setup = setup, .teardown = teardown)
+
+KELP_TEST(larger_than_what_a_worker_may_have)
 {
     char one[64], three[64];
     long kib = train("one", "1", NULL, one);
@@ -121,20 +123,4 @@ START_TEST(larger_than_what_a_worker_may_have)
     ck_assert_uint_gt(row_count * (WIDTH + 1) / 1024, 3 * (uint64_t)WORKER_KIB_MAX);
     (void)train("three", "3", "worker-1:kill@step=20", three);
     ck_assert_str_eq(one, three);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("large_data");
-    TCase *tcase = tcase_create("train");
-    tcase_set_timeout(tcase, 600);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, larger_than_what_a_worker_may_have);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,5 @@
 /* The leader's writes against a real etcd: what waits behind another write must not do what that
  * one has made wrong. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "common/base/files.h"
 #include "coordinator/etcd/leader.h"
 #include "tests/lib/etcd_fixture.h"
+#include "tests/lib/suite.h"
 
 #define ANSWER_MS 20000
 
@@ -239,9 +239,12 @@ static size_t manifests(void)
     return count;
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("writes", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
 /* A commit that waits behind the opening of a generation is of the one before: its data goes. The
  * answer says which order's commit it was. */
-START_TEST(commit_behind_an_opening)
+KELP_TEST(commit_behind_an_opening)
 {
     open_generation(1);
     await_count(&answers.maps, 1);
@@ -255,10 +258,9 @@ START_TEST(commit_behind_an_opening)
     ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
     ck_assert_uint_eq(manifests(), 1);
 }
-END_TEST
 
 /* What was ordered by an election that is over does not count; what it committed does. */
-START_TEST(commit_of_another_election)
+KELP_TEST(commit_of_another_election)
 {
     open_generation(1);
     await_count(&answers.maps, 1);
@@ -273,11 +275,10 @@ START_TEST(commit_of_another_election)
     await_count(&answers.commits, 3);
     ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
 }
-END_TEST
 
 /* Who is not elected any more may not say which folders nobody names: a successor may be writing
  * them. */
-START_TEST(read_of_another_election)
+KELP_TEST(read_of_another_election)
 {
     ck_assert_int_eq(kelp_etcd_delete_prefix(etcd, "/kelp/job/coordinator", ANSWER_MS, NULL),
                      KELP_OK);
@@ -285,7 +286,6 @@ START_TEST(read_of_another_election)
     await_count(&answers.reads, 2);
     ck_assert_int_eq(answers.read, KELP_ERR_NOT_LEADER);
 }
-END_TEST
 
 /* A folder of the run, with a file in it, unless that is NULL. */
 static void lay(const char *folder, const char *name, const char *text)
@@ -310,7 +310,7 @@ static void read_again(void)
 }
 
 /* What an empty etcd does not take in is not removed: neither then, nor by the leader after. */
-START_TEST(removes_what_is_ours)
+KELP_TEST(removes_what_is_ours)
 {
     lay("step-100.g1", "manifest.json", "{\"damaged\":");
     lay("step-200.g6", NULL, NULL);
@@ -329,7 +329,6 @@ START_TEST(removes_what_is_ours)
     ck_assert(!answers.empty);
     ck_assert_str_eq(answers.folders, "step-200.g6 step-300.g1-1f ");
 }
-END_TEST
 
 /* A committed checkpoint that another text of this job made. */
 static void put_manifest(uint64_t version)
@@ -357,7 +356,7 @@ static void put_manifest(uint64_t version)
 
 /* Which job a checkpoint is of is waited for by name; when it cannot be read, the one before it is
  * looked at. */
-START_TEST(jobs_of_checkpoints)
+KELP_TEST(jobs_of_checkpoints)
 {
     put_manifest(5);
     put_manifest(10);
@@ -376,11 +375,10 @@ START_TEST(jobs_of_checkpoints)
     ck_assert_uint_eq(answers.checkpoints, 2);
     ck_assert_uint_eq(answers.damaged, 2);
 }
-END_TEST
 
 /* A write that was sent before and comes after is not applied, since each compares the revision;
  * and one that stands there all the same is written over. */
-START_TEST(state_that_comes_late)
+KELP_TEST(state_that_comes_late)
 {
     struct kelp_etcd_range range;
     write_state("running");
@@ -394,26 +392,4 @@ START_TEST(state_that_comes_late)
     ck_assert_ptr_nonnull(strstr(range.pairs[0].value, "\"done\""));
     ck_assert_int_eq(range.pairs[0].version, 3); /* each of the three was put once */
     kelp_etcd_range_fini(&range);
-}
-END_TEST
-
-int main(void)
-{
-    etcd_fixture_require();
-    Suite *suite = suite_create("leader");
-    TCase *tcase = tcase_create("writes");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, commit_behind_an_opening);
-    tcase_add_test(tcase, commit_of_another_election);
-    tcase_add_test(tcase, read_of_another_election);
-    tcase_add_test(tcase, removes_what_is_ours);
-    tcase_add_test(tcase, jobs_of_checkpoints);
-    tcase_add_test(tcase, state_that_comes_late);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,13 +3,13 @@
  * more than twice what was taken, so that it tells something. Models with large activations, large
  * weights, and many small layers; data of this test's own.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define SAMPLES       UINT64_C(256)
@@ -89,7 +89,17 @@ static double logged(const struct kelp_run *run, const char *key)
     return value;
 }
 
-START_TEST(test_plan)
+static void require_plain_memory(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    kelp_suite_skip("a sanitizer takes memory of its own, which no plan knows");
+#endif
+}
+
+KELP_SUITE(.before = require_plain_memory)
+KELP_CASE("memory", .timeout_s = 2 * KELP_TEST_HANG_S)
+
+KELP_LOOP_TEST(test_plan, 0, JOB_COUNT)
 {
     struct kelp_run run;
     char path[300], text[2048];
@@ -111,23 +121,4 @@ START_TEST(test_plan)
     ck_assert_msg(peak <= 1.5 * planned, "peak %.0f bytes, planned %.0f", peak, planned);
     ck_assert_msg(planned <= 2.0 * peak, "planned %.0f bytes, peak %.0f", planned, peak);
     kelp_run_fini(&run);
-}
-END_TEST
-
-int main(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)puts("skipped: a sanitizer takes memory of its own, which no plan knows");
-    return 77;
-#endif
-    Suite *suite = suite_create("memory");
-    TCase *tcase = tcase_create("memory");
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_loop_test(tcase, test_plan, 0, JOB_COUNT);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

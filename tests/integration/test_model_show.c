@@ -3,13 +3,13 @@
  * from shared libraries: shown, trained to the same bits by one worker and by two, and refused
  * with one line and exit code 2 before anything starts.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 
@@ -55,7 +55,9 @@ static const char *plugin_model(const char *name, const char *params)
     return text;
 }
 
-START_TEST(test_tables)
+KELP_CASE("model_show", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+KELP_TEST(test_tables)
 {
     const char *job = write_job("{kind: mlp, hidden: [16]}");
     run((const char *[]){"model", "show", job, NULL});
@@ -70,10 +72,9 @@ START_TEST(test_tables)
         ck_assert_uint_le(strcspn(line, "\n"), 100);
     }
 }
-END_TEST
 
 /* The parts of the memory add up, parameters too; more samples at once take more. */
-START_TEST(test_json)
+KELP_TEST(test_json)
 {
     static const char *const parts[] = {"weights", "gradients", "activations", "batch",
                                         "data",    "messages",  "process"};
@@ -102,9 +103,8 @@ START_TEST(test_json)
     }
     ck_assert_double_gt(activations[1], activations[0]);
 }
-END_TEST
 
-START_TEST(test_mistakes)
+KELP_TEST(test_mistakes)
 {
     static const struct {
         const char *model, *text;
@@ -120,10 +120,9 @@ START_TEST(test_mistakes)
     run((const char *[]){"model", "show", "none.yaml", NULL});
     ck_assert_int_eq(command.exit_code, 2);
 }
-END_TEST
 
 /* Shown and trained alike: one line, exit code 2, nothing left behind. */
-START_TEST(test_bad_plugins)
+KELP_TEST(test_bad_plugins)
 {
     static const struct {
         const char *name, *params, *text;
@@ -143,9 +142,8 @@ START_TEST(test_bad_plugins)
         }
     }
 }
-END_TEST
 
-START_TEST(test_plugin_trains)
+KELP_TEST(test_plugin_trains)
 {
     char digests[2][40];
     for (int workers = 1; workers <= 2; workers++) {
@@ -158,24 +156,4 @@ START_TEST(test_plugin_trains)
         kelp_run_fini(&trained);
     }
     ck_assert_str_eq(digests[0], digests[1]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("model_show");
-    TCase *tcase = tcase_create("model_show");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
-    tcase_add_test(tcase, test_tables);
-    tcase_add_test(tcase, test_json);
-    tcase_add_test(tcase, test_mistakes);
-    tcase_add_test(tcase, test_bad_plugins);
-    tcase_add_test(tcase, test_plugin_trains);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -3,7 +3,6 @@
  * as if the data did not have it, for any number of workers and shards and whatever is killed
  * meanwhile; with stop the job fails and says where.
  */
-#include <check.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "common/tensors/safetensors.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define BATCH    32
 #define BATCHES  12
@@ -95,8 +95,10 @@ static void ends_with(const char *what, bool with_bad, const char *const *args, 
     kelp_run_fini(&run);
 }
 
+KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S)
+
 /* Momentum, weights and everything else pass a step that is left out unchanged. */
-START_TEST(left_out)
+KELP_TEST(left_out)
 {
     static const char *const without[] = {"--workers", "1", "--shards", "1", NULL};
     static const char *const one[] = {"--workers",           "1", "--shards", "1", "--set",
@@ -107,9 +109,8 @@ START_TEST(left_out)
     ends_with("skip, 1 worker, 1 shard", true, one, once_digest);
     ends_with("skip, 3 workers, 2 shards", true, more, once_digest);
 }
-END_TEST
 
-START_TEST(left_out_under_kills)
+KELP_TEST(left_out_under_kills)
 {
     static const char *const quiet[] = {"--workers",           "1",     "--shards", "1", "--set",
                                         "failure.on_nan=skip", "--set", LONG_RUN,   NULL};
@@ -125,10 +126,9 @@ START_TEST(left_out_under_kills)
     ends_with("skip, many epochs", true, quiet, long_digest);
     ends_with("skip, 3 workers and a shard killed", true, kills, long_digest);
 }
-END_TEST
 
 /* What a restore, and whoever computes steps again, makes of such a step. */
-START_TEST(replayed)
+KELP_TEST(replayed)
 {
     static const char *const args[] = {"--workers", "2",
                                        "--shards",  "2",
@@ -151,10 +151,9 @@ START_TEST(replayed)
     kelp_test_command_fini(&verify);
     kelp_run_fini(&run);
 }
-END_TEST
 
 /* Where steps are decided about for another reason too. */
-START_TEST(stops)
+KELP_LOOP_TEST(stops, 0, 2)
 {
     static const char *const plain[] = {"--workers", "2", "--shards", "2", NULL};
     static const char *const clipped[] = {"--workers",         "2", "--shards", "2", "--set",
@@ -166,22 +165,4 @@ START_TEST(stops)
     ck_assert_msg(strstr(run.output, "gradient of step 5 is not finite in partition"),
                   "it said:\n%s", run.output);
     kelp_run_fini(&run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("not finite");
-    TCase *tcase = tcase_create("runs");
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_test(tcase, left_out);
-    tcase_add_test(tcase, left_out_under_kills);
-    tcase_add_test(tcase, replayed);
-    tcase_add_loop_test(tcase, stops, 0, 2);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

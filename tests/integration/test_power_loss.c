@@ -4,7 +4,6 @@
  * ends with the digest of the quiet run. And a disk that is full or broken while checkpoints are
  * written stops no step: the checkpoint fails, is said to have failed, and a later one works.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "common/base/files.h"
 #include "tests/lib/power_loss.h"
 #include "tests/lib/run_watch.h"
+#include "tests/lib/suite.h"
 
 static const char job_text[] = "name: power\nseed: 11\n"
                                "data: {kind: synthetic}\n"
@@ -123,15 +123,17 @@ static void set(enum kelp_faultdisk_mode mode, uint32_t slow_ms)
     kelp_faultdisk_set(disk, &fault);
 }
 
+KELP_SUITE(.no_fork = true)
+KELP_CASE("disk", .setup = setup, .teardown = teardown, .timeout_s = 2 * KELP_TEST_HANG_S)
+
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
-START_TEST(quiet)
+KELP_TEST(quiet)
 {
     start_new();
     finish_with_quiet_digest("quiet");
 }
-END_TEST
 
 /* Workers stand still once they have passed the step of this generation's first checkpoint: so the
  * job does not end before that is on disk, however slow the disk is. Its commit is waited for. */
@@ -151,7 +153,7 @@ static struct kelp_run_checkpoint await_commit_of(unsigned generation)
  * committed is there each time. The first time the disk is so slow that manifest.json is not synced
  * yet. A resumed job writes it again before it opens a generation, which is what counts as a
  * restore: what is waited for is a checkpoint of a generation that began after the loss. */
-START_TEST(power_three_times)
+KELP_TEST(power_three_times)
 {
     struct kelp_run_checkpoint committed = {.generation = 0};
     set(KELP_FAULTDISK_SLOW, 20);
@@ -167,10 +169,9 @@ START_TEST(power_three_times)
     finish_with_quiet_digest("the power lost three times");
     ck_assert_double_ge(kelp_run_number(&run, "restores"), 3);
 }
-END_TEST
 
 /* While a checkpoint is being written: it is never used, and the one before it is whole. */
-START_TEST(power_while_writing)
+KELP_LOOP_TEST(power_while_writing, 0, 2)
 {
     start_new();
     struct kelp_run_wanted writing = {.file = "*.writing", .step = await_commit(200).step + 1};
@@ -181,7 +182,6 @@ START_TEST(power_while_writing)
     start_again();
     finish_with_quiet_digest("the power lost while a checkpoint is written");
 }
-END_TEST
 
 /* The disk fails for a while: checkpoints fail meanwhile, and the reason is said; no process is
  * lost by it, and when the disk works again, so do checkpoints. */
@@ -202,34 +202,12 @@ static void disk_fails(enum kelp_faultdisk_mode mode, const char *reason, const 
     ck_assert_double_eq(kelp_run_number(&run, "restarts"), 0);
 }
 
-START_TEST(full_disk)
+KELP_TEST(full_disk)
 {
     disk_fails(KELP_FAULTDISK_FULL, "No space left", "the disk full for a while");
 }
-END_TEST
 
-START_TEST(broken_disk)
+KELP_TEST(broken_disk)
 {
     disk_fails(KELP_FAULTDISK_ERROR, "Input/output error", "the disk broken for a while");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("power_loss");
-    TCase *tcase = tcase_create("disk");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_test(tcase, quiet);
-    tcase_add_test(tcase, power_three_times);
-    tcase_add_loop_test(tcase, power_while_writing, 0, 2);
-    tcase_add_test(tcase, full_disk);
-    tcase_add_test(tcase, broken_disk);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the quiet digest is shared */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -2,7 +2,6 @@
  * `kelp predict` and `kelp evaluate`: every sample exactly once and in order, the same file however
  * many workers there are and whoever dies, and the numbers that training itself reports.
  */
-#include <check.h>
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include "tests/lib/etcd_fixture.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 #define FILE_MAX   (8u << 20)
@@ -101,9 +101,11 @@ static double next_number(char **at)
     return number;
 }
 
+KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S, .begin = train_once, .end = remove_training)
+
 /* Every sample once, in order, with all its steps; and the errors are those that training reports
  * for these weights. */
-START_TEST(each_sample_once_and_in_order)
+KELP_TEST(each_sample_once_and_in_order)
 {
     static const char header[] = "sample,ahead,time,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT,HUFL_target,"
                                  "HULL_target,MUFL_target,MULL_target,LUFL_target,LULL_target,"
@@ -139,11 +141,10 @@ START_TEST(each_sample_once_and_in_order)
     (void)snprintf(folder, sizeof(folder), "%s/p1/predict", trained.folder);
     ck_assert_int_ne(access(folder, F_OK), 0); /* the parts are gone */
 }
-END_TEST
 
 /* One worker; three workers of which one dies with a lane computed and another while it sends it,
  * and three shards; a worker that hangs: the same bytes. */
-START_TEST(same_file_whoever_dies)
+KELP_TEST(same_file_whoever_dies)
 {
     const char *const alone[] = {"predict",   "run", "--out", "one.csv",
                                  "--workers", "1",   "--set", "train.batch_size=64",
@@ -170,7 +171,6 @@ START_TEST(same_file_whoever_dies)
     predict(late);
     expect_same("one.csv", "late.csv");
 }
-END_TEST
 
 /* How many parts are there. */
 static uint32_t count_parts(const char *run)
@@ -190,7 +190,7 @@ static uint32_t count_parts(const char *run)
 
 /* The only worker and the only shard are killed from outside in the middle, where the worker stands
  * still: the job goes back to its beginning, where parts of it lie already. */
-START_TEST(killed_from_outside)
+KELP_TEST(killed_from_outside)
 {
     static const char *const victims[] = {"kelp-worker", "kelp-ps"};
     struct kelp_test_command command;
@@ -214,13 +214,12 @@ START_TEST(killed_from_outside)
     kelp_test_command_fini(&command);
     expect_same("quiet.csv", "killed.csv");
 }
-END_TEST
 
 /* ---- forms --------------------------------------------------------------------------------- */
 
 /* The run's model, its newest checkpoint, and the exported file under a job file: the same. An
  * earlier checkpoint is another. NPY has the numbers of the CSV file. */
-START_TEST(weights_from_anywhere)
+KELP_TEST(weights_from_anywhere)
 {
     const char *const final[] = {"predict", "run", "--out", "final.csv", "--run", "w1", NULL};
     const char *const newest[] = {"predict", "run",   "--out", "newest.csv", "--checkpoint",
@@ -267,10 +266,9 @@ START_TEST(weights_from_anywhere)
     free(earlier_text);
     free(final_text);
 }
-END_TEST
 
 /* The metrics of training's last evaluation, with a worker that dies; and of the other parts. */
-START_TEST(evaluate)
+KELP_TEST(evaluate)
 {
     static const char *const names[] = {"val/loss",  "val/mse",  "val/mae",
                                         "test/loss", "test/mse", "test/mae"};
@@ -289,10 +287,9 @@ START_TEST(evaluate)
     cJSON_Delete(result);
     free(text);
 }
-END_TEST
 
 /* An etcd that others use: it has nothing of the job afterwards, so that the next one can be. */
-START_TEST(another_etcd)
+KELP_TEST(another_etcd)
 {
     struct etcd_fixture fixture;
     struct kelp_etcd_range range = {0};
@@ -311,7 +308,6 @@ START_TEST(another_etcd)
     kelp_etcd_close(etcd);
     etcd_fixture_stop(&fixture);
 }
-END_TEST
 
 /* ---- mistakes ------------------------------------------------------------------------------ */
 
@@ -341,7 +337,7 @@ static const struct {
 };
 
 /* One line and exit code 2 before anything runs; no folder is left behind. */
-START_TEST(mistake)
+KELP_LOOP_TEST(mistake, 0, KELP_ARRAY_COUNT(mistakes))
 {
     char runs[512];
     kelp_test_command_says(trained.folder, mistakes[_i].args, 2, mistakes[_i].says);
@@ -354,26 +350,4 @@ START_TEST(mistake)
     if (open_folder) {
         ck_assert_int_eq(closedir(open_folder), 0);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("predict");
-    TCase *tcase = tcase_create("runs");
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_unchecked_fixture(tcase, train_once, remove_training);
-    tcase_add_test(tcase, each_sample_once_and_in_order);
-    tcase_add_test(tcase, same_file_whoever_dies);
-    tcase_add_test(tcase, killed_from_outside);
-    tcase_add_test(tcase, weights_from_anywhere);
-    tcase_add_test(tcase, evaluate);
-    tcase_add_test(tcase, another_etcd);
-    tcase_add_loop_test(tcase, mistake, 0, (int)KELP_ARRAY_COUNT(mistakes));
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -4,7 +4,6 @@
  * for; and when everything was killed at once, the run goes on from where it can. Always with the
  * digest of the quiet run, which alone would prove little: a run that starts over has it too.
  */
-#include <check.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "common/base/files.h"
 #include "tests/lib/run_watch.h"
+#include "tests/lib/suite.h"
 
 #define INTERVAL 100 /* steps */
 
@@ -127,17 +127,19 @@ static struct kelp_run_checkpoint checkpoint_now(void)
     return await_checkpoint(before + 1);
 }
 
-START_TEST(quiet)
+KELP_SUITE(.no_fork = true)
+KELP_CASE("recovery", .setup = setup, .teardown = teardown, .timeout_s = 2 * KELP_TEST_HANG_S)
+
+KELP_TEST(quiet)
 {
     start(NULL);
     finish("quiet");
     ck_assert(kelp_run_logged(&run, "checkpoint committed")); /* of the final state */
 }
-END_TEST
 
 /* It goes back to the newest checkpoint that was committed by then, and what lies between is
  * computed again. */
-START_TEST(shard_killed)
+KELP_TEST(shard_killed)
 {
     start(by_steps);
     (void)await_checkpoint(2 * INTERVAL);
@@ -151,10 +153,9 @@ START_TEST(shard_killed)
     ck_assert_double_eq(kelp_run_number(&run, "restores"), 1);
     ck_assert_double_eq(kelp_run_number(&run, "steps_recomputed"), from - restored);
 }
-END_TEST
 
 /* A flipped bit in the newest checkpoint: said, and the one before it is used. */
-START_TEST(newest_is_damaged)
+KELP_TEST(newest_is_damaged)
 {
     char storage[1024];
     struct stat info;
@@ -170,10 +171,9 @@ START_TEST(newest_is_damaged)
     ck_assert_double_eq(restored_step(), (double)first.step);
     ck_assert_int_ne(stat(second.path, &info), 0); /* taken out of the list, then removed */
 }
-END_TEST
 
 /* All of them are damaged: from version 0, which is said. */
-START_TEST(all_are_damaged)
+KELP_TEST(all_are_damaged)
 {
     char storage[1024];
     start(on_request);
@@ -186,10 +186,9 @@ START_TEST(all_are_damaged)
         kelp_run_logged(&run, "no checkpoint can be restored: starting again from version 0"));
     ck_assert_double_ge(kelp_run_number(&run, "steps_recomputed"), (double)only.step);
 }
-END_TEST
 
 /* Everything is killed at once; resumed with the etcd that it had, or with an empty one. */
-START_TEST(all_killed)
+KELP_LOOP_TEST(all_killed, 0, 2)
 {
     char path[512];
     struct kelp_error error = {.text = ""};
@@ -205,11 +204,10 @@ START_TEST(all_killed)
     ck_assert_double_ge(restored_step(), 3 * INTERVAL);
     ck_assert(kelp_run_logged(&run, "checkpoints taken from the run's folder") == (_i == 1));
 }
-END_TEST
 
 /* A storage is not there at the start: waited for by name, and used when it comes; or, with a
  * limit, the job fails and says how to go on. */
-START_TEST(storage_is_away)
+KELP_LOOP_TEST(storage_is_away, 0, 2)
 {
     static const char *const limited[] = {"--set", "failure.storage_wait=1s", NULL};
     char storage[1024];
@@ -235,10 +233,9 @@ START_TEST(storage_is_away)
     ck_assert_ptr_nonnull(strstr(run.output, "failure.storage_wait"));
     ck_assert_ptr_nonnull(strstr(run.output, "--resume"));
 }
-END_TEST
 
 /* SIGTERM: a checkpoint, exit 0; going on from exactly there. */
-START_TEST(paused)
+KELP_TEST(paused)
 {
     start(on_request);
     kelp_run_await_log(&run, "epoch completed epoch=1 ");
@@ -250,27 +247,4 @@ START_TEST(paused)
     kelp_run_start(&run, "--resume", NULL);
     finish("paused, resumed");
     ck_assert_double_eq(restored_step(), step);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("recovery");
-    TCase *tcase = tcase_create("recovery");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_test(tcase, quiet);
-    tcase_add_test(tcase, shard_killed);
-    tcase_add_test(tcase, newest_is_damaged);
-    tcase_add_test(tcase, all_are_damaged);
-    tcase_add_loop_test(tcase, all_killed, 0, 2);
-    tcase_add_loop_test(tcase, storage_is_away, 0, 2);
-    tcase_add_test(tcase, paused);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the quiet digest is shared */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

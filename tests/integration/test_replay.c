@@ -2,7 +2,6 @@
  * A replay in one process gives the bits of the cluster: each digest that `kelp train` has put on
  * record, with several workers and shards, comes out again, for every optimizer and model.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "cli/replay/replay.h"
 #include "common/job/job.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 
@@ -99,7 +99,9 @@ static void check_digest_log(struct kelp_replay *replay, const struct kelp_diges
     ck_assert_uint_eq(at, log->count);
 }
 
-START_TEST(replay_gives_the_bits_of_the_cluster)
+KELP_CASE("replay", .timeout_s = 2 * RUN_TIMEOUT_S)
+
+KELP_LOOP_TEST(replay_gives_the_bits_of_the_cluster, 0, KELP_ARRAY_COUNT(jobs))
 {
     struct kelp_error error = {.status = KELP_OK};
     struct kelp_run run;
@@ -121,21 +123,4 @@ START_TEST(replay_gives_the_bits_of_the_cluster)
     kelp_digest_log_fini(&log);
     kelp_job_file_destroy(file);
     kelp_run_fini(&run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("replay");
-    TCase *tcase = tcase_create("replay");
-
-    tcase_set_timeout(tcase, 2 * RUN_TIMEOUT_S);
-    tcase_add_loop_test(tcase, replay_gives_the_bits_of_the_cluster, 0,
-                        (int)KELP_ARRAY_COUNT(jobs));
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,7 +3,6 @@
  * digest and the records of a run that nothing disturbed; so it does as a longer job, with other
  * numbers of processes, in another place. Stops are placed by step, as the run's records show it.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "tests/lib/run_watch.h"
+#include "tests/lib/suite.h"
 
 #define BETWEEN 20 /* steps between two records: nobody outside sees more than these */
 
@@ -110,8 +110,27 @@ static void check_status(const char *expected)
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
+static void run_quiet(void)
+{
+    for (int longer = 0; longer < 2; longer++) {
+        kelp_run_prepare(&quiet[longer]);
+        kelp_run_start(&quiet[longer], kelp_test_write(quiet[longer].folder, "job.yaml", job_text),
+                       longer ? (const char *[]){"--set", LONGER, NULL} : NULL);
+        kelp_run_finish(&quiet[longer], 0);
+    }
+}
+
+static void remove_quiet(void)
+{
+    kelp_run_fini(&quiet[0]);
+    kelp_run_fini(&quiet[1]);
+}
+
+KELP_CASE("resume", .begin = run_quiet, .end = remove_quiet, .setup = setup, .teardown = teardown,
+          .timeout_s = 2 * KELP_TEST_HANG_S)
+
 /* Everything dies at once, three times: each time what a checkpoint holds is not computed again. */
-START_TEST(killed_three_times)
+KELP_TEST(killed_three_times)
 {
     double recomputed = 0;
     for (size_t i = 0; i < 3; i++) {
@@ -127,10 +146,9 @@ START_TEST(killed_three_times)
     ck_assert_double_gt(result_number("steps_recomputed"), 0);
     ck_assert_double_le(result_number("steps_recomputed"), recomputed + 3 * BETWEEN);
 }
-END_TEST
 
 /* SIGTERM: a checkpoint, exit status 0, and what it holds is not computed again. */
-START_TEST(paused)
+KELP_TEST(paused)
 {
     start(NULL);
     kelp_run_await_step(&run, 500);
@@ -151,10 +169,9 @@ START_TEST(paused)
     ck_assert_double_eq(result_number("restores"), 1);
     ck_assert_double_le(result_number("steps_recomputed"), in_flight + BETWEEN);
 }
-END_TEST
 
 /* A second SIGTERM does not wait for the checkpoint: no shard answers, so that none can be made. */
-START_TEST(terminated_twice)
+KELP_TEST(terminated_twice)
 {
     start((const char *[]){"--no-restart", "--pause-timeout", "60m", NULL});
     kelp_run_await_step(&run, 300);
@@ -169,10 +186,9 @@ START_TEST(terminated_twice)
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(0);
 }
-END_TEST
 
 /* The wait for the checkpoint ends when it was said to. */
-START_TEST(pause_timeout)
+KELP_TEST(pause_timeout)
 {
     start((const char *[]){"--no-restart", "--pause-timeout", "1s", NULL});
     await_progress(200);
@@ -184,10 +200,9 @@ START_TEST(pause_timeout)
     ck_assert(said("at the latest in 1 s"));
     ck_assert(said("the newest checkpoint is of step "));
 }
-END_TEST
 
 /* Another number of shards and workers restores what the others left. */
-START_TEST(other_numbers)
+KELP_TEST(other_numbers)
 {
     static const char *const numbers[][2] = {{"3", "3"}, {"1", "1"}};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
@@ -204,10 +219,9 @@ START_TEST(other_numbers)
     as_if_quiet(0);
     ck_assert_double_eq(result_number("restores"), 2);
 }
-END_TEST
 
 /* A run that is done goes on for more epochs; the end of before is not taken for the new one. */
-START_TEST(more_epochs)
+KELP_TEST(more_epochs)
 {
     start(NULL);
     kelp_run_finish(&run, 0);
@@ -220,10 +234,9 @@ START_TEST(more_epochs)
     kelp_run_resume(&run, NULL, 0);
     ck_assert(said("done after 3082 steps"));
 }
-END_TEST
 
 /* The same of a run that was killed on its way: also while it became the longer one. */
-START_TEST(more_epochs_after_kill)
+KELP_TEST(more_epochs_after_kill)
 {
     start(NULL);
     kelp_run_await_step(&run, 1000);
@@ -234,10 +247,9 @@ START_TEST(more_epochs_after_kill)
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(1);
 }
-END_TEST
 
 /* What shapes the result may not change: each key is named with both values; --force takes it. */
-START_TEST(refused_keys)
+KELP_TEST(refused_keys)
 {
     start(NULL);
     await_progress(300);
@@ -251,10 +263,9 @@ START_TEST(refused_keys)
     check_status("done");
     ck_assert_double_gt(result_number("restores"), 0);
 }
-END_TEST
 
 /* The run's folder holds everything: it goes on elsewhere, without etcd's part of it. */
-START_TEST(moved_without_etcd)
+KELP_TEST(moved_without_etcd)
 {
     char etcd[320], to[300];
     start(NULL);
@@ -270,11 +281,10 @@ START_TEST(moved_without_etcd)
     as_if_quiet(0);
     ck_assert_double_le(result_number("steps_recomputed"), recomputed + BETWEEN);
 }
-END_TEST
 
 /* A shard that hangs is killed and started again, and its partitions restored. (A machine that is
  * busy enough may make another one silent.) */
-START_TEST(fenced_shard)
+KELP_TEST(fenced_shard)
 {
     start((const char *[]){"--set", "failure.detect=2s", "--set", "failure.shard_wait=1s", NULL});
     kelp_run_await_step(&run, 300);
@@ -286,10 +296,9 @@ START_TEST(fenced_shard)
     ck_assert_double_ge(result_number("restarts"), 1);
     ck_assert_double_ge(result_number("restores"), 1);
 }
-END_TEST
 
 /* Restarts are used up: exit status 4, and the run goes on when it is resumed. */
-START_TEST(gave_up)
+KELP_TEST(gave_up)
 {
     start((const char *[]){"--set", "failure.max_failures=1", NULL});
     kelp_run_await_step(&run, 200);
@@ -305,10 +314,9 @@ START_TEST(gave_up)
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(0);
 }
-END_TEST
 
 /* kelp checkpoint makes one where none is due, and the run goes on from it. */
-START_TEST(asked_for)
+KELP_TEST(asked_for)
 {
     static const char *const args[] = {"checkpoint", "run", NULL};
     struct kelp_test_command ask = {.process = NULL};
@@ -325,48 +333,4 @@ START_TEST(asked_for)
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(0);
     ck_assert_double_le(result_number("steps_recomputed"), STEPS(EPOCHS) - step);
-}
-END_TEST
-
-static void run_quiet(void)
-{
-    for (int longer = 0; longer < 2; longer++) {
-        kelp_run_prepare(&quiet[longer]);
-        kelp_run_start(&quiet[longer], kelp_test_write(quiet[longer].folder, "job.yaml", job_text),
-                       longer ? (const char *[]){"--set", LONGER, NULL} : NULL);
-        kelp_run_finish(&quiet[longer], 0);
-    }
-}
-
-static void remove_quiet(void)
-{
-    kelp_run_fini(&quiet[0]);
-    kelp_run_fini(&quiet[1]);
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("resume");
-    TCase *tcase = tcase_create("resume");
-    tcase_add_unchecked_fixture(tcase, run_quiet, remove_quiet);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_test(tcase, killed_three_times);
-    tcase_add_test(tcase, paused);
-    tcase_add_test(tcase, terminated_twice);
-    tcase_add_test(tcase, pause_timeout);
-    tcase_add_test(tcase, other_numbers);
-    tcase_add_test(tcase, more_epochs);
-    tcase_add_test(tcase, more_epochs_after_kill);
-    tcase_add_test(tcase, refused_keys);
-    tcase_add_test(tcase, moved_without_etcd);
-    tcase_add_test(tcase, fenced_shard);
-    tcase_add_test(tcase, gave_up);
-    tcase_add_test(tcase, asked_for);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
 /* Streams and unary calls between a client and a server in one process and one loop. */
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/suite.h"
 
 #define BYTES_MAX (16u << 20)
 
@@ -201,8 +201,10 @@ static void open_stream(const char *path, uint32_t first_message_ms)
 /* ---- tests -------------------------------------------------------------------------------------
  */
 
+KELP_CASE("one loop", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
 /* What is sent comes back, in order, and an orderly close is seen as such by both. */
-START_TEST(echo)
+KELP_TEST(echo)
 {
     open_stream("/test/Echo", 2000);
     for (unsigned i = 0; i < 100; i++) {
@@ -220,10 +222,9 @@ START_TEST(echo)
     ck_assert_int_eq(at_client.status, KELP_OK);
     ck_assert_int_eq(at_server.status, KELP_OK);
 }
-END_TEST
 
 /* A server may send from inside accept, and its status and text reach the client exactly. */
-START_TEST(server_closes)
+KELP_TEST(server_closes)
 {
     at_server.send_on_accept = 3;
     open_stream("/test/Echo", 2000);
@@ -234,10 +235,9 @@ START_TEST(server_closes)
     ck_assert_str_eq(at_client.text, "other job: \"b\"\n100 %");
     ck_assert_int_eq(at_server.status, KELP_ERR_MISMATCH);
 }
-END_TEST
 
 /* A refused stream and an unknown path are told apart from a peer that is away. */
-START_TEST(refused)
+KELP_TEST(refused)
 {
     open_stream("/test/Never", 2000);
     RUN_UNTIL(at_client.closed == 1);
@@ -247,7 +247,6 @@ START_TEST(refused)
     ck_assert_int_eq(at_client.status, KELP_ERR_UNSUPPORTED);
     ck_assert_str_eq(at_client.text, "no such method");
 }
-END_TEST
 
 static unsigned ticks;
 static void tick(void *user)
@@ -257,7 +256,7 @@ static void tick(void *user)
 }
 
 /* Timers repeat and stop; posts and wakes make a waiting loop return. */
-START_TEST(timers_and_posts)
+KELP_TEST(timers_and_posts)
 {
     struct kelp_rpc_timer *timer = NULL;
 
@@ -275,7 +274,6 @@ START_TEST(timers_and_posts)
     ck_assert(!kelp_rpc_loop_run(loop, 0));
     ck_assert(!kelp_rpc_loop_run_spin(loop, 100, 1));
 }
-END_TEST
 
 static void *run_loop(void *user)
 {
@@ -288,7 +286,7 @@ static void *run_loop(void *user)
 }
 
 /* A unary call needs no running loop on its side; the answer or the exact status comes back. */
-START_TEST(unary)
+KELP_TEST(unary)
 {
     atomic_bool stop = false;
     pthread_t thread;
@@ -311,10 +309,9 @@ START_TEST(unary)
     atomic_store(&stop, true);
     (void)pthread_join(thread, NULL);
 }
-END_TEST
 
 /* Every status crosses the wire as it is, with its text. */
-START_TEST(statuses)
+KELP_TEST(statuses)
 {
     static const kelp_status all[] = {
 #define STATUS_VALUE(name, value, group, text) KELP_ERR_##name,
@@ -337,10 +334,9 @@ START_TEST(statuses)
     atomic_store(&stop, true);
     (void)pthread_join(thread, NULL);
 }
-END_TEST
 
 /* A server that closes ends its live streams; their clients see it as a lost peer, once. */
-START_TEST(server_closes_with_live_streams)
+KELP_TEST(server_closes_with_live_streams)
 {
     open_stream("/test/Echo", 2000);
     ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
@@ -352,7 +348,6 @@ START_TEST(server_closes_with_live_streams)
     RUN_UNTIL(at_client.closed == 1);
     ck_assert_int_eq(kelp_status_group(at_client.status), KELP_GROUP_PEER);
 }
-END_TEST
 
 /* ---- many streams, several threads -------------------------------------------------------------
  */
@@ -446,7 +441,7 @@ static const struct kelp_rpc_stream_events *accept_many(struct kelp_rpc_stream *
 
 /* Many streams in one loop that _i more threads run: every message once, in order, and callbacks of
  * one stream never at the same time; everything borrowed is released once. */
-START_TEST(many_streams)
+KELP_LOOP_TEST(many_streams, 0, 4)
 {
     static const struct kelp_rpc_stream_events events = {many_message, many_closed};
     struct many *all = calloc(STREAMS, sizeof(*all));
@@ -479,10 +474,9 @@ START_TEST(many_streams)
     unsigned given = atomic_load(&borrowed);
     ck_assert_uint_eq(given, STREAMS * ROUNDS);
 }
-END_TEST
 
 /* Streams and the server are torn down while threads run the loop and messages are under way. */
-START_TEST(torn_down_in_flight)
+KELP_TEST(torn_down_in_flight)
 {
     static const struct kelp_rpc_stream_events events = {many_message, echo_closed};
     struct many *all = calloc(STREAMS, sizeof(*all));
@@ -511,7 +505,6 @@ START_TEST(torn_down_in_flight)
     loop = NULL;
     free(all);
 }
-END_TEST
 
 static void post_from_thread(void *user)
 {
@@ -529,7 +522,7 @@ static void *post_many(void *user)
 
 /* Each post runs once, whichever thread it came from; timers started elsewhere wake a waiting loop.
  */
-START_TEST(posts_from_threads)
+KELP_TEST(posts_from_threads)
 {
     atomic_uint count = 0;
     pthread_t threads[2];
@@ -542,7 +535,6 @@ START_TEST(posts_from_threads)
         (void)pthread_join(threads[i], NULL);
     }
 }
-END_TEST
 
 static void *start_timer(void *user)
 {
@@ -552,7 +544,7 @@ static void *start_timer(void *user)
     return NULL;
 }
 
-START_TEST(timer_from_a_thread)
+KELP_TEST(timer_from_a_thread)
 {
     struct kelp_rpc_timer *timer = NULL;
     pthread_t thread;
@@ -565,37 +557,17 @@ START_TEST(timer_from_a_thread)
     (void)pthread_join(thread, NULL);
     kelp_rpc_timer_stop(timer);
 }
-END_TEST
 
-static TCase *make_case(const char *name, void (*fixture)(void))
-{
-    TCase *tests = tcase_create(name);
+KELP_CASE("several loops", .timeout_s = 30, .setup = setup_several_loops, .teardown = teardown)
 
-    tcase_add_checked_fixture(tests, fixture, teardown);
-    tcase_set_timeout(tests, 30);
-    tcase_add_test(tests, echo);
-    tcase_add_test(tests, server_closes);
-    tcase_add_test(tests, refused);
-    tcase_add_test(tests, timers_and_posts);
-    tcase_add_test(tests, unary);
-    tcase_add_test(tests, statuses);
-    tcase_add_test(tests, server_closes_with_live_streams);
-    tcase_add_loop_test(tests, many_streams, 0, 4);
-    tcase_add_test(tests, torn_down_in_flight);
-    tcase_add_test(tests, posts_from_threads);
-    tcase_add_test(tests, timer_from_a_thread);
-    return tests;
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("rpc");
-    suite_add_tcase(suite, make_case("one loop", setup));
-    suite_add_tcase(suite, make_case("several loops", setup_several_loops));
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+KELP_TEST_AGAIN(echo)
+KELP_TEST_AGAIN(server_closes)
+KELP_TEST_AGAIN(refused)
+KELP_TEST_AGAIN(timers_and_posts)
+KELP_TEST_AGAIN(unary)
+KELP_TEST_AGAIN(statuses)
+KELP_TEST_AGAIN(server_closes_with_live_streams)
+KELP_LOOP_TEST_AGAIN(many_streams, 0, 4)
+KELP_TEST_AGAIN(torn_down_in_flight)
+KELP_TEST_AGAIN(posts_from_threads)
+KELP_TEST_AGAIN(timer_from_a_thread)

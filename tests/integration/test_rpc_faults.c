@@ -3,7 +3,6 @@
  * a process of its own; and that sent memory is given back exactly once in every case.
  */
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,6 +17,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/suite.h"
 
 #define BYTES_MAX (4u << 20)
 #define PIECE     (1u << 20)
@@ -300,9 +300,11 @@ static void send_bytes(size_t length)
 /* ---- death and silence -------------------------------------------------------------------------
  */
 
+KELP_CASE("faults", .setup = setup, .teardown = teardown, .timeout_s = 60)
+
 /* A killed server is seen at once, and found again within a fraction of a second after its restart.
  */
-START_TEST(killed_and_back)
+KELP_TEST(killed_and_back)
 {
     open_stream(2000);
     send_bytes(100);
@@ -336,10 +338,9 @@ START_TEST(killed_and_back)
     unsigned closed = side.closed;
     RUN_UNTIL(side.closed == closed + 1);
 }
-END_TEST
 
 /* A server that accepts the connection but never answers ends in the first message's deadline. */
-START_TEST(stopped_before_the_first_message)
+KELP_TEST(stopped_before_the_first_message)
 {
     ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
     double at_s = now_s();
@@ -349,10 +350,9 @@ START_TEST(stopped_before_the_first_message)
     ck_assert_int_eq(side.status, KELP_ERR_TIMEOUT);
     ck_assert_msg(now_s() - at_s > 0.25 && now_s() - at_s < 1, "after %.3f s", now_s() - at_s);
 }
-END_TEST
 
 /* A live stream to a server that stops: keep-alive ends it. */
-START_TEST(stopped_later)
+KELP_TEST(stopped_later)
 {
     open_stream(2000);
     send_bytes(100);
@@ -364,11 +364,10 @@ START_TEST(stopped_later)
     ck_assert_msg((now_s() - at_s) * 1000 < PING_MS + SILENT_MS + 2000, "after %.3f s",
                   now_s() - at_s);
 }
-END_TEST
 
 /* With writes stuck in a stopped server's socket, closing still ends in time; the stuck memory
  * comes back when keep-alive ends the connection (checked in teardown). */
-START_TEST(closing_with_writes_stuck)
+KELP_LOOP_TEST(closing_with_writes_stuck, 0, 2)
 {
     open_stream(2000);
     send_bytes(100);
@@ -390,10 +389,9 @@ START_TEST(closing_with_writes_stuck)
     unsigned back = atomic_load(&released);
     ck_assert_uint_lt(back, given);
 }
-END_TEST
 
 /* A unary call ends at its deadline, also when its own request is stuck. */
-START_TEST(unary_deadline)
+KELP_TEST(unary_deadline)
 {
     struct kelp_rpc_message *answer = NULL;
     struct kelp_error error = {0};
@@ -410,10 +408,9 @@ START_TEST(unary_deadline)
         ck_assert_msg(now_s() - at_s < 0.5, "after %.3f s", now_s() - at_s);
     }
 }
-END_TEST
 
 /* Nobody listens. */
-START_TEST(refused)
+KELP_TEST(refused)
 {
     struct kelp_rpc_message *answer = NULL;
     struct kelp_error error = {0};
@@ -429,13 +426,12 @@ START_TEST(refused)
                      KELP_ERR_UNREACHABLE);
     ck_assert_msg(now_s() - at_s < 1, "after %.3f s", now_s() - at_s);
 }
-END_TEST
 
 /* ---- refusals ----------------------------------------------------------------------------------
  */
 
 /* A message over the server's limit is refused, with a text that says so; the server lives on. */
-START_TEST(too_large)
+KELP_TEST(too_large)
 {
     kelp_rpc_channel_close(channel);
     open_channel(64u << 20); /* we would send more than the server takes */
@@ -450,10 +446,9 @@ START_TEST(too_large)
     kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
     RUN_UNTIL(side.closed == 2);
 }
-END_TEST
 
 /* What is over our own limit does not even leave. */
-START_TEST(too_large_to_send)
+KELP_TEST(too_large_to_send)
 {
     open_stream(5000);
     ck_assert_int_eq(kelp_rpc_stream_send(side.stream, borrowing(BYTES_MAX + 1)), KELP_ERR_LIMIT);
@@ -463,10 +458,9 @@ START_TEST(too_large_to_send)
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_OK);
 }
-END_TEST
 
 /* A port that is taken is named; a wrong address says what is expected. */
-START_TEST(bad_addresses)
+KELP_TEST(bad_addresses)
 {
     char address[32];
     struct kelp_rpc_server_options options = {.address = address,
@@ -490,7 +484,6 @@ START_TEST(bad_addresses)
     ck_assert_int_eq(kelp_rpc_channel_open(loop, "nonsense", BYTES_MAX, &none, &error),
                      KELP_ERR_INVALID);
 }
-END_TEST
 
 static int connect_raw(void)
 {
@@ -506,7 +499,7 @@ static int connect_raw(void)
 
 /* Random bytes, another protocol, a preface that stops half-way, and silence on the port: whoever
  * sent them is cut off, everybody else is served. */
-START_TEST(garbage)
+KELP_TEST(garbage)
 {
     static const char *const texts[] = {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
                                         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -543,13 +536,12 @@ START_TEST(garbage)
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_OK);
 }
-END_TEST
 
 /* ---- queues ------------------------------------------------------------------------------------
  */
 
 /* An orderly close sends what is queued first; one with an error drops it. */
-START_TEST(closing_with_a_queue)
+KELP_LOOP_TEST(closing_with_a_queue, 0, 2)
 {
     open_stream(5000);
     for (int i = 0; i < 40; i++) {
@@ -562,10 +554,9 @@ START_TEST(closing_with_a_queue)
     ck_assert_str_eq(side.text, "dropped");
     ck_assert_uint_eq(side.messages, 0);
 }
-END_TEST
 
 /* More than the queue holds is refused, and what was refused is released. */
-START_TEST(queue_limit)
+KELP_TEST(queue_limit)
 {
     ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
     open_stream(300);
@@ -577,33 +568,4 @@ START_TEST(queue_limit)
     unsigned back = atomic_load(&released);
     ck_assert_uint_eq(back, 1);
     RUN_UNTIL(side.closed == 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("rpc faults");
-    TCase *faults = tcase_create("faults");
-
-    tcase_add_checked_fixture(faults, setup, teardown);
-    tcase_set_timeout(faults, 60);
-    tcase_add_test(faults, killed_and_back);
-    tcase_add_test(faults, stopped_before_the_first_message);
-    tcase_add_test(faults, stopped_later);
-    tcase_add_loop_test(faults, closing_with_writes_stuck, 0, 2);
-    tcase_add_test(faults, unary_deadline);
-    tcase_add_test(faults, refused);
-    tcase_add_test(faults, too_large);
-    tcase_add_test(faults, too_large_to_send);
-    tcase_add_test(faults, bad_addresses);
-    tcase_add_test(faults, garbage);
-    tcase_add_loop_test(faults, closing_with_a_queue, 0, 2);
-    tcase_add_test(faults, queue_limit);
-    suite_add_tcase(suite, faults);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

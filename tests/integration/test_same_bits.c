@@ -3,13 +3,13 @@
  * lanes is one and the same for any number of workers and shards, and when workers join or are
  * killed on the way. Runs on ETTh1.csv where it is there, else on the generated series.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/run_train.h"
 #include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define LANES         8
@@ -91,8 +91,11 @@ static void check_digest(const struct kelp_run *run, const char *what)
     ck_assert_str_eq(kelp_run_digest(run), reference);
 }
 
+KELP_SUITE(.no_fork = true)
+KELP_CASE("etth1", .timeout_s = 1200)
+
 /* Any number of workers and shards gives the digest of one worker and one shard. */
-START_TEST(size_does_not_matter)
+KELP_TEST(size_does_not_matter)
 {
     static const int workers[] = {1, 2, 3, 5, 8};
     for (int shards = 1; shards <= 3; shards++) {
@@ -111,11 +114,10 @@ START_TEST(size_does_not_matter)
         }
     }
 }
-END_TEST
 
 /* Workers that join half-way change nothing but the speed. The first one stalls for three seconds,
  * so that the others are there before the run is over. */
-START_TEST(workers_join)
+KELP_TEST(workers_join)
 {
     static const char *const more[] = {
         "--fault", "worker-0:stall@step=300", "--at", "step=290:add-worker",
@@ -126,11 +128,10 @@ START_TEST(workers_join)
     check_contributions(&run, 3);
     kelp_run_fini(&run);
 }
-END_TEST
 
 /* kill -9 with a step computed but not pushed, and with a step pushed to one shard of two: the run
  * goes on with the others. */
-START_TEST(workers_die)
+KELP_TEST(workers_die)
 {
     static const char *const more[] = {"--no-restart",
                                        "--fault",
@@ -145,10 +146,9 @@ START_TEST(workers_die)
     check_killed(&run, "worker-2");
     kelp_run_fini(&run);
 }
-END_TEST
 
 /* The same with the dead being started again. */
-START_TEST(workers_die_and_return)
+KELP_TEST(workers_die_and_return)
 {
     static const char *const more[] = {"--fault", "worker-0:kill-pushing@step=250", "--fault",
                                        "worker-1:kill@step=251", NULL};
@@ -158,23 +158,4 @@ START_TEST(workers_die_and_return)
     check_killed(&run, "worker-0");
     check_killed(&run, "worker-1");
     kelp_run_fini(&run);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("same_bits");
-    TCase *tcase = tcase_create("etth1");
-    tcase_set_timeout(tcase, 1200);
-    tcase_add_test(tcase, size_does_not_matter);
-    tcase_add_test(tcase, workers_join);
-    tcase_add_test(tcase, workers_die);
-    tcase_add_test(tcase, workers_die_and_return);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the reference digest is shared */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,13 +3,13 @@
  * killed on the way: with batch norm, dropout, gradients in pieces, and optimizers and schedules
  * that people use with them. Small data of this test's own; three runs of each model.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/tensors/safetensors.h"
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define SAMPLES       40 /* two batches of 16 and a short one */
@@ -146,7 +146,9 @@ static void run_model(int index, const char *workers, const char *shards, const 
     kelp_run_fini(&run);
 }
 
-START_TEST(same_bits)
+KELP_CASE("models", .timeout_s = 2 * KELP_TEST_HANG_S)
+
+KELP_LOOP_TEST(same_bits, 0, MODEL_COUNT)
 {
     static const char *const kill[] = {"--no-restart", "--fault", "worker-1:kill-pushing@step=3",
                                        NULL};
@@ -158,19 +160,4 @@ START_TEST(same_bits)
     (void)fflush(stdout);
     ck_assert_str_eq(many, alone);
     ck_assert_str_eq(killed, alone);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("same_bits_models");
-    TCase *tcase = tcase_create("models");
-    tcase_set_timeout(tcase, 2 * KELP_TEST_HANG_S);
-    tcase_add_loop_test(tcase, same_bits, 0, MODEL_COUNT);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
 /* A real kelp-ps, driven by a scripted coordinator and scripted workers. */
-#include <check.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 
 #include "kernels/optimizer.h"
 #include "tests/lib/shard_client.h"
+#include "tests/lib/suite.h"
 
 #define ELEMENTS 5000 /* five partitions, the last one shorter */
 #define SAMPLES  16   /* two steps of 8 an epoch */
@@ -295,9 +295,13 @@ static void collect_records(struct kelp_record *records, size_t *count, size_t w
     }
 }
 
+KELP_SUITE(.before = etcd_fixture_require)
+
+KELP_CASE("training", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
 /* Two workers train to the end: the weights are those of the reference to the bit, each step costs
  * each worker one message, and the records arrive. */
-START_TEST(whole_job)
+KELP_TEST(whole_job)
 {
     struct shard_stream workers[2];
     struct kelp_control_word word;
@@ -370,11 +374,10 @@ START_TEST(whole_job)
     free(reference);
     free(next);
 }
-END_TEST
 
 /* All lanes from everyone at once, over and over, some leaving without a word: duplicates are
  * dropped, everyone gets the same weights. */
-START_TEST(many_workers)
+KELP_TEST(many_workers)
 {
     enum { WORKERS = 6 };
     struct shard_stream workers[WORKERS];
@@ -413,10 +416,9 @@ START_TEST(many_workers)
     free(reference);
     free(next);
 }
-END_TEST
 
 /* A worker that leaves half-way takes nothing with it: another computes its lanes. */
-START_TEST(worker_leaves)
+KELP_TEST(worker_leaves)
 {
     struct shard_stream first, second;
     struct kelp_control_word word;
@@ -439,10 +441,9 @@ START_TEST(worker_leaves)
     free(reference);
     free(next);
 }
-END_TEST
 
 /* A new generation starts again from S_0, and tells those who wait. */
-START_TEST(new_generation)
+KELP_TEST(new_generation)
 {
     struct shard_stream worker;
     struct kelp_control_word word;
@@ -485,13 +486,14 @@ START_TEST(new_generation)
     free(weights);
     free(reference);
 }
-END_TEST
 
 /* ---- what is refused ---------------------------------------------------------------------------
  */
 
+KELP_CASE("refusals", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
 /* Nothing is loaded: workers are asked to come back. */
-START_TEST(nothing_loaded)
+KELP_TEST(nothing_loaded)
 {
     struct shard_stream worker;
     struct request request;
@@ -508,7 +510,6 @@ START_TEST(nothing_loaded)
     kelp__v1__exchange_reply__free_unpacked(reply, NULL);
     shard_stream_close(&worker);
 }
-END_TEST
 
 static const struct {
     const char *method;
@@ -531,7 +532,7 @@ static const struct {
 };
 
 /* Another job, another text of it, another protocol: refused in clear words. */
-START_TEST(hello_is_checked)
+KELP_LOOP_TEST(hello_is_checked, 0, KELP_ARRAY_COUNT(hellos))
 {
     struct shard_stream stream;
     Kelp__V1__Hello hello;
@@ -563,10 +564,9 @@ START_TEST(hello_is_checked)
     ck_assert_ptr_nonnull(strstr(stream.text, hellos[_i].text));
     shard_stream_close(&stream);
 }
-END_TEST
 
 /* Bytes that are no message end their stream and nothing else. */
-START_TEST(garbage)
+KELP_TEST(garbage)
 {
     struct shard_stream stream;
     uint8_t bytes[600];
@@ -591,10 +591,9 @@ START_TEST(garbage)
     shard_stream_close(&stream);
     free(weights);
 }
-END_TEST
 
 /* A message cut off at any byte ends its stream, or is one that says less. */
-START_TEST(truncated)
+KELP_TEST(truncated)
 {
     struct request request;
     struct kelp_control_word word = {.kind = KELP_STEP_TRAIN, .sample_count = 8, .lr = 0.5};
@@ -620,7 +619,6 @@ START_TEST(truncated)
     }
     ck_assert_int_eq(kelp_process_wait(fixture.process, 0, NULL), KELP_ERR_TIMEOUT);
 }
-END_TEST
 
 enum defect {
     OFFSET_BEYOND,
@@ -639,7 +637,7 @@ enum defect {
 };
 
 /* Requests that mean another model, or nothing: the stream ends with a text, nothing is taken. */
-START_TEST(defects_end_the_stream)
+KELP_LOOP_TEST(defects_end_the_stream, 0, DEFECT_COUNT)
 {
     struct shard_stream worker;
     struct kelp_control_word word;
@@ -721,10 +719,9 @@ START_TEST(defects_end_the_stream)
     free(weights);
     free(again);
 }
-END_TEST
 
 /* Items that are wrong by themselves are refused one by one; the stream lives. */
-START_TEST(items_are_refused)
+KELP_TEST(items_are_refused)
 {
     static const uint32_t bad[][2] = {{1, 2}, {0, 3}, {4, 4}, {0, 0}, {0, 8}};
     struct shard_stream worker;
@@ -757,10 +754,9 @@ START_TEST(items_are_refused)
     shard_stream_close(&worker);
     free(weights);
 }
-END_TEST
 
 /* Maps that cannot be are refused, with the reason. */
-START_TEST(maps_are_checked)
+KELP_TEST(maps_are_checked)
 {
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
     Kelp__V1__Hello hello;
@@ -792,10 +788,9 @@ START_TEST(maps_are_checked)
     shard_stream_close(&other);
     shard_load(&control, 1);
 }
-END_TEST
 
 /* A gradient that is not finite: nothing is applied, and the leader is told at which step. */
-START_TEST(not_finite)
+KELP_TEST(not_finite)
 {
     struct shard_stream worker;
     struct kelp_control_word word;
@@ -832,7 +827,6 @@ START_TEST(not_finite)
     free(weights);
     free(gradient);
 }
-END_TEST
 
 /* ---- the process -------------------------------------------------------------------------------
  */
@@ -846,8 +840,10 @@ static void assert_exit(struct kelp_process *process, int code)
     ck_assert_int_eq(WEXITSTATUS(status), code);
 }
 
+KELP_CASE("process", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
 /* SIGTERM: exit 0, and the entry in etcd is gone. Streams that are open do not hold it up. */
-START_TEST(stops_on_sigterm)
+KELP_TEST(stops_on_sigterm)
 {
     struct kelp_etcd_range range;
     struct shard_stream worker;
@@ -866,10 +862,9 @@ START_TEST(stops_on_sigterm)
     shard_stream_close(&worker);
     free(weights);
 }
-END_TEST
 
 /* A second process of the same name takes over; the first one ends with 1. */
-START_TEST(is_replaced)
+KELP_TEST(is_replaced)
 {
     uint64_t before = fixture.incarnation;
     struct kelp_process *second = shard_fixture_spawn(&fixture);
@@ -881,10 +876,9 @@ START_TEST(is_replaced)
     assert_exit(second, 0);
     kelp_process_destroy(second);
 }
-END_TEST
 
 /* etcd goes away and comes back: steps go on, the entry comes back. */
-START_TEST(etcd_goes_away)
+KELP_TEST(etcd_goes_away)
 {
     struct shard_stream worker;
     struct kelp_control_word word;
@@ -907,10 +901,9 @@ START_TEST(etcd_goes_away)
     shard_stream_close(&worker);
     free(weights);
 }
-END_TEST
 
 /* An address that is taken: exit 2, and who serves there goes on. */
-START_TEST(address_in_use)
+KELP_TEST(address_in_use)
 {
     ck_assert_int_eq(setenv("KELP_LISTEN", fixture.address, 1), 0);
     struct kelp_process *second = shard_fixture_spawn(&fixture);
@@ -918,17 +911,15 @@ START_TEST(address_in_use)
     kelp_process_destroy(second);
     shard_load(&control, 1);
 }
-END_TEST
 
 /* The end does not wait for an etcd that is away. */
-START_TEST(stops_without_etcd)
+KELP_TEST(stops_without_etcd)
 {
     shard_load(&control, 1);
     etcd_fixture_kill(&fixture.etcd);
     kelp_process_signal(fixture.process, SIGTERM);
     assert_exit(fixture.process, 0);
 }
-END_TEST
 
 static double processor_seconds(pid_t pid)
 {
@@ -949,7 +940,7 @@ static double processor_seconds(pid_t pid)
 }
 
 /* Waiting costs nothing, heartbeats aside. */
-START_TEST(waiting_is_free)
+KELP_TEST(waiting_is_free)
 {
     struct shard_stream worker;
     struct kelp_control_word word;
@@ -966,58 +957,10 @@ START_TEST(waiting_is_free)
     shard_stream_close(&worker);
     free(weights);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("shard");
-    TCase *training = tcase_create("training");
-    TCase *refusals = tcase_create("refusals");
-    TCase *threads = tcase_create("threads");
-    TCase *process = tcase_create("process");
+KELP_CASE("threads", .timeout_s = 60, .setup = set_up_threads, .teardown = tear_down)
 
-    etcd_fixture_require();
-    tcase_add_checked_fixture(training, set_up, tear_down);
-    tcase_add_test(training, whole_job);
-    tcase_add_test(training, worker_leaves);
-    tcase_add_test(training, new_generation);
-    tcase_add_test(training, many_workers);
-    tcase_set_timeout(training, 60);
-    suite_add_tcase(suite, training);
-
-    tcase_add_checked_fixture(refusals, set_up, tear_down);
-    tcase_add_test(refusals, nothing_loaded);
-    tcase_add_loop_test(refusals, hello_is_checked, 0, KELP_ARRAY_COUNT(hellos));
-    tcase_add_test(refusals, garbage);
-    tcase_add_test(refusals, truncated);
-    tcase_add_loop_test(refusals, defects_end_the_stream, 0, DEFECT_COUNT);
-    tcase_add_test(refusals, items_are_refused);
-    tcase_add_test(refusals, maps_are_checked);
-    tcase_add_test(refusals, not_finite);
-    tcase_set_timeout(refusals, 60);
-    suite_add_tcase(suite, refusals);
-
-    tcase_add_checked_fixture(threads, set_up_threads, tear_down);
-    tcase_add_test(threads, whole_job);
-    tcase_add_test(threads, new_generation);
-    tcase_add_test(threads, many_workers);
-    tcase_add_test(threads, stops_on_sigterm);
-    tcase_set_timeout(threads, 60);
-    suite_add_tcase(suite, threads);
-
-    tcase_add_checked_fixture(process, set_up, tear_down);
-    tcase_add_test(process, stops_on_sigterm);
-    tcase_add_test(process, stops_without_etcd);
-    tcase_add_test(process, address_in_use);
-    tcase_add_test(process, is_replaced);
-    tcase_add_test(process, etcd_goes_away);
-    tcase_add_test(process, waiting_is_free);
-    tcase_set_timeout(process, 60);
-    suite_add_tcase(suite, process);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
-}
+KELP_TEST_AGAIN(whole_job)
+KELP_TEST_AGAIN(new_generation)
+KELP_TEST_AGAIN(many_workers)
+KELP_TEST_AGAIN(stops_on_sigterm)

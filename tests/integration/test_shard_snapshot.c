@@ -2,7 +2,6 @@
  * Snapshots and restores of real kelp-ps processes, driven by a scripted coordinator and a scripted
  * worker: training goes on from a snapshot to the same bits, on any number of shards.
  */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,6 +16,7 @@
 #include "common/training/manifest.h"
 #include "tests/lib/run_command.h"
 #include "tests/lib/shard_client.h"
+#include "tests/lib/suite.h"
 
 #define ELEMENTS   5000 /* five partitions, the last one shorter */
 #define SAMPLES    32   /* four steps of 8 an epoch */
@@ -535,9 +535,11 @@ struct shape {
 static const struct shape shapes[] = {
     {"sgd", "0.5", 1, 2}, {"adam", NULL, 2, 3}, {"adamw", NULL, 3, 1}, {"sgd", NULL, 2, 2}};
 
+KELP_CASE("bits", .timeout_s = 120)
+
 /* Taken while steps go on, restored onto another number of processes: the same bits as the run that
  * was never disturbed. Taken at rest: the same parts. */
-START_TEST(goes_on_to_the_same_bits)
+KELP_LOOP_TEST(goes_on_to_the_same_bits, 0, KELP_ARRAY_COUNT(shapes))
 {
     const struct shape *shape = &shapes[_i];
     struct cluster before, after;
@@ -575,11 +577,12 @@ START_TEST(goes_on_to_the_same_bits)
     end(&after);
     tear_down();
 }
-END_TEST
+
+KELP_CASE("orders", .timeout_s = 120, .setup = set_up_momentum, .teardown = tear_down)
 
 /* Between evaluations and at the end: the control state says where, and a job that is done stays
  * done. */
-START_TEST(evaluations_and_the_end)
+KELP_TEST(evaluations_and_the_end)
 {
     struct cluster cluster, after;
     struct kelp_manifest middle, done;
@@ -612,7 +615,6 @@ START_TEST(evaluations_and_the_end)
     kelp_manifest_fini(&middle);
     kelp_manifest_fini(&done);
 }
-END_TEST
 
 /* ---- orders ------------------------------------------------------------------------------------
  */
@@ -633,7 +635,7 @@ static void expect_end(struct cluster *cluster, uint64_t serial, Kelp__V1__Snaps
 }
 
 /* Whatever becomes of an order, the next one finds the shard ready, and nothing is left of it. */
-START_TEST(orders_that_come_to_nothing)
+KELP_TEST(orders_that_come_to_nothing)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -660,10 +662,9 @@ START_TEST(orders_that_come_to_nothing)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* A new generation ends what is under way, and orders of the one before are not heard any more. */
-START_TEST(generations_end_snapshots)
+KELP_TEST(generations_end_snapshots)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -686,10 +687,9 @@ START_TEST(generations_end_snapshots)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* A start without a place for checkpoints says so. */
-START_TEST(without_a_run)
+KELP_TEST(without_a_run)
 {
     struct cluster cluster;
 
@@ -700,10 +700,9 @@ START_TEST(without_a_run)
     expect_end(&cluster, 1, KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED, KELP_ERR_UNSUPPORTED);
     end(&cluster);
 }
-END_TEST
 
 /* What a former start of the shard left unfinished is removed; nothing else is. */
-START_TEST(leftovers_are_removed)
+KELP_TEST(leftovers_are_removed)
 {
     static const char *const names[] = {"shard-1.00000000000000aa.writing",
                                         "shard-1.00000000000000aa",
@@ -732,7 +731,6 @@ START_TEST(leftovers_are_removed)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* ---- storage -----------------------------------------------------------------------------------
  */
@@ -786,7 +784,7 @@ static void await_failure(struct cluster *cluster, kelp_status status, const cha
 }
 
 /* Storage that is not there yet is waited for by name, and found when it comes. */
-START_TEST(storage_that_comes_late)
+KELP_TEST(storage_that_comes_late)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -807,10 +805,9 @@ START_TEST(storage_that_comes_late)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* A newer map ends the wait; so does failure.storage_wait, which is said. */
-START_TEST(storage_that_never_comes)
+KELP_TEST(storage_that_never_comes)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -834,10 +831,9 @@ START_TEST(storage_that_never_comes)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* The process can be stopped while it waits. */
-START_TEST(stop_while_waiting)
+KELP_TEST(stop_while_waiting)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -854,7 +850,6 @@ START_TEST(stop_while_waiting)
     end(&cluster);
     kelp_manifest_fini(&manifest);
 }
-END_TEST
 
 /* Flip one bit in the middle of the largest file of a folder. */
 static void damage(const char *path)
@@ -885,7 +880,7 @@ static void damage(const char *path)
 }
 
 /* Damage is said, with its place, and never loaded; the checkpoint before it still is. */
-START_TEST(damage_is_found)
+KELP_TEST(damage_is_found)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -910,10 +905,9 @@ START_TEST(damage_is_found)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* A map that restores needs the manifest of that version; a model of another size is no damage. */
-START_TEST(manifests_are_checked)
+KELP_TEST(manifests_are_checked)
 {
     struct cluster cluster;
     struct kelp_manifest manifest;
@@ -945,11 +939,10 @@ START_TEST(manifests_are_checked)
     kelp_manifest_fini(&manifest);
     end(&cluster);
 }
-END_TEST
 
 /* A shard that comes back when the restored checkpoint has been removed hosts nothing, and takes
  * the map without a manifest. */
-START_TEST(nothing_to_restore)
+KELP_TEST(nothing_to_restore)
 {
     struct cluster cluster;
 
@@ -961,7 +954,6 @@ START_TEST(nothing_to_restore)
     await_loaded(&cluster);
     end(&cluster);
 }
-END_TEST
 
 /* ---- disks -------------------------------------------------------------------------------------
  */
@@ -1019,9 +1011,11 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+KELP_CASE("disks", .timeout_s = 120, .setup = set_up_disk, .teardown = tear_down_disk)
+
 /* Full, broken: the snapshot fails, with the reason, training goes on to the same bits, and the
  * next snapshot works once the disk does. */
-START_TEST(disks_that_fail)
+KELP_TEST(disks_that_fail)
 {
     static const struct {
         enum kelp_faultdisk_mode mode;
@@ -1055,10 +1049,9 @@ START_TEST(disks_that_fail)
     end(&cluster);
     end(&calm);
 }
-END_TEST
 
 /* A slow disk: steps do not wait for it, and what they overwrite was copied before. */
-START_TEST(slow_disks)
+KELP_TEST(slow_disks)
 {
     struct kelp_faultdisk_fault slow = {.mode = KELP_FAULTDISK_SLOW, .slow_ms = 40};
     struct cluster cluster, calm;
@@ -1095,10 +1088,9 @@ START_TEST(slow_disks)
     end(&cluster);
     end(&calm);
 }
-END_TEST
 
 /* Given up while the disk hangs: nothing is left, and the next one is written. */
-START_TEST(given_up_on_a_slow_disk)
+KELP_TEST(given_up_on_a_slow_disk)
 {
     struct kelp_faultdisk_fault slow = {.mode = KELP_FAULTDISK_SLOW, .slow_ms = 300};
     struct cluster cluster;
@@ -1118,45 +1110,4 @@ START_TEST(given_up_on_a_slow_disk)
     ck_assert_uint_eq(entries_of("step-1.g1"), 0);
     kelp_manifest_fini(&manifest);
     end(&cluster);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("shard snapshot");
-    TCase *bits = tcase_create("bits");
-    TCase *orders = tcase_create("orders");
-    TCase *disks = tcase_create("disks");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(bits, 120);
-    tcase_add_loop_test(bits, goes_on_to_the_same_bits, 0, (int)KELP_ARRAY_COUNT(shapes));
-    suite_add_tcase(suite, bits);
-
-    tcase_set_timeout(orders, 120);
-    tcase_add_checked_fixture(orders, set_up_momentum, tear_down);
-    tcase_add_test(orders, evaluations_and_the_end);
-    tcase_add_test(orders, orders_that_come_to_nothing);
-    tcase_add_test(orders, generations_end_snapshots);
-    tcase_add_test(orders, without_a_run);
-    tcase_add_test(orders, leftovers_are_removed);
-    tcase_add_test(orders, storage_that_comes_late);
-    tcase_add_test(orders, storage_that_never_comes);
-    tcase_add_test(orders, stop_while_waiting);
-    tcase_add_test(orders, damage_is_found);
-    tcase_add_test(orders, manifests_are_checked);
-    tcase_add_test(orders, nothing_to_restore);
-    suite_add_tcase(suite, orders);
-
-    tcase_set_timeout(disks, 120);
-    tcase_add_checked_fixture(disks, set_up_disk, tear_down_disk);
-    tcase_add_test(disks, disks_that_fail);
-    tcase_add_test(disks, slow_disks);
-    tcase_add_test(disks, given_up_on_a_slow_disk);
-    suite_add_tcase(suite, disks);
-
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -3,7 +3,6 @@
  * each of its calls fails in turn, or is the last before the power goes. What is left is nothing or
  * whole, and an older snapshot beside it is as it was.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "common/base/files.h"
 #include "ps/storage/snapshot_store.h"
 #include "tests/lib/power_loss.h"
+#include "tests/lib/suite.h"
 
 #define PARTS      3
 #define ITEM_BYTES (KELP_SNAPSHOT_CHUNK_BYTES / 4)
@@ -228,8 +228,10 @@ static bool failed_with(int status, kelp_status wanted, uint64_t n)
     return true;
 }
 
+KELP_CASE("faults", .timeout_s = 240, .setup = setup, .teardown = teardown)
+
 /* The disk is full from the n-th call on; and when there is room again, it works. */
-START_TEST(full_disk)
+KELP_TEST(full_disk)
 {
     uint64_t n = 0;
     uint64_t failed = 0;
@@ -245,10 +247,9 @@ START_TEST(full_disk)
     ck_assert_int_eq(run(WRITE, "root/" NEWER, 20), 0);
     expect_whole("root/" NEWER, 20);
 }
-END_TEST
 
 /* One call fails. */
-START_TEST(one_error)
+KELP_TEST(one_error)
 {
     uint64_t n = 0;
     uint64_t failed = 0;
@@ -261,11 +262,10 @@ START_TEST(one_error)
     ck_assert_uint_ge(failed * STRIDE * 2, n);
     expect_whole("root/" OLDER, 10);
 }
-END_TEST
 
 /* The disk is broken from the n-th call on: nothing can be removed then, but what has the name of a
  * snapshot is one. */
-START_TEST(broken_disk)
+KELP_TEST(broken_disk)
 {
     uint64_t n = 0;
     do {
@@ -281,11 +281,10 @@ START_TEST(broken_disk)
     ck_assert_uint_gt(n, 50);
     expect_whole("root/" OLDER, 10);
 }
-END_TEST
 
 /* The power goes at the n-th call. What has the name of a snapshot is one, whatever of the unsynced
  * bytes and names the disk has kept; the next attempt works. */
-START_TEST(power)
+KELP_LOOP_TEST(power, 0, 3)
 {
     const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     uint64_t n = 0;
@@ -310,10 +309,9 @@ START_TEST(power)
     } while (faults_hit > 0);
     ck_assert_uint_gt(n, 50);
 }
-END_TEST
 
 /* What was said to be durable is. */
-START_TEST(durable)
+KELP_LOOP_TEST(durable, 0, 4)
 {
     const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     ck_assert_int_eq(run(WRITE, "root/" NEWER, 20), 0);
@@ -321,10 +319,9 @@ START_TEST(durable)
     expect_whole("root/" NEWER, 20);
     expect_whole("root/" OLDER, 10);
 }
-END_TEST
 
 /* A snapshot that replaces one of its name: the one or the other is there at every moment. */
-START_TEST(power_while_replacing)
+KELP_LOOP_TEST(power_while_replacing, 0, 2)
 {
     const struct kelp_power_loss loss = {.seed = (uint64_t)_i};
     uint64_t n = 0;
@@ -340,10 +337,9 @@ START_TEST(power_while_replacing)
     }
     ck_assert_uint_gt(n, 50);
 }
-END_TEST
 
 /* A disk that cannot be read is not a damaged checkpoint, and not an absent one. */
-START_TEST(unreadable)
+KELP_TEST(unreadable)
 {
     uint64_t n = 0;
     kelp_status status = KELP_ERR_IO;
@@ -354,7 +350,6 @@ START_TEST(unreadable)
     }
     ck_assert_uint_gt(n, 5);
 }
-END_TEST
 
 /* Again, under the library. In memory where there is room: a thousand snapshots are written. */
 static int begin_again(char **argv)
@@ -396,23 +391,8 @@ int main(int argc, char **argv)
     if (getenv(FOLDER_ENV) == NULL) {
         return begin_again(argv);
     }
-    Suite *suite = suite_create("snapshot_faults");
-    TCase *tcase = tcase_create("faults");
-    tcase_set_timeout(tcase, 240);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, full_disk);
-    tcase_add_test(tcase, one_error);
-    tcase_add_test(tcase, broken_disk);
-    tcase_add_loop_test(tcase, power, 0, 3);
-    tcase_add_loop_test(tcase, durable, 0, 4);
-    tcase_add_loop_test(tcase, power_while_replacing, 0, 2);
-    tcase_add_test(tcase, unreadable);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int status = kelp_suite_run();
     (void)chdir("/");
     (void)kelp_files_remove(getenv(FOLDER_ENV), NULL); /* a folder for temporary files */
-    return failed == 0 ? 0 : 1;
+    return status;
 }

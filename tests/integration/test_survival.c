@@ -3,13 +3,13 @@
  * run; and a worker that has other data than the rest is refused in one line. Kills are placed by
  * step: a digest of the run's trail shows that training has come so far, and much is left.
  */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/run_watch.h"
+#include "tests/lib/suite.h"
 
 #define KILL_AT 600 /* step */
 
@@ -40,12 +40,14 @@ static void finish_with_quiet_digest(const char *what)
     kelp_run_expect_digest(&run, what, quiet_digest);
 }
 
-START_TEST(quiet)
+KELP_SUITE(.no_fork = true)
+KELP_CASE("kills", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+KELP_TEST(quiet)
 {
     kelp_run_start(&run, "job.yaml", NULL);
     finish_with_quiet_digest("quiet");
 }
-END_TEST
 
 static const struct {
     const char *what;
@@ -66,7 +68,7 @@ static const struct {
     {"a worker and a shard killed", {NULL}, {{"kelp-worker", "worker-0"}, {"kelp-ps", "shard-0"}}},
 };
 
-START_TEST(killed)
+KELP_LOOP_TEST(killed, 0, KELP_ARRAY_COUNT(kills))
 {
     kelp_run_start(&run, "job.yaml", kills[_i].more);
     kelp_run_await_step(&run, KILL_AT);
@@ -76,10 +78,9 @@ START_TEST(killed)
     }
     finish_with_quiet_digest(kills[_i].what);
 }
-END_TEST
 
 /* So many small partitions that the last one is empty: nobody waits for it. */
-START_TEST(empty_partition)
+KELP_TEST(empty_partition)
 {
     static const char *const more[] = {
         "--set", "model.kind=mlp", "--set", "model.hidden=[679]", "--set", "cluster.max_shards=32",
@@ -87,7 +88,6 @@ START_TEST(empty_partition)
     kelp_run_start(&run, "job.yaml", more);
     kelp_run_finish(&run, 0);
 }
-END_TEST
 
 static void generate(const char *seed)
 {
@@ -97,7 +97,7 @@ static void generate(const char *seed)
 
 /* The file changes between the start of two workers: the later one is refused by the fingerprint.
  */
-START_TEST(worker_with_other_data)
+KELP_TEST(worker_with_other_data)
 {
     static const char *const more[] = {"--workers", "1:2",
                                        "--set",     "data.kind=csv",
@@ -111,24 +111,4 @@ START_TEST(worker_with_other_data)
     generate("2");
     kelp_run_finish(&run, 2);
     ck_assert_msg(strstr(run.output, "fingerprint") != NULL, "it said:\n%s", run.output);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("survival");
-    TCase *tcase = tcase_create("kills");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
-    tcase_add_test(tcase, quiet);
-    tcase_add_loop_test(tcase, killed, 0, (int)KELP_ARRAY_COUNT(kills));
-    tcase_add_test(tcase, empty_partition);
-    tcase_add_test(tcase, worker_with_other_data);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* the quiet digest is shared */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

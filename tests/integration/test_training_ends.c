@@ -3,13 +3,13 @@
  * at most, evaluations by turns, a longer job behind an end that it does not have, a result that
  * was lost, and measuring alone.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 
 #define RUN_MS KELP_TEST_HANG_MS
 
@@ -93,9 +93,11 @@ static void expect_same_file(const char *a, const char *b, const char *file)
     free(texts[1]);
 }
 
+KELP_CASE("training ends", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
 /* Training stops once the validation split has got no better twice; the best is told with what the
  * test split had; more epochs change nothing. */
-START_TEST(early_stopping)
+KELP_TEST(early_stopping)
 {
     static const char *const keys[] = {"train.patience=2", "train.epochs=60",
                                        "checkpoint.steps=1000", NULL};
@@ -122,11 +124,10 @@ START_TEST(early_stopping)
     cJSON_Delete(again);
     cJSON_Delete(result);
 }
-END_TEST
 
 /* A job of three epochs measures at its end, which is nobody's turn in one of five: gone on with,
  * it leaves what a run of five epochs leaves. Then the result is lost and told again. */
-START_TEST(longer)
+KELP_TEST(longer)
 {
     static const char *const three[] = {"train.epochs=3", NULL};
     static const char *const five[] = {"train.epochs=5", NULL};
@@ -154,10 +155,9 @@ START_TEST(longer)
     cJSON_Delete(again);
     cJSON_Delete(result);
 }
-END_TEST
 
 /* train.max_steps ends in the middle of an epoch; run.mode evaluate measures its model alike. */
-START_TEST(measuring)
+KELP_TEST(measuring)
 {
     static const char *const steps[] = {"train.max_steps=70", "train.schedule_unit=step",
                                         "train.schedule=cosine", "train.warmup=5", NULL};
@@ -180,7 +180,6 @@ START_TEST(measuring)
     cJSON_Delete(measured);
     cJSON_Delete(trained);
 }
-END_TEST
 
 static void expect_picture(const char *name, const char *file, const char *begin)
 {
@@ -190,7 +189,7 @@ static void expect_picture(const char *name, const char *file, const char *begin
 }
 
 /* Pictures are drawn when a run ends, and by kelp plot; a folder without a run is refused. */
-START_TEST(plots)
+KELP_TEST(plots)
 {
     static const char *const keys[] = {"train.epochs=2", NULL};
     static const char *const missing[] = {"plot", "nothing", NULL};
@@ -210,24 +209,4 @@ START_TEST(plots)
     ck_assert_int_eq(command.exit_code, 0);
     expect_picture("other", "folder/forecast.svg", "<?xml");
     kelp_test_command_says(folder.path, missing, 2, "nothing");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("training ends");
-    TCase *tests = tcase_create("training ends");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tests, 2 * KELP_TEST_HANG_S);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, early_stopping);
-    tcase_add_test(tests, longer);
-    tcase_add_test(tests, measuring);
-    tcase_add_test(tests, plots);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

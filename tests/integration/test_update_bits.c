@@ -4,12 +4,12 @@
  * clipping and lamb, also when workers and a shard are killed on the way. A norm does not depend on
  * how many partitions the model has.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/run_train.h"
+#include "tests/lib/suite.h"
 
 #define RUN_S (KELP_TEST_HANG_MS / 1000)
 
@@ -74,48 +74,30 @@ static const char *const quiet[] = {
     "--workers",           "1", "--shards", "1", "--set", "train.epochs=20", "--set",
     "checkpoint.steps=50", NULL};
 
-START_TEST(size_does_not_matter)
+KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S)
+
+KELP_LOOP_TEST(size_does_not_matter, 0, KELP_ARRAY_COUNT(rules))
 {
     char hex[33];
 
     train("1 worker, 1 shard", rules[_i], 4, one, hex);
     expect("3 workers, 3 shards", rules[_i], 4, three, hex);
 }
-END_TEST
 
-START_TEST(kills_do_not_matter)
+KELP_LOOP_TEST(kills_do_not_matter, CLIPS, KELP_ARRAY_COUNT(rules))
 {
     char hex[33];
 
     train("many epochs", rules[_i], 4, quiet, hex);
     expect("workers and a shard killed", rules[_i], 4, kills, hex);
 }
-END_TEST
 
 /* Four partitions, or one for each 4 KiB, which cut other tensors at other places. */
-START_TEST(partitions_do_not_matter)
+KELP_LOOP_TEST(partitions_do_not_matter, CLIPS, KELP_ARRAY_COUNT(rules))
 {
     static const char *const two[] = {"--workers", "2", "--shards", "1", NULL};
     char hex[33];
 
     train("many partitions", rules[_i], 64, two, hex);
     expect("few partitions", rules[_i], 1, two, hex);
-}
-END_TEST
-
-int main(void)
-{
-    const int count = (int)(sizeof(rules) / sizeof(rules[0]));
-    Suite *suite = suite_create("update bits");
-    TCase *tests = tcase_create("runs");
-    tcase_set_timeout(tests, 2 * KELP_TEST_HANG_S);
-    tcase_add_loop_test(tests, size_does_not_matter, 0, count);
-    tcase_add_loop_test(tests, kills_do_not_matter, CLIPS, count);
-    tcase_add_loop_test(tests, partitions_do_not_matter, CLIPS, count);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -3,7 +3,6 @@
  * verify` with and without computing again. The checkpoints are made of states that a replay gives,
  * so that any state, right or wrong, can be had.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "tests/lib/checkpoint_make.h"
 #include "tests/lib/json_fields.h"
 #include "tests/lib/run_command.h"
+#include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 #define LAST_STEP  36 /* 465 windows in batches of 40: 12 steps in an epoch, three epochs */
@@ -109,8 +109,10 @@ static void clear(void)
     remove_tree(path);
 }
 
+KELP_CASE("verify", .timeout_s = KELP_TEST_HANG_S, .begin = setup, .end = teardown, .setup = clear)
+
 /* Rows in the order of steps, NAME first; a checkpoint that is being written is left out. */
-START_TEST(ls_and_show)
+KELP_TEST(ls_and_show)
 {
     static const char *const ls[] = {"checkpoint", "ls", "--run", "run", NULL};
     static const char *const ls_json[] = {"checkpoint", "ls", "--run", "run", "-o", "json", NULL};
@@ -143,7 +145,6 @@ START_TEST(ls_and_show)
     check_says(show, 0, "checkpoint step-36.g1");
     check_says(missing, 2, "there is no checkpoint 'step-7.g1'; there step-10.g1, step-36.g1");
 }
-END_TEST
 
 static void check_same_files(const char *a, const char *b)
 {
@@ -165,7 +166,7 @@ static void check_same_files(const char *a, const char *b)
 
 /* The weights that `kelp export` gives at the end are those of a checkpoint of the end, file by
  * file; the optimizer's slots are there when asked for. */
-START_TEST(export_is_the_model)
+KELP_TEST(export_is_the_model)
 {
     static const char *const by_run[] = {"export", "run", "--out", "run.safetensors", NULL};
     static const char *const by_checkpoint[] = {
@@ -188,7 +189,6 @@ START_TEST(export_is_the_model)
     ck_assert_ptr_nonnull(kelp_safetensors_find(file, "optimizer.exp_avg_sq.fc1.weight"));
     kelp_safetensors_close(file);
 }
-END_TEST
 
 /* Change one bit among the first values in the largest file of a checkpoint's first storage. */
 static void flip_bit(const char *checkpoint)
@@ -220,7 +220,7 @@ static void flip_bit(const char *checkpoint)
 
 /* A flipped bit is found, with checkpoint, storage and partition, and only there; nothing is
  * exported from it, and a replay goes by the others. */
-START_TEST(flipped_bit)
+KELP_TEST(flipped_bit)
 {
     static const char *const verify[] = {"verify", "run", "-o", "json", NULL};
     static const char *const one[] = {"checkpoint", "verify", "step-20.g1", "--run", "run", NULL};
@@ -246,10 +246,9 @@ START_TEST(flipped_bit)
     check_says(export, 1, "checkpoint step-20.g1, storage shard-0.");
     check_says(replay, 1, "the same from version 0: 10 steps to step 10");
 }
-END_TEST
 
 /* What is missing is told too. */
-START_TEST(missing_files)
+KELP_TEST(missing_files)
 {
     static const char *const verify[] = {"verify", "run", NULL};
     char path[1300];
@@ -264,11 +263,10 @@ START_TEST(missing_files)
     remove_tree(file);
     check_says(verify, 1, "step-10.g1: DAMAGED: storage shard-1.aaaaaaaaaaaaaaaa");
 }
-END_TEST
 
 /* Steps computed again are the same: from version 0, from a checkpoint to the next (an evaluation
  * in between), to the very end, and as far as digests are on record without any checkpoint. */
-START_TEST(replay_is_the_same)
+KELP_TEST(replay_is_the_same)
 {
     static const char *const verify[] = {"verify", "run", "--replay", "-o", "json", NULL};
     static const char *const bounded[] = {"verify", "run", "--replay", "--steps", "7", NULL};
@@ -295,11 +293,10 @@ START_TEST(replay_is_the_same)
     ck_assert_int_ge(kelp_test_member(replay, "digests")->valueint, 4);
     cJSON_Delete(json);
 }
-END_TEST
 
 /* A checkpoint that is whole but holds another state than its steps give is found by --replay
  * alone, with the tensor. */
-START_TEST(wrong_state)
+KELP_TEST(wrong_state)
 {
     static const char *const verify[] = {"verify", "run", NULL};
     static const char *const replay[] = {"verify", "run", "--replay", NULL};
@@ -310,10 +307,9 @@ START_TEST(wrong_state)
     check_says(verify, 0, "step-22.g1: good");
     check_says(replay, 1, "the first tensor that differs is fc2.weight");
 }
-END_TEST
 
 /* A line of digests.jsonl altered by hand is found and named. */
-START_TEST(altered_record)
+KELP_TEST(altered_record)
 {
     static const char *const replay[] = {"verify", "run", "--replay", NULL};
     char path[200];
@@ -334,10 +330,9 @@ START_TEST(altered_record)
     ok(kelp_files_write(path, text, count, &error), &error);
     free(text);
 }
-END_TEST
 
 /* A run that failed since a gradient was not finite: computed to that step, lane and tensor. */
-START_TEST(not_finite)
+KELP_TEST(not_finite)
 {
     static const char *const train[] = {"train",  "job.yaml",      "--run",
                                         "failed", "--set",         "train.optimizer=sgd",
@@ -347,10 +342,9 @@ START_TEST(not_finite)
     check_says(train, 4, "is not finite in partition");
     check_says(replay, 0, "is not finite: first in lane 0, tensor fc");
 }
-END_TEST
 
 /* Data that is not what it was cannot be computed with: bad input, not a difference. */
-START_TEST(other_data)
+KELP_TEST(other_data)
 {
     static const char *const replay[] = {"verify", "run", "--replay", NULL};
     struct kelp_error error;
@@ -370,10 +364,9 @@ START_TEST(other_data)
     free(text);
     check_says(replay, 2, "the data or the model is not what it was");
 }
-END_TEST
 
 /* A diff begins at the checkpoints before the first difference on record. */
-START_TEST(diff_from_checkpoints)
+KELP_TEST(diff_from_checkpoints)
 {
     static const char *const train[] = {
         "train", "job.yaml", "--run", "lr", "--set", "train.schedule=constant", NULL};
@@ -392,11 +385,10 @@ START_TEST(diff_from_checkpoints)
     ck_assert(cJSON_IsTrue(kelp_test_member(first_run, "reproduced")));
     cJSON_Delete(json);
 }
-END_TEST
 
 /* What shards and coordinator write is what a replay gives, to the digest of the state, and the
  * newest is the model that the run ends with. */
-START_TEST(checkpoints_of_a_cluster)
+KELP_TEST(checkpoints_of_a_cluster)
 {
     static const char *const train[] = {"train", "job.yaml",
                                         "--run", "cluster",
@@ -421,32 +413,4 @@ START_TEST(checkpoints_of_a_cluster)
     check_says(export, 0, "step 36");
     check_says(by_run, 0, "step 36");
     check_same_files("cluster.safetensors", "model.safetensors");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("verify");
-    TCase *tcase = tcase_create("verify");
-
-    tcase_set_timeout(tcase, KELP_TEST_HANG_S);
-    tcase_add_unchecked_fixture(tcase, setup, teardown);
-    tcase_add_checked_fixture(tcase, clear, NULL);
-    tcase_add_test(tcase, ls_and_show);
-    tcase_add_test(tcase, export_is_the_model);
-    tcase_add_test(tcase, flipped_bit);
-    tcase_add_test(tcase, missing_files);
-    tcase_add_test(tcase, replay_is_the_same);
-    tcase_add_test(tcase, wrong_state);
-    tcase_add_test(tcase, altered_record);
-    tcase_add_test(tcase, not_finite);
-    tcase_add_test(tcase, other_data);
-    tcase_add_test(tcase, diff_from_checkpoints);
-    tcase_add_test(tcase, checkpoints_of_a_cluster);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -3,7 +3,6 @@
  * they were received are written to a file, and another implementation (protoc --decode) reads
  * them. Payloads are of a size that gRPC cuts into many slices.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
+#include "tests/lib/suite.h"
 
 #define BYTES_MAX     (8u << 20)
 #define PAYLOAD_BYTES (3u * 100 * 1000 + 1) /* a length with a varint of three bytes */
@@ -243,7 +243,17 @@ static void check_text(const char *text, const char *expected_head)
     free(bytes);
 }
 
-START_TEST(protoc_reads_what_we_sent)
+static void require_protoc(void)
+{
+    if (!have_protoc()) {
+        kelp_suite_skip("protoc is not installed (package protobuf-compiler)");
+    }
+}
+
+KELP_SUITE(.before = require_protoc)
+KELP_CASE("protoc", .timeout_s = 60)
+
+KELP_TEST(protoc_reads_what_we_sent)
 {
     for (size_t i = 0; i < sizeof(weights); i++) {
         weights[i] = (uint8_t)(i * 2654435761u >> 13);
@@ -287,25 +297,4 @@ START_TEST(protoc_reads_what_we_sent)
     kelp_rpc_message_unref(request_seen);
     kelp_rpc_message_unref(reply_seen);
     kelp_rpc_global_fini();
-}
-END_TEST
-
-int main(void)
-{
-    if (!have_protoc()) {
-        printf("skipped: protoc is not installed (package protobuf-compiler)\n");
-        return 77;
-    }
-    Suite *suite = suite_create("wire read by protoc");
-    TCase *tests = tcase_create("protoc");
-
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, protoc_reads_what_we_sent);
-    suite_add_tcase(suite, tests);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,6 +1,7 @@
 #include "tests/lib/suite.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,14 +39,28 @@ void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
     suite_add_tcase(suite(), program.tcase);
 }
 
-void kelp__suite_add_test(const TTest *test, int first, int end)
+static TCase *current_case(void)
 {
     static const struct kelp_suite_case all = {.name = "all"};
 
     if (!program.tcase) {
         kelp__suite_add_case(&all);
     }
-    tcase_add_loop_test(program.tcase, test, first, end);
+    return program.tcase;
+}
+
+void kelp__suite_add_test(const TTest *test, int first, int end)
+{
+    tcase_add_loop_test(current_case(), test, first, end);
+}
+
+void kelp__suite_add_abort_test(const TTest *test)
+{
+    const char *fork_status = getenv("CK_FORK");
+
+    if (!fork_status || strcmp(fork_status, "no") != 0) {
+        tcase_add_test_raise_signal(current_case(), test, SIGABRT);
+    }
 }
 
 void kelp__suite_set(const struct kelp_suite_options *options)

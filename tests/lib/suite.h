@@ -42,6 +42,7 @@ struct kelp_suite_options {
 /* What the macros below call before main(). */
 void kelp__suite_add_case(const struct kelp_suite_case *suite_case);
 void kelp__suite_add_test(const TTest *test, int first, int end);
+void kelp__suite_add_abort_test(const TTest *test);
 void kelp__suite_set(const struct kelp_suite_options *options);
 
 /* End the program as skipped: "skipped: WHY" and status 77. */
@@ -84,5 +85,24 @@ int kelp_suite_run(void);
     static void name(int _i CK_ATTRIBUTE_UNUSED)
 
 #define KELP_TEST(name) KELP_LOOP_TEST(name, 0, 1)
+
+/* The test of that name once more, in the case that has begun since. */
+#define KELP_TEST_AGAIN(name) KELP_LOOP_TEST_AGAIN(name, 0, 1)
+#define KELP_LOOP_TEST_AGAIN(name, first, end)                                                     \
+    KELP__SUITE_BEFORE_MAIN                                                                        \
+    {                                                                                              \
+        static const TTest test = {#name, name, __FILE__, __LINE__};                               \
+        kelp__suite_add_test(&test, (int)(first), (int)(end));                                     \
+    }
+
+/* It must end by abort(), as a failed assert does. Left out with CK_FORK=no. */
+#define KELP_ABORT_TEST(name)                                                                      \
+    static void name(int _i);                                                                      \
+    KELP__SUITE_BEFORE_MAIN                                                                        \
+    {                                                                                              \
+        static const TTest test = {#name, name, __FILE__, __LINE__};                               \
+        kelp__suite_add_abort_test(&test);                                                         \
+    }                                                                                              \
+    static void name(int _i CK_ATTRIBUTE_UNUSED)
 
 #endif

@@ -1,8 +1,8 @@
-#include <check.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "common/base/state_table.h"
+#include "tests/lib/suite.h"
 
 enum { OPEN, SHUT, GONE, HOLE, LAST, STATE_COUNT };
 
@@ -16,7 +16,7 @@ static const struct kelp_state states[STATE_COUNT] = {
 static const struct kelp_state_table table = KELP_STATE_TABLE(states);
 
 /* Exactly the moves of the table are allowed, also of a state to itself. */
-START_TEST(test_moves)
+KELP_TEST(test_moves)
 {
     for (uint32_t from = 0; from < 40; from++) {
         for (uint32_t to = 0; to < 40; to++) {
@@ -30,9 +30,8 @@ START_TEST(test_moves)
         }
     }
 }
-END_TEST
 
-START_TEST(test_names)
+KELP_TEST(test_names)
 {
     ck_assert_str_eq(kelp_state_name(&table, OPEN), "open");
     ck_assert_str_eq(kelp_state_name(&table, LAST), "last");
@@ -40,36 +39,14 @@ START_TEST(test_names)
     ck_assert_str_eq(kelp_state_name(&table, STATE_COUNT), "unknown");
     ck_assert_str_eq(kelp_state_name(&table, UINT32_MAX), "unknown");
 }
-END_TEST
 
 /* A move that is not in the table ends the program. */
-START_TEST(test_wrong_move)
+KELP_ABORT_TEST(test_wrong_move)
 {
     (void)kelp_state_move(&table, GONE, OPEN);
 }
-END_TEST
 
-START_TEST(test_not_a_state)
+KELP_ABORT_TEST(test_not_a_state)
 {
     (void)kelp_state_move(&table, OPEN, HOLE);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("state_table");
-    TCase *tests = tcase_create("state_table");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_add_test(tests, test_moves);
-    tcase_add_test(tests, test_names);
-    if (srunner_fork_status(runner) == CK_FORK) {
-        tcase_add_test_raise_signal(tests, test_wrong_move, SIGABRT);
-        tcase_add_test_raise_signal(tests, test_not_a_state, SIGABRT);
-    }
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
