@@ -44,11 +44,11 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
 
 /* ---- one lane -------------------------------------------------------------------------------- */
 
-static struct kelp_schedule_range part_of_lane(const struct kelp_lanes *lanes, uint32_t lane,
-                                               uint64_t first)
+static struct kelp_schedule_range piece_of_lane(const struct kelp_lanes *lanes, uint32_t lane,
+                                                uint64_t first)
 {
-    return kelp_sample_reader_part(lanes->reader, kelp_sample_reader_schedule(lanes->reader), lane,
-                                   first);
+    return kelp_sample_reader_piece(lanes->reader, kelp_sample_reader_schedule(lanes->reader), lane,
+                                    first);
 }
 
 /* Samples at these positions; `further`: there was a piece of this lane before it. */
@@ -86,7 +86,7 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
     kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
     gradient->present = true;
     for (uint64_t done = 0; done < samples->count;) {
-        const struct kelp_schedule_range piece = part_of_lane(lanes, lane, samples->first + done);
+        const struct kelp_schedule_range piece = piece_of_lane(lanes, lane, samples->first + done);
         assert(piece.count > 0);
         const kelp_status status = train_piece(lanes, lane, piece, further, gradient, reterr);
         if (status != KELP_OK) {
@@ -106,7 +106,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
     for (uint64_t done = 0; done < samples->count;) {
         double sums[KELP_METRIC_SUM_COUNT];
         struct kelp_sample_batch batch;
-        const struct kelp_schedule_range block = part_of_lane(lanes, lane, samples->first + done);
+        const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
         kelp_status status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
         if (status == KELP_OK) {
             status = kelp_model_evaluate(lanes->model, batch.input, batch.target,
@@ -132,7 +132,7 @@ static kelp_status write_outputs(struct kelp_lanes *lanes, uint32_t lane,
     kelp_status status = KELP_OK;
     for (uint64_t done = 0; done < samples->count && status == KELP_OK;) {
         struct kelp_sample_batch batch;
-        const struct kelp_schedule_range block = part_of_lane(lanes, lane, samples->first + done);
+        const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
         status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
         if (status == KELP_OK) {
             status = kelp_model_forward(lanes->model, batch.input, (uint32_t)block.count,
@@ -202,26 +202,26 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
 /* ---- one node: its lanes' sum in tree order -------------------------------------------------- */
 
 kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
-                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr,
-                            struct kelp_gradient *(*buffer)(void *user), void *user)
+                            const struct kelp_lanes_buffers *buffers,
+                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
 {
     struct kelp_gradient *left = NULL;
     struct kelp_gradient *right = NULL;
     kelp_status status;
 
     if (lane_count == 1) {
-        left = buffer(user);
+        left = buffers->get(buffers->user);
         if (!left) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
         }
         status = compute_lane(lanes, lane_first, left, reterr);
     } else {
         uint32_t half = lane_count / 2;
-        status = kelp_lanes_node(lanes, lane_first, half, &left, reterr, buffer, user);
+        status = kelp_lanes_node(lanes, lane_first, half, buffers, &left, reterr);
         if (status != KELP_OK) {
             return status;
         }
-        status = kelp_lanes_node(lanes, lane_first + half, half, &right, reterr, buffer, user);
+        status = kelp_lanes_node(lanes, lane_first + half, half, buffers, &right, reterr);
         if (status == KELP_OK) {
             kelp_gradient_merge(left, right);
             kelp_gradient_unref(right);

@@ -36,15 +36,21 @@ void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint 
 kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
                              const float *weights, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Gives what kelp_gradient_get() does. NULL: out of memory. */
+struct kelp_lanes_buffers {
+    struct kelp_gradient *(*get)(void *user);
+    void *user;
+};
+
 /*
  * The sum of lanes [lane_first, lane_first + lane_count) in tree order; aligned, a power of two.
- * Takes as many buffers at once as the node has levels from buffer(user), which gives what
- * kelp_gradient_get() does (NULL: out of memory). *ret_gradient is the caller's reference;
+ * Takes as many buffers at once as the node has levels. *ret_gradient is the caller's reference;
  * `present` is false when no lane of it has samples.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, those of reading samples.
  */
 kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
-                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr,
-                            struct kelp_gradient *(*buffer)(void *user), void *user) KELP_MUST_USE;
+                            const struct kelp_lanes_buffers *buffers,
+                            struct kelp_gradient **ret_gradient,
+                            struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -49,9 +49,9 @@ kelp_status kelp_sample_reader_begin(struct kelp_sample_reader *reader,
 
 /* ---- what comes next ------------------------------------------------------------------------- */
 
-struct kelp_schedule_range kelp_sample_reader_part(const struct kelp_sample_reader *reader,
-                                                   const struct kelp_schedule *schedule,
-                                                   uint32_t lane, uint64_t first)
+struct kelp_schedule_range kelp_sample_reader_piece(const struct kelp_sample_reader *reader,
+                                                    const struct kelp_schedule *schedule,
+                                                    uint32_t lane, uint64_t first)
 {
     struct kelp_schedule_range samples = kelp_schedule_lane(schedule, lane);
     uint32_t pieces = reader->job->train.accumulate;
@@ -110,15 +110,15 @@ static void ask_next(struct kelp_sample_reader *reader, uint32_t lane,
     struct kelp_schedule schedule = reader->schedule;
     struct kelp_control_word word;
     struct kelp_schedule_range next =
-        kelp_sample_reader_part(reader, &schedule, lane, range.first + range.count);
+        kelp_sample_reader_piece(reader, &schedule, lane, range.first + range.count);
     for (uint32_t other = lane + 1; next.count == 0 && other < reader->lane_end_before; other++) {
-        next = kelp_sample_reader_part(reader, &schedule, other,
-                                       kelp_schedule_lane(&schedule, other).first);
+        next = kelp_sample_reader_piece(reader, &schedule, other,
+                                        kelp_schedule_lane(&schedule, other).first);
     }
     if (next.count == 0 && guess_word(reader, &word) &&
         kelp_schedule_init(&schedule, reader->job, info->samples, &word, NULL) == KELP_OK) {
-        next = kelp_sample_reader_part(reader, &schedule, reader->lane_first,
-                                       kelp_schedule_lane(&schedule, reader->lane_first).first);
+        next = kelp_sample_reader_piece(reader, &schedule, reader->lane_first,
+                                        kelp_schedule_lane(&schedule, reader->lane_first).first);
     }
     if (next.count > 0) {
         ask(reader, &schedule, next);
@@ -153,7 +153,7 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
     if (status != KELP_OK) {
         return kelp_fail(reterr, status,
                          "samples [%" PRIu64 ", +%" PRIu64 ") of split %d cannot be read: %s",
-                         (reader->word.sample_first + range.first), range.count, (int)batch.split,
+                         reader->word.sample_first + range.first, range.count, (int)batch.split,
                          kelp_status_text(status));
     }
     reader->lane_first = reader->lane_known ? reader->lane_first : lane;

@@ -45,10 +45,10 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
 uint64_t kelp_sample_reader_guessed(const struct kelp_sample_reader *reader);
 
 /* The split of a lane that is computed at once, from position `first` of the entry on, which is a
- * border of such parts: a piece of a training step, a block of an evaluation. Count 0 at the lane's
- * end. */
-struct kelp_schedule_range kelp_sample_reader_part(const struct kelp_sample_reader *reader,
-                                                   const struct kelp_schedule *schedule,
-                                                   uint32_t lane, uint64_t first);
+ * border of such pieces: a piece of a training step, a block of an evaluation. Count 0 at the
+ * lane's end. */
+struct kelp_schedule_range kelp_sample_reader_piece(const struct kelp_sample_reader *reader,
+                                                    const struct kelp_schedule *schedule,
+                                                    uint32_t lane, uint64_t first);
 
 #endif

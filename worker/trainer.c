@@ -105,6 +105,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
 {
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     uint32_t node_count = kelp_schedule_split(work->lane_first, work->lane_count, nodes);
+    const struct kelp_lanes_buffers buffers = {gradient_buffer, trainer->worker};
     char digest[33] = "";
     kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
@@ -117,17 +118,16 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
             .lane_count = nodes[i].count,
             .digest = i == 0 && digest[0] ? digest : NULL,
         };
-        status = kelp_lanes_node(trainer->lanes, node.lane_first, node.lane_count, &node.gradient,
-                                 reterr, gradient_buffer, trainer->worker);
+        status = kelp_lanes_node(trainer->lanes, node.lane_first, node.lane_count, &buffers,
+                                 &node.gradient, reterr);
         if (status == KELP_OK) {
             status = kelp_worker_push(trainer->worker, &node, reterr);
         }
     }
-    if (status != KELP_OK) {
-        return status;
+    if (status == KELP_OK) {
+        fail_if_asked(trainer, work, fault);
     }
-    fail_if_asked(trainer, work, fault);
-    return KELP_OK;
+    return status;
 }
 
 /* ---- where the time goes --------------------------------------------------------------------- */

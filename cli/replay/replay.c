@@ -140,12 +140,12 @@ static const char *tensor_not_finite(const struct kelp_plan *plan, const float *
 static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_control_word *word,
                               const struct kelp_gradient *sum, struct kelp_error *reterr)
 {
+    const struct kelp_lanes_buffers buffers = {gradient_buffer, replay->pool};
     const char *name = tensor_not_finite(replay->plan, sum->values);
 
     for (uint32_t lane = 0; lane < replay->job->cluster.lanes; lane++) {
         struct kelp_gradient *gradient = NULL;
-        kelp_status status = kelp_lanes_node(replay->lanes, lane, 1, &gradient, reterr,
-                                             gradient_buffer, replay->pool);
+        kelp_status status = kelp_lanes_node(replay->lanes, lane, 1, &buffers, &gradient, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -259,6 +259,7 @@ kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *re
     struct kelp_control_word word;
     char digest[KELP_DIGEST_HEX_BYTES] = "";
 
+    const struct kelp_lanes_buffers buffers = {gradient_buffer, replay->pool};
     assert(state->control.kind != KELP_STEP_DONE);
     kelp_control_word(&state->control, replay->job, replay->plan, &word);
     if (word.digest_due) {
@@ -266,8 +267,8 @@ kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *re
     }
     kelp_status status = kelp_lanes_begin(replay->lanes, &word, state->weights, reterr);
     if (status == KELP_OK) {
-        status = kelp_lanes_node(replay->lanes, 0, replay->job->cluster.lanes, &gradient, reterr,
-                                 gradient_buffer, replay->pool);
+        status = kelp_lanes_node(replay->lanes, 0, replay->job->cluster.lanes, &buffers, &gradient,
+                                 reterr);
     }
     if (status == KELP_OK) {
         status = complete(replay, &word, gradient, digest, ret_record, reterr);

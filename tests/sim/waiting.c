@@ -26,7 +26,6 @@ static void say_shard(struct sim *sim, const struct sim_process *process)
 static void say_worker(struct sim *sim, const struct sim_process *process)
 {
     const struct sim_worker *worker = sim_worker_of(process);
-    static const char *const states[] = {"asks what there is", "gathers weights", "holds weights"};
     struct kelp_stepper_view view;
     uint32_t links = 0;
     kelp_stepper_view(worker->stepper, &view);
@@ -36,8 +35,8 @@ static void say_worker(struct sim *sim, const struct sim_process *process)
     sim_say(sim, process,
             "%s; version %" PRIu64 " of generation %" PRIu64
             ", lanes [%u, +%u)%s, %u of %u streams, %s%s",
-            states[view.sync], view.word.version, view.generation, view.lane_first, view.lane_count,
-            view.spare ? " (a spare)" : "", links, worker->link_count,
+            kelp_sync_state_name(view.sync), view.word.version, view.generation, view.lane_first,
+            view.lane_count, view.spare ? " (a spare)" : "", links, worker->link_count,
             worker->join ? "in the cluster" : "without a coordinator",
             worker->computing ? ", computing" : "");
 }

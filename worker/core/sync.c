@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/state_table.h"
+
 #define NO_STEP UINT64_MAX
 
 struct slot {
@@ -18,7 +20,6 @@ struct slot {
 struct kelp_sync {
     enum kelp_sync_state state;
     bool following;  /* GATHERING what follows `held`, not a scan's result */
-    bool asked_next; /* HOLDING: kelp_sync_next() was called */
     uint64_t target; /* GATHERING: the step to hold */
     bool have_held;  /* `held` is valid: its weights are in the current vector */
     struct kelp_control_word held;
@@ -34,6 +35,26 @@ struct kelp_sync {
     uint32_t partition_count;
     struct slot slots[];
 };
+
+static const struct kelp_state states[] = {
+    [KELP_SYNC_SCANNING] = {"scanning", KELP_STATE_BIT(KELP_SYNC_SCANNING) |
+                                            KELP_STATE_BIT(KELP_SYNC_GATHERING)},
+    [KELP_SYNC_GATHERING] = {"gathering", KELP_STATE_BIT(KELP_SYNC_SCANNING) |
+                                              KELP_STATE_BIT(KELP_SYNC_HOLDING)},
+    [KELP_SYNC_HOLDING] = {"holding", KELP_STATE_BIT(KELP_SYNC_SCANNING) |
+                                          KELP_STATE_BIT(KELP_SYNC_GATHERING)},
+};
+static const struct kelp_state_table table = KELP_STATE_TABLE(states);
+
+static void move_to(struct kelp_sync *sync, enum kelp_sync_state state)
+{
+    sync->state = kelp_state_move(&table, sync->state, state);
+}
+
+const char *kelp_sync_state_name(enum kelp_sync_state state)
+{
+    return kelp_state_name(&table, state);
+}
 
 struct kelp_sync *kelp_sync_create(uint32_t partition_count)
 {
@@ -72,9 +93,8 @@ kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
 static void scan(struct kelp_sync *sync)
 {
     sync->shares_due = false;
-    sync->state = KELP_SYNC_SCANNING;
+    move_to(sync, KELP_SYNC_SCANNING);
     sync->following = false;
-    sync->asked_next = false;
     sync->have_word = false;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
         sync->slots[p] = (struct slot){.ask = true, .gathered = NO_STEP};
@@ -110,7 +130,7 @@ static void settle(struct kelp_sync *sync)
         }
         lowest = sync->slots[p].latest < lowest ? sync->slots[p].latest : lowest;
     }
-    sync->state = KELP_SYNC_GATHERING;
+    move_to(sync, KELP_SYNC_GATHERING);
     sync->target = lowest;
     for (uint32_t p = 0; p < sync->partition_count; p++) {
         sync->slots[p].ask = sync->slots[p].gathered != lowest;
@@ -301,8 +321,7 @@ bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_wo
     if (!same_weights && sync->missing > 0) {
         return false;
     }
-    sync->state = KELP_SYNC_HOLDING;
-    sync->asked_next = false;
+    move_to(sync, KELP_SYNC_HOLDING);
     sync->held = sync->word;
     sync->have_held = true;
     sync->have_word = false;
@@ -321,7 +340,7 @@ void kelp_sync_next(struct kelp_sync *sync)
     assert(sync->have_held);
     bool train = sync->held.kind == KELP_STEP_TRAIN;
 
-    sync->state = KELP_SYNC_GATHERING;
+    move_to(sync, KELP_SYNC_GATHERING);
     sync->following = true;
     sync->have_word = false;
     sync->target = sync->held.step + (train ? 1 : 0);

@@ -90,6 +90,7 @@ void kelp_sync_restart(struct kelp_sync *sync);
 bool kelp_sync_take(struct kelp_sync *sync, const struct kelp_sync_answer *answer);
 
 enum kelp_sync_state kelp_sync_state(const struct kelp_sync *sync);
+const char *kelp_sync_state_name(enum kelp_sync_state state);
 
 /*
  * True once, when GATHERING completed: the state is HOLDING and *ret_word is the word to work on.

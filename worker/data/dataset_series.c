@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/tensors/digest.h"
+#include "worker/data/dataset_split.h"
 #include "worker/data/dataset_strided.h"
 
 kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,
@@ -48,24 +49,10 @@ struct kelp_series_source {
 static kelp_status check_rows(const struct kelp_job *job, const struct kelp_series *series,
                               const struct kelp_series_source *source, struct kelp_error *reterr)
 {
-    static const char *const split_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
     uint64_t needed = 0;
-    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
-        if (__builtin_add_overflow(needed, job->data.split[split], &needed)) {
-            return kelp_fail(reterr, KELP_ERR_INVALID, "data.split: the sum is out of range");
-        }
-        uint64_t window =
-            (uint64_t)job->data.pred_len + (split == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
-        if (job->data.split[split] < window &&
-            (split == KELP_SPLIT_TRAIN || job->data.split[split] > 0)) {
-            return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "data.split: the %s split has %" PRIu64
-                             " rows, too few for one window; data.seq_len=%u "
-                             "and data.pred_len=%u need at least %" PRIu64 "%s",
-                             split_names[split], job->data.split[split], job->data.seq_len,
-                             job->data.pred_len, window,
-                             split == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
-        }
+    kelp_status status = kelp_windows_check(job, "", &needed, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     if (series->row_count < needed) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
@@ -76,21 +63,6 @@ static kelp_status check_rows(const struct kelp_job *job, const struct kelp_seri
                          job->data.split[KELP_SPLIT_VAL], job->data.split[KELP_SPLIT_TEST], needed);
     }
     return KELP_OK;
-}
-
-static void set_splits(struct kelp_dataset *dataset, struct kelp_strided *strided,
-                       const struct kelp_job *job)
-{
-    uint64_t border = 0;
-    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
-        uint64_t rows = job->data.split[split];
-        /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
-        strided->first[split] = border - early;
-        dataset->info.samples[split] =
-            rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
-        border += rows;
-    }
 }
 
 /* ---- scaling --------------------------------------------------------------------------------- */
@@ -224,7 +196,7 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     strided->times = series->times; /* handed over */
     strided->time_ahead = job->data.seq_len;
     series->times = NULL;
-    set_splits(dataset, strided, job);
+    kelp_windows_place(job, strided->first, dataset->info.samples);
     set_windows(dataset, strided, job, series->column_count);
     dataset->info.fingerprint = compute_fingerprint(job, series, rows);
     return KELP_OK;

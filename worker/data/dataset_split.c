@@ -131,3 +131,44 @@ uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split
     uint64_t place = from->first + index * from->stride;
     return from->skip > 0 ? place + place / from->skip : place;
 }
+
+/* ---- windows of a time series ---------------------------------------------------------------- */
+
+kelp_status kelp_windows_check(const struct kelp_job *job, const char *of, uint64_t *ret_rows,
+                               struct kelp_error *reterr)
+{
+    static const char *const names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
+    *ret_rows = 0;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        bool train = split == KELP_SPLIT_TRAIN;
+        uint64_t rows = job->data.split[split];
+        uint64_t window = (uint64_t)job->data.pred_len + (train ? job->data.seq_len : 0u);
+        if (__builtin_add_overflow(*ret_rows, rows, ret_rows)) {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "data.split: the sum is out of range");
+        }
+        if (rows < window && (train || rows > 0)) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "data.split: the %s split has %" PRIu64
+                             " rows%s, too few for one window; data.seq_len=%u and "
+                             "data.pred_len=%u need at least %" PRIu64 "%s",
+                             names[split], rows, of, job->data.seq_len, job->data.pred_len, window,
+                             train ? "" : " (or 0 for no such split)");
+        }
+    }
+    return KELP_OK;
+}
+
+void kelp_windows_place(const struct kelp_job *job, uint64_t ret_first[KELP_SPLIT_COUNT],
+                        uint64_t ret_counts[KELP_SPLIT_COUNT])
+{
+    uint64_t border = 0;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        uint64_t rows = job->data.split[split];
+        /* Validation and test start seq_len rows earlier; training cannot. */
+        uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
+        ret_first[split] = border - early;
+        ret_counts[split] =
+            rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
+        border += rows;
+    }
+}

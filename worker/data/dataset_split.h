@@ -1,7 +1,7 @@
 /*
- * Which rows make the training, validation and test split, for the kinds whose rows are samples
- * each (table, npy, binary). Pure.
+ * Which rows make the training, validation and test split. Pure.
  *
+ * For the kinds whose rows are samples each (table, npy, binary):
  * Rows are counted over all files end to end: those of data.path, then those of data.val_path,
  * then those of data.test_path. Of the rows of data.path, data.test_every takes each n-th for the
  * test split; data.fractions divides the others from the top; without it all of them are training
@@ -38,7 +38,18 @@ kelp_status kelp_splits_init(struct kelp_splits *splits, const struct kelp_job *
                              const uint64_t row_counts[KELP_SPLIT_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The row of sample index, below parts[split].count, of a split. Rises with index. */
+/* The row of sample index, below rows[split].count, of a split. Rises with index. */
 uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split, uint64_t index);
+
+/*
+ * For the kinds whose samples are windows of a time series (csv, synthetic, panel), data.split has
+ * the rows of each split. *ret_rows is their sum; of: whose rows they are, for the error.
+ * Errors: KELP_ERR_INVALID when a split is too short for one window.
+ */
+kelp_status kelp_windows_check(const struct kelp_job *job, const char *of, uint64_t *ret_rows,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+/* The row where each split's first window begins, and its windows; the check has passed. */
+void kelp_windows_place(const struct kelp_job *job, uint64_t ret_first[KELP_SPLIT_COUNT],
+                        uint64_t ret_counts[KELP_SPLIT_COUNT]);
 
 #endif

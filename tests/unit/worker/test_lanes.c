@@ -88,7 +88,8 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     pool = kelp_gradient_pool_create(plan->flat_count);
     ck_assert_ptr_nonnull(pool);
     const kelp_status status =
-        kelp_lanes_node(lanes, 0, job->cluster.lanes, &gradient, &error, take_buffer, pool);
+        kelp_lanes_node(lanes, 0, job->cluster.lanes,
+                        &(struct kelp_lanes_buffers){take_buffer, pool}, &gradient, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     *ret_weights = weights;
     return gradient;

@@ -156,7 +156,7 @@ static uint64_t read_lane(struct kelp_sample_reader *reader, uint32_t lane)
         struct kelp_sample_batch batch;
         uint64_t indices[7];
         struct kelp_schedule_range part =
-            kelp_sample_reader_part(reader, schedule, lane, samples.first + done);
+            kelp_sample_reader_piece(reader, schedule, lane, samples.first + done);
         ck_assert_uint_gt(part.count, 0);
         ck_assert_uint_le(part.count, 7);
         ck_assert_int_eq(kelp_sample_reader_read(reader, lane, part, &batch, NULL), KELP_OK);

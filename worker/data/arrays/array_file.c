@@ -94,22 +94,6 @@ bool kelp_array_file_identify(const struct kelp_array_file *file, struct kelp_di
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static kelp_status create(const char *path, struct kelp_array_file **ret_file,
-                          struct kelp_error *reterr)
-{
-    struct kelp_array_file *file = calloc(1, sizeof(*file));
-    if (file) {
-        file->fd = -1;
-        file->path = strdup(path);
-    }
-    if (!file || !file->path) {
-        kelp_array_file_close(file);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
-    }
-    *ret_file = file;
-    return KELP_OK;
-}
-
 static kelp_status allocate_rows(struct kelp_array_file *file, struct kelp_error *reterr)
 {
     file->rows = malloc((size_t)data_bytes(&file->array));
@@ -223,45 +207,12 @@ static kelp_status inflate_rows(struct kelp_array_file *file, struct kelp_input_
     return status;
 }
 
-kelp_status kelp_array_file_open_idx(const char *path, struct kelp_array_file **ret_file,
-                                     struct kelp_error *reterr)
-{
-    struct kelp_array_file *file = NULL;
-    struct kelp_input_file *input = NULL;
-    kelp_status status = create(path, &file, reterr);
-    if (status == KELP_OK) {
-        assert(file);
-        status = kelp_input_file_open(path, &input, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_input_file_is_gzip(input) ? inflate_rows(file, input, reterr)
-                                                : open_stored(file, kelp_idx_parse, reterr);
-    }
-    kelp_input_file_close(input);
-    if (status != KELP_OK) {
-        kelp_array_file_close(file);
-        return status;
-    }
-    *ret_file = file;
-    return KELP_OK;
-}
-
-kelp_status kelp_array_file_open_npy(const char *path, struct kelp_array_file **ret_file,
-                                     struct kelp_error *reterr)
-{
-    struct kelp_array_file *file = NULL;
-    kelp_status status = create(path, &file, reterr);
-    if (status == KELP_OK) {
-        assert(file);
-        status = open_stored(file, kelp_npy_parse, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_array_file_close(file);
-        return status;
-    }
-    *ret_file = file;
-    return KELP_OK;
-}
+/* What an opener reads: a format, or rows of a layout. */
+struct array_source {
+    array_parser *parse; /* NULL: rows */
+    const struct kelp_array *layout;
+    bool may_be_gzip;
+};
 
 static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_array *layout,
                              struct kelp_error *reterr)
@@ -289,15 +240,37 @@ static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_arr
     return keep_rows(file, reterr);
 }
 
-kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array *layout,
-                                      struct kelp_array_file **ret_file, struct kelp_error *reterr)
+static kelp_status open_packed(struct kelp_array_file *file, array_parser *parse,
+                               struct kelp_error *reterr)
 {
-    assert(layout->row_elems > 0);
-    struct kelp_array_file *file = NULL;
-    kelp_status status = create(path, &file, reterr);
+    struct kelp_input_file *input = NULL;
+    kelp_status status = kelp_input_file_open(file->path, &input, reterr);
     if (status == KELP_OK) {
-        assert(file);
-        status = open_rows(file, layout, reterr);
+        status = kelp_input_file_is_gzip(input) ? inflate_rows(file, input, reterr)
+                                                : open_stored(file, parse, reterr);
+    }
+    kelp_input_file_close(input);
+    return status;
+}
+
+static kelp_status open_any(const char *path, const struct array_source *source,
+                            struct kelp_array_file **ret_file, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_ERR_NO_MEMORY;
+    struct kelp_array_file *file = calloc(1, sizeof(*file));
+    if (!file) {
+        return kelp_fail(reterr, status, "%s: out of memory", path);
+    }
+    file->fd = -1;
+    file->path = strdup(path);
+    if (!file->path) {
+        (void)kelp_fail(reterr, status, "%s: out of memory", path);
+    } else if (!source->parse) {
+        status = open_rows(file, source->layout, reterr);
+    } else if (source->may_be_gzip) {
+        status = open_packed(file, source->parse, reterr);
+    } else {
+        status = open_stored(file, source->parse, reterr);
     }
     if (status != KELP_OK) {
         kelp_array_file_close(file);
@@ -305,6 +278,26 @@ kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array 
     }
     *ret_file = file;
     return KELP_OK;
+}
+
+kelp_status kelp_array_file_open_idx(const char *path, struct kelp_array_file **ret_file,
+                                     struct kelp_error *reterr)
+{
+    const struct array_source source = {.parse = kelp_idx_parse, .may_be_gzip = true};
+    return open_any(path, &source, ret_file, reterr);
+}
+
+kelp_status kelp_array_file_open_npy(const char *path, struct kelp_array_file **ret_file,
+                                     struct kelp_error *reterr)
+{
+    return open_any(path, &(struct array_source){.parse = kelp_npy_parse}, ret_file, reterr);
+}
+
+kelp_status kelp_array_file_open_rows(const char *path, const struct kelp_array *layout,
+                                      struct kelp_array_file **ret_file, struct kelp_error *reterr)
+{
+    assert(layout->row_elems > 0);
+    return open_any(path, &(struct array_source){.layout = layout}, ret_file, reterr);
 }
 
 void kelp_array_file_close(struct kelp_array_file *file)

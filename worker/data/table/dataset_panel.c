@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "worker/data/dataset_internal.h"
+#include "worker/data/dataset_split.h"
 #include "worker/data/table/panel_arrange.h"
 #include "worker/data/text/calendar.h"
 
@@ -121,26 +122,13 @@ static void close_panel(void *state)
 
 static kelp_status check_split(const struct kelp_job *job, struct kelp_error *reterr)
 {
-    static const char *const split_names[KELP_SPLIT_COUNT] = {"training", "validation", "test"};
-    uint64_t sum = 0;
-    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
-        uint64_t rows = job->data.split[split];
-        uint64_t window =
-            (uint64_t)job->data.pred_len + (split == KELP_SPLIT_TRAIN ? job->data.seq_len : 0u);
-        if (rows < window && (split == KELP_SPLIT_TRAIN || rows > 0)) {
-            return kelp_fail(
-                reterr, KELP_ERR_INVALID,
-                "data.split: the %s split has %" PRIu64 " rows of each series, too few for "
-                "one window; data.seq_len=%u and data.pred_len=%u need at least %" PRIu64 "%s",
-                split_names[split], rows, job->data.seq_len, job->data.pred_len, window,
-                split == KELP_SPLIT_TRAIN ? "" : " (or 0 for no such split)");
-        }
-        if (rows > KELP_PANEL_ROWS_MAX || (sum += rows) > KELP_PANEL_ROWS_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %" PRIu64 " rows",
-                             (uint64_t)KELP_PANEL_ROWS_MAX);
-        }
+    uint64_t sum;
+    kelp_status status = kelp_windows_check(job, " of each series", &sum, reterr);
+    if (status == KELP_OK && sum > KELP_PANEL_ROWS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %" PRIu64 " rows",
+                         (uint64_t)KELP_PANEL_ROWS_MAX);
     }
-    return KELP_OK;
+    return status;
 }
 
 static struct kelp_sample_tensor *add_input(struct kelp_sample_shape *shape, uint64_t rows,
@@ -180,15 +168,9 @@ static kelp_status set_shape(struct kelp_dataset *dataset, const struct panel_se
 static void set_splits(struct kelp_dataset *dataset, struct panel_set *panel,
                        const struct kelp_job *job)
 {
-    uint64_t border = 0;
+    kelp_windows_place(job, panel->first, dataset->info.samples);
     for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
-        uint64_t rows = job->data.split[split];
-        /* Validation and test start seq_len rows earlier; training cannot. */
-        uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
-        uint64_t windows = rows > 0 ? rows + early - job->data.seq_len - job->data.pred_len + 1 : 0;
-        panel->first[split] = border - early;
-        dataset->info.samples[split] = windows * panel->prepared.shape->series_count;
-        border += rows;
+        dataset->info.samples[split] *= panel->prepared.shape->series_count;
     }
 }
 

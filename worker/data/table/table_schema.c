@@ -219,59 +219,59 @@ static kelp_status add_time(struct builder *builder, const char *name, struct ke
 
 /* ---- whole ----------------------------------------------------------------------------------- */
 
-static kelp_status add_numbers(struct builder *builder, const struct kelp_job *job,
-                               struct kelp_error *reterr)
-{
-    struct kelp_table_schema *schema = builder->schema;
-    kelp_status status =
-        for_each_text(builder, "data.columns", job->data.columns, add_number, reterr);
-    schema->column_count = schema->number_count;
-    if (status == KELP_OK && job->data.kind == KELP_DATA_PANEL) {
-        status = for_each_text(builder, "data.known", job->data.known, add_number, reterr);
-    }
-    schema->known_count = schema->number_count - schema->column_count;
-    if (status == KELP_OK) {
-        status = for_each_text(builder, "data.targets", job->data.targets, add_number, reterr);
-    }
-    schema->target_count = schema->number_count - schema->column_count - schema->known_count;
-    if (status == KELP_OK && schema->target_count == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "data.targets: is empty; it must name the columns to learn");
-    }
-    return status;
-}
-
+/* Lists of columns in the order of the schema. */
 static kelp_status fill(struct builder *builder, const struct kelp_job *job,
                         struct kelp_error *reterr)
 {
+    struct kelp_table_schema *schema = builder->schema;
     bool panel = job->data.kind == KELP_DATA_PANEL;
-    kelp_status status =
-        for_each_text(builder, "data.derive", job->data.derive, add_derived, reterr);
-    if (status == KELP_OK) {
-        status = for_each_text(builder, "data.filter", job->data.filter, add_filter, reterr);
+    const struct {
+        const char *key;
+        const char *list;
+        kelp_status (*add)(struct builder *, const char *, struct kelp_error *);
+        uint32_t *ret_numbers; /* how many numbers the list added */
+    } lists[] = {
+        {"data.derive", job->data.derive, add_derived, NULL},
+        {"data.filter", job->data.filter, add_filter, NULL},
+        {"data.columns", job->data.columns, add_number, &schema->column_count},
+        {"data.known", panel ? job->data.known : "", add_number, &schema->known_count},
+        {"data.targets", job->data.targets, add_number, &schema->target_count},
+        {panel ? "data.group" : "data.categories", panel ? job->data.group : job->data.categories,
+         add_word, NULL},
+        {"data.time", panel ? job->data.time : "", add_time, NULL},
+    };
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(lists); i++) {
+        uint32_t before = schema->number_count;
+        kelp_status status =
+            for_each_text(builder, lists[i].key, lists[i].list, lists[i].add, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        if (lists[i].ret_numbers) {
+            *lists[i].ret_numbers = schema->number_count - before;
+        }
     }
-    if (status == KELP_OK) {
-        status = add_numbers(builder, job, reterr);
+    return KELP_OK;
+}
+
+static kelp_status check(const struct kelp_table_schema *schema, const struct kelp_job *job,
+                         struct kelp_error *reterr)
+{
+    bool panel = job->data.kind == KELP_DATA_PANEL;
+    if (schema->target_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "data.targets: is empty; it must name the columns to learn");
     }
-    if (status == KELP_OK && panel) {
-        status = for_each_text(builder, "data.group", job->data.group, add_word, reterr);
-    } else if (status == KELP_OK) {
-        status = for_each_text(builder, "data.categories", job->data.categories, add_word, reterr);
-    }
-    if (status == KELP_OK && panel && job->data.time[0] == '\0') {
+    if (panel && job->data.time[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.time: is empty; it must name the column that orders the rows");
     }
-    if (status == KELP_OK && panel) {
-        status = for_each_text(builder, "data.time", job->data.time, add_time, reterr);
-    }
-    if (status == KELP_OK && !panel &&
-        builder->schema->column_count + builder->schema->word_count == 0) {
+    if (!panel && schema->column_count + schema->word_count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.columns: is empty, and data.categories too; name the columns to "
                          "learn from");
     }
-    return status;
+    return KELP_OK;
 }
 
 kelp_status kelp_table_schema_create(const struct kelp_job *job,
@@ -283,6 +283,9 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = fill(&builder, job, reterr);
+    if (status == KELP_OK) {
+        status = check(builder.schema, job, reterr);
+    }
     if (status != KELP_OK) {
         kelp_table_schema_destroy(builder.schema);
         return status;
