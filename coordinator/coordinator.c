@@ -77,6 +77,34 @@ static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_e
                             &coordinator->leader, reterr);
 }
 
+/* Once the threads are there. */
+static void init_parts(struct kelp_coordinator *coordinator)
+{
+    const struct kelp_coordinator_options *options = &coordinator->options;
+    const struct kelp_leadership_options leadership = {
+        .effects = &kelp_coordinator_leadership_effects,
+        .outside = {.effects = &kelp_coordinator_term_effects, .user = coordinator},
+        .incarnation = options->incarnation,
+        .force = options->force,
+    };
+    kelp_leadership_init(&coordinator->leadership, &leadership);
+    coordinator->identity = (struct kelp_identity){
+        .job_name = options->job, .id = options->id, .incarnation = options->incarnation};
+    coordinator->records = (struct kelp_record_files){.run_folder = options->run_folder,
+                                                      .disk = coordinator->disk,
+                                                      .leadership = &coordinator->leadership};
+    coordinator->folders = (struct kelp_checkpoint_folders){.run_folder = options->run_folder,
+                                                            .disk = coordinator->disk,
+                                                            .leadership = &coordinator->leadership,
+                                                            .identity = &coordinator->identity};
+    coordinator->workers = (struct kelp_worker_streams){.leadership = &coordinator->leadership,
+                                                        .identity = &coordinator->identity};
+    coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
+                                                      .leadership = &coordinator->leadership,
+                                                      .identity = &coordinator->identity,
+                                                      .plan = &coordinator->plan};
+}
+
 kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     kelp_status status = open_server(coordinator, reterr);
@@ -87,8 +115,7 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
         status = kelp_task_thread_start(coordinator->loop, &coordinator->disk, reterr);
     }
     if (status == KELP_OK) {
-        coordinator->records.disk = coordinator->disk;
-        coordinator->folders.disk = coordinator->disk;
+        init_parts(coordinator);
         status = open_etcd(coordinator, reterr);
     }
     if (status == KELP_OK) {
@@ -104,31 +131,6 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
 
 /* ---- life ---- */
 
-static void init_parts(struct kelp_coordinator *coordinator)
-{
-    const struct kelp_coordinator_options *options = &coordinator->options;
-    const struct kelp_leadership_options leadership = {
-        .effects = &kelp_coordinator_leadership_effects,
-        .outside = {.effects = &kelp_coordinator_term_effects, .user = coordinator},
-        .incarnation = options->incarnation,
-        .force = options->force,
-    };
-    kelp_leadership_init(&coordinator->leadership, &leadership);
-    coordinator->identity = (struct kelp_identity){
-        .job_name = options->job, .id = options->id, .incarnation = options->incarnation};
-    coordinator->records = (struct kelp_record_files){.run_folder = options->run_folder,
-                                                      .leadership = &coordinator->leadership};
-    coordinator->folders = (struct kelp_checkpoint_folders){.run_folder = options->run_folder,
-                                                            .leadership = &coordinator->leadership,
-                                                            .identity = &coordinator->identity};
-    coordinator->workers = (struct kelp_worker_streams){.leadership = &coordinator->leadership,
-                                                        .identity = &coordinator->identity};
-    coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
-                                                      .leadership = &coordinator->leadership,
-                                                      .identity = &coordinator->identity,
-                                                      .plan = &coordinator->plan};
-}
-
 kelp_status kelp_coordinator_create(const struct kelp_coordinator_options *options,
                                     struct kelp_coordinator **ret_coordinator,
                                     struct kelp_error *reterr)
@@ -143,7 +145,6 @@ kelp_status kelp_coordinator_create(const struct kelp_coordinator_options *optio
         free(coordinator);
         return status;
     }
-    init_parts(coordinator);
     *ret_coordinator = coordinator;
     return KELP_OK;
 }

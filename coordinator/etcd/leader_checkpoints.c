@@ -17,12 +17,6 @@
 #include "common/base/log.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
-void kelp__manifest_key(const struct kelp_leader *leader, uint64_t version, char key[KELP__KEY_MAX])
-{
-    (void)snprintf(key, KELP__KEY_MAX, "/kelp/%.*s/checkpoint/%" PRIu64, KELP_JOB_NAME_MAX,
-                   leader->options.job, version);
-}
-
 /* ---- reading ----------------------------------------------------------------------------------
  */
 

@@ -17,17 +17,6 @@ static void found_fini(struct kelp_found *found)
     *found = (struct kelp_found){0};
 }
 
-kelp_status kelp__leader_get(struct kelp__leader_task *task, const char *key,
-                             struct kelp_etcd_range *range)
-{
-    kelp_status status =
-        kelp_etcd_get(task->leader->etcd, key, KELP_COORDINATOR_ETCD_MS, range, &task->error);
-    if (status != KELP_OK) {
-        kelp_error_prefix(&task->error, "reading %s", key);
-    }
-    return status;
-}
-
 static kelp_status get_plan(struct kelp__leader_task *task)
 {
     struct kelp_etcd_range range = {0};
