@@ -52,8 +52,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp chaos examples/etth1-dlinear.yaml\n"
                 "  kelp chaos examples/etth1-dlinear.yaml --plan all --seed 7\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* All of one `kelp chaos`; fields are empty until their stage. */

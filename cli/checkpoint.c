@@ -28,8 +28,7 @@ static const struct kelp_program program = {
                 "  kelp checkpoint ls|show|verify|export|import|rm --help\n"
                 "  kelp checkpoint runs/etth1-dlinear-20260131-120000 --timeout 10s\n"
                 "  kelp checkpoint --etcd http://10.0.0.1:2379 etth1-dlinear\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static int print_commit(const Kelp__V1__CheckpointStatus *checkpoint, bool json)

@@ -20,8 +20,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp data generate --out series.csv\n"
                 "  kelp data generate --out small.csv --rows 2000 --seed 7\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static int data(const struct kelp_options *given)

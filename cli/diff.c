@@ -20,8 +20,7 @@ static const struct kelp_program program = {
     .positional_max = 2,
     .examples = "  kelp diff runs/a runs/b\n"
                 "  kelp diff runs/a runs/b --no-replay -o json\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static void warn(const char *text)

@@ -18,8 +18,7 @@ static const struct kelp_program program = {
     .examples = "  kelp evaluate runs/etth1-dlinear-20260131-120000\n"
                 "  kelp evaluate --checkpoint step-1500.g2 -o json\n"
                 "  kelp evaluate job.yaml --weights model.safetensors --workers 4\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static int evaluate(const struct kelp_options *given)

@@ -19,8 +19,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp export --out model.safetensors\n"
                 "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* What has been written, read from the file itself. */

@@ -24,8 +24,7 @@ static const struct kelp_program program = {
     .positional_max = 2,
     .examples = "  kelp model show examples/etth1-dlinear.yaml\n"
                 "  kelp model show job.yaml --set train.batch_size=1024 -o json\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* The job, and what it means for its data. */

@@ -16,8 +16,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp plot\n"
                 "  kelp plot runs/etth1-dlinear-20260131-120000 --out /tmp/plots\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static int plot(const struct kelp_options *given)

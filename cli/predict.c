@@ -42,8 +42,7 @@ static const struct kelp_program program = {
                 "  kelp predict runs/fare-20260131 --set data.test_path=new.csv "
                 "--out new.npy\n"
                 "  kelp predict job.yaml --weights m.safetensors --part val --out val.csv\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static bool ends_with(const char *text, const char *ending)

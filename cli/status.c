@@ -20,8 +20,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp status\n"
                 "  kelp status runs/etth1-dlinear-20260131-120000 -o json\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* The coordinator may be restarting: try until the deadline. */

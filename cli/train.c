@@ -50,8 +50,7 @@ static const struct kelp_program program = {
     .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2:4 --set train.lr=0.01\n"
                 "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n"
                 "  kelp train --resume --set train.epochs=20 --workers 4\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* All of one `kelp train`; fields are empty until their stage. */

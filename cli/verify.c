@@ -26,8 +26,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp verify\n"
                 "  kelp verify runs/etth1-dlinear-20260131-120000 --replay --steps 1000\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 struct verify {

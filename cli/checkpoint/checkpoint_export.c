@@ -22,8 +22,7 @@ static const struct kelp_program program = {
     .positional_max = 2,
     .examples = "  kelp checkpoint export newest model.safetensors\n"
                 "  kelp checkpoint export step-1500.g2 state.safetensors --with-optimizer\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 struct items {

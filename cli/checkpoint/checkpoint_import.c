@@ -27,8 +27,7 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp checkpoint import backup/step-1500.g2 --run runs/restored\n"
                 "  kelp train --resume --run runs/restored\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 /* What people may give instead of a checkpoint's folder. */

@@ -28,8 +28,7 @@ static const struct kelp_program ls_program = {
     .positional_max = 1,
     .examples = "  kelp checkpoint ls\n"
                 "  kelp checkpoint ls runs/etth1-dlinear-20260131-120000 -o json\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static const struct kelp_program show_program = {
@@ -39,8 +38,7 @@ static const struct kelp_program show_program = {
     .positional_max = 1,
     .examples = "  kelp checkpoint show\n"
                 "  kelp checkpoint show step-1500.g2 --run runs/etth1 -o json\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static void age_text(const struct kelp_manifest *manifest, char *text, size_t text_bytes)

@@ -23,8 +23,7 @@ static const struct kelp_program program = {
     .positional_max = 1000,
     .examples = "  kelp checkpoint rm step-1500.g2\n"
                 "  kelp checkpoint rm step-1500.g2 step-3000.g2 --run runs/etth1 --force\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static void ignore(const struct kelp_checkpoint_fault *fault, void *user)

@@ -16,8 +16,7 @@ static const struct kelp_program program = {
     .examples = "  kelp checkpoint verify\n"
                 "  kelp checkpoint verify step-1500.g2 --run runs/etth1 -o json\n"
                 "  kelp checkpoint verify backup/step-1500.g2\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
+    KELP_VERB_OPTIONS(options),
 };
 
 static int verify_one(struct kelp_checkpoint_check *check, const struct kelp_checkpoint *checkpoint)

@@ -154,32 +154,38 @@ kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_ki
     return status;
 }
 
-bool kelp_children_kill(struct kelp_children *children, const char *id)
+/* The child of that id when it runs, or NULL. */
+static struct kelp_child *find_running(struct kelp_children *children, const char *id)
 {
     for (uint32_t i = 0; i < children->count; i++) {
         if (children->items[i].process && strcmp(children->items[i].id, id) == 0) {
-            kelp_process_signal(children->items[i].process, SIGKILL);
-            return true;
+            return &children->items[i];
         }
     }
-    return false;
+    return NULL;
+}
+
+bool kelp_children_kill(struct kelp_children *children, const char *id)
+{
+    const struct kelp_child *child = find_running(children, id);
+
+    if (child) {
+        kelp_process_signal(child->process, SIGKILL);
+    }
+    return child != NULL;
 }
 
 bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_t asked_ms,
                          uint64_t silent_ms)
 {
-    for (uint32_t i = 0; i < children->count; i++) {
-        struct kelp_child *child = &children->items[i];
-        if (child->process && strcmp(child->id, id) == 0) {
-            bool hangs = child->start_ms + silent_ms < asked_ms && !child->fenced;
-            if (hangs) {
-                child->fenced = true;
-                kelp_process_signal(child->process, SIGKILL);
-            }
-            return hangs;
-        }
+    struct kelp_child *child = find_running(children, id);
+
+    if (!child || child->fenced || child->start_ms + silent_ms >= asked_ms) {
+        return false;
     }
-    return false;
+    child->fenced = true;
+    kelp_process_signal(child->process, SIGKILL);
+    return true;
 }
 
 uint32_t kelp_children_poll(const struct kelp_children *children, struct pollfd *items,

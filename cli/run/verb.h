@@ -35,6 +35,9 @@ int kelp_verb_print(kelp_status status, char *text, const struct kelp_error *err
 /* ---- options that many verbs have --------------------------------------------------------------
  */
 
+/* In a struct kelp_program: its table of options. */
+#define KELP_VERB_OPTIONS(table) .options = (table), .option_count = KELP_ARRAY_COUNT(table)
+
 extern const char *const kelp_verb_outputs[]; /* of OUTPUT: text, json */
 
 /* Is -o json given? */
