@@ -8,7 +8,8 @@
 #include "proto/convert.h"
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
-/* Bytes of a message besides its payload: 1024 answers of under 100 bytes, or with parts. */
+/* Bytes of a message besides its payload: 1024 answers of under 100 bytes, or with decision
+ * shares. */
 #define FIELDS_MAX (2u << 20)
 
 struct kelp_shard_link {

@@ -70,18 +70,20 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     (void)snprintf(worker->job_name, sizeof(worker->job_name), "%s", options->job);
     worker->options = *options;
     kelp_status status = kelp_random_id(&worker->incarnation, reterr);
-    if (status == KELP_OK) {
-        status = kelp_etcd_open(options->etcd, &worker->etcd, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_daemon_read_job(worker->etcd, worker->job_name, stop, &worker->file, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_rpc_loop_create(&worker->loop, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_worker_close(worker);
-        return status;
+        goto fail;
+    }
+    status = kelp_etcd_open(options->etcd, &worker->etcd, reterr);
+    if (status != KELP_OK) {
+        goto fail;
+    }
+    status = kelp_daemon_read_job(worker->etcd, worker->job_name, stop, &worker->file, reterr);
+    if (status != KELP_OK) {
+        goto fail;
+    }
+    status = kelp_rpc_loop_create(&worker->loop, reterr);
+    if (status != KELP_OK) {
+        goto fail;
     }
     worker->job = kelp_job_file_job(worker->file);
     kelp__v1__hello__init(&worker->hello);
@@ -92,6 +94,10 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     worker->hello.protocol = 1;
     *ret_worker = worker;
     return KELP_OK;
+
+fail:
+    kelp_worker_close(worker);
+    return status;
 }
 
 const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
@@ -324,7 +330,7 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
         break;
     case KELP_STEPPER_KEEP:
     case KELP_STEPPER_COMPUTE:
-        break; /* whoever made the event looks for them */
+        break; /* the caller of take_event() looks for them */
     }
 }
 
@@ -365,7 +371,7 @@ static void hear_news(struct kelp_worker *worker)
         event.news.places = &places;
     }
     take_event(worker, &event);
-    kelp_worker_map_free(worker->new_map); /* when it is not the one of now */
+    kelp_worker_map_free(worker->new_map); /* an old one, which was not adopted */
     worker->new_map = NULL;
 }
 

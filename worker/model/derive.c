@@ -116,19 +116,27 @@ kelp_status kelp_derive_plan(const struct kelp_job *job, const struct kelp_datas
     memcpy(plan.tensors, tensors, plan.tensor_count * sizeof(*plan.tensors));
     status = kelp_model_compute_kind(model, plan.compute_kind, sizeof(plan.compute_kind),
                                      &plan.compute_answer, reterr);
-    if (status == KELP_OK && job->model.kind == KELP_MODEL_PLUGIN) {
-        status = kelp__plugin_digest(job->model.plugin, &plan.model_digest, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_plan_mark_decays(&plan, job, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_plan_fini(&plan);
-        return status;
+        goto fail;
+    }
+    if (job->model.kind == KELP_MODEL_PLUGIN) {
+        status = kelp__plugin_digest(job->model.plugin, &plan.model_digest, reterr);
+        if (status != KELP_OK) {
+            goto fail;
+        }
+    }
+    status = kelp_plan_lay_out(&plan, job->cluster.max_shards, reterr);
+    if (status != KELP_OK) {
+        goto fail;
+    }
+    status = kelp_plan_mark_decays(&plan, job, reterr);
+    if (status != KELP_OK) {
+        goto fail;
     }
     *ret_plan = plan;
     return KELP_OK;
+
+fail:
+    kelp_plan_fini(&plan);
+    return status;
 }

@@ -154,23 +154,29 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
     model->input_count = kelp_sample_input_count(shape);
     model->target_count = kelp_sample_target_count(shape);
     kelp_status status = device_create(job, &model->device, reterr);
-    if (status == KELP_OK) {
-        status = model->device->table->stream_create(model->device, &model->stream, reterr);
-    }
-    if (status == KELP_OK) {
-        model->graph = kelp_graph_create(model->stream, batch_max);
-        status = model->graph ? build(model, job, shape, reterr)
-                              : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    if (status == KELP_OK) {
-        status = list_tensors(model, job, reterr);
-    }
     if (status != KELP_OK) {
-        kelp_model_destroy(model);
-        return status;
+        goto fail;
+    }
+    status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    if (status != KELP_OK) {
+        goto fail;
+    }
+    model->graph = kelp_graph_create(model->stream, batch_max);
+    status = model->graph ? build(model, job, shape, reterr)
+                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status != KELP_OK) {
+        goto fail;
+    }
+    status = list_tensors(model, job, reterr);
+    if (status != KELP_OK) {
+        goto fail;
     }
     *ret = model;
     return KELP_OK;
+
+fail:
+    kelp_model_destroy(model);
+    return status;
 }
 
 void kelp_model_destroy(struct kelp_model *model)

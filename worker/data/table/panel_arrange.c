@@ -286,15 +286,20 @@ static kelp_status write_all(struct panel *panel, struct kelp_spool *spool,
         .scales = panel->target_scales};
     struct kelp_prepared_writer writer;
     kelp_status status = kelp_prepared_begin(&writer, spool, &parts, reterr);
-    if (status == KELP_OK) {
-        status = write_plane(panel, write_observed, &writer, reterr);
+    if (status != KELP_OK) {
+        goto out;
     }
-    if (status == KELP_OK) {
-        status = write_plane(panel, write_known, &writer, reterr);
+    status = write_plane(panel, write_observed, &writer, reterr);
+    if (status != KELP_OK) {
+        goto out;
     }
-    if (status == KELP_OK) {
-        status = kelp_prepared_end(&writer, ret_prepared, reterr);
+    status = write_plane(panel, write_known, &writer, reterr);
+    if (status != KELP_OK) {
+        goto out;
     }
+    status = kelp_prepared_end(&writer, ret_prepared, reterr);
+
+out:
     free(series);
     return status;
 }

@@ -292,7 +292,7 @@ static kelp_status read_words(struct kelp_table_reader *reader, bool *ret_keep,
 }
 
 static kelp_status read_row_time(struct kelp_table_reader *reader, struct kelp_table_row *row,
-                            bool *ret_keep, struct kelp_error *reterr)
+                                 bool *ret_keep, struct kelp_error *reterr)
 {
     if (!reader->schema->has_time) {
         return KELP_OK;
