@@ -1,15 +1,16 @@
 /*
  * When an entry is late, and who is asked to compute what is missing of it (docs/ARCHITECTURE.md,
- * "The life of a lost worker"). Pure, like ps/core/partition.h, whose part it is: time is told.
+ * "The life of a lost worker"). Pure: it belongs to ps/core/partition.h, which tells it the time.
  *
  * An entry is late when it has taken three times the median of the last entries of its kind, and at
- * least 12 ms: whoever gets the offer then computes for about one more median, so that a lost
- * worker costs no more than the larger of 4 medians and 20 ms. Each lane is offered to one
- * candidate at a time. Only when an offer has expired does it go to another, for twice as long: a
- * cluster that is slow by itself is asked ever more rarely.
+ * least 12 ms. Whoever gets the offer then computes for about one more median. So a lost worker
+ * costs no more than the larger of 4 medians and 20 ms.
  *
- * An entry that was completed by whom it was offered to says nothing about how long entries take,
- * and is not kept: else each covered entry would make the next one wait longer.
+ * Each lane is offered to one candidate at a time. Only when an offer has expired does it go to
+ * another one, for twice as long: a cluster that is slow by itself is asked ever more rarely.
+ *
+ * The time of an entry to which an offer contributed is not kept. It says nothing about how long
+ * entries take, and each covered entry would make the next one wait longer.
  */
 #ifndef KELP_PS_CORE_COVER_H
 #define KELP_PS_CORE_COVER_H
@@ -18,8 +19,8 @@
 
 #define KELP_COVER_MEDIANS  3     /* an entry is late after so many */
 #define KELP_COVER_FLOOR_US 12000 /* and not earlier: below it stand scheduling and wake-ups */
-/* Where no entry of the kind was seen yet: late when as much again and twice more has gone by as
- * the first node took, and this. */
+/* Where no entry of the kind was seen yet: an entry is late after three times what its first node
+ * took, and this. */
 #define KELP_COVER_UNKNOWN_US 20000
 /* Nothing of the kind was seen, and nobody has sent a node. */
 #define KELP_COVER_SILENT_US 1000000

@@ -1,7 +1,7 @@
 /*
  * What partition 0 decides about a training step once it has every partition's share
- * (common/training/decision_share.h): whether it is left out, or by how much it is scaled. Pure,
- * like ps/core/partition.h, which owns it.
+ * (common/training/decision_share.h): whether it is left out, or by how much it is scaled. Pure:
+ * it belongs to ps/core/partition.h.
  *
  * Shares depend on gradients and weights alone, so the same share may come any number of times,
  * from anybody.

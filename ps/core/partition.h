@@ -13,13 +13,12 @@
  *       | | |               ----  (partition 0 alone)              v
  *       | | ---------------------- unload ------------------------ FAILED
  *
- * A job whose steps need a decision over all partitions (kelp_control_decides()) has two phases
- * more between the complete root and the apply: MEASURING, until the shell has told the partition's
- * share, and DECIDING, until partition 0 has all shares, or another partition hears the decision
- * with the word of the next version. A step that is left out goes from DECIDING to COLLECTING;
- * where none is (failure.on_nan: stop), a gradient that is not finite leads from MEASURING to
- * FAILED. Shares and words travel with the workers, which ask for the one and carry the other
- * anyway.
+ * The steps of some jobs need a decision over all partitions (kelp_control_decides()). They have
+ * two phases more between the complete root and the apply. MEASURING lasts until the shell has told
+ * the partition's share. DECIDING lasts until partition 0 has all shares; other partitions hear the
+ * decision with the word of the next version. A step that is left out goes from DECIDING to
+ * COLLECTING. With failure.on_nan: stop, a gradient that is not finite leads from MEASURING to
+ * FAILED. Workers carry shares and words between partitions, with messages that they send anyway.
  *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an

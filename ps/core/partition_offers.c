@@ -1,4 +1,4 @@
-/* A partition's part in offers: when to ask ps/core/cover, about which lanes, and for whom. */
+/* Offers of one partition: when to ask ps/core/cover.h, about which lanes, and for whom. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * value(left child) + value(right child), whoever sent what in which order (docs/ARCHITECTURE.md,
  * "The life of a step").
  *
- * Pure, like ps/core/partition.h, whose part it is; nodes are handles. Sums of metrics, where they
- * are kept, are added here, in double, along the same tree.
+ * Pure: it belongs to ps/core/partition.h. Nodes are handles. Sums of metrics, where they are kept,
+ * are added here, in double, along the same tree.
  */
 #ifndef KELP_PS_CORE_REDUCTION_H
 #define KELP_PS_CORE_REDUCTION_H
@@ -25,7 +25,7 @@ bool kelp_reduction_aligned(const struct kelp_reduction *reduction, uint32_t lan
 /*
  * Add a node; false: its lanes are covered already, nothing changed and the handle is still the
  * caller's. Appends RELEASE for nodes that it replaces and at most one MERGE; the caller has
- * reserved room (kelp_reduction_actions_max). sums that are not kept are ignored.
+ * reserved room (kelp_reduction_actions_max). Sums that are not kept are ignored.
  */
 bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push *push,
                         struct kelp_actions *actions);

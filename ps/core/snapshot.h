@@ -1,8 +1,7 @@
 /*
  * The snapshot under way on one shard, as a pure state machine: events in, actions out. It knows
- * which partitions have been taken and written, and calls the snapshot durable only after the disk
- * said that everything is synced: whoever commits on that word never names data that a loss of
- * power takes back.
+ * which partitions have been taken and written. It calls the snapshot durable only after the disk
+ * said that everything is synced, so that a committed checkpoint survives a loss of power.
  *
  *            order                   all taken and written: SYNC        synced
  *    NONE ----------> TAKING ----------------------------------------------------> DURABLE
@@ -13,9 +12,9 @@
  *                      ---------------------------------------> FAILED
  *
  * A newer order takes the place of any: what is not durable yet is discarded. In one generation
- * serials grow, from leader to leader too, so that an order which comes late, on a stream from
- * before, is known for what it is. Each order that is taken gets a ticket, which counts up. Actions
- * and events name the ticket that they belong to; events of another one are late and do nothing.
+ * serials grow, also from one leader to the next. So an order that comes late, on an old stream, is
+ * recognised. Each order that is taken gets a ticket, which counts up. Actions and events name the
+ * ticket that they belong to; events of another one are late and do nothing.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing after create().
  */

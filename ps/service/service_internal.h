@@ -58,7 +58,7 @@ struct kelp_service {
     pthread_cond_t load_cancelled;
 };
 
-/* service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
+/* shard_service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
 kelp_status kelp__service_check_hello(const struct kelp_service *service,
                                       const Kelp__V1__Hello *hello, struct kelp_error *reterr);
 

@@ -1,10 +1,10 @@
 /*
- * Maps in: what a generation is made of here.
+ * Maps in, generations out.
  *
- * A map of a newer generation is prepared on a thread of its own (a large model takes seconds to
- * initialise or to read, and heartbeats go on meanwhile), installed in the loop, and reported as
- * loaded. Storage that is not there yet is waited for there, until a newer map comes or the process
- * ends.
+ * A generation is prepared on a thread of its own: a large model takes seconds to initialise or to
+ * read, and heartbeats go on meanwhile. It is installed in the loop. The thread also waits for
+ * storage that is not there yet. ps/core/shard_control.h decides what is loaded, and for how long
+ * storage is waited for.
  */
 #include <assert.h>
 #include <inttypes.h>

@@ -53,8 +53,8 @@ void kelp_capture_pool_limit(struct kelp_capture_pool *pool, uint32_t count)
     (void)pthread_mutex_unlock(&pool->lock);
 }
 
-static bool take_idle(struct kelp_capture_pool *pool, size_t bytes,
-                      struct kelp_capture_buffer *ret_buffer)
+static bool pop_idle(struct kelp_capture_pool *pool, size_t bytes,
+                     struct kelp_capture_buffer *ret_buffer)
 {
     for (uint32_t i = pool->idle_count; i > 0; i--) {
         if (pool->idle[i - 1].bytes >= bytes) { /* nearly all are of one size */
@@ -72,7 +72,7 @@ static struct kelp_capture_buffer take(struct kelp_capture_pool *pool, size_t by
     struct kelp_capture_buffer buffer = {.bytes = bytes};
 
     (void)pthread_mutex_lock(&pool->lock);
-    bool found = take_idle(pool, bytes, &buffer);
+    bool found = pop_idle(pool, bytes, &buffer);
     uint32_t index = pool->made;
     pool->made += found ? 0 : 1;
     pool->out++;
@@ -151,7 +151,7 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
 
 /* ---- captures ---- */
 
-static kelp_status take_weights(struct kelp_capture *capture,
+static kelp_status keep_weights(struct kelp_capture *capture,
                                 const struct kelp_capture_source *source)
 {
     capture->lent = kelp_weights_lend(source->weights, source->place, KELP_WEIGHTS_CURRENT,
@@ -188,7 +188,7 @@ kelp_status kelp_capture_take(struct kelp_capture *capture, struct kelp_capture_
     for (uint32_t i = 0; i < source->slot_count; i++) {
         capture->slots[i] = source->slots[i];
     }
-    kelp_status status = take_weights(capture, source);
+    kelp_status status = keep_weights(capture, source);
     if (status != KELP_OK) {
         kelp_capture_release(capture);
     }

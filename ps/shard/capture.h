@@ -1,8 +1,8 @@
 /*
- * One partition's state at a boundary, kept while training goes on (copy on write): the weights are
- * lent, so that the next apply takes another slot (ps/shard/weights.h); optimizer slots are updated
- * in place, so the apply that would overwrite them copies them first, unless the writer has been
- * there before it.
+ * One partition's state after a step, kept while training goes on (copy on write). The weights are
+ * lent, so that the next apply writes to another slot (ps/shard/weights.h). Optimizer slots are
+ * updated in place: the apply that would overwrite them copies them first, unless the writer has
+ * them already.
  *
  * Copies lie in buffers that are used again and again: fresh pages for each snapshot would cost
  * half the speed.

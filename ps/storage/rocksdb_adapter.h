@@ -1,7 +1,7 @@
 /*
  * What the writer and the reader of snapshots share of RocksDB (ps/storage/snapshot_store.h):
- * options, keys, and the one place where its errors become ours. Nothing outside ps/rocksdb_*.c
- * knows RocksDB.
+ * options, keys, and the one place where its errors become ours. Nothing outside
+ * ps/storage/rocksdb_*.c knows RocksDB.
  */
 #ifndef KELP_PS_STORAGE_ROCKSDB_ADAPTER_H
 #define KELP_PS_STORAGE_ROCKSDB_ADAPTER_H

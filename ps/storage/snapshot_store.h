@@ -1,8 +1,7 @@
 /*
  * One shard's storage of one checkpoint: a RocksDB database of its own, written once and read many
- * times. The files behind this (ps/rocksdb_*.c) are the ones that know RocksDB; its errors stop
- * there. Beside the database lies CONTENTS (ps/storage/snapshot_contents.h), by which a reader
- * knows what has to be there.
+ * times. Only ps/storage/rocksdb_*.c know RocksDB; its errors stop there. Beside the database lies
+ * CONTENTS (ps/storage/snapshot_contents.h), by which a reader knows what has to be there.
  *
  * Key:   generation u64 | step u64 | partition u32 | kind u32 | chunk u32, big-endian, so that keys
  *        are in order. Value: up to KELP_SNAPSHOT_CHUNK_BYTES of the item's bytes.
