@@ -1,6 +1,6 @@
 #!/bin/bash
 # What compilers do not check about the source: banned calls, which room may include which, the
-# purity of the cores, headers, the format, scripts.
+# purity of the cores, the READMEs of rooms, the length of lines, headers, the format, scripts.
 # usage: tests/check_source.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir="$(cd "${1:?usage: tests/check_source.sh SOURCE_DIR BUILD_DIR}" && pwd)"
@@ -107,7 +107,7 @@ while read -r file line target; do
     fi
 done <"$scratch/includes"
 sort -u "$scratch/edges" | tsort >/dev/null 2>"$scratch/log" ||
-    report "rooms include one another in a circle: $(sed -E '/loop:$/d; s/^tsort: //' "$scratch/log" | sort -u | tr '\n' ' ')"
+    report "rooms include one another: $(sed -E '/loop:$/d; s/^tsort: //' "$scratch/log" | sort -u | tr '\n' ' ')"
 
 # ---- purity --------------------------------------------------------------------------------------
 # A core decides; it does not read clocks, files, sockets or the environment, and starts no thread.
@@ -144,8 +144,29 @@ if [ "$(impure_symbols_of "$scratch/planted.o")" != "clock_gettime " ]; then
     report "purity: a planted clock_gettime() is not found"
 fi
 
+# ---- READMEs of rooms ----------------------------------------------------------------------------
+for room in "${!may_include[@]}"; do
+    if [ "$room" = include/kelp ]; then room=include; fi
+    if [ ! -d "$room" ]; then
+        report "$room/: stands in the table of tests/check_source.sh, but is not there"
+    elif [ ! -e "$room/README.md" ]; then
+        report "$room/: has no README.md"
+    elif [ "$(wc -l <"$room/README.md")" -gt 15 ]; then
+        report "$room/README.md: has more than 15 lines"
+    fi
+done
+
+# ---- length of lines -----------------------------------------------------------------------------
+# Columns, not bytes: UTF-8. Data of tests, licences and pictures are not prose.
+{ git ls-files 2>/dev/null || find . -type f -not -path './build/*' -printf '%P\n'; } |
+    grep -vE '\.(svg|csv|json|jsonl|npy|safetensors|gz|png|bin)$|^(tests/fuzz/corpus|shared)/|^LICEN[CS]E' \
+    >"$scratch/files"
+mapfile -t long < <(LC_ALL=C.UTF-8 xargs -d '\n' grep -InHE '^.{121,}' <"$scratch/files" 2>/dev/null | cut -d: -f1,2)
+for line in "${long[@]}"; do report "$line: is longer than 120 columns"; done
+
 # ---- headers -------------------------------------------------------------------------------------
-read -ra flags <<<"$(pkg-config --cflags grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas cairo check)"
+libraries=(grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas cairo check)
+read -ra flags <<<"$(pkg-config --cflags "${libraries[@]}")"
 flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
 mapfile -t headers < <(printf '%s\n' "${sources[@]}" | grep '\.h$')
 for file in "${headers[@]}"; do
