@@ -162,11 +162,8 @@ static kelp_status unknown_key(const char *typed, struct kelp_error *reterr)
     return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed are %s", list);
 }
 
-/* Refuse a value in effect: where it comes from, its key, and what is wrong. */
-static kelp_status refuse(const struct kelp_job_file *file, const char *key,
-                          struct kelp_error *reterr, const char *format, ...) KELP_PRINTF(4, 5);
-static kelp_status refuse(const struct kelp_job_file *file, const char *key,
-                          struct kelp_error *reterr, const char *format, ...)
+kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
+                             struct kelp_error *reterr, const char *format, ...)
 {
     char text[384];
     va_list args;
@@ -177,18 +174,6 @@ static kelp_status refuse(const struct kelp_job_file *file, const char *key,
     (void)kelp_fail(reterr, KELP_ERR_INVALID, "%s", text);
     prefix_origin(file, key, &file->origins[kelp__job_key_find(key)], reterr);
     return KELP_ERR_INVALID;
-}
-
-kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
-                             struct kelp_error *reterr, const char *format, ...)
-{
-    char text[384];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return refuse(file, key, reterr, "%s", text);
 }
 
 /* ---- setting ---- */
@@ -256,8 +241,8 @@ static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
         }
     }
     kelp__job_key_chosen(key->only_with, &file->job, chosen, sizeof(chosen));
-    return refuse(file, key->name, reterr, "does not apply with %s %s; it goes with %s",
-                  key->only_with, chosen, list);
+    return kelp__job_refuse(file, key->name, reterr, "does not apply with %s %s; it goes with %s",
+                            key->only_with, chosen, list);
 }
 
 /* Losses that fit what a model puts out; any for the kinds that are not listed. */
@@ -300,8 +285,9 @@ static kelp_status check_loss(const struct kelp_job_file *file, struct kelp_erro
         if (fits[i].model == job->model.kind && (fits[i].losses & (1u << job->train.loss)) == 0) {
             kelp__job_key_chosen("train.loss", job, loss, sizeof(loss));
             kelp__job_key_chosen("model.kind", job, model, sizeof(model));
-            return refuse(file, "train.loss", reterr, "%s does not fit model.kind %s; it takes %s",
-                          loss, model, fits[i].text);
+            return kelp__job_refuse(file, "train.loss", reterr,
+                                    "%s does not fit model.kind %s; it takes %s", loss, model,
+                                    fits[i].text);
         }
     }
     return KELP_OK;
@@ -313,20 +299,21 @@ static kelp_status check_loss_keys(const struct kelp_job_file *file, struct kelp
     const struct kelp_job *job = &file->job;
 
     if (job->train.loss == KELP_LOSS_HUBER && !(job->train.loss_beta > 0)) {
-        return refuse(file, "train.loss_beta", reterr,
-                      "0 makes every huber loss 0; it must be above 0");
+        return kelp__job_refuse(file, "train.loss_beta", reterr,
+                                "0 makes every huber loss 0; it must be above 0");
     }
     if (job->train.loss != KELP_LOSS_QUANTILE) {
         return KELP_OK;
     }
     if (job->train.quantile_count == 0) {
-        return refuse(file, "train.quantiles", reterr,
-                      "is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]");
+        return kelp__job_refuse(file, "train.quantiles", reterr,
+                                "is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]");
     }
     for (uint32_t i = 1; i < job->train.quantile_count; i++) {
         if (!(job->train.quantiles[i] > job->train.quantiles[i - 1])) {
-            return refuse(file, "train.quantiles", reterr, "%g after %g; they must ascend",
-                          job->train.quantiles[i], job->train.quantiles[i - 1]);
+            return kelp__job_refuse(file, "train.quantiles", reterr,
+                                    "%g after %g; they must ascend", job->train.quantiles[i],
+                                    job->train.quantiles[i - 1]);
         }
     }
     return KELP_OK;
@@ -348,9 +335,10 @@ static kelp_status check_dropout(const struct kelp_job_file *file, struct kelp_e
         return KELP_OK;
     }
     if (job->model.dropout_count != 0 && job->model.dropout_count != count) {
-        return refuse(file, "model.dropout", reterr,
-                      "has %" PRIu32 " numbers; the model has %s: give %" PRIu32 ", or none",
-                      job->model.dropout_count, layers, count);
+        return kelp__job_refuse(file, "model.dropout", reterr,
+                                "has %" PRIu32 " numbers; the model has %s: give %" PRIu32
+                                ", or none",
+                                job->model.dropout_count, layers, count);
     }
     return KELP_OK;
 }
@@ -360,12 +348,13 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
     const struct kelp_job *job = &file->job;
 
     if (job->model.kind == KELP_MODEL_TFT && job->model.d_model % job->model.heads != 0) {
-        return refuse(file, "model.heads", reterr,
-                      "%" PRIu32 " does not divide model.d_model (%" PRIu32 ")", job->model.heads,
-                      job->model.d_model);
+        return kelp__job_refuse(file, "model.heads", reterr,
+                                "%" PRIu32 " does not divide model.d_model (%" PRIu32 ")",
+                                job->model.heads, job->model.d_model);
     }
     if (job->model.kind == KELP_MODEL_PLUGIN && job->model.plugin[0] == '\0') {
-        return refuse(file, "model.plugin", reterr, "is empty; model.kind plugin wants a library");
+        return kelp__job_refuse(file, "model.plugin", reterr,
+                                "is empty; model.kind plugin wants a library");
     }
     kelp_status status = check_dropout(file, reterr);
     if (status != KELP_OK) {
@@ -379,15 +368,17 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
         return status;
     }
     if (job->model.kind == KELP_MODEL_DLINEAR && job->model.kernel_size % 2 == 0) {
-        return refuse(file, "model.kernel_size", reterr, "%" PRIu32 " is even; it must be odd",
-                      job->model.kernel_size);
+        return kelp__job_refuse(file, "model.kernel_size", reterr,
+                                "%" PRIu32 " is even; it must be odd", job->model.kernel_size);
     }
     if (job->run.mode != KELP_RUN_TRAIN && job->model.init[0] == '\0') {
-        return refuse(file, "run.mode", reterr,
-                      "computes with weights that are there; name their file in model.init");
+        return kelp__job_refuse(
+            file, "run.mode", reterr,
+            "computes with weights that are there; name their file in model.init");
     }
     if (job->model.init[0] == '\0' && job->model.init_prefix[0] != '\0') {
-        return refuse(file, "model.init_prefix", reterr, "needs model.init, which is empty");
+        return kelp__job_refuse(file, "model.init_prefix", reterr,
+                                "needs model.init, which is empty");
     }
     return KELP_OK;
 }
@@ -397,15 +388,15 @@ static kelp_status check_training(const struct kelp_job_file *file, struct kelp_
     const struct kelp_job *job = &file->job;
 
     if (job->train.optimizer == KELP_OPTIMIZER_LAMB && job->train.clip_norm > 0) {
-        return refuse(
+        return kelp__job_refuse(
             file, "train.clip_norm", reterr,
             "does not go with lamb, which scales each tensor's update itself; leave it at "
             "0");
     }
     if (job->train.optimizer == KELP_OPTIMIZER_SGD && job->train.nesterov &&
         !(job->train.momentum > 0 && job->train.dampening == 0.0)) {
-        return refuse(file, "train.nesterov", reterr,
-                      "needs train.momentum above 0 and train.dampening 0");
+        return kelp__job_refuse(file, "train.nesterov", reterr,
+                                "needs train.momentum above 0 and train.dampening 0");
     }
     return KELP_OK;
 }
@@ -415,13 +406,13 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
     const struct kelp_job *job = &file->job;
 
     if ((job->cluster.lanes & (job->cluster.lanes - 1)) != 0) {
-        return refuse(file, "cluster.lanes", reterr, "%" PRIu32 " is not a power of two",
-                      job->cluster.lanes);
+        return kelp__job_refuse(file, "cluster.lanes", reterr, "%" PRIu32 " is not a power of two",
+                                job->cluster.lanes);
     }
     if (job->cluster.shards > job->cluster.max_shards) {
-        return refuse(file, "cluster.shards", reterr,
-                      "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")", job->cluster.shards,
-                      job->cluster.max_shards);
+        return kelp__job_refuse(file, "cluster.shards", reterr,
+                                "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")",
+                                job->cluster.shards, job->cluster.max_shards);
     }
     return KELP_OK;
 }

@@ -34,33 +34,44 @@ static const char *next_entry(const char *text, char *entry, size_t entry_bytes)
     return text[length] == ',' ? text + length + 1 : NULL;
 }
 
+#define LIST_BYTES_MAX 1023
+
+/* "[a, b]" or "a, b" to "a, b"; *ret_rest is where the first entry begins, NULL where none does. */
+static kelp_status open_list(const char *text, char inner[LIST_BYTES_MAX + 1],
+                             const char **ret_rest, struct kelp_error *reterr)
+{
+    size_t bytes = strlen(text);
+    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
+
+    if (bytes > LIST_BYTES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the list is longer than %d bytes",
+                         LIST_BYTES_MAX);
+    }
+    bytes -= bracketed ? 2 : 0;
+    memcpy(inner, text + bracketed, bytes);
+    inner[bytes] = '\0';
+    *ret_rest = inner[strspn(inner, " ")] != '\0' ? inner : NULL;
+    return KELP_OK;
+}
+
 /* Whole numbers, at most count_max of them; their number in *ret_count. */
 static kelp_status read_list(const struct kelp_job_key *key, const char *text, uint64_t *values,
                              size_t count_max, size_t *ret_count, struct kelp_error *reterr)
 {
-    char inner[1024], entry[32];
-    size_t bytes = strlen(text), count = 0;
-    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
+    char inner[LIST_BYTES_MAX + 1], entry[32];
+    const char *rest = NULL;
+    size_t count = 0;
 
-    if (bytes >= sizeof(inner)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "the list is longer than %zu bytes",
-                         sizeof(inner) - 1);
-    }
-    (void)snprintf(inner, sizeof(inner), "%.*s", (int)(bracketed ? bytes - 2 : bytes),
-                   text + bracketed);
-    const char *rest = inner[strspn(inner, " ")] != '\0' ? inner : NULL;
-    while (rest) {
+    kelp_status status = open_list(text, inner, &rest, reterr);
+    while (status == KELP_OK && rest) {
         if (count == count_max) {
             return kelp_fail(reterr, KELP_ERR_INVALID, "more than %zu entries", count_max);
         }
         rest = next_entry(rest, entry, sizeof(entry));
-        kelp_status status = kelp_value_u64(entry, key->min, key->max, &values[count++], reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
+        status = kelp_value_u64(entry, key->min, key->max, &values[count++], reterr);
     }
     *ret_count = count;
-    return KELP_OK;
+    return status;
 }
 
 /*
@@ -138,29 +149,22 @@ static kelp_status read_texts(const struct kelp_job_key *key, const char *text, 
 static kelp_status read_numbers(const struct kelp_job_key *key, const char *text,
                                 struct kelp_job *job, struct kelp_error *reterr)
 {
-    char inner[1024], entry[KELP_VALUE_TEXT_MAX];
+    char inner[LIST_BYTES_MAX + 1], entry[KELP_VALUE_TEXT_MAX];
     double values[KELP_JOB_LIST_MAX] = {0};
-    size_t bytes = strlen(text);
+    const char *rest = NULL;
     uint32_t count = 0;
-    bool bracketed = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
 
-    if (bytes >= sizeof(inner)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "the list is longer than %zu bytes",
-                         sizeof(inner) - 1);
-    }
-    (void)snprintf(inner, sizeof(inner), "%.*s", (int)(bracketed ? bytes - 2 : bytes),
-                   text + bracketed);
-    const char *rest = inner[strspn(inner, " ")] != '\0' ? inner : NULL;
-    while (rest) {
+    kelp_status status = open_list(text, inner, &rest, reterr);
+    while (status == KELP_OK && rest) {
         if (count == KELP_JOB_LIST_MAX) {
             return kelp_fail(reterr, KELP_ERR_INVALID, "more than %d entries", KELP_JOB_LIST_MAX);
         }
         rest = next_entry(rest, entry, sizeof(entry));
-        kelp_status status =
+        status =
             kelp_value_double(entry, key->number_min, key->number_max, &values[count++], reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
+    }
+    if (status != KELP_OK) {
+        return status;
     }
     memcpy((char *)job + key->offset, values, sizeof(values));
     memcpy((char *)job + key->count_offset, &count, sizeof(count));

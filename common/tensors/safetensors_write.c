@@ -89,10 +89,17 @@ static kelp_status print_items(FILE *out, const struct kelp_safetensors_item *it
     return KELP_OK;
 }
 
-/* The header's JSON; *ret_text is owned. */
-static kelp_status print_header(const struct kelp_safetensors_item *items, size_t item_count,
-                                const struct kelp_safetensors_pair *metadata, size_t metadata_count,
-                                char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
+/* What a file holds. */
+struct contents {
+    const struct kelp_safetensors_item *items;
+    size_t item_count;
+    const struct kelp_safetensors_pair *metadata;
+    size_t metadata_count;
+    char *header; /* JSON; owned */
+    size_t header_bytes;
+};
+
+static kelp_status print_header(struct contents *contents, struct kelp_error *reterr)
 {
     struct kelp_text text;
     kelp_status status = kelp_text_open(&text, reterr);
@@ -101,16 +108,17 @@ static kelp_status print_header(const struct kelp_safetensors_item *items, size_
         return status;
     }
     (void)fputc('{', text.out);
-    if (metadata_count > 0) {
-        print_metadata(text.out, metadata, metadata_count);
+    if (contents->metadata_count > 0) {
+        print_metadata(text.out, contents->metadata, contents->metadata_count);
     }
-    status = print_items(text.out, items, item_count, metadata_count > 0, reterr);
+    status = print_items(text.out, contents->items, contents->item_count,
+                         contents->metadata_count > 0, reterr);
     if (status != KELP_OK) {
         kelp_text_discard(&text);
         return status;
     }
     (void)fputc('}', text.out);
-    return kelp_text_close(&text, ret_text, ret_bytes, reterr);
+    return kelp_text_close(&text, &contents->header, &contents->header_bytes, reterr);
 }
 
 static bool write_all(int fd, const void *bytes, size_t count)
@@ -130,21 +138,22 @@ static bool write_all(int fd, const void *bytes, size_t count)
     return true;
 }
 
-static bool write_contents(int fd, const char *header, size_t header_bytes,
-                           const struct kelp_safetensors_item *items, size_t item_count)
+static bool write_contents(int fd, const struct contents *contents)
 {
     static const char blanks[HEADER_ALIGN] = "        ";
-    size_t padding = (HEADER_ALIGN - header_bytes % HEADER_ALIGN) % HEADER_ALIGN;
-    uint64_t length = header_bytes + padding;
+    size_t padding = (HEADER_ALIGN - contents->header_bytes % HEADER_ALIGN) % HEADER_ALIGN;
+    uint64_t length = contents->header_bytes + padding;
 
-    if (!write_all(fd, &length, sizeof(length)) || !write_all(fd, header, header_bytes) ||
+    if (!write_all(fd, &length, sizeof(length)) ||
+        !write_all(fd, contents->header, contents->header_bytes) ||
         !write_all(fd, blanks, padding)) {
         return false;
     }
-    for (size_t i = 0; i < item_count; i++) {
+    for (size_t i = 0; i < contents->item_count; i++) {
+        const struct kelp_safetensors_item *item = &contents->items[i];
         uint64_t bytes = 0;
-        if (item_bytes(&items[i], &bytes, NULL) != KELP_OK ||
-            !write_all(fd, items[i].data, (size_t)bytes)) {
+        if (item_bytes(item, &bytes, NULL) != KELP_OK ||
+            !write_all(fd, item->data, (size_t)bytes)) {
             return false;
         }
     }
@@ -167,9 +176,8 @@ static bool sync_folder_of(const char *path)
     return done;
 }
 
-static kelp_status write_file(const char *path, char *temporary, const char *header,
-                              size_t header_bytes, const struct kelp_safetensors_item *items,
-                              size_t item_count, struct kelp_error *reterr)
+static kelp_status write_file(const char *path, char *temporary, const struct contents *contents,
+                              struct kelp_error *reterr)
 {
     int fd = mkostemp(temporary, O_CLOEXEC);
 
@@ -177,8 +185,7 @@ static kelp_status write_file(const char *path, char *temporary, const char *hea
         return io_error(path, reterr);
     }
     /* mkostemp() makes it private; a model is as readable as any other file. */
-    bool done = fchmod(fd, 0644) == 0 &&
-                write_contents(fd, header, header_bytes, items, item_count) && fsync(fd) == 0;
+    bool done = fchmod(fd, 0644) == 0 && write_contents(fd, contents) && fsync(fd) == 0;
     int saved_errno = errno;
     if (close(fd) != 0 && done) {
         done = false;
@@ -197,23 +204,25 @@ kelp_status kelp_safetensors_write(const char *path, const struct kelp_safetenso
                                    size_t item_count, const struct kelp_safetensors_pair *metadata,
                                    size_t metadata_count, struct kelp_error *reterr)
 {
-    char *header = NULL, *temporary = NULL;
-    size_t header_bytes = 0;
+    struct contents contents = {.items = items,
+                                .item_count = item_count,
+                                .metadata = metadata,
+                                .metadata_count = metadata_count};
+    char *temporary = NULL;
 
     if (item_count > KELP_SAFETENSORS_TENSORS_MAX ||
         metadata_count > KELP_SAFETENSORS_METADATA_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%.255s: over %d tensors or %d metadata entries",
                          path, KELP_SAFETENSORS_TENSORS_MAX, KELP_SAFETENSORS_METADATA_MAX);
     }
-    kelp_status status =
-        print_header(items, item_count, metadata, metadata_count, &header, &header_bytes, reterr);
+    kelp_status status = print_header(&contents, reterr);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%.255s", path);
         return status;
     }
-    if (header_bytes > KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN) {
+    if (contents.header_bytes > KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN) {
         status = kelp_fail(reterr, KELP_ERR_LIMIT, "%.255s: the header has %zu bytes, over %u",
-                           path, header_bytes, KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN);
+                           path, contents.header_bytes, KELP_SAFETENSORS_HEADER_MAX - HEADER_ALIGN);
         goto err_free_header;
     }
     size_t temporary_bytes = strlen(path) + sizeof(".XXXXXX");
@@ -223,9 +232,9 @@ kelp_status kelp_safetensors_write(const char *path, const struct kelp_safetenso
         goto err_free_header;
     }
     (void)snprintf(temporary, temporary_bytes, "%s.XXXXXX", path);
-    status = write_file(path, temporary, header, header_bytes, items, item_count, reterr);
+    status = write_file(path, temporary, &contents, reterr);
     free(temporary);
 err_free_header:
-    free(header);
+    free(contents.header);
     return status;
 }
