@@ -21,7 +21,7 @@
 #include "common/base/files.h"
 #include "common/training/manifest.h"
 #include "ps/storage/snapshot_store.h"
-#include "tests/lib/scripted_worker.h"
+#include "tests/lib/cluster/scripted_worker.h"
 
 #define PART_BYTES   (4u << 20)
 #define ITEMS        3 /* weights and two slots */

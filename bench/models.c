@@ -19,7 +19,7 @@
 
 #include "common/tensors/philox.h"
 #include "common/tensors/safetensors.h"
-#include "tests/lib/run_train.h"
+#include "tests/lib/cluster/run_train.h"
 
 #define ROUNDS_MAX  21
 #define TENSORS_MAX 5

@@ -23,8 +23,8 @@
 #include "common/program/etcd_server.h"
 #include "common/rpc/rpc.h"
 #include "proto/wire.h"
-#include "tests/lib/run_command.h"
-#include "tests/lib/run_train.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_train.h"
 
 #define ROUNDS_MAX 100
 #define ROUNDS_EACH                                                                                \

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "tests/lib/scripted_worker.h"
+#include "tests/lib/cluster/scripted_worker.h"
 
 #define WORKERS 2
 

@@ -25,7 +25,7 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
-#include "tests/lib/run_train.h"
+#include "tests/lib/cluster/run_train.h"
 
 #define ROUNDS_MAX   21
 #define IDLE_SECONDS 10

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "common/job/job_options.h"
+#include "tests/lib/cluster/run_train.h"
 #include "tests/lib/golden/golden_report.h"
-#include "tests/lib/run_train.h"
 #include "tests/lib/suite.h"
 #include "worker/model/model.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "tests/lib/run_command.h"
+#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 

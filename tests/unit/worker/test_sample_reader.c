@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/run_command.h"
+#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
 #include "worker/prefetch.h"
 #include "worker/sample_reader.h"

@@ -1,0 +1,195 @@
+/*
+ * `kelp chaos` on the ETTh1 job: a dozen faults, every kind of process hit at least once and all of
+ * them at once, and the run ends with the digest of the quiet one. The long version, fifty faults
+ * of every kind that this machine can do, runs with KELP_CHAOS_SEEDS=FIRST:LAST in the environment.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/chaos/chaos_plan.h"
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
+
+#define QUICK_MS 300000
+#define LONG_MS  900000
+#define FAULTS   10 /* at least, in the short version */
+
+static struct kelp_test_folder folder;
+static struct kelp_test_command command;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    memset(&command, 0, sizeof(command));
+}
+
+static void teardown(void)
+{
+    kelp_test_command_fini(&command);
+    kelp_test_folder_fini(&folder);
+}
+
+/* The job of the examples, on the real series where it is there. */
+static void write_job(void)
+{
+    static const char job[] = "name: etth1\nseed: 2021\n"
+                              "model: {kind: dlinear}\n"
+                              "train: {epochs: 10, batch_size: 32, lr: 0.005, schedule: type1}\n"
+                              "cluster: {workers: 2, shards: 2, lanes: 8}\n"
+                              "checkpoint: {digest_steps: 50, steps: 100}\n";
+    char text[KELP_TEST_PATH_MAX + 1024];
+    char path[KELP_TEST_PATH_MAX];
+
+    if (kelp_test_data_file("ett/ETTh1.csv", path)) {
+        (void)snprintf(text, sizeof(text), "%sdata: {kind: csv, path: '%s'}\n", job, path);
+    } else {
+        (void)snprintf(text, sizeof(text), "%sdata: {kind: synthetic}\n", job);
+    }
+    (void)kelp_test_write(folder.path, "job.yaml", text);
+}
+
+static void chaos(const char *const *args, uint32_t timeout_ms)
+{
+    kelp_test_command_fini(&command);
+    memset(&command, 0, sizeof(command));
+    kelp_test_command_run(&command, folder.path, args, timeout_ms);
+    kelp_test_command_gone(&command);
+}
+
+/* How often each role was hit; every fault must have been recovered from. */
+static void count_hits(const cJSON *report, unsigned hits[KELP_CHAOS_ROLE_COUNT])
+{
+    const cJSON *fault;
+
+    cJSON_ArrayForEach(fault, cJSON_GetObjectItemCaseSensitive(report, "faults"))
+    {
+        for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
+            hits[role] += strcmp(kelp_test_text(fault, "role"),
+                                 kelp_chaos_role_name((enum kelp_chaos_role)role)) == 0;
+        }
+        ck_assert_double_ge(kelp_test_number(fault, "step"),
+                            kelp_test_number(fault, "planned_step"));
+    }
+}
+
+KELP_CASE("chaos", .timeout_s = 3600, .setup = setup, .teardown = teardown)
+
+/* A dozen faults, and the digest of the quiet run; the timeline and the picture are there. */
+KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
+{
+    static const char *const args[] = {"chaos", "job.yaml", "--run", "chaos", NULL};
+    unsigned hits[KELP_CHAOS_ROLE_COUNT] = {0};
+    char path[256];
+
+    write_job();
+    chaos(args, QUICK_MS);
+    printf("%s", command.out);
+    ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code, command.out,
+                  command.err);
+    cJSON *report = kelp_test_read_json(folder.path, "chaos/chaos.json");
+    ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(report, "equal")));
+    ck_assert_str_eq(kelp_test_text(report, "digest"), kelp_test_text(report, "quiet_digest"));
+    count_hits(report, hits);
+    unsigned total = 0;
+    for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
+        ck_assert_msg(hits[role] > 0 || role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK,
+                      "no %s was hit", kelp_chaos_role_name((enum kelp_chaos_role)role));
+        total += hits[role];
+    }
+    ck_assert_uint_ge(total, FAULTS);
+    cJSON_Delete(report);
+    (void)snprintf(path, sizeof(path), "%s/chaos/chaos.svg", folder.path);
+    ck_assert_int_eq(fclose(fopen(path, "r")), 0);
+}
+
+/* Another digest than that of the quiet run is found, and said. */
+KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
+{
+    static const char *const args[] = {
+        "chaos",  "job.yaml",       "--run",    "chaos",
+        "--plan", "plan.yaml",      "--set",    "data.kind=synthetic",
+        "--set",  "train.epochs=2", "--digest", "0123456789abcdef0123456789abcdef",
+        NULL};
+
+    (void)kelp_test_write(folder.path, "job.yaml", "name: difference\n");
+    (void)kelp_test_write(folder.path, "plan.yaml",
+                          "faults: [{kind: kill, target: worker, step: 20}]\n");
+    chaos(args, QUICK_MS);
+    ck_assert_msg(command.exit_code == 1, "exit %d; it said:\n%s%s", command.exit_code, command.out,
+                  command.err);
+    ck_assert_msg(strstr(command.out, "DIFFERENT: the quiet run ends with 0123456789abcdef") !=
+                      NULL,
+                  "it said:\n%s", command.out);
+}
+
+/* What cannot be done is one line and exit status 2, and leaves nothing behind. */
+KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
+{
+    static const struct {
+        const char *faults;
+        const char *plan;
+        const char *option;
+        const char *value;
+        const char *says;
+    } wrong[] = {
+        {"faults: [{kind: kill, target: worker-7, step: 20}]\n", "plan.yaml", "--seed", "1",
+         "plan.yaml:1: there is no worker-7, the run has 2"},
+        {"", "none", "--seed", "1", "plan 'none' is neither built in (quick, all) nor a file"},
+        {"faults: [{kind: kill, target: worker, step: 2000000}]\n", "plan.yaml", "--epochs", "1",
+         "the plan's last fault is at step 2000000"},
+        {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--quiet-run",
+         "nowhere", "nowhere/job.yaml"},
+    };
+    char run[256];
+
+    (void)kelp_test_write(folder.path, "job.yaml", "name: mistakes\n");
+    (void)snprintf(run, sizeof(run), "%s/chaos", folder.path);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
+        const char *args[] = {"chaos",       "job.yaml",      "--run",        "chaos", "--plan",
+                              wrong[i].plan, wrong[i].option, wrong[i].value, NULL};
+        (void)kelp_test_write(folder.path, "plan.yaml", wrong[i].faults);
+        chaos(args, QUICK_MS);
+        ck_assert_msg(command.exit_code == 2, "%s %s: exit %d; it said:\n%s", wrong[i].option,
+                      wrong[i].value, command.exit_code, command.err);
+        ck_assert_msg(strstr(command.err, wrong[i].says) != NULL, "it said:\n%s", command.err);
+        ck_assert_ptr_null(fopen(run, "r"));
+    }
+}
+
+/* Every seed of the range, with the plan of fifty faults; all share one quiet run. */
+KELP_LOOP_TEST(all_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 1 : 0)
+{
+    unsigned long long first = 0;
+    unsigned long long last = 0;
+    const char *range = getenv("KELP_CHAOS_SEEDS");
+    char seed[32];
+    char run[64];
+
+    ck_assert_int_eq(sscanf(range, "%llu:%llu", &first, &last), 2);
+    write_job();
+    for (unsigned long long at = first; at <= last; at++) {
+        const char *args[] = {"chaos",
+                              "job.yaml",
+                              "--plan",
+                              "all",
+                              "--seed",
+                              seed,
+                              "--run",
+                              run,
+                              "--epochs",
+                              "40",
+                              at > first ? "--quiet-run" : NULL,
+                              "first/quiet",
+                              NULL};
+        (void)snprintf(seed, sizeof(seed), "%llu", at);
+        (void)snprintf(run, sizeof(run), "%s", at > first ? seed : "first");
+        chaos(args, LONG_MS);
+        printf("seed %s\n%s\n", seed, command.out);
+        (void)fflush(stdout);
+        ck_assert_msg(command.exit_code == 0, "seed %s: exit %d; it said:\n%s%s", seed,
+                      command.exit_code, command.out, command.err);
+    }
+}

@@ -1,0 +1,159 @@
+/*
+ * `kelp model show`: layers, parameters and memory of a job's model, as tables and as JSON. Models
+ * from shared libraries: shown, trained to the same bits by one worker and by two, and refused
+ * with one line and exit code 2 before anything starts.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/suite.h"
+
+#define TIMEOUT_MS KELP_TEST_HANG_MS
+
+static struct kelp_test_folder folder;
+static struct kelp_test_command command;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    memset(&command, 0, sizeof(command));
+}
+
+static void teardown(void)
+{
+    kelp_test_command_fini(&command);
+    kelp_test_folder_fini(&folder);
+}
+
+static void run(const char *const *args)
+{
+    kelp_test_command_fini(&command);
+    kelp_test_command_run(&command, folder.path, args, TIMEOUT_MS);
+}
+
+static const char *write_job(const char *model)
+{
+    char text[2048];
+    (void)snprintf(text, sizeof(text),
+                   "name: show\nmodel: %s\n"
+                   "data: {kind: synthetic, seq_len: 24, pred_len: 6, split: [300, 60, 60]}\n"
+                   "train: {epochs: 1, batch_size: 32}\ncluster: {lanes: 4}\n",
+                   model);
+    return kelp_test_write(folder.path, "job.yaml", text);
+}
+
+static const char *plugin_model(const char *name, const char *params)
+{
+    static char text[1200];
+    const char *programs = getenv("KELP_TEST_PROGRAMS");
+    ck_assert_ptr_nonnull(programs);
+    (void)snprintf(text, sizeof(text), "{plugin: \"%s/plugins/%s.so\", params: [%s]}", programs,
+                   name, params);
+    return text;
+}
+
+KELP_CASE("model_show", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+KELP_TEST(test_tables)
+{
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    run((const char *[]){"model", "show", job, NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    /* 24 x 16 + 16, 16 x 6 + 6 */
+    ck_assert_ptr_nonnull(strstr(command.out, "LAYER"));
+    ck_assert_ptr_nonnull(strstr(command.out, " 400\n"));
+    ck_assert_ptr_nonnull(strstr(command.out, " 102\n"));
+    ck_assert_ptr_nonnull(strstr(command.out, "502 parameters in 4 tensors"));
+    ck_assert_ptr_nonnull(strstr(command.out, "activations"));
+    for (const char *line = command.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        ck_assert_uint_le(strcspn(line, "\n"), 100);
+    }
+}
+
+/* The parts of the memory add up, parameters too; more samples at once take more. */
+KELP_TEST(test_json)
+{
+    static const char *const parts[] = {"weights", "gradients", "activations", "batch",
+                                        "data",    "messages",  "process"};
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    double activations[2];
+    for (int round = 0; round < 2; round++) {
+        run((const char *[]){"model", "show", job, "-o", "json", "--set",
+                             round == 0 ? "train.batch_size=32" : "train.batch_size=4096", "--set",
+                             "data.split=[6000, 60, 60]", NULL});
+        ck_assert_msg(command.exit_code == 0, "%s", command.err);
+        cJSON *json = cJSON_Parse(command.out);
+        const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "memory_bytes");
+        double total = 0.0, parameters = 0.0;
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+            total += kelp_test_number(memory, parts[i]);
+        }
+        ck_assert_double_eq(total, kelp_test_number(memory, "total"));
+        const cJSON *layer;
+        cJSON_ArrayForEach(layer, cJSON_GetObjectItemCaseSensitive(json, "layers"))
+        {
+            parameters += kelp_test_number(layer, "parameters");
+        }
+        ck_assert_double_eq(parameters, kelp_test_number(json, "parameters"));
+        activations[round] = kelp_test_number(memory, "activations");
+        cJSON_Delete(json);
+    }
+    ck_assert_double_gt(activations[1], activations[0]);
+}
+
+KELP_TEST(test_mistakes)
+{
+    static const struct {
+        const char *model, *text;
+    } cases[] = {{"{kind: mlpx}", "model.kind"}, {"{kind: plugin}", "model.plugin"}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        run((const char *[]){"model", "show", write_job(cases[i].model), NULL});
+        ck_assert_int_eq(command.exit_code, 2);
+        ck_assert_msg(strstr(command.err, cases[i].text) != NULL, "%s", command.err);
+    }
+    run((const char *[]){"model", "hide", "job.yaml", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(command.err, "'hide'"));
+    run((const char *[]){"model", "show", "none.yaml", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+}
+
+/* Shown and trained alike: one line, exit code 2, nothing left behind. */
+KELP_TEST(test_bad_plugins)
+{
+    static const struct {
+        const char *name, *params, *text;
+    } cases[] = {{"wrong_abi", "", "built for ABI"},
+                 {"no_symbol", "", "no symbol"},
+                 {"there_is_none", "", "there_is_none.so"},
+                 {"conv_small", "", "takes an image"},
+                 {"windows", "hiden=3", "'hiden'"}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        const char *job = write_job(plugin_model(cases[i].name, cases[i].params));
+        for (int verb = 0; verb < 2; verb++) {
+            run(verb == 0 ? (const char *[]){"model", "show", job, NULL}
+                          : (const char *[]){"train", job, "--run", "run", NULL});
+            ck_assert_msg(command.exit_code == 2, "%s: exit %d", cases[i].name, command.exit_code);
+            ck_assert_msg(strstr(command.err, cases[i].text) != NULL, "%s", command.err);
+            ck_assert_ptr_eq(strchr(command.err, '\n') + 1, strchr(command.err, '\0'));
+        }
+    }
+}
+
+KELP_TEST(test_plugin_trains)
+{
+    char digests[2][40];
+    for (int workers = 1; workers <= 2; workers++) {
+        struct kelp_run trained;
+        kelp_run_prepare(&trained);
+        kelp_run_train(&trained, write_job(plugin_model("windows", "hidden=5, dropout=0.3")),
+                       (const char *[]){"--workers", workers == 1 ? "1" : "2", NULL}, 60);
+        ck_assert_msg(trained.exit_code == 0, "%s", trained.output);
+        (void)snprintf(digests[workers - 1], sizeof(digests[0]), "%s", kelp_run_digest(&trained));
+        kelp_run_fini(&trained);
+    }
+    ck_assert_str_eq(digests[0], digests[1]);
+}

@@ -1,0 +1,353 @@
+/*
+ * `kelp predict` and `kelp evaluate`: every sample exactly once and in order, the same file however
+ * many workers there are and whoever dies, and the numbers that training itself reports.
+ */
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/suite.h"
+
+#define TIMEOUT_MS KELP_TEST_HANG_MS
+#define FILE_MAX   (8u << 20)
+#define SAMPLES    389u /* windows of the test split: 400 - 12 + 1 */
+#define AHEAD      12u
+
+/* Two columns' worth of everything would be the same: one target, several steps ahead. The block of
+ * 64 samples makes seven entries. */
+static const char job_text[] =
+    "name: forecast\n"
+    "seed: 5\n"
+    "model: {kind: dlinear}\n"
+    "data: {kind: synthetic, features: M, seq_len: 24, pred_len: 12, rows: 1400,"
+    " split: [700, 300, 400]}\n"
+    "train: {epochs: 2, batch_size: 32, optimizer: adam, lr: 0.005}\n"
+    "cluster: {workers: 2, shards: 1, lanes: 4}\n";
+
+/* One training for all tests, which only read it. */
+static struct kelp_run trained;
+
+static void train_once(void)
+{
+    kelp_run_prepare(&trained);
+    kelp_run_train(&trained, kelp_test_write(trained.folder, "job.yaml", job_text), NULL,
+                   TIMEOUT_MS / 1000);
+    ck_assert_msg(trained.exit_code == 0, "exit %d; output:\n%s", trained.exit_code,
+                  trained.output);
+}
+
+static void remove_training(void)
+{
+    kelp_run_fini(&trained);
+}
+
+/* A file of the folder in which commands run; owned by the caller. */
+static char *read_file(const char *name, size_t *ret_count)
+{
+    char path[512], *bytes = NULL;
+    struct kelp_error error;
+    (void)snprintf(path, sizeof(path), "%s/%s", trained.folder, name);
+    ck_assert_msg(kelp_files_read(path, FILE_MAX, &bytes, ret_count, &error) == KELP_OK, "%s",
+                  error.text);
+    return bytes;
+}
+
+static void expect_same(const char *name, const char *other)
+{
+    size_t count = 0, other_count = 0;
+    char *bytes = read_file(name, &count), *other_bytes = read_file(other, &other_count);
+    ck_assert_uint_eq(count, other_count);
+    ck_assert_mem_eq(bytes, other_bytes, count);
+    free(bytes);
+    free(other_bytes);
+}
+
+/* `kelp ARGS` to its end; what it printed on standard output is owned by the caller. */
+static char *run_or_fail(const char *const *args)
+{
+    struct kelp_test_command command;
+    kelp_test_command_run(&command, trained.folder, args, TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    char *out = strdup(command.out);
+    ck_assert_ptr_nonnull(out);
+    kelp_test_command_gone(&command);
+    kelp_test_command_fini(&command);
+    return out;
+}
+
+static void predict(const char *const *args)
+{
+    free(run_or_fail(args));
+}
+
+/* ---- what is in the file ------------------------------------------------------------------- */
+
+/* The next number of a line, up to a comma or the line's end. */
+static double next_number(char **at)
+{
+    char *end = NULL;
+    double number = strtod(*at, &end);
+    ck_assert_ptr_ne(end, *at);
+    ck_assert(*end == ',' || *end == '\n');
+    *at = end + 1;
+    return number;
+}
+
+KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S, .begin = train_once, .end = remove_training)
+
+/* Every sample once, in order, with all its steps; and the errors are those that training reports
+ * for these weights. */
+KELP_TEST(each_sample_once_and_in_order)
+{
+    static const char header[] = "sample,ahead,time,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT,HUFL_target,"
+                                 "HULL_target,MUFL_target,MULL_target,LUFL_target,LULL_target,"
+                                 "OT_target\n";
+    const char *const args[] = {
+        "predict",      "run",   "--out", "all.csv", "--targets", "--set", "train.batch_size=64",
+        "--normalized", "--run", "p1",    NULL};
+    double squared = 0.0, absolute = 0.0;
+    size_t count = 0;
+    predict(args);
+    char *text = read_file("all.csv", &count), *at = text + strlen(header);
+    ck_assert_int_eq(strncmp(text, header, strlen(header)), 0);
+    for (uint32_t line = 0; line < SAMPLES * AHEAD; line++) {
+        double forecast[7];
+        ck_assert_double_eq(next_number(&at), line / AHEAD);
+        ck_assert_double_eq(next_number(&at), line % AHEAD + 1);
+        at = strchr(at, ',') + 1; /* the time */
+        for (int i = 0; i < 7; i++) {
+            forecast[i] = next_number(&at);
+        }
+        for (int i = 0; i < 7; i++) {
+            double error = forecast[i] - next_number(&at);
+            squared += error * error;
+            absolute += fabs(error);
+        }
+    }
+    ck_assert_int_eq(*at, '\0');
+    free(text);
+    const double elements = (double)SAMPLES * AHEAD * 7;
+    ck_assert_double_eq_tol(squared / elements, kelp_run_metric(&trained, "test/mse"), 1e-6);
+    ck_assert_double_eq_tol(absolute / elements, kelp_run_metric(&trained, "test/mae"), 1e-6);
+    char folder[512];
+    (void)snprintf(folder, sizeof(folder), "%s/p1/predict", trained.folder);
+    ck_assert_int_ne(access(folder, F_OK), 0); /* the parts are gone */
+}
+
+/* One worker; three workers of which one dies with a lane computed and another while it sends it,
+ * and three shards; a worker that hangs: the same bytes. */
+KELP_TEST(same_file_whoever_dies)
+{
+    const char *const alone[] = {"predict",   "run", "--out", "one.csv",
+                                 "--workers", "1",   "--set", "train.batch_size=64",
+                                 "--run",     "q1",  NULL};
+    const char *const dying[] = {"predict",   "run",
+                                 "--out",     "dying.csv",
+                                 "--workers", "3",
+                                 "--shards",  "3",
+                                 "--set",     "train.batch_size=64",
+                                 "--fault",   "worker-1:kill@version=2",
+                                 "--fault",   "worker-0:kill-pushing@version=4",
+                                 "--run",     "q2",
+                                 NULL};
+    const char *const late[] = {"predict",   "run",
+                                "--out",     "late.csv",
+                                "--workers", "2:2",
+                                "--fault",   "worker-0:stall@version=3",
+                                "--set",     "train.batch_size=64",
+                                "--run",     "q3",
+                                NULL};
+    predict(alone);
+    predict(dying);
+    expect_same("one.csv", "dying.csv");
+    predict(late);
+    expect_same("one.csv", "late.csv");
+}
+
+/* How many parts are there. */
+static uint32_t count_parts(const char *run)
+{
+    char path[512];
+    uint32_t count = 0;
+    (void)snprintf(path, sizeof(path), "%s/%s/predict", trained.folder, run);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    if (folder) {
+        ck_assert_int_eq(closedir(folder), 0);
+    }
+    return count;
+}
+
+/* The only worker and the only shard are killed from outside in the middle, where the worker stands
+ * still: the job goes back to its beginning, where parts of it lie already. */
+KELP_TEST(killed_from_outside)
+{
+    static const char *const victims[] = {"kelp-worker", "kelp-ps"};
+    struct kelp_test_command command;
+    const char *const quiet[] = {
+        "predict", "run", "--out", "quiet.csv", "--set", "train.batch_size=4", "--run", "k1", NULL};
+    const char *const args[] = {"predict",   "run",
+                                "--out",     "killed.csv",
+                                "--set",     "train.batch_size=4",
+                                "--workers", "1",
+                                "--fault",   "worker-0:stall@version=20",
+                                "--run",     "k2",
+                                NULL};
+    predict(quiet);
+    kelp_test_command_start(&command, trained.folder, args);
+    KELP_TEST_AWAIT_FROM(&command, count_parts("k2") >= 10, "no parts are left to be computed");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(victims); i++) {
+        (void)kelp_test_command_signal(&command, victims[i], "-0", SIGKILL);
+    }
+    (void)kelp_test_command_wait(&command, TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    kelp_test_command_fini(&command);
+    expect_same("quiet.csv", "killed.csv");
+}
+
+/* ---- forms --------------------------------------------------------------------------------- */
+
+/* The run's model, its newest checkpoint, and the exported file under a job file: the same. An
+ * earlier checkpoint is another. NPY has the numbers of the CSV file. */
+KELP_TEST(weights_from_anywhere)
+{
+    const char *const final[] = {"predict", "run", "--out", "final.csv", "--run", "w1", NULL};
+    const char *const newest[] = {"predict", "run",   "--out", "newest.csv", "--checkpoint",
+                                  "newest",  "--run", "w2",    NULL};
+    const char *const file[] = {"predict", "job.yaml", "--weights", "run/model.safetensors",
+                                "--out",   "file.csv", "--run",     "w3",
+                                NULL};
+    const char *const npy[] = {"predict", "run", "--out", "final.npy", "--run", "w4", NULL};
+    predict(final);
+    predict(newest);
+    expect_same("final.csv", "newest.csv");
+    predict(file);
+    expect_same("final.csv", "file.csv");
+    predict(npy);
+
+    size_t count = 0, csv_count = 0;
+    char *npy_bytes = read_file("final.npy", &count), *text = read_file("final.csv", &csv_count);
+    ck_assert_uint_eq(count, 128 + SAMPLES * AHEAD * 7 * sizeof(float));
+    ck_assert_ptr_nonnull(memmem(npy_bytes, 128, "'shape': (389, 12, 7,), }", 25));
+    char *at = strchr(text, '\n') + 1;
+    for (size_t i = 0; i < SAMPLES * AHEAD * 7; i++) {
+        float value;
+        memcpy(&value, npy_bytes + 128 + i * sizeof(value), sizeof(value));
+        if (i % 7 == 0) {
+            (void)next_number(&at);
+            (void)next_number(&at);
+            at = strchr(at, ',') + 1; /* the time */
+        }
+        ck_assert_float_eq(value, (float)next_number(&at));
+    }
+    free(npy_bytes);
+    free(text);
+
+    const char *const shorter[] = {"train", "job.yaml", "--set", "train.epochs=1",
+                                   "--run", "short",    NULL};
+    const char *const before[] = {"predict",     "run",          "--out",
+                                  "earlier.csv", "--checkpoint", "short/checkpoints/step-21.g1",
+                                  "--run",       "w5",           NULL};
+    free(run_or_fail(shorter));
+    predict(before);
+    char *earlier_text = read_file("earlier.csv", &count),
+         *final_text = read_file("final.csv", &csv_count);
+    ck_assert(count != csv_count || memcmp(earlier_text, final_text, count) != 0);
+    free(earlier_text);
+    free(final_text);
+}
+
+/* The metrics of training's last evaluation, with a worker that dies; and of the other parts. */
+KELP_TEST(evaluate)
+{
+    static const char *const names[] = {"val/loss",  "val/mse",  "val/mae",
+                                        "test/loss", "test/mse", "test/mae"};
+    const char *const args[] = {"evaluate",  "run", "-o",      "json",
+                                "--workers", "2",   "--fault", "worker-1:kill@version=1",
+                                "--run",     "e1",  NULL};
+    char *text = run_or_fail(args);
+    cJSON *result = cJSON_Parse(text);
+    ck_assert_ptr_nonnull(result);
+    const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(result, "metrics");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(metrics, names[i]);
+        ck_assert_msg(cJSON_IsNumber(value), "%s is missing: %s", names[i], text);
+        ck_assert_double_eq(value->valuedouble, kelp_run_metric(&trained, names[i]));
+    }
+    cJSON_Delete(result);
+    free(text);
+}
+
+/* An etcd that others use: it has nothing of the job afterwards, so that the next one can be. */
+KELP_TEST(another_etcd)
+{
+    struct etcd_fixture fixture;
+    struct kelp_etcd_range range = {0};
+    etcd_fixture_start(&fixture);
+    for (int i = 0; i < 2; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "x%d", i);
+        const char *const args[] = {"evaluate",  "run",   "-o", "json", "--etcd",
+                                    fixture.url, "--run", name, NULL};
+        free(run_or_fail(args));
+    }
+    struct kelp_etcd *etcd = etcd_fixture_client(&fixture);
+    ck_assert_int_eq(kelp_etcd_get_prefix(etcd, "/kelp/", 5000, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 0);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    etcd_fixture_stop(&fixture);
+}
+
+/* ---- mistakes ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *args[12];
+    const char *says;
+} mistakes[] = {
+    {{"predict", "run"}, "--out"},
+    {{"predict", "run", "--out", "p.txt"}, "must end in .csv or .npy"},
+    {{"predict", "run", "--out", "nowhere/p.csv"}, "no file can be made in 'nowhere'"},
+    {{"predict", "run", "--out", "/dev/null/p.csv"}, "no file can be made in '/dev/null'"},
+    {{"predict", "run", "--out", "p.npy", "--targets"}, "--targets goes with a .csv file"},
+    {{"predict", "nowhere", "--out", "p.csv"}, "'nowhere' is no run folder"},
+    {{"predict", "job.yaml", "--out", "p.csv"}, "no weights: name a run's folder"},
+    {{"predict", "job.yaml", "--checkpoint", "newest", "--out", "p.csv"}, "give the run's folder"},
+    {{"predict", "run", "--checkpoint", "step-9.g1", "--out", "p.csv"}, "step-9.g1"},
+    {{"predict", "run", "--weights", "none", "--out", "p.csv"}, "cannot open 'none'"},
+    {{"predict", "run", "--weights", "job.yaml", "--out", "p.csv"}, "job.yaml"},
+    {{"predict", "run", "--set", "data.split=[700, 300, 0]", "--out", "p.csv"},
+     "run.part: predict needs samples, but the test split has none"},
+    {{"predict", "run", "--set", "data.seq_len=25", "--out", "p.csv"}, "linear_seasonal.weight"},
+    {{"evaluate", "run", "--set", "data.split=[700, 0, 0]"}, "run.mode: evaluate needs"},
+    {{"evaluate", "run", "--weights", "a", "--checkpoint", "b"}, "give one of them"},
+    {{"evaluate", "run", "--set", "run.mode=train"}, "kelp evaluate sets it itself"},
+    {{"predict", "run", "--set", "run.part=val", "--out", "p.csv"}, "give --part instead"},
+    {{"predict", "run", "--set", "model.init=a", "--out", "p.csv"}, "give --weights instead"},
+};
+
+/* One line and exit code 2 before anything runs; no folder is left behind. */
+KELP_LOOP_TEST(mistake, 0, KELP_ARRAY_COUNT(mistakes))
+{
+    char runs[512];
+    kelp_test_command_says(trained.folder, mistakes[_i].args, 2, mistakes[_i].says);
+    (void)snprintf(runs, sizeof(runs), "%s/runs", trained.folder);
+    DIR *open_folder = opendir(runs);
+    for (struct dirent *entry; open_folder && (entry = readdir(open_folder)) != NULL;) {
+        ck_assert_msg(entry->d_name[0] == '.' || strcmp(entry->d_name, "latest") == 0, "%s",
+                      entry->d_name);
+    }
+    if (open_folder) {
+        ck_assert_int_eq(closedir(open_folder), 0);
+    }
+}

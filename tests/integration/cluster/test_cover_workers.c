@@ -1,0 +1,181 @@
+/*
+ * Lanes of a worker that is slow, stopped or cut off are computed by the others at once, without
+ * the coordinator: the steps go on, and nothing that the worker does when it wakes up changes a
+ * bit.
+ */
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc/rpc.h"
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/cluster/step_watch.h"
+#include "tests/lib/suite.h"
+
+#define STOP_AT 300 /* step */
+#define GO_ON   50  /* steps without the worker; its computing late is noticed at each */
+
+/* The coordinator takes a silent worker's lanes away after failure.detect: not in these tests,
+ * where steps go on by offers of the shards or not at all. */
+static const char job_text[] = "name: cover\nseed: 11\n"
+                               "data: {kind: synthetic}\n"
+                               "train: {epochs: 12, batch_size: 32}\n"
+                               "cluster: {workers: 3, shards: 2, lanes: 4}\n"
+                               "failure: {detect: 10m}\n"
+                               "checkpoint: {at_end: false}\n";
+
+static struct kelp_run run;
+static struct kelp_step_watch *watch;
+static char quiet_digest[33];
+
+static void setup(void)
+{
+    kelp_run_prepare(&run);
+    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+}
+
+static void teardown(void)
+{
+    kelp_step_watch_close(watch);
+    watch = NULL;
+    kelp_run_fini(&run);
+}
+
+/* Until `step` steps are complete. */
+static void start(const char *const *more, uint64_t step)
+{
+    kelp_run_start(&run, "job.yaml", more);
+    watch = kelp_step_watch_open(&run);
+    kelp_step_watch_await(watch, step);
+}
+
+static void finish(const char *what)
+{
+    kelp_run_finish(&run, 0);
+    kelp_run_expect_digest(&run, what, quiet_digest);
+}
+
+static pid_t signal_to(const char *program, const char *id, int signal_number)
+{
+    return kelp_test_command_signal(&run.command, program, id, signal_number);
+}
+
+/* Steps go on, because lanes were offered. */
+static void steps_go_on(void)
+{
+    kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
+    KELP_TEST_AWAIT(kelp_step_watch_offers(watch) > 0, "no lane was offered");
+}
+
+/* Of the worker by `kelp status`; -1: it is not a member. */
+static int lanes_of(const char *id)
+{
+    struct kelp_test_command status = {.process = NULL};
+    const char *args[] = {"status", "run", "-o", "json", "--timeout", "60s", NULL};
+    int lanes = -1;
+
+    kelp_test_command_run(&status, run.folder, args, KELP_TEST_HANG_MS);
+    ck_assert_msg(status.exit_code == 0, "%s", status.err);
+    cJSON *json = kelp_test_json(status.out);
+    const cJSON *worker = NULL;
+    cJSON_ArrayForEach(worker, kelp_test_member(json, "workers"))
+    {
+        if (strcmp(kelp_test_text(worker, "id"), id) == 0) {
+            lanes = (int)kelp_test_number(worker, "lane_count");
+        }
+    }
+    cJSON_Delete(json);
+    kelp_test_command_fini(&status);
+    return lanes;
+}
+
+static void begin_libraries(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    kelp_rpc_global_init();
+}
+
+static void end_libraries(void)
+{
+    kelp_rpc_global_fini();
+    curl_global_cleanup();
+}
+
+/* One process: the quiet digest is shared. */
+KELP_SUITE(.no_fork = true, .before = begin_libraries, .after = end_libraries)
+KELP_CASE("late workers", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+KELP_TEST(quiet)
+{
+    start(NULL, 1);
+    finish("quiet");
+}
+
+/* It computes for three seconds, and answers heartbeats meanwhile: the coordinator sees nothing. */
+KELP_TEST(slow_worker)
+{
+    static const char *const more[] = {"--fault", "worker-1:stall@step=300", NULL};
+    start(more, STOP_AT);
+    steps_go_on();
+    finish("a worker that is slow once");
+}
+
+/* Worker and coordinator at the same time: nobody else than the shards can do anything. */
+KELP_TEST(stopped_with_the_coordinator)
+{
+    start(NULL, STOP_AT);
+    pid_t coordinator = signal_to("kelp-coordinator", "coordinator-0", SIGSTOP);
+    pid_t worker = signal_to("kelp-worker", "worker-1", SIGSTOP);
+    steps_go_on();
+    ck_assert_int_eq(kill(worker, SIGCONT), 0);
+    ck_assert_int_eq(kill(coordinator, SIGCONT), 0);
+    finish("a worker and the coordinator stopped");
+}
+
+/* Two workers have all the lanes; the third, which waits at the shards without pulling, does all.
+ */
+KELP_TEST(spare_covers_everything)
+{
+    static const char *const more[] = {"--set", "cluster.lanes=2", "--set", "train.epochs=4", NULL};
+    static const char *const ids[] = {"worker-0", "worker-1", "worker-2"};
+    int lanes[KELP_ARRAY_COUNT(ids)];
+    pid_t stopped[KELP_ARRAY_COUNT(ids)];
+    size_t count = 0;
+
+    start(more, 50);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(ids); i++) {
+        lanes[i] = lanes_of(ids[i]); /* all of them before the first one is stopped */
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(ids); i++) {
+        if (lanes[i] > 0) {
+            stopped[count++] = signal_to("kelp-worker", ids[i], SIGSTOP);
+        }
+    }
+    ck_assert_uint_eq(count, 2);
+    stopped[count++] = signal_to("kelp-coordinator", "coordinator-0", SIGSTOP);
+    steps_go_on();
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_int_eq(kill(stopped[i], SIGCONT), 0);
+    }
+    kelp_run_finish(&run, 0);
+}
+
+/* The coordinator gives its lanes away after a second; when it wakes up it is let in again. */
+KELP_TEST(woken_worker_comes_back)
+{
+    static const char *const more[] = {"--set", "failure.detect=1s", "--set", "train.epochs=60",
+                                       NULL};
+    start(more, STOP_AT);
+    KELP_TEST_AWAIT_FROM(&run.command, lanes_of("worker-1") > 0, "it has no lanes");
+    pid_t worker = signal_to("kelp-worker", "worker-1", SIGSTOP);
+    KELP_TEST_AWAIT_FROM(&run.command, lanes_of("worker-1") == -1, "it keeps its lanes");
+    steps_go_on();
+    ck_assert_int_eq(kill(worker, SIGCONT), 0);
+    KELP_TEST_AWAIT_FROM(&run.command, lanes_of("worker-1") > 0, "it did not come back");
+    /* the same process */
+    ck_assert_int_eq(kelp_test_command_find(&run.command, "kelp-worker", "worker-1"), worker);
+    kelp_run_finish(&run, 0);
+}

@@ -1,0 +1,168 @@
+/*
+ * A batch whose gradient is not finite: with failure.on_nan skip it is left out, to the same bits
+ * as if the data did not have it, for any number of workers and shards and whatever is killed
+ * meanwhile; with stop the job fails and says where.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/tensors/safetensors.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/suite.h"
+
+#define BATCH    32
+#define BATCHES  12
+#define BAD      5 /* the batch with a sample that nobody can compute */
+#define WIDTH    24
+#define RUN_S    (KELP_TEST_HANG_MS / 1000)
+#define SAMPLES  (BATCH * BATCHES)
+#define LONG_RUN "train.epochs=40" /* 480 steps: something to kill in */
+
+static char once_digest[33]; /* one epoch, from data without the bad batch */
+static char long_digest[33];
+
+/* Samples that follow from their number, as input/0 [n, WIDTH] and target [n, 1]. The bad batch, or
+ * nothing of it. */
+static void write_data(const struct kelp_run *run, bool with_bad)
+{
+    static float input[SAMPLES][WIDTH];
+    static float target[SAMPLES][1];
+    uint64_t count = 0;
+    char path[300];
+
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        if (!with_bad && i / BATCH == BAD) {
+            continue;
+        }
+        for (unsigned j = 0; j < WIDTH; j++) {
+            input[count][j] = sinf((float)(i * WIDTH + j) * 0.37f);
+        }
+        target[count][0] = cosf((float)i * 0.11f);
+        if (i == BAD * BATCH + 7) {
+            input[count][3] = 3e38f;
+        }
+        count++;
+    }
+    const uint64_t input_shape[] = {count, WIDTH};
+    const uint64_t target_shape[] = {count, 1};
+    const struct kelp_safetensors_item items[] = {{.name = "input/0",
+                                                   .dtype = KELP_DTYPE_F32,
+                                                   .rank = 2,
+                                                   .shape = input_shape,
+                                                   .data = input},
+                                                  {.name = "target",
+                                                   .dtype = KELP_DTYPE_F32,
+                                                   .rank = 2,
+                                                   .shape = target_shape,
+                                                   .data = target}};
+    (void)snprintf(path, sizeof(path), "%s/data.safetensors", run->folder);
+    ck_assert_int_eq(kelp_safetensors_write(path, items, KELP_ARRAY_COUNT(items), NULL, 0, NULL),
+                     KELP_OK);
+}
+
+static void train(struct kelp_run *run, bool with_bad, const char *const *args)
+{
+    static const char job[] =
+        "name: not-finite\nseed: 5\nmodel: {kind: mlp, hidden: [200]}\n"
+        "data: {kind: tensors, path: data.safetensors, input_name: input/0, target_name: target, "
+        "shuffle: false}\n"
+        "train: {epochs: 1, batch_size: 32, optimizer: sgd, momentum: 0.9, lr: 0.01, schedule: "
+        "constant, evaluate: false}\n"
+        "cluster: {lanes: 4}\n"
+        "failure: {restart_backoff: 100ms}\n";
+
+    kelp_run_prepare(run);
+    write_data(run, with_bad);
+    kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", job), args, RUN_S);
+}
+
+static void ends_with(const char *what, bool with_bad, const char *const *args, char digest[33])
+{
+    struct kelp_run run;
+
+    train(&run, with_bad, args);
+    ck_assert_msg(run.exit_code == 0, "%s: exit %d; it said:\n%s", what, run.exit_code, run.output);
+    printf("%-44s %s\n", what, kelp_run_digest(&run));
+    (void)fflush(stdout);
+    if (digest[0] == '\0') {
+        (void)snprintf(digest, 33, "%s", kelp_run_digest(&run));
+    }
+    ck_assert_str_eq(kelp_run_digest(&run), digest);
+    kelp_run_fini(&run);
+}
+
+KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S)
+
+/* Momentum, weights and everything else pass a step that is left out unchanged. */
+KELP_TEST(left_out)
+{
+    static const char *const without[] = {"--workers", "1", "--shards", "1", NULL};
+    static const char *const one[] = {"--workers",           "1", "--shards", "1", "--set",
+                                      "failure.on_nan=skip", NULL};
+    static const char *const more[] = {"--workers",           "3", "--shards", "2", "--set",
+                                       "failure.on_nan=skip", NULL};
+    ends_with("data without the batch", false, without, once_digest);
+    ends_with("skip, 1 worker, 1 shard", true, one, once_digest);
+    ends_with("skip, 3 workers, 2 shards", true, more, once_digest);
+}
+
+KELP_TEST(left_out_under_kills)
+{
+    static const char *const quiet[] = {"--workers",           "1",     "--shards", "1", "--set",
+                                        "failure.on_nan=skip", "--set", LONG_RUN,   NULL};
+    static const char *const kills[] = {"--workers", "3",
+                                        "--shards",  "2",
+                                        "--set",     "failure.on_nan=skip",
+                                        "--set",     LONG_RUN,
+                                        "--fault",   "worker-0:kill-pushing@step=29",
+                                        "--fault",   "worker-1:kill@step=53",
+                                        "--fault",   "worker-2:kill-pushing@step=101",
+                                        "--at",      "step=200:kill=shard-1",
+                                        NULL};
+    ends_with("skip, many epochs", true, quiet, long_digest);
+    ends_with("skip, 3 workers and a shard killed", true, kills, long_digest);
+}
+
+/* What a restore, and whoever computes steps again, makes of such a step. */
+KELP_TEST(replayed)
+{
+    static const char *const args[] = {"--workers", "2",
+                                       "--shards",  "2",
+                                       "--set",     "failure.on_nan=skip",
+                                       "--set",     "train.epochs=3",
+                                       "--set",     "checkpoint.steps=4",
+                                       "--set",     "checkpoint.keep_last=32",
+                                       "--set",     "checkpoint.digest_steps=1",
+                                       NULL};
+    struct kelp_run run;
+    struct kelp_test_command verify = {.process = NULL};
+
+    train(&run, true, args);
+    ck_assert_msg(run.exit_code == 0, "exit %d; it said:\n%s", run.exit_code, run.output);
+    const char *verify_args[] = {"verify", run.run_folder, "--replay", NULL};
+    kelp_test_command_run(&verify, run.folder, verify_args, RUN_S * 1000);
+    ck_assert_msg(verify.exit_code == 0, "exit %d; it said:\n%s%s", verify.exit_code, verify.out,
+                  verify.err);
+    printf("%s", verify.out);
+    kelp_test_command_fini(&verify);
+    kelp_run_fini(&run);
+}
+
+/* Where steps are decided about for another reason too. */
+KELP_LOOP_TEST(stops, 0, 2)
+{
+    static const char *const plain[] = {"--workers", "2", "--shards", "2", NULL};
+    static const char *const clipped[] = {"--workers",         "2", "--shards", "2", "--set",
+                                          "train.clip_norm=1", NULL};
+    struct kelp_run run;
+
+    train(&run, true, _i == 0 ? plain : clipped);
+    ck_assert_msg(run.exit_code == 4, "exit %d; it said:\n%s", run.exit_code, run.output);
+    ck_assert_msg(strstr(run.output, "gradient of step 5 is not finite in partition"),
+                  "it said:\n%s", run.output);
+    kelp_run_fini(&run);
+}

@@ -1,0 +1,258 @@
+/* The private etcd. */
+#include "common/program/etcd_server.h"
+
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/etcd/tcp_double.h"
+#include "tests/lib/suite.h"
+
+static struct kelp_error error;
+static struct etcd_fixture fixture;
+
+static void setup(void)
+{
+    etcd_fixture_start(&fixture);
+}
+
+static void teardown(void)
+{
+    etcd_fixture_stop(&fixture);
+}
+
+static struct kelp_etcd_server_options options_in(const char *data, const char *log)
+{
+    return (struct kelp_etcd_server_options){.data_folder = data, .log_path = log};
+}
+
+static void put(const char *key, const char *value)
+{
+    struct kelp_etcd *etcd = etcd_fixture_client(&fixture);
+
+    ck_assert_int_eq(kelp_etcd_put(etcd, key, value, 0, 10000, &error), KELP_OK);
+    kelp_etcd_close(etcd);
+}
+
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("server", .setup = setup, .teardown = teardown, .timeout_s = 90)
+
+/* What was acknowledged is there after a kill, on the same port and on another. */
+KELP_TEST(keeps_what_it_has)
+{
+    char data[96];
+    char log[96];
+    struct kelp_etcd_range range;
+
+    put("/a", "1");
+    etcd_fixture_kill(&fixture);
+    etcd_fixture_restart(&fixture);
+    put("/b", "2");
+    etcd_fixture_kill(&fixture);
+
+    (void)snprintf(data, sizeof(data), "%s/data", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/etcd.log", fixture.folder);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &fixture.server, &error), KELP_OK);
+    (void)snprintf(fixture.url, sizeof(fixture.url), "%s", kelp_etcd_server_url(fixture.server));
+    struct kelp_etcd *etcd = etcd_fixture_client(&fixture);
+    ck_assert_int_eq(kelp_etcd_get_prefix(etcd, "/", 10000, &range, &error), KELP_OK);
+    ck_assert_uint_eq(range.count, 2);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+}
+
+/* A data folder belongs to one etcd; the second is told so at once. */
+KELP_TEST(folder_in_use)
+{
+    char data[96];
+    char log[96];
+    struct kelp_etcd_server *server;
+
+    (void)snprintf(data, sizeof(data), "%s/data", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_BUSY);
+    ck_assert_ptr_nonnull(strstr(error.text, data));
+}
+
+/* A port that was asked for and is taken is an error that names it. */
+KELP_TEST(port_in_use)
+{
+    char data[96];
+    char log[96];
+    char port[16];
+    struct kelp_etcd_server *server;
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    (void)snprintf(port, sizeof(port), "%u", fixture.port);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.client_port = fixture.port;
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_EXISTS);
+    ck_assert_ptr_nonnull(strstr(error.text, port));
+}
+
+/* No etcd program: one line that names the package. (With /usr/bin/etcd there, the search cannot
+ * fail; a program that was asked for can.) */
+KELP_TEST(no_program)
+{
+    char data[96];
+    char log[96];
+    struct kelp_etcd_server *server;
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.program = "/nonexistent/etcd";
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(setenv("PATH", "/nonexistent", 1), 0);
+    options.program = NULL;
+    if (access("/usr/bin/etcd", X_OK) != 0) {
+        ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_NOT_FOUND);
+        ck_assert_ptr_nonnull(strstr(error.text, "etcd-server"));
+    } else {
+        ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_OK);
+        kelp_etcd_server_stop(server, 2000);
+    }
+}
+
+static void write_program(char path[96], const char *text)
+{
+    (void)snprintf(path, 96, "%s/program", fixture.folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    ck_assert_int_eq(close(fd), 0);
+}
+
+/* It ends before it serves: its last words are in the text. It never serves: the deadline ends it.
+ */
+KELP_TEST(does_not_serve)
+{
+    char data[96];
+    char log[96];
+    char program[96];
+    struct kelp_etcd_server *server;
+    time_t start_s = time(NULL);
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.program = program;
+    write_program(program, "#!/bin/sh\necho first; echo the disk is on fire >&2; exit 5\n");
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, "exited with status 5"));
+    ck_assert_ptr_nonnull(strstr(error.text, "the disk is on fire"));
+    ck_assert_ptr_nonnull(strstr(error.text, log));
+
+    write_program(program, "#!/bin/sh\nexec sleep 60\n");
+    options.deadline_ms = 300;
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_TIMEOUT);
+
+    /* Ports that are taken each time are tried again, but not for ever. */
+    write_program(program, "#!/bin/sh\necho bind: address already in use\nexit 1\n");
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_EXISTS);
+    ck_assert_int_lt(time(NULL) - start_s, 20);
+}
+
+/* An etcd answers on our port, healthy, but it is not the one that we started (somebody took the
+ * port just before ours could): it is not taken for ours. */
+KELP_TEST(stranger_on_the_port)
+{
+    char data[96];
+    char log[96];
+    char program[96];
+    struct kelp_etcd_server *server;
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.program = program;
+    options.deadline_ms = 4000;
+    write_program(program, "#!/bin/sh\nPATH=$PATH:/usr/bin exec etcd \"$@\" --name=stranger"
+                           " --initial-cluster=stranger=http://127.0.0.1:1"
+                           " --initial-advertise-peer-urls=http://127.0.0.1:1\n");
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_TIMEOUT);
+    /* It did come up. */
+    (void)snprintf(data, sizeof(data), "%s/other/member", fixture.folder);
+    ck_assert_int_eq(access(data, F_OK), 0);
+}
+
+/* Settings of the environment that are meant for another etcd, or for a proxy, do not reach it; and
+ * it listens on loopback alone. */
+KELP_TEST(environment_is_not_heeded)
+{
+    char path[64];
+    char text[65536];
+    struct kelp_process *process;
+
+    etcd_fixture_kill(&fixture);
+    ck_assert_int_eq(setenv("ETCD_LISTEN_CLIENT_URLS", "http://0.0.0.0:2379", 1), 0);
+    ck_assert_int_eq(setenv("ETCD_DATA_DIR", "/nonexistent", 1), 0);
+    ck_assert_int_eq(setenv("HTTP_PROXY", "http://127.0.0.1:1", 1), 0);
+    ck_assert_int_eq(setenv("no_proxy", "x", 1), 0);
+    etcd_fixture_restart(&fixture);
+    process = kelp_etcd_server_process(fixture.server);
+    (void)snprintf(path, sizeof(path), "/proc/%d/environ", kelp_process_pid(process));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ssize_t got = read(fd, text, sizeof(text) - 1);
+    ck_assert_int_gt(got, 0);
+    (void)close(fd);
+    text[got] = '\0';
+    for (const char *entry = text; entry < text + got; entry += strlen(entry) + 1) {
+        ck_assert_msg(strncmp(entry, "ETCD_L", 6) != 0 && strncmp(entry, "ETCD_D", 6) != 0 &&
+                          strncasecmp(entry, "http_proxy", 10) != 0 &&
+                          strncasecmp(entry, "no_proxy", 8) != 0,
+                      "%s", entry);
+    }
+}
+
+/* Its parent is killed: it goes too. */
+KELP_TEST(dies_with_its_parent)
+{
+    int fds[2];
+    pid_t server_pid = 0;
+    char data[96];
+    char log[96];
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    ck_assert_int_eq(pipe(fds), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        struct kelp_etcd_server *server;
+        struct kelp_etcd_server_options options = options_in(data, log);
+        ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_OK);
+        server_pid = kelp_process_pid(kelp_etcd_server_process(server));
+        ck_assert_int_eq(write(fds[1], &server_pid, sizeof(server_pid)), sizeof(server_pid));
+        for (;;) {
+            (void)pause();
+        }
+    }
+    ck_assert_int_gt(parent, 0);
+    ck_assert_int_eq(read(fds[0], &server_pid, sizeof(server_pid)), sizeof(server_pid));
+    ck_assert_int_eq(kill(server_pid, 0), 0);
+    ck_assert_int_eq(kill(parent, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
+    /* The folder's lock went with the parent; a new etcd waits for the old one's, so that its start
+     * shows that the old one is gone. */
+    struct kelp_etcd_server *next;
+    struct kelp_etcd_server_options options = options_in(data, log);
+    kelp_status status = kelp_etcd_server_start(&options, &next, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    kelp_etcd_server_stop(next, 2000);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+}

@@ -1,0 +1,157 @@
+/*
+ * A scripted cluster around real kelp-coordinator processes: etcd, shards and workers that speak
+ * the protocol but compute nothing. Everything here fails the running test when it cannot do its
+ * work.
+ */
+#ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
+#define KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
+
+#include "common/base/process.h"
+#include "common/job/job.h"
+#include "common/rpc/rpc.h"
+#include "common/training/plan.h"
+#include "proto/kelp.pb-c.h"
+#include "tests/lib/etcd/etcd_fixture.h"
+
+#define PEERS_COORDINATORS 3
+#define PEERS_HANG_MS      50000 /* nothing takes so long: this ends tests that hang */
+
+struct peers {
+    struct etcd_fixture etcd;
+    struct kelp_etcd *client;
+    struct kelp_rpc_loop *loop;
+    char folder[64]; /* of the run */
+    char *spec;
+    uint64_t spec_digest;
+    struct kelp_process *coordinators[PEERS_COORDINATORS]; /* ids coordinator-0, … */
+    const char *coordinators_etcd; /* where coordinators find etcd, or NULL: directly */
+};
+
+/* etcd with the spec of a job "demo" of 2 workers, 2 shards and 8 lanes, and a run's folder.
+ * detect: failure.detect, such as "1s". */
+void peers_start(struct peers *peers, const char *detect);
+/* Ends everything and removes the folders. */
+void peers_stop(struct peers *peers);
+
+/* Start coordinator-<index>; its log goes to <folder>/coordinator-<index>.log. listen may be NULL.
+ */
+void peers_coordinator(struct peers *peers, uint32_t index, const char *listen);
+/* SIGKILL, and wait for its end. */
+void peers_coordinator_kill(struct peers *peers, uint32_t index);
+/* Address of the leader, from etcd; "" when there is none. */
+void peers_leader(struct peers *peers, char address[256]);
+/* Is text in the log of coordinator-<index>? */
+bool peers_logged(struct peers *peers, uint32_t index, const char *text);
+/* A key's value: "/kelp/demo/<name>". Owned; "" when it is not there. */
+char *peers_get(struct peers *peers, const char *name);
+/* A whole file of the run's folder. Owned; "" when it is not there. */
+char *peers_file(struct peers *peers, const char *name);
+
+/* Run the loop until done(user), or fail when it never is, naming what. */
+void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what);
+/* Run the loop for that long. */
+void peers_run(struct peers *peers, uint32_t ms);
+
+/* The answer of Status; owned (kelp__v1__status_reply__free_unpacked). NULL: refused. */
+Kelp__V1__StatusReply *peers_status(struct peers *peers, const char *address);
+
+/* Ask the leader for a checkpoint; its serial. Fails the test when it is refused. */
+uint64_t peers_checkpoint(struct peers *peers, bool pause);
+
+/* A plan's text with this data fingerprint; owned. */
+char *peers_plan(uint64_t fingerprint);
+
+/* ---- workers ----------------------------------------------------------------------------------
+ */
+
+struct peer_worker {
+    struct peers *peers;
+    const char *id;
+    const char *job;  /* NULL: demo */
+    const char *plan; /* NULL: that of fingerprint 1 */
+    uint64_t incarnation;
+    uint64_t spec_digest; /* 0: the right one */
+    bool mute;            /* does not answer heartbeats */
+    bool stay;            /* does not join again when its stream ends */
+    struct kelp_rpc_channel *channel;
+    struct kelp_rpc_stream *stream;
+    struct kelp_rpc_timer *timer; /* looks for the leader */
+    char address[256];
+    /* What came. */
+    uint64_t heartbeats;
+    uint64_t generation; /* of the newest map */
+    uint32_t maps;
+    uint32_t shards;
+    uint64_t primary_incarnation; /* of partition 0 */
+    bool assigned;
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool leave;
+    int status; /* of a refusal */
+    char error[512];
+    uint32_t closes;
+};
+/* Fill in id and what differs from a good worker, then start; it finds the leader by itself. */
+void peer_worker_start(struct peers *peers, struct peer_worker *worker);
+/* Breaks the stream, as a death does, and frees. */
+void peer_worker_stop(struct peer_worker *worker);
+
+/* ---- shards -----------------------------------------------------------------------------------
+ */
+
+struct peer_shard {
+    struct peers *peers;
+    const char *id;
+    const char *job; /* that it says it belongs to; NULL: demo */
+    uint64_t incarnation;
+    struct kelp_rpc_server *server;
+    struct kelp_rpc_stream *stream; /* of the leader */
+    bool slow;                      /* does not report maps as loaded */
+    /* What came. */
+    uint64_t heartbeats;
+    uint64_t generation;
+    uint32_t hellos;
+    bool plan;
+    uint64_t records_after;
+    uint32_t refused; /* streams that ended with MISMATCH */
+    /* What the next reports say. */
+    uint64_t loaded;
+    int status;
+    char error[128];
+    char waiting[128];
+    /* Snapshots. An order is answered once its partitions stand there, unless `hold`: DURABLE, with
+     * a folder that holds one file, FAILED or PAST as `answer` says (0: DURABLE). */
+    uint64_t stands;    /* step of its partitions; 0: any */
+    uint32_t parts[64]; /* partitions that the newest map gives it */
+    uint32_t part_count;
+    bool hold;
+    int answer;            /* SnapshotState, 0: DURABLE */
+    const char *disk_says; /* FAILED: the error */
+    char digest_of;        /* each part's digest is 32 of this; 0: '5' */
+    uint32_t orders;       /* that came, giving up left out */
+    uint32_t given_up;
+    uint64_t order_serial;
+    uint64_t order_generation;
+    uint64_t order_step;
+    char order_folder[128];
+    char manifest[8192]; /* that came with the newest map */
+    bool has_word;       /* partition 0's current word, in each report */
+    uint64_t word_version;
+    uint64_t word_step;
+    uint32_t word_kind;
+};
+/* Fill in id, then start: serves and registers (without lease). */
+void peer_shard_start(struct peers *peers, struct peer_shard *shard);
+/* Partition 0 stands there from now on; the leader hears of it at once. */
+void peer_shard_word(struct peer_shard *shard, uint64_t version, uint64_t step, uint32_t kind);
+/* What `stands` has come to is written, if an order wants it. */
+void peer_shard_snapshot(struct peer_shard *shard);
+/* Send a report now, after a change of what it says. */
+void peer_shard_report(struct peer_shard *shard);
+/* Send completed entries; the last one's word follows, or DONE after a FINISH. */
+void peer_shard_records(struct peer_shard *shard, Kelp__V1__Record **records, size_t count);
+/* Dies; its registration stays. */
+void peer_shard_stop(struct peer_shard *shard);
+void peer_shard_unregister(struct peer_shard *shard);
+
+#endif

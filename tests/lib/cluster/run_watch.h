@@ -1,0 +1,43 @@
+/*
+ * Where a run of `kelp train` is, by the traces that it leaves in its folder: steps on record,
+ * checkpoints, logs. Nothing outside a job is told of these, so that waiting is looking again.
+ */
+#ifndef KELP_TESTS_LIB_CLUSTER_RUN_WATCH_H
+#define KELP_TESTS_LIB_CLUSTER_RUN_WATCH_H
+
+#include "tests/lib/cluster/run_train.h"
+
+/* The newest step in digests.jsonl (checkpoint.digest_steps says how many there are); 0: none. */
+double kelp_run_step(const struct kelp_run *run);
+void kelp_run_await_step(const struct kelp_run *run, double step);
+
+struct kelp_run_checkpoint {
+    long step;
+    unsigned generation;
+    char name[64]; /* step-<step>.g<generation> */
+    char path[400];
+};
+
+/* What is asked for: a checkpoint with a file of this pattern (NULL: manifest.json, which is there
+ * once it is committed), of that step or later and of that generation or later. */
+struct kelp_run_wanted {
+    const char *file;
+    long step;
+    unsigned generation;
+};
+
+/* The one of the latest step; its step is -1 when there is none. */
+struct kelp_run_checkpoint kelp_run_newest(const struct kelp_run *run,
+                                           struct kelp_run_wanted wanted);
+struct kelp_run_checkpoint kelp_run_await_checkpoint(const struct kelp_run *run,
+                                                     struct kelp_run_wanted wanted);
+
+/* Of the first coordinator's log. */
+bool kelp_run_logged(const struct kelp_run *run, const char *text);
+void kelp_run_await_log(const struct kelp_run *run, const char *text);
+/* The number after `name` in the last line that holds text, of those before the first line that
+ * holds `until` (NULL: of all); -1: there is none. */
+double kelp_run_logged_number(const struct kelp_run *run, const char *until, const char *text,
+                              const char *name);
+
+#endif
