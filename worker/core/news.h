@@ -21,7 +21,7 @@ struct kelp_places {
 
 struct kelp_news {
     bool any;
-    void *map; /* the newest, or NULL; the caller's type, owned by whoever takes the news */
+    void *map; /* the newest, or NULL; the caller's type; taking the news takes it too */
     bool has_assignment;
     uint64_t assignment_epoch;
     uint32_t lane_first;

@@ -4,8 +4,8 @@
 
 #include "worker/data/data_cache.h"
 
-/* Everything of the job that changes what rows become; whoever changes how they do so changes the
- * magic of worker/data/table/prepared.c. */
+/* Everything of the job that changes what rows become. A change of the rules themselves needs a new
+ * magic in worker/data/table/prepared.c. */
 static void add_job(struct kelp_digest *key, const struct kelp_job *job)
 {
     const char *const texts[] = {job->data.columns, job->data.categories, job->data.known,

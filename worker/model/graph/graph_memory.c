@@ -161,8 +161,8 @@ static bool is_callers(const struct memory *memory, const struct graph_node *nod
     return node->op->alias && memory->value[graph_edge(memory->graph, node, 0)->node] == NO_BUFFER;
 }
 
-/* In the order of the forward pass: a buffer's last moment is that of all who share it so far, and
- * whoever comes later reads it later still. */
+/* In the order of the forward pass. A buffer's last moment is that of all nodes that share it so
+ * far; a node that is planned later reads it later. */
 static void plan_values(struct memory *memory)
 {
     struct kelp_graph *graph = memory->graph;
