@@ -71,7 +71,7 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
         (here || !checkpoints->options.at_end)) {
         kelp__checkpointer_end(checkpoints, actions);
     }
-    if (now_ms < checkpoints->not_before_ms ||
+    if (checkpoints->overtaken > checkpoints->serial || now_ms < checkpoints->not_before_ms ||
         !kelp__checkpointer_due_now(checkpoints, now_ms, &due)) {
         return;
     }

@@ -258,6 +258,7 @@ struct kelp_checkpointer {
 
     /* The schedule. */
     uint64_t serial;    /* newest order */
+    uint64_t overtaken; /* newest order of another leader that a shard reported */
     uint64_t attempts;  /* orders in this generation */
     uint64_t last_step; /* newest step that was ordered: scheduled ones are later */
     uint64_t last_ms;   /* when the interval began */

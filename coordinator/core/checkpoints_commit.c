@@ -82,7 +82,9 @@ static void on_past(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
 }
 
-/* Another leader ordered one since, while we were away: ours will not be answered any more. */
+/* Another leader ordered one since, while we were away: ours will not be answered any more. Serials
+ * above our own range are that leader's: the next order waits for the range of our next election.
+ */
 static void on_overtaken(struct kelp_checkpointer *checkpoints,
                          const struct kelp_checkpointer_report *report, uint64_t now_ms,
                          struct kelp_checkpointer_actions *actions)
@@ -91,8 +93,8 @@ static void on_overtaken(struct kelp_checkpointer *checkpoints,
                                    "checkpoint of step %" PRIu64
                                    " was abandoned: another leader ordered one",
                                    checkpoints->order.step);
-    if (report->serial > checkpoints->serial) {
-        checkpoints->serial = report->serial;
+    if (report->serial > checkpoints->overtaken) {
+        checkpoints->overtaken = report->serial;
     }
     kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, now_ms, actions);
 }

@@ -7,6 +7,7 @@
  *   each lane once         a step is applied from each lane that has samples, once
  *   tree order             what is added is left + right of the fixed tree
  *   state                  weights and slots of step v, on shards and workers, are the quiet run's
+ *   one order              all shards hear the same of an order of one serial
  *   checkpoints            what a manifest names is whole, durable and the quiet run's when it is
  *                          committed, and is not removed while the manifest stands
  *   the newest good one    a generation starts from the newest checkpoint that is not damaged
@@ -34,6 +35,11 @@ struct primary {
     uint64_t incarnation;
 };
 
+struct order {
+    struct kelp_snapshot_order of;
+    char folder[SIM_NAME_MAX + 1];
+};
+
 struct sim_invariants {
     struct generation *generations; /* [generation - 1] */
     size_t generation_count;
@@ -41,6 +47,9 @@ struct sim_invariants {
     struct primary *primaries;
     size_t primary_count;
     size_t primary_capacity;
+    struct order *orders;
+    size_t order_count;
+    size_t order_capacity;
     uint64_t furthest_step; /* ever applied by partition 0 */
     bool finish_filed;
 };
@@ -55,6 +64,7 @@ void sim_invariants_destroy(struct sim_invariants *invariants)
     if (invariants) {
         free(invariants->generations);
         free(invariants->primaries);
+        free(invariants->orders);
         free(invariants);
     }
 }
@@ -249,6 +259,27 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
 
 /* ---- checkpoints -------------------------------------------------------------------------------
  */
+
+void sim_invariants_ordered(const struct sim_process *process,
+                            const struct kelp_snapshot_order *order, const char *folder)
+{
+    struct sim_invariants *all = process->sim->invariants;
+    for (size_t i = 0; i < all->order_count; i++) {
+        const struct order *other = &all->orders[i];
+        if (other->of.serial == order->serial && other->of.generation == order->generation) {
+            if (other->of.step != order->step || strcmp(other->folder, folder) != 0) {
+                sim_fail(process->sim, "one order", "order %llx to %s is of %s; another is of %s",
+                         (unsigned long long)order->serial, process->id, folder, other->folder);
+            }
+            return;
+        }
+    }
+    all->orders =
+        sim_grow(all->orders, all->order_count, &all->order_capacity, sizeof(*all->orders));
+    struct order *added = &all->orders[all->order_count++];
+    added->of = *order;
+    (void)snprintf(added->folder, sizeof(added->folder), "%s", folder);
+}
 
 /* The storage that holds the part, whole and durable? NULL: it does; else what is wrong. */
 static const char *part_wrong(struct sim *sim, const struct sim_manifest *manifest,

@@ -33,6 +33,9 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
 /* ---- checkpoints -------------------------------------------------------------------------------
  */
 
+/* A shard hears of this order. */
+void sim_invariants_ordered(const struct sim_process *process,
+                            const struct kelp_snapshot_order *order, const char *folder);
 /* etcd has the manifest now. */
 void sim_invariants_committed(struct sim *sim, struct sim_manifest *manifest);
 /* What is committed must have survived. */

@@ -270,6 +270,9 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (command->map) {
         event.command.map_generation = take_map(shard, command->map, command->manifest);
     }
+    if (command->has_order && !command->give_up) {
+        sim_invariants_ordered(process, &command->order, command->folder);
+    }
     memcpy(shard->folder, command->folder, sizeof(shard->folder));
     (void)sim_control_apply(shard, &event);
     sim_snapshot_hand_out(shard);

@@ -593,8 +593,9 @@ KELP_TEST(elected_again)
     ck_assert_uint_eq(checkpoints.order.serial, serial + 502);
 }
 
-/* Another leader ordered one while we were away: no shard will answer ours. It is ordered again,
- * with a serial above that one, at once. A report of an older order changes nothing. */
+/* Another leader ordered one while we were away: no shard will answer ours. The serials that follow
+ * are that leader's: nothing is ordered until we are elected again, then at once. A report of an
+ * older order changes nothing. */
 KELP_TEST(overtaken)
 {
     begin((struct kelp_checkpointer_options){.steps = 50});
@@ -613,9 +614,22 @@ KELP_TEST(overtaken)
     ck_assert_uint_ne(actions & DID(DISCARD), 0);
     ck_assert_str_eq(checkpoints.discarded, "step-50.g1");
     ck_assert_uint_eq(checkpoints.given_up, serial);
+    (void)run_to(word.step + 200, 10);
+    ck_assert_uint_eq(checkpoints.order.serial, 0);
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.first_serial = serial + 499}});
+    ck_assert_uint_eq(checkpoints.order.serial, 0); /* not above the other leader's */
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.first_serial = serial + 1000}});
     make_due();
-    ck_assert_uint_eq(checkpoints.order.serial, serial + 501);
+    ck_assert_uint_eq(checkpoints.order.serial, serial + 1001);
     ck_assert_str_ne(checkpoints.order.folder, "step-50.g1");
+    (void)apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_LISTED,
+                                                 .listed = {.first_serial = serial + 3000}});
+    from.serial = serial + 2000; /* of a leader before this election of ours */
+    (void)apply(event);
+    make_due();
+    ck_assert_uint_eq(checkpoints.order.serial, serial + 3001);
 }
 
 /* Never reached etcd: it is not undecided. Refused: abandoned. A new generation decides. */
