@@ -5,9 +5,9 @@
 #ifndef KELP_COORDINATOR_CHECKPOINT_FOLDERS_H
 #define KELP_COORDINATOR_CHECKPOINT_FOLDERS_H
 
-#include "coordinator/core/leadership.h"
 #include "coordinator/etcd/task_thread.h"
 #include "coordinator/identity.h"
+#include "coordinator/term/leadership.h"
 
 struct kelp_checkpoint_folders {
     const char *run_folder;               /* borrowed */

@@ -18,13 +18,13 @@
 
 #include "common/rpc/rpc.h"
 #include "coordinator/checkpoint_folders.h"
-#include "coordinator/core/leadership.h"
 #include "coordinator/etcd/leader.h"
 #include "coordinator/etcd/task_thread.h"
 #include "coordinator/identity.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/record_files.h"
 #include "coordinator/shard_streams.h"
+#include "coordinator/term/leadership.h"
 #include "coordinator/worker_streams.h"
 
 struct kelp_coordinator_options {

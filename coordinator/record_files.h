@@ -4,9 +4,9 @@
 #ifndef KELP_COORDINATOR_RECORD_FILES_H
 #define KELP_COORDINATOR_RECORD_FILES_H
 
-#include "coordinator/core/leadership.h"
 #include "coordinator/etcd/task_thread.h"
 #include "coordinator/journal.h"
+#include "coordinator/term/leadership.h"
 
 struct kelp_record_files {
     const char *run_folder;             /* borrowed */

@@ -6,9 +6,9 @@
 #define KELP_COORDINATOR_SHARD_STREAMS_H
 
 #include "common/rpc/rpc.h"
-#include "coordinator/core/leadership.h"
 #include "coordinator/identity.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/term/leadership.h"
 
 struct kelp_shard_stream;
 

@@ -3,8 +3,8 @@
 #define KELP_COORDINATOR_STATUS_REPLY_H
 
 #include "common/rpc/rpc.h"
-#include "coordinator/core/term.h"
 #include "coordinator/identity.h"
+#include "coordinator/term/term.h"
 
 /* *ret_answer is owned by the caller. Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,

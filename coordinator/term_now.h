@@ -4,7 +4,7 @@
 #ifndef KELP_COORDINATOR_TERM_NOW_H
 #define KELP_COORDINATOR_TERM_NOW_H
 
-#include "coordinator/core/leadership.h"
+#include "coordinator/term/leadership.h"
 
 /* Milliseconds since the epoch, for people. */
 uint64_t kelp_unix_ms(void);

@@ -7,8 +7,8 @@
 #define KELP_COORDINATOR_WORKER_STREAMS_H
 
 #include "common/rpc/rpc.h"
-#include "coordinator/core/leadership.h"
 #include "coordinator/identity.h"
+#include "coordinator/term/leadership.h"
 
 struct kelp_worker_stream;
 

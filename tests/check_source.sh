@@ -70,8 +70,9 @@ worker/model: PURE include/kelp kernels worker/core worker/data worker/model/gra
 worker/model/models: worker/model worker/model/graph
 worker: COMMON include/kelp kernels proto worker/core worker/data worker/model worker/model/graph
 coordinator/core: PURE
+coordinator/term: PURE coordinator/core
 coordinator/etcd: COMMON coordinator/core
-coordinator: COMMON proto coordinator/core coordinator/etcd
+coordinator: COMMON proto coordinator/core coordinator/term coordinator/etcd
 cli/faultdisk: common/base
 cli/run: COMMON proto
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run

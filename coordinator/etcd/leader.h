@@ -17,10 +17,10 @@
 
 #include "common/etcd/etcd.h"
 #include "common/rpc/rpc.h"
-#include "coordinator/core/term_effects.h"
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/map_json.h"
 #include "coordinator/etcd/task_thread.h"
+#include "coordinator/term/term_effects.h"
 
 struct kelp_leader;
 

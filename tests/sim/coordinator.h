@@ -7,7 +7,7 @@
 #ifndef KELP_TESTS_SIM_COORDINATOR_H
 #define KELP_TESTS_SIM_COORDINATOR_H
 
-#include "coordinator/core/leadership.h"
+#include "coordinator/term/leadership.h"
 #include "tests/sim/etcd.h"
 #include "tests/sim/message.h"
 #include "tests/sim/network.h"

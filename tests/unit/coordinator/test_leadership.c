@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/core/leadership.h"
+#include "coordinator/term/leadership.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_job job;

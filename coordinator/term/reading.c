@@ -1,4 +1,4 @@
-#include "coordinator/core/reading.h"
+#include "coordinator/term/reading.h"
 
 #include "coordinator/core/limits.h"
 

@@ -1,4 +1,4 @@
-#include "coordinator/core/step_count.h"
+#include "coordinator/term/step_count.h"
 
 void kelp_step_count_read(struct kelp_step_count *count, uint64_t step, uint64_t recomputed)
 {

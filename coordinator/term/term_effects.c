@@ -1,4 +1,4 @@
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 #include <stdarg.h>
 #include <stdio.h>

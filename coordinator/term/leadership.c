@@ -1,4 +1,4 @@
-#include "coordinator/core/leadership.h"
+#include "coordinator/term/leadership.h"
 
 #include <inttypes.h>
 

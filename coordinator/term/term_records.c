@@ -3,7 +3,7 @@
  */
 #include <stdio.h>
 
-#include "coordinator/core/term_internal.h"
+#include "coordinator/term/term_internal.h"
 
 /* Once the last record is safe, its generation counts as finished; a checkpoint of the final state
  * comes before the end. */

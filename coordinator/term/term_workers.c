@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "coordinator/core/term_internal.h"
+#include "coordinator/term/term_internal.h"
 
 static void count_workers(struct kelp_term *term)
 {

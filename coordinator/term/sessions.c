@@ -1,4 +1,4 @@
-#include "coordinator/core/sessions.h"
+#include "coordinator/term/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
  * A found end is final once the shards of its generation turn out to be alive. If they are gone,
  * so is the model, and the job is computed again.
  */
-#ifndef KELP_COORDINATOR_CORE_JOB_END_H
-#define KELP_COORDINATOR_CORE_JOB_END_H
+#ifndef KELP_COORDINATOR_TERM_JOB_END_H
+#define KELP_COORDINATOR_TERM_JOB_END_H
 
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 struct kelp_job_end {
     bool ended; /* done, paused or failed, and etcd has that: workers leave */

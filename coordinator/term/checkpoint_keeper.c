@@ -1,4 +1,4 @@
-#include "coordinator/core/checkpoint_keeper.h"
+#include "coordinator/term/checkpoint_keeper.h"
 
 #include <assert.h>
 #include <inttypes.h>

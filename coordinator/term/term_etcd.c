@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "coordinator/core/term_internal.h"
+#include "coordinator/term/term_internal.h"
 
 /* ---- asking ---- */
 

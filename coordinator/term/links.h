@@ -2,10 +2,10 @@
  * The leader's links to the shards: what each knows, and what it is told next. A link whose stream
  * has ended is opened again at the next tick. Pure; a part of a leader's term.
  */
-#ifndef KELP_COORDINATOR_CORE_LINKS_H
-#define KELP_COORDINATOR_CORE_LINKS_H
+#ifndef KELP_COORDINATOR_TERM_LINKS_H
+#define KELP_COORDINATOR_TERM_LINKS_H
 
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 struct kelp_link {
     struct kelp_link *next;

@@ -2,10 +2,10 @@
  * The job's plan: the first worker offers it, etcd keeps it, everybody else must have the same.
  * Pure; a part of a leader's term.
  */
-#ifndef KELP_COORDINATOR_CORE_PLAN_OFFER_H
-#define KELP_COORDINATOR_CORE_PLAN_OFFER_H
+#ifndef KELP_COORDINATOR_TERM_PLAN_OFFER_H
+#define KELP_COORDINATOR_TERM_PLAN_OFFER_H
 
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 enum kelp_plan_state {
     KELP_PLAN_NONE,    /* no worker proposed one */

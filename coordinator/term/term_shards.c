@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/core/term_internal.h"
+#include "coordinator/term/term_internal.h"
 
 /* ---- who is there ---- */
 

@@ -1,4 +1,4 @@
-#include "coordinator/core/links.h"
+#include "coordinator/term/links.h"
 
 #include <assert.h>
 #include <inttypes.h>

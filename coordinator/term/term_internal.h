@@ -1,10 +1,10 @@
 /*
  * What the files of a term share; each calls those below it alone: see term.h.
  */
-#ifndef KELP_COORDINATOR_CORE_TERM_INTERNAL_H
-#define KELP_COORDINATOR_CORE_TERM_INTERNAL_H
+#ifndef KELP_COORDINATOR_TERM_TERM_INTERNAL_H
+#define KELP_COORDINATOR_TERM_TERM_INTERNAL_H
 
-#include "coordinator/core/term.h"
+#include "coordinator/term/term.h"
 
 /* ---- term_decide.c ---- */
 

@@ -5,11 +5,11 @@
  *
  *     NEW ---> HELD ---> MEMBER        and from each of them to GONE
  */
-#ifndef KELP_COORDINATOR_CORE_SESSIONS_H
-#define KELP_COORDINATOR_CORE_SESSIONS_H
+#ifndef KELP_COORDINATOR_TERM_SESSIONS_H
+#define KELP_COORDINATOR_TERM_SESSIONS_H
 
 #include "coordinator/core/membership.h"
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 enum kelp_session_state {
     KELP_SESSION_NEW,    /* no hello yet */

@@ -2,8 +2,8 @@
  * How far training is known to be, and the steps that a restore makes it compute a second time.
  * Pure; a part of a leader's term.
  */
-#ifndef KELP_COORDINATOR_CORE_STEP_COUNT_H
-#define KELP_COORDINATOR_CORE_STEP_COUNT_H
+#ifndef KELP_COORDINATOR_TERM_STEP_COUNT_H
+#define KELP_COORDINATOR_TERM_STEP_COUNT_H
 
 #include <stdbool.h>
 #include <stdint.h>

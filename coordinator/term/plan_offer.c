@@ -1,4 +1,4 @@
-#include "coordinator/core/plan_offer.h"
+#include "coordinator/term/plan_offer.h"
 
 #include <inttypes.h>
 

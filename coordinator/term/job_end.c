@@ -1,4 +1,4 @@
-#include "coordinator/core/job_end.h"
+#include "coordinator/term/job_end.h"
 
 #include <string.h>
 

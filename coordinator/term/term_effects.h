@@ -5,8 +5,8 @@
  * No effect calls back into the term before it returns. A request that returns true is answered
  * once, later, by the function that its comment names; one that returns false never is.
  */
-#ifndef KELP_COORDINATOR_CORE_TERM_EFFECTS_H
-#define KELP_COORDINATOR_CORE_TERM_EFFECTS_H
+#ifndef KELP_COORDINATOR_TERM_TERM_EFFECTS_H
+#define KELP_COORDINATOR_TERM_TERM_EFFECTS_H
 
 #include "common/base/log.h"
 #include "common/training/control.h"

@@ -19,20 +19,20 @@
  * (events), term_records.c, term_decide.c (placement and checkpointer, which tell each other), the
  * parts.
  */
-#ifndef KELP_COORDINATOR_CORE_TERM_H
-#define KELP_COORDINATOR_CORE_TERM_H
+#ifndef KELP_COORDINATOR_TERM_TERM_H
+#define KELP_COORDINATOR_TERM_TERM_H
 
-#include "coordinator/core/checkpoint_keeper.h"
-#include "coordinator/core/job_end.h"
-#include "coordinator/core/links.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/placement.h"
-#include "coordinator/core/plan_offer.h"
 #include "coordinator/core/progress.h"
-#include "coordinator/core/reading.h"
-#include "coordinator/core/sessions.h"
-#include "coordinator/core/step_count.h"
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/checkpoint_keeper.h"
+#include "coordinator/term/job_end.h"
+#include "coordinator/term/links.h"
+#include "coordinator/term/plan_offer.h"
+#include "coordinator/term/reading.h"
+#include "coordinator/term/sessions.h"
+#include "coordinator/term/step_count.h"
+#include "coordinator/term/term_effects.h"
 
 struct kelp_term_options {
     const struct kelp_job *job; /* borrowed */

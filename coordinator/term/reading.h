@@ -2,8 +2,8 @@
  * When a term reads etcd: everything when it begins, everything again when it was elected again,
  * and the map when that may differ from what we know. Pure; a part of a leader's term.
  */
-#ifndef KELP_COORDINATOR_CORE_READING_H
-#define KELP_COORDINATOR_CORE_READING_H
+#ifndef KELP_COORDINATOR_TERM_READING_H
+#define KELP_COORDINATOR_TERM_READING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,10 +7,10 @@
  * somebody else led in between (its map is newer, or its key stands there), the term ends, and a
  * new one begins.
  */
-#ifndef KELP_COORDINATOR_CORE_LEADERSHIP_H
-#define KELP_COORDINATOR_CORE_LEADERSHIP_H
+#ifndef KELP_COORDINATOR_TERM_LEADERSHIP_H
+#define KELP_COORDINATOR_TERM_LEADERSHIP_H
 
-#include "coordinator/core/term.h"
+#include "coordinator/term/term.h"
 
 struct kelp_leadership_effects {
     /* The term is over: answers to what it asked are dropped from now on. */

@@ -3,10 +3,10 @@
  * manifest of the one under way. What concerns others comes out as requests to the term. A part of
  * a leader's term.
  */
-#ifndef KELP_COORDINATOR_CORE_CHECKPOINT_KEEPER_H
-#define KELP_COORDINATOR_CORE_CHECKPOINT_KEEPER_H
+#ifndef KELP_COORDINATOR_TERM_CHECKPOINT_KEEPER_H
+#define KELP_COORDINATOR_TERM_CHECKPOINT_KEEPER_H
 
-#include "coordinator/core/term_effects.h"
+#include "coordinator/term/term_effects.h"
 
 struct kelp_keeper {
     struct kelp_checkpointer machine;

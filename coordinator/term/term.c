@@ -1,4 +1,4 @@
-#include "coordinator/core/term_internal.h"
+#include "coordinator/term/term_internal.h"
 
 #include <stdlib.h>
 
