@@ -71,7 +71,7 @@ worker/model/models: worker/model worker/model/graph
 worker: COMMON include/kelp kernels proto worker/core worker/data worker/model worker/model/graph
 coordinator/core: PURE
 coordinator/term: PURE coordinator/core
-coordinator/etcd: COMMON coordinator/core
+coordinator/etcd: COMMON coordinator/core coordinator/term
 coordinator: COMMON proto coordinator/core coordinator/term coordinator/etcd
 cli/faultdisk: common/base
 cli/run: COMMON proto

@@ -175,15 +175,10 @@ static const struct kelp_stepper_action *find_action(const struct sim_worker *wo
 
 /* What a spare computes is sent before it starts over: nobody else may have computed it, and the
  * next time another offer may come in between again. */
-static void check_sent(struct sim_worker *worker)
+static void check_sent(struct sim_worker *worker, const struct sim_node *node)
 {
-    for (size_t i = 0; i < worker->actions.count; i++) {
-        const struct kelp_stepper_action *action = &worker->actions.items[i];
-        const struct sim_node *node = action->release;
-        if (action->kind == KELP_STEPPER_RELEASE && !node->sent &&
-            worker->links[worker->map->map.partitions[0].primary].stream != 0) {
-            sim_fail(worker->sim, "what a spare computes is sent", "by %s", worker->process->id);
-        }
+    if (!node->sent && worker->links[worker->map->map.partitions[0].primary].stream != 0) {
+        sim_fail(worker->sim, "what a spare computes is sent", "by %s", worker->process->id);
     }
 }
 
@@ -196,7 +191,7 @@ static bool try_event(struct sim_worker *worker, const struct kelp_stepper_event
     for (size_t i = 0; i < worker->actions.count; i++) {
         if (event->kind == KELP_STEPPER_TURN && !find_action(worker, KELP_STEPPER_BEGIN) &&
             worker->actions.items[i].kind == KELP_STEPPER_RELEASE) {
-            check_sent(worker);
+            check_sent(worker, worker->actions.items[i].release);
         }
         if (!carry_out(worker, &worker->actions.items[i])) {
             return false;

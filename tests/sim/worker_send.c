@@ -49,8 +49,9 @@ void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_messag
     if (message->has_word) {
         request->word = message->word;
         request->decision.count = message->decision.count;
-        memcpy(request->decision.values, message->decision.values,
-               message->decision.count * sizeof(message->decision.values[0]));
+        for (size_t i = 0; i < message->decision.count; i++) {
+            request->decision.values[i] = message->decision.values[i];
+        }
     }
     put_pushes(message, request);
     put_shares(message, request);
