@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "coordinator/effects.h"
 #include "coordinator/etcd_events.h"
+#include "coordinator/parts.h"
 #include "coordinator/term_now.h"
 
 static void on_tick(void *user)

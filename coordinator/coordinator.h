@@ -16,16 +16,9 @@
 #ifndef KELP_COORDINATOR_COORDINATOR_H
 #define KELP_COORDINATOR_COORDINATOR_H
 
-#include "common/rpc/rpc.h"
-#include "coordinator/checkpoint_folders.h"
-#include "coordinator/etcd/leader.h"
-#include "coordinator/etcd/task_thread.h"
-#include "coordinator/identity.h"
-#include "coordinator/job_plan.h"
-#include "coordinator/record_files.h"
-#include "coordinator/shard_streams.h"
-#include "coordinator/term/leadership.h"
-#include "coordinator/worker_streams.h"
+#include <stdint.h>
+
+#include "common/base/status.h"
 
 struct kelp_coordinator_options {
     const char *etcd; /* endpoints */
@@ -37,28 +30,7 @@ struct kelp_coordinator_options {
     uint64_t incarnation;
 };
 
-struct kelp_coordinator {
-    struct kelp_coordinator_options options;
-    char address[KELP_COORDINATOR_ADDRESS_MAX + 1]; /* where workers reach us */
-    bool stopping;
-    int exit_code;
-    char trouble[256]; /* with etcd, as logged last */
-
-    struct kelp_rpc_loop *loop;
-    struct kelp_rpc_server *server;
-    struct kelp_rpc_timer *timer;
-    struct kelp_task_thread *tasks; /* for etcd */
-    struct kelp_task_thread *disk;  /* for files: a slow disk holds up nothing else */
-    struct kelp_leader *leader;
-
-    struct kelp_leadership leadership;
-    struct kelp_identity identity;
-    struct kelp_job_plan plan;
-    struct kelp_record_files records;
-    struct kelp_checkpoint_folders folders;
-    struct kelp_worker_streams workers;
-    struct kelp_shard_streams shards;
-};
+struct kelp_coordinator;
 
 /* Only the loop, so that kelp_coordinator_stop() may be called from now on. options is copied, its
  * texts are borrowed. */

@@ -1,6 +1,7 @@
 #include "coordinator/effects.h"
 
 #include "common/base/log.h"
+#include "coordinator/parts.h"
 
 /* ---- the process ---- */
 

@@ -5,7 +5,7 @@
 #ifndef KELP_COORDINATOR_EFFECTS_H
 #define KELP_COORDINATOR_EFFECTS_H
 
-#include "coordinator/coordinator.h"
+#include "coordinator/term/leadership.h"
 
 extern const struct kelp_leadership_effects kelp_coordinator_leadership_effects;
 extern const struct kelp_term_effects kelp_coordinator_term_effects;

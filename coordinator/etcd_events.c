@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "coordinator/parts.h"
 #include "coordinator/term_now.h"
 
 static struct kelp_term *term_of(struct kelp_coordinator *coordinator)
