@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/disk.h"
-#include "tests/sim/etcd.h"
 #include "tests/sim/invariants.h"
-#include "tests/sim/network.h"
-#include "tests/sim/supervisor.h"
+#include "tests/sim/outside/disk.h"
+#include "tests/sim/outside/etcd.h"
+#include "tests/sim/outside/network.h"
+#include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/supervisor.h"
 
 struct sim_faults {
     bool split;

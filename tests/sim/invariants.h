@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_SIM_INVARIANTS_H
 #define KELP_TESTS_SIM_INVARIANTS_H
 
-#include "tests/sim/shard.h"
+#include "tests/sim/processes/shard.h"
 
 struct sim_invariants *sim_invariants_create(void);
 void sim_invariants_destroy(struct sim_invariants *invariants);

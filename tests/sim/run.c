@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/disk.h"
-#include "tests/sim/etcd.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/invariants.h"
-#include "tests/sim/network.h"
+#include "tests/sim/outside/disk.h"
+#include "tests/sim/outside/etcd.h"
+#include "tests/sim/outside/network.h"
+#include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/supervisor.h"
 #include "tests/sim/profile.h"
-#include "tests/sim/supervisor.h"
 #include "tests/sim/waiting.h"
 
 #define STARTS_US (100 * SIM_MS)

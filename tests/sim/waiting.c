@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/shard.h"
-#include "tests/sim/worker.h"
+#include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/shard.h"
+#include "tests/sim/processes/worker.h"
 
 static void say_shard(struct sim *sim, const struct sim_process *process)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/coordinator.h"
+#include "tests/sim/processes/coordinator.h"
 
 /* ---- to shards ---- */
 

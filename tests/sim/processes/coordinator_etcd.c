@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/coordinator.h"
+#include "tests/sim/processes/coordinator.h"
 
 #define LEASE_US   (KELP_COORDINATOR_LEASE_S * SIM_SECOND)
 #define BACKOFF_US (100 * SIM_MS)

@@ -1,11 +1,11 @@
-#include "tests/sim/worker.h"
+#include "tests/sim/processes/worker.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/invariants.h"
-#include "tests/sim/supervisor.h"
+#include "tests/sim/processes/supervisor.h"
 #include "worker/core/schedule.h"
 
 static void take_event(struct sim_worker *worker, const struct kelp_stepper_event *event);

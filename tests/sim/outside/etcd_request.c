@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/etcd_internal.h"
+#include "tests/sim/outside/etcd_internal.h"
 
 #define DEADLINE_US (2 * SIM_SECOND)
 

@@ -1,4 +1,4 @@
-#include "tests/sim/disk.h"
+#include "tests/sim/outside/disk.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,14 +2,14 @@
  * What processes send one another: the messages of proto/kelp.proto as structs. A message does not
  * change once it is sent, and is counted, so that a doubled one is the same memory twice.
  */
-#ifndef KELP_TESTS_SIM_MESSAGE_H
-#define KELP_TESTS_SIM_MESSAGE_H
+#ifndef KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
+#define KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
 
 #include "coordinator/core/map.h"
 #include "ps/core/partition.h"
 #include "ps/core/snapshot.h"
-#include "tests/sim/disk.h"
 #include "tests/sim/model.h"
+#include "tests/sim/outside/disk.h"
 #include "worker/core/sync.h"
 
 enum sim_message_kind {

@@ -1,12 +1,12 @@
 /* Snapshots of a simulated shard (ps/service/service_snapshot.c, ps/shard/snapshot_thread.c): the
  * product's core decides, a thread that does one thing at a time writes to the virtual disk. */
-#include "tests/sim/shard_snapshot.h"
+#include "tests/sim/processes/shard_snapshot.h"
 
 #include <string.h>
 
 #include "tests/sim/faults.h"
 #include "tests/sim/invariants.h"
-#include "tests/sim/shard_control.h"
+#include "tests/sim/processes/shard_control.h"
 
 static void pump(struct sim_shard *shard);
 

@@ -1,8 +1,8 @@
 /* What the files of the etcd in memory share. */
-#ifndef KELP_TESTS_SIM_ETCD_INTERNAL_H
-#define KELP_TESTS_SIM_ETCD_INTERNAL_H
+#ifndef KELP_TESTS_SIM_OUTSIDE_ETCD_INTERNAL_H
+#define KELP_TESTS_SIM_OUTSIDE_ETCD_INTERNAL_H
 
-#include "tests/sim/etcd.h"
+#include "tests/sim/outside/etcd.h"
 
 #define SIM_ETCD_KEYS_MAX 64
 

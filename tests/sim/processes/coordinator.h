@@ -4,13 +4,13 @@
  * what the election of common/etcd is; coordinator_tasks.c the threads that ask etcd and the disk,
  * coordinator_found.c what they find; coordinator_streams.c the streams to shards and workers.
  */
-#ifndef KELP_TESTS_SIM_COORDINATOR_H
-#define KELP_TESTS_SIM_COORDINATOR_H
+#ifndef KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
+#define KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
 
 #include "coordinator/term/leadership.h"
-#include "tests/sim/etcd.h"
-#include "tests/sim/message.h"
-#include "tests/sim/network.h"
+#include "tests/sim/outside/etcd.h"
+#include "tests/sim/outside/message.h"
+#include "tests/sim/outside/network.h"
 
 #define SIM_SESSIONS_MAX  64
 #define SIM_MANIFESTS_MAX 20 /* in etcd at a time */

@@ -1,12 +1,12 @@
-#include "tests/sim/shard.h"
+#include "tests/sim/processes/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/core/limits.h"
 #include "tests/sim/invariants.h"
-#include "tests/sim/shard_control.h"
-#include "tests/sim/supervisor.h"
+#include "tests/sim/processes/shard_control.h"
+#include "tests/sim/processes/supervisor.h"
 
 #define LEASE_US  (5 * SIM_SECOND) /* ps/etcd_registration.c */
 #define RETRY_US  (500 * SIM_MS)

@@ -1,9 +1,9 @@
-#include "tests/sim/supervisor.h"
+#include "tests/sim/processes/supervisor.h"
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/network.h"
-#include "tests/sim/shard.h"
-#include "tests/sim/worker.h"
+#include "tests/sim/outside/network.h"
+#include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/shard.h"
+#include "tests/sim/processes/worker.h"
 
 static void (*const start[])(struct sim *, struct sim_process *) = {
     [SIM_COORDINATOR] = sim_coordinator_start,

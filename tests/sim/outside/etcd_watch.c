@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "tests/sim/etcd_internal.h"
+#include "tests/sim/outside/etcd_internal.h"
 
 #define RELIST_US (500 * SIM_MS) /* a watch that was cut off lists again */
 

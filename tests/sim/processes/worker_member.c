@@ -1,6 +1,6 @@
 /* A simulated worker's stream to the coordinator: kelp_joining decides. It is a thread of its own
  * in the program, so that it answers also while lanes are computed. */
-#include "tests/sim/worker.h"
+#include "tests/sim/processes/worker.h"
 
 static void take_event(struct sim_worker *worker, const struct kelp_joining_event *event);
 

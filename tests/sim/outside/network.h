@@ -12,10 +12,10 @@
  *   split     hosts do not reach each other; what was sent arrives when the split heals, or the
  *             streams end before that
  */
-#ifndef KELP_TESTS_SIM_NETWORK_H
-#define KELP_TESTS_SIM_NETWORK_H
+#ifndef KELP_TESTS_SIM_OUTSIDE_NETWORK_H
+#define KELP_TESTS_SIM_OUTSIDE_NETWORK_H
 
-#include "tests/sim/message.h"
+#include "tests/sim/outside/message.h"
 
 enum sim_stream_kind { SIM_EXCHANGE, SIM_CONTROL, SIM_JOIN, SIM_STREAM_KIND_COUNT };
 enum sim_side { SIM_CLIENT, SIM_SERVER };

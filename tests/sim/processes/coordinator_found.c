@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/disk.h"
+#include "tests/sim/outside/disk.h"
+#include "tests/sim/processes/coordinator.h"
 
 /* The list carries manifests as texts; here they are numbers in the world's register. */
 static void to_committed(struct sim *sim, const struct sim_manifest *manifest,

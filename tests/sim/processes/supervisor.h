@@ -1,6 +1,6 @@
 /* Whoever starts processes again when they have died: kelp train, systemd, a person. */
-#ifndef KELP_TESTS_SIM_SUPERVISOR_H
-#define KELP_TESTS_SIM_SUPERVISOR_H
+#ifndef KELP_TESTS_SIM_PROCESSES_SUPERVISOR_H
+#define KELP_TESTS_SIM_PROCESSES_SUPERVISOR_H
 
 #include "tests/sim/world.h"
 

@@ -1,4 +1,4 @@
-#include "tests/sim/message.h"
+#include "tests/sim/outside/message.h"
 
 #include <stdlib.h>
 

@@ -4,15 +4,15 @@
  * ps/etcd_registration.c do, shard_control.c what ps/service/service_control.c and service_load.c
  * do.
  */
-#ifndef KELP_TESTS_SIM_SHARD_H
-#define KELP_TESTS_SIM_SHARD_H
+#ifndef KELP_TESTS_SIM_PROCESSES_SHARD_H
+#define KELP_TESTS_SIM_PROCESSES_SHARD_H
 
 #include "ps/core/shard_control.h"
 #include "ps/core/snapshot_work.h"
 #include "ps/core/spares.h"
 #include "ps/core/ticker.h"
-#include "tests/sim/etcd.h"
-#include "tests/sim/network.h"
+#include "tests/sim/outside/etcd.h"
+#include "tests/sim/outside/network.h"
 
 struct sim_shard;
 

@@ -1,4 +1,4 @@
-#include "tests/sim/network.h"
+#include "tests/sim/outside/network.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * files are torn then: each of their parts is there, or not, or garbled; unsynced names are there,
  * or not.
  */
-#ifndef KELP_TESTS_SIM_DISK_H
-#define KELP_TESTS_SIM_DISK_H
+#ifndef KELP_TESTS_SIM_OUTSIDE_DISK_H
+#define KELP_TESTS_SIM_OUTSIDE_DISK_H
 
 #include "tests/sim/model.h"
 

@@ -5,11 +5,11 @@
  * The program has two threads: while lanes are computed, the coordinator is still answered, but
  * what shards send waits. So does it here.
  */
-#ifndef KELP_TESTS_SIM_WORKER_H
-#define KELP_TESTS_SIM_WORKER_H
+#ifndef KELP_TESTS_SIM_PROCESSES_WORKER_H
+#define KELP_TESTS_SIM_PROCESSES_WORKER_H
 
-#include "tests/sim/etcd.h"
-#include "tests/sim/network.h"
+#include "tests/sim/outside/etcd.h"
+#include "tests/sim/outside/network.h"
 #include "worker/core/joining.h"
 #include "worker/core/stepper.h"
 

@@ -5,8 +5,8 @@
  * A request has the outcomes of common/etcd/etcd.h: answered; certainly not applied
  * (KELP_ERR_UNREACHABLE); or unknown (KELP_ERR_TIMEOUT), and then it may be applied much later.
  */
-#ifndef KELP_TESTS_SIM_ETCD_H
-#define KELP_TESTS_SIM_ETCD_H
+#ifndef KELP_TESTS_SIM_OUTSIDE_ETCD_H
+#define KELP_TESTS_SIM_OUTSIDE_ETCD_H
 
 #include "tests/sim/world.h"
 

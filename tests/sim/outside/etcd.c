@@ -1,11 +1,11 @@
-#include "tests/sim/etcd_internal.h"
+#include "tests/sim/outside/etcd_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/invariants.h"
-#include "tests/sim/network.h"
+#include "tests/sim/outside/network.h"
 
 /* ---- values ------------------------------------------------------------------------------------
  */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tests/sim/invariants.h"
-#include "tests/sim/shard_control.h"
-#include "tests/sim/shard_snapshot.h"
+#include "tests/sim/processes/shard_control.h"
+#include "tests/sim/processes/shard_snapshot.h"
 
 /* ---- gradients ---- */
 

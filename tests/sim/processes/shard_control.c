@@ -1,10 +1,10 @@
-#include "tests/sim/shard_control.h"
+#include "tests/sim/processes/shard_control.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/invariants.h"
-#include "tests/sim/shard_snapshot.h"
+#include "tests/sim/processes/shard_snapshot.h"
 
 #define REPORT_RECORDS_MAX 16 /* few, so that records need more than one report */
 

@@ -1,8 +1,8 @@
 /* The snapshots of a simulated shard: orders in, parts on the virtual disk, reports out. */
-#ifndef KELP_TESTS_SIM_SHARD_SNAPSHOT_H
-#define KELP_TESTS_SIM_SHARD_SNAPSHOT_H
+#ifndef KELP_TESTS_SIM_PROCESSES_SHARD_SNAPSHOT_H
+#define KELP_TESTS_SIM_PROCESSES_SHARD_SNAPSHOT_H
 
-#include "tests/sim/shard.h"
+#include "tests/sim/processes/shard.h"
 
 void sim_snapshot_act(struct sim_shard *shard, const struct kelp_snapshot_action *action);
 /* The partitions hear the order that was taken, if one was. */

@@ -1,8 +1,8 @@
 /* The control side of a simulated shard: ps/core/shard_control.h decides, this carries out. */
-#ifndef KELP_TESTS_SIM_SHARD_CONTROL_H
-#define KELP_TESTS_SIM_SHARD_CONTROL_H
+#ifndef KELP_TESTS_SIM_PROCESSES_SHARD_CONTROL_H
+#define KELP_TESTS_SIM_PROCESSES_SHARD_CONTROL_H
 
-#include "tests/sim/shard.h"
+#include "tests/sim/processes/shard.h"
 
 void sim_control_open(struct sim_shard *shard);
 void sim_control_close(struct sim_shard *shard);

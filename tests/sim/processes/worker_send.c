@@ -1,7 +1,7 @@
 /* A simulated worker's messages to shards: what the stepper says, as a sim_request. */
 #include <string.h>
 
-#include "tests/sim/worker.h"
+#include "tests/sim/processes/worker.h"
 
 static void put_pushes(const struct kelp_stepper_message *message, struct sim_request *request)
 {

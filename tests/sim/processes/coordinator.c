@@ -1,9 +1,9 @@
-#include "tests/sim/coordinator.h"
+#include "tests/sim/processes/coordinator.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/disk.h"
+#include "tests/sim/outside/disk.h"
 
 struct sim_coordinator *sim_coordinator_of(const struct sim_process *process)
 {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/coordinator.h"
-#include "tests/sim/disk.h"
 #include "tests/sim/invariants.h"
+#include "tests/sim/outside/disk.h"
+#include "tests/sim/processes/coordinator.h"
 
 static void run_first(struct sim_coordinator *coordinator, struct sim_thread *thread);
 
