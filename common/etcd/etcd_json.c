@@ -463,7 +463,7 @@ kelp_status kelp__etcd_decode_watch(const char *bytes, size_t count,
         return status;
     }
     if (get_object(json, "result", &result) != KELP_OK ||
-        get_object(json, "error", &error) != KELP_OK || (result) == (error)) {
+        get_object(json, "error", &error) != KELP_OK || !result == !error) {
         status = KELP_ERR_FORMAT;
     } else if (error) {
         answer.failed = true;
