@@ -194,12 +194,14 @@ static void stop_checkpoints(struct kelp_term *term, const char *lost)
     }
 }
 
+/* The loss of a shard may be the event that sends a commit once more. It has its answer before a
+ * generation is opened, which would take that checkpoint out again. */
 static void write_map(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
     struct kelp_opening opening;
     kelp_keeper_opening(&term->keeper, &term->placement.next, &opening);
-    if (!kelp_reading_settled(&term->reading) ||
+    if (!kelp_reading_settled(&term->reading) || term->keeper.machine.undecided ||
         !outside->effects->write_map(&opening, outside->user)) {
         kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN,
                                                              .written = KELP_WRITTEN_NOT});

@@ -12,9 +12,13 @@ static struct kelp_term_effects term_effects;
 static uint64_t now;
 static struct {
     int reads, maps, states, opens, closes, stands, resigns, gives_up;
-    char state[16];    /* written last */
-    int session_sends; /* to workers */
-    struct kelp_link *link;
+    char state[16];         /* written last */
+    int session_sends;      /* to workers */
+    struct kelp_link *link; /* newest */
+    int commits;
+    uint64_t restored; /* by the map written last */
+    uint32_t gone;     /* manifests that it takes out */
+    uint64_t serial;   /* of the order whose folder was described */
 } done;
 
 /* ---- effects ---- */
@@ -48,9 +52,48 @@ static bool write_plan(void *user)
 
 static bool write_map(const struct kelp_opening *opening, void *user)
 {
-    (void)opening;
     (void)user;
     done.maps++;
+    done.restored = opening->map->restore_version;
+    done.gone = opening->gone_count;
+    return true;
+}
+
+static bool commit(const struct kelp_commit *wanted, void *user)
+{
+    (void)user;
+    ck_assert_uint_eq(wanted->serial, done.serial);
+    done.commits++;
+    return true;
+}
+
+static kelp_status make_manifest(const struct kelp_checkpointer *from,
+                                 struct kelp_committed *ret_committed, struct kelp_error *reterr,
+                                 void *user)
+{
+    (void)reterr;
+    (void)user;
+    *ret_committed = (struct kelp_committed){.version = from->saved.version,
+                                             .step = from->saved.step,
+                                             .generation = from->order.generation,
+                                             .manifest = strdup("a manifest")};
+    ck_assert_ptr_nonnull(ret_committed->manifest);
+    return KELP_OK;
+}
+
+static bool describe(const char *folder, uint64_t serial, void *user)
+{
+    (void)folder;
+    (void)user;
+    done.serial = serial;
+    return true;
+}
+
+static bool write_manifest(const char *folder, const char *text, void *user)
+{
+    (void)folder;
+    (void)text;
+    (void)user;
     return true;
 }
 
@@ -198,7 +241,10 @@ static void setup(void)
     job.failure.detect_ms = 1000000;
     job.failure.shard_wait_ms = 3000;
     job.checkpoint.keep_last = 1;
-    plan = (struct kelp_plan){.partition_count = 2};
+    job.run.mode = KELP_RUN_TRAIN;
+    job.train.batch_size = 1;
+    job.train.epochs = 1;
+    plan = (struct kelp_plan){.partition_count = 2, .samples[KELP_SPLIT_TRAIN] = 100};
     term_effects = (struct kelp_term_effects){
         .give_up = give_up,
         .watch_shards = watch_shards,
@@ -206,6 +252,10 @@ static void setup(void)
         .write_plan = write_plan,
         .write_map = write_map,
         .write_state = write_state,
+        .commit = commit,
+        .make_manifest = make_manifest,
+        .describe = describe,
+        .write_manifest = write_manifest,
         .keep_plan = keep_plan,
         .compare_plan = compare_plan,
         .lengthen = lengthen,
@@ -240,12 +290,13 @@ static void tick(uint64_t ms)
     kelp_leadership_tick(&leadership);
 }
 
-/* etcd's answer: a map of that generation, or none. */
+/* etcd's answer: the plan and a map of that generation, or nothing. */
 static void answer_read(uint64_t generation)
 {
     struct kelp_map before = {.generation = generation - 1};
     struct kelp_map_shard shard = {.id = "shard-0", .address = "a:1", .incarnation = 9};
-    struct kelp_found found = {.plan = NULL};
+    static char text[] = "plan";
+    struct kelp_found found = {.plan = generation > 0 ? text : NULL};
     if (generation > 0) {
         ck_assert_int_eq(kelp_map_spread(&before, &shard, 1, 2, &found.map, NULL), KELP_OK);
     }
@@ -264,14 +315,43 @@ static void join(void)
     kelp_term_plan_written(leadership.term, KELP_OK, "plan", "");
 }
 
-/* shard-0 registers and answers: all is there to open a generation. */
-static void connect_shard(void)
+/* A shard registers and answers: all is there to open a generation. */
+static void connect_one(const char *id, uint64_t loaded_generation)
 {
-    const struct kelp_map_shard shard = {.id = "shard-0", .address = "a:1", .incarnation = 9};
+    struct kelp_map_shard shard = {.address = "a:1", .incarnation = 9};
+    (void)snprintf(shard.id, sizeof(shard.id), "%s", id);
     kelp_term_shard_registered(leadership.term, &shard);
     ck_assert_ptr_nonnull(done.link);
-    const struct kelp_link_hello hello = {.text = ""};
+    const struct kelp_link_hello hello = {.text = "", .loaded_generation = loaded_generation};
     ck_assert(kelp_term_shard_hello(leadership.term, done.link, &hello));
+}
+
+static void connect_shard(void)
+{
+    connect_one("shard-0", 0);
+}
+
+/* The shard has the whole model at that step; with a serial, its snapshot of it is durable. */
+static void report(struct kelp_link *link, uint64_t step, uint64_t serial)
+{
+    static const char digest[] = "00000000000000000000000000000000";
+    const struct kelp_control_word word = {.version = step, .step = step, .kind = KELP_STEP_TRAIN};
+    const struct kelp_checkpointer_part parts[2] = {{.partition = 0, .digest = digest},
+                                                    {.partition = 1, .digest = digest}};
+    const struct kelp_checkpointer_report snapshot = {.shard = "shard-0",
+                                                      .incarnation = 9,
+                                                      .serial = serial,
+                                                      .answer = KELP_CHECKPOINTER_ANSWER_DURABLE,
+                                                      .storage = "shard-0.9",
+                                                      .parts = parts,
+                                                      .part_count = 2,
+                                                      .word = &word};
+    const struct kelp_link_report of = {.loaded_generation = 1,
+                                        .error = "",
+                                        .waiting = "",
+                                        .snapshot = serial == 0 ? NULL : &snapshot,
+                                        .word = &word};
+    kelp_term_shard_report(leadership.term, link, &of);
 }
 
 KELP_CASE("leadership", .setup = setup, .teardown = teardown)
@@ -315,6 +395,49 @@ KELP_TEST(no_map_before_it_compares)
     tick(KELP_COORDINATOR_RETRY_MS);
     ck_assert_int_eq(done.maps, 1);
     ck_assert_uint_eq(leadership.terms, 1);
+}
+
+static void commit_answered(enum kelp_checkpointer_result result)
+{
+    kelp_term_committed(leadership.term, &(struct kelp_commit_answer){.serial = done.serial,
+                                                                      .result = result,
+                                                                      .revision = 30,
+                                                                      .text = "as etcd says"});
+}
+
+/* The loss of a shard is the event that sends a commit again: no map is written before it is
+ * answered. The generation that follows restores that checkpoint, and takes none out. */
+KELP_TEST(no_map_while_a_commit_is_sent)
+{
+    const struct kelp_map_shard again = {.id = "shard-0", .address = "a:1", .incarnation = 10};
+    uint64_t request = 0;
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(1);
+    join();
+    connect_one("shard-0", 1);
+    struct kelp_link *link = done.link;
+    report(link, 5, 0);
+    ck_assert_int_eq(kelp_term_request(leadership.term, false, &request, NULL), KELP_OK);
+    const struct kelp_checkpointer_order *order = &leadership.term->keeper.machine.order;
+    ck_assert_uint_gt(order->step, 0);
+    report(link, order->step, order->serial);
+    kelp_term_described(leadership.term, done.serial, KELP_OK, "");
+    ck_assert_int_eq(done.commits, 1);
+    commit_answered(KELP_CHECKPOINTER_AWAY);
+    connect_one("shard-1", 0);
+    uint64_t step = order->step;
+    now += KELP_COORDINATOR_RETRY_MS;
+    kelp_leadership_touch(&leadership, now);
+    kelp_term_shard_registered(leadership.term, &again);
+    ck_assert_int_eq(done.commits, 2);
+    ck_assert_int_eq(done.maps, 0);
+    tick(10 * KELP_COORDINATOR_RETRY_MS);
+    ck_assert_int_eq(done.maps, 0);
+    commit_answered(KELP_CHECKPOINTER_OK);
+    tick(KELP_COORDINATOR_RETRY_MS);
+    ck_assert_int_eq(done.maps, 1);
+    ck_assert_uint_eq(done.restored, step);
+    ck_assert_uint_eq(done.gone, 0);
 }
 
 /* Somebody did lead: another term begins, which knows nothing of the one before. */
