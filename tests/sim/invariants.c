@@ -357,16 +357,16 @@ static bool is_damaged(struct sim *sim, const struct sim_manifest *manifest)
     return false;
 }
 
-void sim_invariants_opened(struct sim *sim, const struct kelp_map *map)
+void sim_invariants_opened(struct sim *sim, const struct sim_map *opened)
 {
+    const struct kelp_map *map = &opened->map;
     const struct sim_key *key;
     bool there = map->restore_version == 0;
     for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
         const struct sim_manifest *manifest = key->value->content;
         there = there || manifest->version == map->restore_version;
-        /* One whose commit was under way when the generation was decided on goes with it. */
-        uint64_t under_way_us = sim->profile.sluggish ? 6 * SIM_SECOND : SIM_SECOND;
-        bool known = sim->now > manifest->committed_us + under_way_us;
+        /* One that is committed after the generation was decided on goes with it. */
+        bool known = manifest->committed_us < opened->asked_us;
         if (manifest->version > map->restore_version && known && !is_damaged(sim, manifest)) {
             sim_fail(sim, "the newest good checkpoint is restored",
                      "generation %llu starts from version %llu; there is %llu",

@@ -41,7 +41,7 @@ void sim_invariants_committed(struct sim *sim, struct sim_manifest *manifest);
 /* What is committed must have survived. */
 void sim_invariants_power_lost(struct sim *sim);
 /* A generation is opened; manifests above what it restores are still there. */
-void sim_invariants_opened(struct sim *sim, const struct kelp_map *map);
+void sim_invariants_opened(struct sim *sim, const struct sim_map *opened);
 /* Somebody removes what is left of this storage. */
 void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage);
 

@@ -149,7 +149,7 @@ static void put_key(struct sim *sim, const struct sim_operation *operation)
     key->lease = operation->lease;
     key->value = sim_value_ref(operation->value);
     if (strcmp(operation->key, "map") == 0) {
-        sim_invariants_opened(sim, &((const struct sim_map *)operation->value->content)->map);
+        sim_invariants_opened(sim, operation->value->content);
     }
     if (strncmp(operation->key, "checkpoint/", strlen("checkpoint/")) == 0) {
         sim_invariants_committed(sim, operation->value->content);

@@ -61,7 +61,7 @@ void sim_etcd_destroy(struct sim_etcd *etcd);
 void sim_etcd_away(struct sim *sim, bool away);
 bool sim_etcd_reachable(const struct sim *sim, const struct sim_process *process);
 
-/* What is there now; for the invariants, and for clients that were answered. NULL: nothing. */
+/* What is there now; for the invariants, and for a read that reaches etcd. NULL: nothing. */
 const struct sim_key *sim_etcd_look(const struct sim *sim, const char *key);
 /* Keys that begin with prefix, in order, one for each call: index 0, 1, ... NULL: no more. */
 const struct sim_key *sim_etcd_list(const struct sim *sim, const char *prefix, size_t index);
@@ -72,8 +72,7 @@ int64_t sim_etcd_revision(const struct sim *sim);
 /* ---- requests ----------------------------------------------------------------------------------
  */
 
-/* The outcome of a request of `process`; revision is that of a transaction that was applied.
- * A read reports KELP_OK at the moment of its answer: look() then. */
+/* The outcome of a request of `process`; revision is that of a transaction that was applied. */
 struct sim_outcome {
     kelp_status status;
     bool succeeded;
@@ -82,8 +81,12 @@ struct sim_outcome {
 typedef void sim_etcd_done(struct sim *sim, struct sim_process *process, void *data,
                            const struct sim_outcome *outcome);
 
-/* A read: done() is called with KELP_OK or an error. */
-void sim_etcd_read(struct sim *sim, struct sim_process *process, sim_etcd_done *done, void *data);
+/* A read: take() is called when it reaches etcd and looks at what is there. done() is called in the
+ * process, with KELP_OK or an error, when the answer has come: later, and much later when the
+ * process was stopped meanwhile. */
+typedef void sim_etcd_take(struct sim *sim, struct sim_process *process);
+void sim_etcd_read(struct sim *sim, struct sim_process *process, sim_etcd_take *take,
+                   sim_etcd_done *done);
 /* The transaction is transferred. */
 void sim_etcd_submit(struct sim *sim, struct sim_process *process,
                      const struct sim_transaction *transaction, sim_etcd_done *done, void *data);

@@ -8,7 +8,7 @@
 
 struct request {
     struct sim_transaction transaction;
-    bool read;
+    sim_etcd_take *take; /* of a read; else NULL */
     bool answer_lost;
     bool unknown; /* an attempt may have been applied, or will be: it is never "certainly not" */
     uint64_t deadline_us;
@@ -105,8 +105,10 @@ static void reach(struct sim *sim, struct sim_process *process, void *data, uint
         answer(sim, request, sim_between(sim, SIM_MS, SIM_SECOND));
         return;
     }
-    if (!request->read) {
+    if (!request->take) {
         request->outcome = sim__etcd_apply(sim, &request->transaction);
+    } else if (!request->answer_lost && sim_lives(request->process, request->incarnation)) {
+        request->take(sim, request->process);
     }
     if (!request->answer_lost) {
         answer(sim, request, sim_between(sim, 100, 2 * SIM_MS));
@@ -115,7 +117,7 @@ static void reach(struct sim *sim, struct sim_process *process, void *data, uint
                   &(struct sim_call){.run = look_again, .data = request, .drop = free_request});
     } else {
         request->outcome =
-            (struct sim_outcome){.status = request->read ? KELP_ERR_UNREACHABLE : KELP_ERR_TIMEOUT};
+            (struct sim_outcome){.status = request->take ? KELP_ERR_UNREACHABLE : KELP_ERR_TIMEOUT};
         answer(sim, request, DEADLINE_US);
     }
 }
@@ -141,7 +143,7 @@ static void send_request(struct sim *sim, struct request *request)
     uint64_t delay = sim_between(sim, 100, slow ? 2 * SIM_SECOND : 2 * SIM_MS);
     request->answer_lost = false;
     if (sim_chance(sim, sim->profile.etcd_rate, 1000)) {
-        switch (sim_draw(sim, request->read ? 2 : 4)) {
+        switch (sim_draw(sim, request->take ? 2 : 4)) {
         case 0:
             sim->counts[SIM_COUNT_ETCD_REQUEST_LOST]++;
             request->outcome = (struct sim_outcome){.status = KELP_ERR_UNREACHABLE};
@@ -177,10 +179,11 @@ static struct request *make_request(struct sim *sim, struct sim_process *process
     return request;
 }
 
-void sim_etcd_read(struct sim *sim, struct sim_process *process, sim_etcd_done *done, void *data)
+void sim_etcd_read(struct sim *sim, struct sim_process *process, sim_etcd_take *take,
+                   sim_etcd_done *done)
 {
-    struct request *request = make_request(sim, process, done, data);
-    request->read = true;
+    struct request *request = make_request(sim, process, done, NULL);
+    request->take = take;
     send_request(sim, request);
 }
 

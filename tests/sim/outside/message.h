@@ -35,6 +35,7 @@ void sim_message_unref(void *message);
 /* A map that several messages carry. */
 struct sim_map {
     uint32_t refs;
+    uint64_t asked_us; /* of the one in etcd: when its coordinator asked for it */
     struct kelp_map map;
 };
 struct sim_map *sim_map_create(const struct kelp_map *map); /* a copy */

@@ -271,6 +271,9 @@ static void accept_now(struct sim *sim, struct sim_process *server, void *data, 
     (void)data;
     stream->accepted = true;
     events[stream->kind][SIM_SERVER]->accept(sim, server, number);
+    if (stream->ends[SIM_CLIENT].closed || stream->ends[SIM_CLIENT].closing) {
+        close_later(sim, number, SIM_SERVER, latency(sim), true);
+    }
 }
 
 static void arrive(struct sim *sim, struct sim_process *process, void *data, uint64_t number)

@@ -45,6 +45,18 @@ enum sim_task_kind {
     SIM_TASK_REMOVE_FOLDER
 };
 
+/* What a read asks for, in this order. A read of the map alone begins at the map, leaves the state
+ * out and ends with the manifests. */
+enum sim_read_stage {
+    SIM_READ_PLAN,
+    SIM_READ_MAP,
+    SIM_READ_STATE,
+    SIM_READ_FENCE,
+    SIM_READ_MANIFESTS,
+    SIM_READ_ELECTION,
+    SIM_READ_STAGE_COUNT
+};
+
 struct sim_task {
     enum sim_task_kind kind;
     uint64_t term;
@@ -60,7 +72,9 @@ struct sim_task {
     int64_t election;            /* COMMIT: by which it was ordered */
     uint64_t serial;             /* COMMIT, DESCRIBE: of the order */
     char folder[SIM_NAME_MAX + 1];
-    unsigned stage;
+    enum sim_read_stage stage;
+    bool still_elected; /* READ: at its end */
+    uint64_t asked_us;
     kelp_status status;
     bool succeeded;
     bool plan_there; /* READ, PLAN: what was found */
@@ -134,8 +148,10 @@ void sim_coordinator_forget_tasks(struct sim_coordinator *coordinator);
 /* ---- coordinator_found.c ---- */
 
 /* The manifests in etcd, and the folders that none of them names. */
-void sim_coordinator_read_manifests(struct sim *sim, struct kelp_found *found);
-void sim_coordinator_read_folders(struct sim *sim, struct kelp_found *found);
+/* The read under way is at etcd: what there is at its stage. */
+void sim_coordinator_read_part(struct sim *sim, struct sim_process *process);
+/* Its answer has come. True: it goes on with another stage. */
+bool sim_coordinator_use_part(struct sim *sim, struct sim_task *task);
 void sim_coordinator_found_fini(struct kelp_found *found);
 /* The effect of this name. */
 kelp_status sim_coordinator_make_manifest(const struct kelp_checkpointer *from,

@@ -39,22 +39,32 @@ static bool is_named(const struct kelp_found *found, const char *folder)
     return false;
 }
 
-/* Those that no manifest names. */
-void sim_coordinator_read_folders(struct sim *sim, struct kelp_found *found)
+static void list_folders(struct sim *sim, struct kelp_found *found)
 {
     const char *folder;
     size_t capacity = 0;
     for (size_t i = 0; (folder = sim_checkpoint_folder(sim, i)) != NULL; i++) {
-        if (!is_named(found, folder)) {
-            found->folders.names = sim_grow(found->folders.names, found->folders.count, &capacity,
-                                            sizeof(found->folders.names[0]));
-            (void)snprintf(found->folders.names[found->folders.count++],
-                           sizeof(found->folders.names[0]), "%s", folder);
-        }
+        found->folders.names = sim_grow(found->folders.names, found->folders.count, &capacity,
+                                        sizeof(found->folders.names[0]));
+        (void)snprintf(found->folders.names[found->folders.count++],
+                       sizeof(found->folders.names[0]), "%s", folder);
     }
 }
 
-void sim_coordinator_read_manifests(struct sim *sim, struct kelp_found *found)
+/* Those that no manifest names are kept. */
+static void sift_folders(struct kelp_found *found)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < found->folders.count; i++) {
+        if (!is_named(found, found->folders.names[i])) {
+            memmove(found->folders.names[kept++], found->folders.names[i],
+                    sizeof(found->folders.names[0]));
+        }
+    }
+    found->folders.count = kept;
+}
+
+static void read_manifests(struct sim *sim, struct kelp_found *found)
 {
     const struct sim_key *key;
     size_t capacity = 0;
@@ -75,6 +85,81 @@ void sim_coordinator_read_manifests(struct sim *sim, struct kelp_found *found)
         qsort(found->checkpoints, found->checkpoint_count, sizeof(found->checkpoints[0]),
               compare_versions);
     }
+}
+
+static int64_t revision_of(const struct sim_key *key)
+{
+    return key ? key->mod_revision : 0;
+}
+
+void sim_coordinator_read_part(struct sim *sim, struct sim_process *process)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    struct sim_task *task = &coordinator->etcd.tasks[0];
+    struct kelp_found *found = &task->found;
+    const struct sim_key *key = NULL;
+    switch (task->stage) {
+    case SIM_READ_PLAN:
+        task->plan_there = sim_etcd_look(sim, "plan") != NULL;
+        break;
+    case SIM_READ_MAP:
+        key = sim_etcd_look(sim, "map");
+        coordinator->map_revision = revision_of(key);
+        coordinator->map_generation =
+            key ? ((const struct sim_map *)key->value->content)->map.generation : 0;
+        if (key && kelp_map_copy(&((const struct sim_map *)key->value->content)->map,
+                                 &found->map) != KELP_OK) {
+            abort();
+        }
+        break;
+    case SIM_READ_STATE:
+        key = sim_etcd_look(sim, "state");
+        coordinator->state_revision = revision_of(key);
+        found->has_state = key != NULL;
+        if (key) {
+            found->state = *(const struct kelp_job_state *)key->value->content;
+        }
+        break;
+    case SIM_READ_FENCE:
+        coordinator->fence_revision = revision_of(sim_etcd_look(sim, "fence"));
+        break;
+    case SIM_READ_MANIFESTS:
+        read_manifests(sim, found);
+        break;
+    case SIM_READ_ELECTION:
+        key = sim_etcd_look(sim, "coordinator");
+        task->still_elected = task->revision != 0 && key && key->create_revision == task->revision;
+        break;
+    case SIM_READ_STAGE_COUNT:
+        break;
+    }
+}
+
+static bool next_stage(struct sim_task *task)
+{
+    if (task->kind != SIM_TASK_READ && task->kind != SIM_TASK_READ_MAP) {
+        return false;
+    }
+    task->stage++;
+    if (task->stage == SIM_READ_STATE && task->kind == SIM_TASK_READ_MAP) {
+        task->stage++;
+    }
+    return task->stage < (task->kind == SIM_TASK_READ ? SIM_READ_STAGE_COUNT : SIM_READ_ELECTION);
+}
+
+/* Folders are listed before the manifests are read, and are ours to remove when we are still
+ * elected after that: a successor may have ordered what lies there, and commit it. */
+bool sim_coordinator_use_part(struct sim *sim, struct sim_task *task)
+{
+    if (task->kind == SIM_TASK_READ && task->stage == SIM_READ_FENCE) {
+        list_folders(sim, &task->found);
+    } else if (task->kind == SIM_TASK_READ && task->stage == SIM_READ_MANIFESTS) {
+        sift_folders(&task->found);
+    } else if (task->kind == SIM_TASK_READ && task->stage == SIM_READ_ELECTION &&
+               !task->still_elected) {
+        task->status = KELP_ERR_NOT_LEADER;
+    }
+    return next_stage(task);
 }
 
 void sim_coordinator_found_fini(struct kelp_found *found)

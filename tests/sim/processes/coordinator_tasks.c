@@ -121,67 +121,6 @@ static void finish_first(struct sim_coordinator *coordinator, struct sim_thread 
 /* ---- reading etcd ------------------------------------------------------------------------------
  */
 
-/* In this order; a read of the map alone begins at the map and leaves the state out. */
-enum read_stage { READ_PLAN, READ_MAP, READ_STATE, READ_FENCE, READ_MANIFESTS, READ_STAGE_COUNT };
-
-static int64_t revision_of(const struct sim_key *key)
-{
-    return key ? key->mod_revision : 0;
-}
-
-static void read_part(struct sim_coordinator *coordinator, struct sim_task *task)
-{
-    struct sim *sim = coordinator->sim;
-    struct kelp_found *found = &task->found;
-    const struct sim_key *key = NULL;
-    switch ((enum read_stage)task->stage) {
-    case READ_PLAN:
-        task->plan_there = sim_etcd_look(sim, "plan") != NULL;
-        break;
-    case READ_MAP:
-        key = sim_etcd_look(sim, "map");
-        coordinator->map_revision = revision_of(key);
-        coordinator->map_generation =
-            key ? ((const struct sim_map *)key->value->content)->map.generation : 0;
-        if (key && kelp_map_copy(&((const struct sim_map *)key->value->content)->map,
-                                 &found->map) != KELP_OK) {
-            abort();
-        }
-        break;
-    case READ_STATE:
-        key = sim_etcd_look(sim, "state");
-        coordinator->state_revision = revision_of(key);
-        found->has_state = key != NULL;
-        if (key) {
-            found->state = *(const struct kelp_job_state *)key->value->content;
-        }
-        break;
-    case READ_FENCE:
-        coordinator->fence_revision = revision_of(sim_etcd_look(sim, "fence"));
-        break;
-    case READ_MANIFESTS:
-        sim_coordinator_read_manifests(sim, found);
-        if (task->kind == SIM_TASK_READ) {
-            sim_coordinator_read_folders(sim, found);
-        }
-        break;
-    case READ_STAGE_COUNT:
-        break;
-    }
-}
-
-static bool next_stage(struct sim_task *task)
-{
-    if (task->kind != SIM_TASK_READ && task->kind != SIM_TASK_READ_MAP) {
-        return false;
-    }
-    task->stage++;
-    if (task->stage == READ_STATE && task->kind == SIM_TASK_READ_MAP) {
-        task->stage++;
-    }
-    return task->stage < READ_STAGE_COUNT;
-}
-
 static void was_read(struct sim *sim, struct sim_process *process, void *data,
                      const struct sim_outcome *outcome)
 {
@@ -190,19 +129,18 @@ static void was_read(struct sim *sim, struct sim_process *process, void *data,
     (void)data;
     task->status = outcome->status;
     if (outcome->status == KELP_OK) {
-        read_part(coordinator, task);
-        if (next_stage(task)) {
-            sim_etcd_read(sim, process, was_read, NULL);
+        if (sim_coordinator_use_part(sim, task)) {
+            sim_etcd_read(sim, process, sim_coordinator_read_part, was_read);
             return;
         }
     }
     finish_first(coordinator, &coordinator->etcd);
 }
 
-static void read_stage(struct sim_coordinator *coordinator, enum read_stage stage)
+static void read_stage(struct sim_coordinator *coordinator, enum sim_read_stage stage)
 {
     coordinator->etcd.tasks[0].stage = stage;
-    sim_etcd_read(coordinator->sim, coordinator->process, was_read, NULL);
+    sim_etcd_read(coordinator->sim, coordinator->process, sim_coordinator_read_part, was_read);
 }
 
 /* ---- writing etcd ------------------------------------------------------------------------------
@@ -238,20 +176,25 @@ static struct sim_value *new_value(const struct sim_task *task)
 }
 
 /* Ours may stand there since an earlier attempt whose answer was lost. */
-static void looked_for_ours(struct sim *sim, struct sim_process *process, void *data,
-                            const struct sim_outcome *outcome)
+static void look_for_ours(struct sim *sim, struct sim_process *process)
 {
-    struct sim_coordinator *coordinator = sim_coordinator_of(process);
-    struct sim_task *task = &coordinator->etcd.tasks[0];
+    struct sim_task *task = &sim_coordinator_of(process)->etcd.tasks[0];
     char name[SIM_ETCD_KEY_MAX + 1];
-    (void)data;
-    task->status = outcome->status == KELP_OK ? KELP_OK : KELP_ERR_TIMEOUT;
     manifest_key(task->manifest->version, name);
-    const struct sim_key *key = outcome->status == KELP_OK ? sim_etcd_look(sim, name) : NULL;
+    const struct sim_key *key = sim_etcd_look(sim, name);
     if (key && key->value->content == task->manifest) {
         task->succeeded = true;
         task->key_revision = key->mod_revision;
     }
+}
+
+static void looked_for_ours(struct sim *sim, struct sim_process *process, void *data,
+                            const struct sim_outcome *outcome)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    (void)sim;
+    (void)data;
+    coordinator->etcd.tasks[0].status = outcome->status == KELP_OK ? KELP_OK : KELP_ERR_TIMEOUT;
     finish_first(coordinator, &coordinator->etcd);
 }
 
@@ -283,11 +226,11 @@ static void was_put(struct sim *sim, struct sim_process *process, void *data,
         note_revisions(coordinator, task, outcome->revision);
     }
     if (task->kind == SIM_TASK_PLAN && (answered || outcome->status == KELP_ERR_TIMEOUT)) {
-        read_stage(coordinator, READ_PLAN); /* what counts is what stands there */
+        read_stage(coordinator, SIM_READ_PLAN); /* what counts is what stands there */
     } else if (task->kind == SIM_TASK_STATE && answered && !outcome->succeeded) {
-        read_stage(coordinator, READ_STATE); /* who has changed it? */
+        read_stage(coordinator, SIM_READ_STATE); /* who has changed it? */
     } else if (task->kind == SIM_TASK_COMMIT && answered && !outcome->succeeded) {
-        sim_etcd_read(sim, process, looked_for_ours, NULL);
+        sim_etcd_read(sim, process, look_for_ours, looked_for_ours);
     } else {
         finish_first(coordinator, &coordinator->etcd);
     }
@@ -331,7 +274,9 @@ static void fill_map(const struct sim_coordinator *coordinator, const struct sim
 {
     char key[SIM_ETCD_KEY_MAX + 1];
     struct sim_value *value = new_value(task);
-    value->content = sim_map_create(&task->map);
+    struct sim_map *map = sim_map_create(&task->map);
+    map->asked_us = task->asked_us;
+    value->content = map;
     value->unref = (void (*)(void *))sim_map_unref;
     add_compare(transaction, "fence", false, coordinator->fence_revision);
     add_compare(transaction, "map", false, coordinator->map_revision);
@@ -380,7 +325,9 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
     struct sim_transaction transaction = {.compare_count = 0};
     bool late =
         task->kind == SIM_TASK_COMMIT && task->manifest->generation != coordinator->map_generation;
-    if (late) { /* another generation was opened since it was asked for */
+    bool blind = task->kind == SIM_TASK_MAP && task->map.restore_version > 0 &&
+                 task->opening.restored_revision == 0;
+    if (late || blind) { /* another generation was opened since; what it restores is not known */
         sim_after(coordinator->sim, 1,
                   &(struct sim_call){.process = coordinator->process, .run = too_late});
         return;
@@ -391,7 +338,7 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
         return;
     }
     if (task->kind == SIM_TASK_COMMIT && task->election != task->revision) {
-        sim_etcd_read(coordinator->sim, coordinator->process, looked_for_ours, NULL);
+        sim_etcd_read(coordinator->sim, coordinator->process, look_for_ours, looked_for_ours);
         return;
     }
     add_compare(&transaction, "coordinator", true, task->revision);
@@ -443,9 +390,9 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_thread *th
         sim_after(sim, sim_between(sim, SIM_MS, slow ? SIM_SECOND : 20 * SIM_MS),
                   &(struct sim_call){.process = coordinator->process, .run = disk_done});
     } else if (task->kind == SIM_TASK_READ) {
-        read_stage(coordinator, READ_PLAN);
+        read_stage(coordinator, SIM_READ_PLAN);
     } else if (task->kind == SIM_TASK_READ_MAP) {
-        read_stage(coordinator, READ_MAP);
+        read_stage(coordinator, SIM_READ_MAP);
     } else {
         write_etcd(coordinator, task);
     }
@@ -460,6 +407,7 @@ static struct sim_task *add_task(struct sim_coordinator *coordinator, enum sim_t
     *task = (struct sim_task){.kind = kind,
                               .term = coordinator->term,
                               .revision = coordinator->revision,
+                              .asked_us = coordinator->sim->now,
                               .nonce = ++coordinator->sim->incarnations};
     return task;
 }

@@ -314,19 +314,24 @@ static void put_entry(struct sim_shard *shard)
 }
 
 /* After a lost lease somebody else may have come. */
+static void look_for_entry(struct sim *sim, struct sim_process *process)
+{
+    char name[PLACE_MAX + 1];
+    (void)snprintf(name, sizeof(name), "ps/%s", process->id);
+    const struct sim_key *key = sim_etcd_look(sim, name);
+    sim_shard_of(process)->is_replaced = key && key->value->holder != process->incarnation;
+}
+
 static void on_checked(struct sim *sim, struct sim_process *process, void *data,
                        const struct sim_outcome *outcome)
 {
     struct sim_shard *shard = sim_shard_of(process);
-    char name[PLACE_MAX + 1];
     (void)data;
     if (outcome->status != KELP_OK) {
         register_soon(shard, RETRY_US);
         return;
     }
-    (void)snprintf(name, sizeof(name), "ps/%s", process->id);
-    const struct sim_key *key = sim_etcd_look(sim, name);
-    if (key && key->value->holder != process->incarnation) {
+    if (shard->is_replaced) {
         replaced(sim, process);
         return;
     }
@@ -339,7 +344,7 @@ static void register_now(struct sim *sim, struct sim_process *process, void *dat
     (void)data;
     (void)number;
     if (shard->registered_before) {
-        sim_etcd_read(sim, process, on_checked, NULL);
+        sim_etcd_read(sim, process, look_for_entry, on_checked);
     } else {
         put_entry(shard);
     }

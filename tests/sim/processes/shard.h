@@ -114,6 +114,7 @@ struct sim_shard {
 
     uint64_t lease; /* 0: not registered */
     uint64_t kept_us;
+    bool is_replaced; /* as etcd said: another process has its entry */
     bool registered_before;
     uint64_t watch;
 
