@@ -99,6 +99,11 @@ bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
                                             .connected = {.id = link->shard.id,
                                                           .incarnation = link->shard.incarnation,
                                                           .generation = hello->loaded_generation}});
+    if (kelp_placement_find(&term->placement, link->shard.id) == NULL) {
+        disconnected(term, link, false);
+        kelp_link_refuse(link, &term->outside, KELP_ERR_LIMIT, "the table of shards is full");
+        return false;
+    }
     const struct kelp_link_view view = kelp__term_shard_view(term);
     kelp_link_update(link, &term->outside, &view, false);
     return link->open;

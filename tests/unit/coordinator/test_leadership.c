@@ -487,3 +487,23 @@ KELP_TEST(resigns_when_cut_off)
     tick(KELP_COORDINATOR_CUT_OFF_MS);
     ck_assert_int_eq(done.stands, 2);
 }
+
+/* A shard beyond the placement's table is refused, and forgotten at the next tick. */
+KELP_TEST(refuses_a_shard_too_many)
+{
+    struct kelp_map_shard shard = {.address = "a:1", .incarnation = 9};
+    const struct kelp_link_hello hello = {.text = ""};
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(0);
+    for (uint32_t i = 0; i < KELP_COORDINATOR_SHARDS_MAX + 1; i++) {
+        (void)snprintf(shard.id, sizeof(shard.id), "shard-%u", i);
+        kelp_term_shard_registered(leadership.term, &shard);
+    }
+    struct kelp_link *last = done.link;
+    ck_assert_ptr_eq(leadership.term->links.first, last);
+    ck_assert(!kelp_term_shard_hello(leadership.term, last, &hello));
+    ck_assert_uint_eq(leadership.term->membership.counts[KELP_MEMBER_SHARD], 0);
+    tick(100);
+    ck_assert_ptr_ne(leadership.term->links.first, last);
+    ck_assert_uint_eq(leadership.term->placement.shard_count, KELP_COORDINATOR_SHARDS_MAX);
+}
