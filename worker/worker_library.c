@@ -148,9 +148,10 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     struct kelp_worker *worker = user;
     struct kelp_control_word word;
     struct kelp_error error;
+    bool has_word = answer->partition == 0 && answer->word;
     (void)link;
 
-    if (answer->word && !kelp_wire_take_word(answer->word, &word)) {
+    if (has_word && !kelp_wire_take_word(answer->word, &word)) {
         (void)kelp_fail(&error, KELP_ERR_FORMAT, "control word of version %" PRIu64 " is malformed",
                         answer->word->version);
         keep_failure(worker, &error);
@@ -164,7 +165,7 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .step = answer->step,
         .current_step = answer->current_step,
         .has_weights = payload,
-        .word = answer->word ? &word : NULL,
+        .word = has_word ? &word : NULL,
         .is_share = answer->is_part,
         .values = answer->is_part ? answer->part : answer->decision,
         .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),

@@ -1,6 +1,7 @@
 /*
  * What shards say: a term's streams to them.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,7 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id)
 void kelp__term_lose_shard(struct kelp_term *term, uint64_t key)
 {
     struct kelp_link *link = kelp_shard_links_of(&term->links, key);
+    assert(link != NULL); /* each member has one */
     kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard is silent shard=%s address=%s",
                      link->shard.id, link->shard.address);
     disconnected(term, link, false);

@@ -172,6 +172,7 @@ static void collect_pulls(struct outbox *box)
 
     for (uint32_t p = box->link->partition_first; p < box->link->partition_end; p++) {
         while (kelp_sync_pull(stepper->sync, p, &pull)) {
+            assert(items->pull_count - box->pull_first < KELP_STEPPER_ITEMS_MAX);
             void *room = kelp__stepper_reserve(stepper, items->pulls, items->pull_count,
                                                &items->pull_capacity, sizeof(*items->pulls));
             if (!room) {
