@@ -53,8 +53,7 @@ void kelp_journal_close(struct kelp_journal *journal)
     free(journal);
 }
 
-/* ---- appending --------------------------------------------------------------------------------
- */
+/* ---- appending ---- */
 
 /* All of the line or nothing of it. The lock is held. */
 static kelp_status put_line(struct kelp__lines *lines, const char *text, size_t text_bytes,
@@ -193,8 +192,7 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
     return status;
 }
 
-/* ---- forgetting -------------------------------------------------------------------------------
- */
+/* ---- forgetting ---- */
 
 /* What stands before the first line of that version or a later one. */
 static kelp_status find_line(const struct kelp__lines *lines, uint64_t version, FILE *in,

@@ -1,7 +1,6 @@
 /*
  * The files of the journal as lines: locking them, and taking in what they hold.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,8 +15,7 @@
 #include "coordinator/core/limits.h"
 #include "coordinator/journal_internal.h"
 
-/* ---- reading back -----------------------------------------------------------------------------
- */
+/* ---- reading back ---- */
 
 /* The first entry whose version is not below that one. */
 size_t kelp__journal_known_index(const struct kelp_journal *journal, uint64_t version)

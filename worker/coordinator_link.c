@@ -1,6 +1,5 @@
 #include "worker/coordinator_link.h"
 
-#include <assert.h>
 #include <cjson/cJSON.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -80,8 +80,7 @@ static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const
                      text);
 }
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 /* A scalar's text, or NULL when there is none or it is longer than any value. */
 static const char *scalar(const yaml_node_t *node)
@@ -184,8 +183,7 @@ static kelp_status read_scalar(const struct key *key, const char *text, void *in
     }
 }
 
-/* ---- mappings and lists -----------------------------------------------------------------------
- */
+/* ---- mappings and lists ---- */
 
 static kelp_status read_mapping(struct reader *reader, const yaml_node_t *node,
                                 struct mapping *mapping);

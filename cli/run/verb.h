@@ -32,8 +32,7 @@ const char *kelp_verb_typed(const struct kelp_options *given);
 /* Print a text and free it, or complain of the error that came instead; returns the exit status. */
 int kelp_verb_print(kelp_status status, char *text, const struct kelp_error *error);
 
-/* ---- options that many verbs have --------------------------------------------------------------
- */
+/* ---- options that many verbs have ---- */
 
 /* In a struct kelp_program: its table of options. */
 #define KELP_VERB_OPTIONS(table) .options = (table), .option_count = KELP_ARRAY_COUNT(table)

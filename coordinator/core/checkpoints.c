@@ -1,9 +1,6 @@
 #include "coordinator/core/checkpoints_internal.h"
 
-#include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +48,7 @@ kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints)
     };
 }
 
-/* ---- ordering ---------------------------------------------------------------------------------
- */
+/* ---- ordering ---- */
 
 static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                       struct kelp_checkpointer_actions *actions)
@@ -82,8 +78,7 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
     }
 }
 
-/* ---- other events -----------------------------------------------------------------------------
- */
+/* ---- other events ---- */
 
 static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct kelp_map *map,
                             struct kelp_error *reterr)
@@ -291,8 +286,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
     return KELP_OK;
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ---- */
 
 static bool all_durable(const struct kelp_checkpointer *checkpoints)
 {

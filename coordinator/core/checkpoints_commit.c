@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
 static bool is_digest(const char *text)
 {
@@ -134,8 +133,7 @@ void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
     }
 }
 
-/* ---- committing -------------------------------------------------------------------------------
- */
+/* ---- committing ---- */
 
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step)
 {
@@ -315,8 +313,7 @@ kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoi
     return KELP_OK;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list ---- */
 
 void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                                    struct kelp_checkpointer_actions *actions)

@@ -1,6 +1,5 @@
 #include "coordinator/core/committed_list.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,8 +52,7 @@ struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_li
     return NULL;
 }
 
-/* ---- adding -----------------------------------------------------------------------------------
- */
+/* ---- adding ---- */
 
 /* Note a digest; gives an earlier, different one of the same version, or NULL. */
 static const struct kelp_committed_digest *agree(struct kelp_committed_list *list,
@@ -177,8 +175,7 @@ void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t st
     }
 }
 
-/* ---- retention --------------------------------------------------------------------------------
- */
+/* ---- retention ---- */
 
 /* Good entries that are newer. */
 static uint32_t newer_count(const struct kelp_committed_list *list, uint32_t index)

@@ -137,8 +137,7 @@ bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation)
     return *at == '\0';
 }
 
-/* ---- listing ----------------------------------------------------------------------------------
- */
+/* ---- listing ---- */
 
 static int compare_names(const void *a, const void *b)
 {

@@ -9,8 +9,7 @@
 
 #include "common/job/job.h"
 
-/* ---- from the etcd client's thread to the loop ------------------------------------------------
- */
+/* ---- from the etcd client's thread to the loop ---- */
 
 enum post_kind {
     POST_SPEC,
@@ -181,8 +180,7 @@ static void take_post(void *user)
     free(event);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static void set_keys(struct kelp_leader *leader)
 {

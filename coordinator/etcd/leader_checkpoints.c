@@ -17,8 +17,7 @@
 #include "common/base/log.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static kelp_status get_fence(struct kelp__leader_task *task)
 {
@@ -87,8 +86,7 @@ static kelp_status take_manifest(struct kelp__leader_task *task, uint64_t versio
     return KELP_OK;
 }
 
-/* ---- another job? -----------------------------------------------------------------------------
- */
+/* ---- another job? ---- */
 
 static kelp_status compare_jobs(struct kelp__leader_task *task, const struct kelp_job_file *before,
                                 const char *folder)
@@ -173,8 +171,7 @@ static kelp_status check_jobs(struct kelp__leader_task *task)
     return KELP_OK;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list ---- */
 
 static int compare_versions(const void *a, const void *b)
 {
@@ -258,8 +255,7 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
     return check_elected(task);
 }
 
-/* ---- transactions -----------------------------------------------------------------------------
- */
+/* ---- transactions ---- */
 
 enum { COMPARE_ELECTION, COMPARE_FENCE, COMPARE_MAP, COMPARE_MANIFEST, COMPARE_COUNT };
 

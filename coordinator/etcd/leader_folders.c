@@ -13,8 +13,7 @@
 #include "common/base/log.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
-/* ---- an empty etcd ----------------------------------------------------------------------------
- */
+/* ---- an empty etcd ---- */
 
 static kelp_status import(struct kelp__leader_task *task, const char *folder, const char *text,
                           uint64_t version)
@@ -109,8 +108,7 @@ kelp_status kelp__leader_import(struct kelp__leader_task *task)
     return status;
 }
 
-/* ---- what may be removed ----------------------------------------------------------------------
- */
+/* ---- what may be removed ---- */
 
 static bool named(const struct kelp_found *found, const char *folder)
 {

@@ -8,8 +8,7 @@
 #include "common/base/json.h"
 #include "common/training/plan.h"
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing ---- */
 
 static kelp_status finish(FILE *out, char **text, char **ret_text, struct kelp_error *reterr)
 {
@@ -68,8 +67,7 @@ kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_
     return finish(out, &text, ret_text, reterr);
 }
 
-/* ---- parsing ----------------------------------------------------------------------------------
- */
+/* ---- parsing ---- */
 
 /* An incarnation uses all 64 bits: a decimal string. */
 static kelp_status parse_incarnation(const cJSON *json, uint64_t *ret_value,

@@ -1,7 +1,6 @@
 #include "coordinator/term/links.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

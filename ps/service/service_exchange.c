@@ -3,7 +3,6 @@
  * that causes, for the sender and for others whose pulls waited, is collected by stream and leaves
  * as one message for each when the turn ends.
  */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

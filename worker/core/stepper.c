@@ -1,6 +1,5 @@
 #include "worker/core/stepper.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * A message holds pushes of up to transport.piece_bytes, and a slice is never split.
  */
 #include <assert.h>
-#include <stdlib.h>
 
 #include "worker/core/stepper_internal.h"
 
