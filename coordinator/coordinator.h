@@ -1,5 +1,5 @@
 /*
- * The coordinator process. What leads and decides is pure and in core/ (leadership.h, term.h); the
+ * The coordinator process. What leads and decides is pure and in term/ (leadership.h, term.h); the
  * rest of this folder carries its effects out and tells it what happens:
  *
  *     effects.c             the table of effects, by the parts below

@@ -23,7 +23,7 @@ struct kelp_shard_streams {
 /* Free those that no term wants and whose stream has ended. True: there are none left. */
 bool kelp_shard_streams_sweep(struct kelp_shard_streams *streams);
 
-/* Effects of a term (core/term_effects.h). NULL: no memory. */
+/* Effects of a term (term/term_effects.h). NULL: no memory. */
 struct kelp_shard_stream *kelp_shard_streams_add(struct kelp_shard_streams *streams,
                                                  struct kelp_link *link);
 /* The term does not know it any more. */

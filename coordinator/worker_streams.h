@@ -22,7 +22,7 @@ struct kelp_worker_streams {
 /* Borrowed for the life of the process; the server's user is the streams. */
 const struct kelp_rpc_method *kelp_worker_streams_methods(size_t *ret_count);
 
-/* Effects of a term (core/term_effects.h) upon one of them. */
+/* Effects of a term (term/term_effects.h) upon one of them. */
 bool kelp_worker_stream_full(const struct kelp_worker_stream *stream);
 void kelp_worker_stream_send(struct kelp_worker_stream *stream,
                              const struct kelp_session_news *news);
