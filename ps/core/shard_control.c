@@ -505,6 +505,7 @@ void kelp_shard_control_view(const struct kelp_shard_control *control,
 {
     *ret_view = (struct kelp_shard_control_view){
         .generation = control->generation,
+        .loading = control->loading,
         .status = control->status,
         .error = control->error,
         .waiting = control->waiting,

@@ -172,6 +172,7 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
 /* What reports say. Everything is borrowed until the next event. */
 struct kelp_shard_control_view {
     uint64_t generation;                    /* served; 0: none */
+    uint64_t loading;                       /* generation that is being loaded; 0: none */
     kelp_status status;                     /* loading or training failed */
     const char *error;                      /* why; "" */
     const char *waiting;                    /* what a load waits for; "": for nothing */

@@ -83,7 +83,8 @@ static void log_news(const struct kelp_service *service, enum kelp_shard_news ne
                        view.error);
         break;
     case KELP_SHARD_NEWS_MISSING:
-        kelp_log_warn("waiting for storage missing=\"%s\"", view.waiting);
+        kelp_log_warn("waiting for storage generation=%" PRIu64 " missing=\"%s\"", view.loading,
+                      view.waiting);
         break;
     case KELP_SHARD_NEWS_SNAPSHOT:
         kelp__service_snapshots_log(&view.snapshot);

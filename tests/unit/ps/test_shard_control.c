@@ -209,6 +209,7 @@ KELP_TEST(missing_storage_is_waited_for_so_long)
     ck_assert_int_eq(apply(missing), KELP_OK);
     expect("mR");
     ck_assert_str_eq(view().waiting, "shard-1");
+    ck_assert_uint_eq(view().loading, 1);
     missing.missing.now_ms = 5999;
     ck_assert_int_eq(apply(missing), KELP_OK);
     expect("");
@@ -216,6 +217,7 @@ KELP_TEST(missing_storage_is_waited_for_so_long)
     ck_assert_int_eq(apply(missing), KELP_ERR_NOT_FOUND);
     not_loaded(KELP_ERR_NOT_FOUND);
     ck_assert_str_eq(view().waiting, "");
+    ck_assert_uint_eq(view().loading, 0);
     command(1, 0, 2);
     ck_assert_int_eq(apply(missing), KELP_OK); /* a load of its own */
     (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_STOP});
