@@ -70,7 +70,6 @@ void kelp__checkpointer_end(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_END);
 }
 
-/* The order is over; nothing will ever be committed in its folder. */
 void kelp__checkpointer_close_order(struct kelp_checkpointer *checkpoints,
                                     struct kelp_checkpointer_actions *actions)
 {
@@ -87,7 +86,6 @@ void kelp__checkpointer_close_order(struct kelp_checkpointer *checkpoints,
     checkpoints->committing = false;
 }
 
-/* What failed is said by the caller, in trouble. */
 void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
                                 enum kelp__checkpointer_reason reason, uint64_t now_ms,
                                 struct kelp_checkpointer_actions *actions)
@@ -156,7 +154,6 @@ void kelp__checkpointer_place_order(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_ORDER);
 }
 
-/* Requests up to serial have what they asked for: the checkpoint of this step. */
 void kelp__checkpointer_answer(struct kelp_checkpointer *checkpoints, uint64_t serial,
                                uint64_t step, struct kelp_checkpointer_actions *actions)
 {

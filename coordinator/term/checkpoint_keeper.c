@@ -312,7 +312,7 @@ static void remove_gone(const struct kelp_keeper *keeper, const struct kelp_outs
     }
 }
 
-/* What the checkpoints of before are worth, where their manifests were too early to say. */
+/* The metrics of earlier checkpoints, whose manifests were written before their evaluation. */
 static void tell_evaluations(struct kelp_keeper *keeper, const struct kelp_keeper_call *call)
 {
     const struct kelp_outside *outside = call->outside;

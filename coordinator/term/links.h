@@ -36,8 +36,9 @@ struct kelp_link_view {
     uint64_t heartbeat; /* newest */
 };
 
-/* NULL: there is none. */
+/* The link of that shard, or NULL. */
 struct kelp_link *kelp_shard_links_find(const struct kelp_shard_links *links, const char *id);
+/* The greeted link of that member, or NULL. */
 struct kelp_link *kelp_shard_links_of(const struct kelp_shard_links *links, uint64_t key);
 /* NULL: no memory. */
 struct kelp_link *kelp_shard_links_add(struct kelp_shard_links *links,
@@ -55,10 +56,15 @@ void kelp_shard_links_update(struct kelp_shard_links *links, const struct kelp_o
 
 /* The shard has registered as this: its stream has been closed. */
 void kelp_link_move(struct kelp_link *link, const struct kelp_map_shard *shard);
+/* Open a stream, unless the one before has not ended yet. */
 void kelp_link_open(struct kelp_link *link, const struct kelp_outside *outside,
                     const struct kelp_link_view *view);
+/* Send what the shard does not know yet, and with beat a heartbeat. One that does not read gets
+ * none.
+ */
 void kelp_link_update(struct kelp_link *link, const struct kelp_outside *outside,
                       const struct kelp_link_view *view, bool beat);
+/* Close its stream, if it has one. */
 void kelp_link_close(struct kelp_link *link, const struct kelp_outside *outside, kelp_status status,
                      const char *text);
 /* Its hello was good: it is the member of this key. */

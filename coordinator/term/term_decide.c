@@ -77,7 +77,7 @@ static void judge_found_end(struct kelp_term *term)
         return;
     case KELP_VERDICT_AGAIN:
         kelp_outside_log(&term->outside, KELP_LOG_WARN,
-                         "etcd says %s, but the shards of then are gone: computing again",
+                         "etcd says %s, but shards that held the model are gone: computing again",
                          end.state);
         kelp__term_report_state(term);
         return;

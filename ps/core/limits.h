@@ -23,7 +23,7 @@
  * whose transport.piece_bytes is larger may have larger slices. */
 #define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
 
-/* Control streams at once: the leader, and leaders of before that have not noticed yet. */
+/* Control streams at once: the leader, and earlier leaders that have not noticed yet. */
 #define KELP_PS_CONTROL_STREAMS_MAX 8
 
 /* Milliseconds between two reports of records and progress. */
