@@ -247,9 +247,9 @@ KELP_TEST(commits_and_keeps)
     file = peers_file(&peers, name);
     ck_assert_str_eq(file, peers.spec);
     free(file);
-    struct made second = make(8);
+    struct made second = make(first.step + 4);
     await_file(&first, "manifest.json", true);
-    struct made third = make(12);
+    struct made third = make(second.step + 4);
     await_path(first.folder, false);
     stored = peers_get(&peers, first.key);
     ck_assert_str_eq(stored, "");
@@ -274,7 +274,7 @@ KELP_TEST(failed_snapshot)
     await_path(made.folder, false);
     shards[1].answer = 0;
     peers_run(&peers, 1200); /* the pause after a failure is not part of the next order's time */
-    (void)make(8);
+    (void)make(made.step + 4);
     ck_assert_uint_eq(workers[0].closes, 0);
 }
 
@@ -335,7 +335,7 @@ KELP_TEST(etcd_is_away)
     char *stored = peers_get(&peers, made.key);
     ck_assert((stored[0] != '\0') == (committed > 0));
     free(stored);
-    (void)make(8);
+    (void)make(made.step + 4);
     ck_assert_uint_eq(shards[1].generation, 1);
 }
 
@@ -360,7 +360,7 @@ KELP_TEST(restores_and_leaves_damage)
     char text[200];
     start_all();
     struct made first = make(4);
-    struct made second = make(8);
+    struct made second = make(first.step + 4);
     shards[0].slow = true;
     shards[1].slow = true;
     peer_shard_stop(&shards[1]);
@@ -439,7 +439,7 @@ KELP_TEST(next_leader)
     await_path("step-15.g1", false);
     await_step(made.step);                    /* the new leader knows it */
     await_file(&made, "manifest.json", true); /* as if the one before died too early for it */
-    (void)make(8);
+    (void)make(made.step + 4);
     await_file(&made, "job.yaml", true);
 }
 
