@@ -63,7 +63,7 @@ static void file_done(struct kelp_task *base)
         kelp_log_error("checkpoint folder=%s error=\"%s\"", task->folder, task->error.text);
     }
     struct kelp_term *term = kelp_term_now(leadership);
-    if (!base->cancelled && term != NULL && task->term == leadership->terms &&
+    if (!base->cancelled && term && task->term == leadership->terms &&
         task->kind == FILE_DESCRIBE) {
         kelp_term_described(term, task->serial, task->status, task->error.text);
     }
@@ -75,7 +75,7 @@ static struct file_task *make_task(struct kelp_checkpoint_folders *folders, enum
                                    const char *folder, const char *text)
 {
     struct file_task *task = calloc(1, sizeof(*task));
-    if (task == NULL) {
+    if (!task) {
         return NULL;
     }
     task->task.run = run_file;
@@ -86,8 +86,7 @@ static struct file_task *make_task(struct kelp_checkpoint_folders *folders, enum
     (void)snprintf(task->folder, sizeof(task->folder), "%s", folder);
     task->text = text == NULL ? NULL : strdup(text);
     task->spec = kind == FILE_DESCRIBE ? strdup(folders->identity->spec) : NULL;
-    bool whole =
-        (text == NULL || task->text != NULL) && (kind != FILE_DESCRIBE || task->spec != NULL);
+    bool whole = (text == NULL || task->text) && (kind != FILE_DESCRIBE || task->spec != NULL);
     if (!whole) {
         free_task(task);
         return NULL;
@@ -97,7 +96,7 @@ static struct file_task *make_task(struct kelp_checkpoint_folders *folders, enum
 
 static bool submit(struct kelp_checkpoint_folders *folders, struct file_task *task)
 {
-    if (task == NULL) {
+    if (!task) {
         return false;
     }
     if (kelp_task_thread_submit(folders->disk, &task->task) != KELP_OK) {
@@ -111,7 +110,7 @@ bool kelp_checkpoint_folders_describe(struct kelp_checkpoint_folders *folders, c
                                       const char *plan, uint64_t serial)
 {
     struct file_task *task = make_task(folders, FILE_DESCRIBE, folder, plan);
-    if (task != NULL) {
+    if (task) {
         task->serial = serial;
     }
     return submit(folders, task);

@@ -137,7 +137,7 @@ kelp_status kelp_coordinator_create(const struct kelp_coordinator_options *optio
                                     struct kelp_error *reterr)
 {
     struct kelp_coordinator *coordinator = calloc(1, sizeof(*coordinator));
-    if (coordinator == NULL) {
+    if (!coordinator) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the coordinator");
     }
     coordinator->options = *options;
@@ -174,21 +174,21 @@ void kelp_coordinator_stop(struct kelp_coordinator *coordinator)
 
 void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
 {
-    if (coordinator == NULL) {
+    if (!coordinator) {
         return;
     }
-    if (coordinator->timer != NULL) {
+    if (coordinator->timer) {
         kelp_rpc_timer_stop(coordinator->timer);
     }
     (void)kelp_term_now(&coordinator->leadership);
     kelp_leadership_end(&coordinator->leadership, "stopping");
-    if (coordinator->tasks != NULL) {
+    if (coordinator->tasks) {
         kelp_task_thread_stop(coordinator->tasks);
     }
-    if (coordinator->disk != NULL) {
+    if (coordinator->disk) {
         kelp_task_thread_stop(coordinator->disk);
     }
-    if (coordinator->leader != NULL) {
+    if (coordinator->leader) {
         kelp_leader_close(coordinator->leader);
     }
     while (!kelp_shard_streams_sweep(&coordinator->shards)) {

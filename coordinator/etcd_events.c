@@ -27,7 +27,7 @@ static void on_spec(const char *text, size_t text_bytes, void *user)
     struct kelp_identity *identity = &coordinator->identity;
     struct kelp_leadership *leadership = leadership_of(coordinator);
     struct kelp_error error;
-    if (identity->job != NULL) {
+    if (identity->job) {
         if (strlen(identity->spec) != text_bytes || memcmp(identity->spec, text, text_bytes) != 0) {
             kelp_log_error("the job's specification in etcd has changed; the first one counts");
         }
@@ -102,7 +102,7 @@ static void on_state_written(bool taken, void *user)
 static void on_shard_registered(const struct kelp_map_shard *shard, void *user)
 {
     struct kelp_term *term = term_of(user);
-    if (term != NULL) {
+    if (term) {
         kelp_term_shard_registered(term, shard);
     }
 }
@@ -110,7 +110,7 @@ static void on_shard_registered(const struct kelp_map_shard *shard, void *user)
 static void on_shard_gone(const char *id, void *user)
 {
     struct kelp_term *term = term_of(user);
-    if (term != NULL) {
+    if (term) {
         kelp_term_shard_gone(term, id);
     }
 }

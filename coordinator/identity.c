@@ -65,7 +65,7 @@ void kelp_identity_hello(const struct kelp_identity *identity, Kelp__V1__Hello *
 kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *hello,
                                 struct kelp_error *reterr)
 {
-    if (hello == NULL) {
+    if (!hello) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "the first message carries no hello");
     }
     if (hello->protocol != PROTOCOL) {

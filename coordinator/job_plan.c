@@ -5,7 +5,7 @@
 
 void kelp_job_plan_forget(struct kelp_job_plan *kept)
 {
-    if (kept->text != NULL) {
+    if (kept->text) {
         kelp_plan_fini(&kept->plan);
         free(kept->text);
         kept->text = NULL;
@@ -16,7 +16,7 @@ kelp_status kelp_job_plan_keep(struct kelp_job_plan *kept, const char *text,
                                struct kelp_error *reterr)
 {
     struct kelp_plan plan;
-    if (kept->text != NULL && strcmp(kept->text, text) == 0) {
+    if (kept->text && strcmp(kept->text, text) == 0) {
         return KELP_OK;
     }
     kelp_status status = kelp_plan_parse(text, strlen(text), &plan, reterr);
@@ -24,7 +24,7 @@ kelp_status kelp_job_plan_keep(struct kelp_job_plan *kept, const char *text,
         return status;
     }
     char *copy = strdup(text);
-    if (copy == NULL) {
+    if (!copy) {
         kelp_plan_fini(&plan);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the plan");
     }

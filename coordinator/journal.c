@@ -19,7 +19,7 @@ kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_jour
                               struct kelp_error *reterr)
 {
     struct kelp_journal *journal = calloc(1, sizeof(*journal));
-    if (journal == NULL) {
+    if (!journal) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the journal");
     }
     journal->metrics.fd = -1;
@@ -39,7 +39,7 @@ kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_jour
 
 void kelp_journal_close(struct kelp_journal *journal)
 {
-    if (journal == NULL) {
+    if (!journal) {
         return;
     }
     if (journal->metrics.fd >= 0) {
@@ -120,7 +120,7 @@ static kelp_status append_line(struct kelp__lines *lines, const struct kelp_reco
 {
     char text[KELP_COORDINATOR_LINE_MAX];
     FILE *out = fmemopen(text, sizeof(text), "w");
-    if (out == NULL) {
+    if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a line of %s", lines->path);
     }
     print(out, record);
@@ -231,7 +231,7 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct
 {
     struct kelp__lines rest;
     FILE *in = fopen(lines->path, "re");
-    if (in == NULL) {
+    if (!in) {
         return kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
     }
     kelp_status status = find_line(lines, version, in, &rest, reterr);

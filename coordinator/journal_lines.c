@@ -46,7 +46,7 @@ kelp_status kelp__journal_remember(struct kelp_journal *journal, uint64_t versio
     if (journal->known_count == journal->known_capacity) {
         size_t capacity = journal->known_capacity == 0 ? 256 : 2 * journal->known_capacity;
         struct kelp__digest_entry *known = realloc(journal->known, capacity * sizeof(*known));
-        if (known == NULL) {
+        if (!known) {
             return KELP_ERR_NO_MEMORY;
         }
         journal->known = known;
@@ -65,7 +65,7 @@ kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint6
                                        const char *digest, struct kelp_error *reterr)
 {
     const char *known = known_digest(journal, version);
-    if (known != NULL && strcmp(known, digest) != 0) {
+    if (known && strcmp(known, digest) != 0) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
                          "digest of version %" PRIu64 " is %s, but %s says %s: the same step gave "
                          "other bits",
@@ -122,7 +122,7 @@ static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, 
         size_t capacity = journal->evaluation_capacity == 0 ? 64 : 2 * journal->evaluation_capacity;
         struct kelp__evaluation *evaluations =
             realloc(journal->evaluations, capacity * sizeof(*evaluations));
-        if (evaluations == NULL) {
+        if (!evaluations) {
             return KELP_ERR_NO_MEMORY;
         }
         journal->evaluations = evaluations;
@@ -147,7 +147,7 @@ static void take_latest(struct kelp_journal *journal, uint64_t version, uint64_t
             char name[32];
             (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_metric_name(i));
             const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
-            if (value != NULL) {
+            if (value) {
                 kelp_metrics_set(&record.metrics, i,
                                  cJSON_IsNumber(value) ? value->valuedouble : (double)NAN);
             }
@@ -235,10 +235,10 @@ static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lin
     }
     int copy = dup(lines->fd);
     FILE *in = copy < 0 ? NULL : fdopen(copy, "r");
-    if (in == NULL || fseeko(in, (off_t)lines->bytes, SEEK_SET) != 0) {
+    if (!in || fseeko(in, (off_t)lines->bytes, SEEK_SET) != 0) {
         kelp_status status =
             kelp_fail(reterr, KELP_ERR_IO, "%s: cannot read: %s", lines->path, strerror(errno));
-        if (in != NULL) {
+        if (in) {
             (void)fclose(in);
         } else if (copy >= 0) {
             (void)close(copy);

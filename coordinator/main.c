@@ -80,7 +80,7 @@ static void on_signal(int signal_number, void *user)
     kelp_log_info("stopping signal=%d", signal_number);
     (void)pthread_mutex_lock(&stopper->lock);
     stopper->stopped = true;
-    if (stopper->coordinator != NULL) {
+    if (stopper->coordinator) {
         kelp_coordinator_stop(stopper->coordinator);
     }
     (void)pthread_mutex_unlock(&stopper->lock);
@@ -91,7 +91,7 @@ static void set_stopped(struct stopper *stopper, struct kelp_coordinator *coordi
 {
     (void)pthread_mutex_lock(&stopper->lock);
     stopper->coordinator = coordinator;
-    if (stopper->stopped && coordinator != NULL) {
+    if (stopper->stopped && coordinator) {
         kelp_coordinator_stop(coordinator);
     }
     (void)pthread_mutex_unlock(&stopper->lock);

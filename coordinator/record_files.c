@@ -30,7 +30,7 @@ static void sync_done(struct kelp_task *base)
     }
     if (files->journal == task->journal) {
         struct kelp_term *term = kelp_term_now(files->leadership);
-        if (term != NULL) {
+        if (term) {
             kelp_term_synced(term, task->finish);
         }
     }
@@ -57,7 +57,7 @@ static bool submit(struct kelp_record_files *files, struct sync_task *task)
 bool kelp_record_files_sync(struct kelp_record_files *files, bool finish)
 {
     struct sync_task *task = calloc(1, sizeof(*task));
-    if (task == NULL) {
+    if (!task) {
         kelp_log_error("records not synced: out of memory");
         return false;
     }
@@ -77,10 +77,10 @@ kelp_status kelp_record_files_open(struct kelp_record_files *files, struct kelp_
 void kelp_record_files_close(struct kelp_record_files *files)
 {
     struct sync_task *task = calloc(1, sizeof(*task));
-    if (task != NULL) {
+    if (task) {
         task->close = true;
     }
-    if (task == NULL || !submit(files, task)) {
+    if (!task || !submit(files, task)) {
         kelp_journal_close(files->journal);
         free(task);
     }

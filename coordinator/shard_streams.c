@@ -81,7 +81,7 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
     if (news->plan) {
         command.plan = streams->plan->text;
     }
-    if (news->map != NULL) {
+    if (news->map) {
         kelp_status status = kelp_wire_map_init(&map, news->map);
         if (status != KELP_OK) {
             stream->ending = ENDING_FAILED;
@@ -163,7 +163,7 @@ static const struct kelp_checkpointer_report *take_snapshot(const struct kelp_sh
                                                             const Kelp__V1__SnapshotReport *from,
                                                             struct snapshot *snapshot)
 {
-    if (from == NULL || from->n_part > KELP_PARTITIONS_MAX) {
+    if (!from || from->n_part > KELP_PARTITIONS_MAX) {
         return NULL;
     }
     for (size_t i = 0; i < from->n_part; i++) {
@@ -267,7 +267,7 @@ struct kelp_shard_stream *kelp_shard_streams_add(struct kelp_shard_streams *stre
                                                  struct kelp_link *link)
 {
     struct kelp_shard_stream *stream = calloc(1, sizeof(*stream));
-    if (stream != NULL) {
+    if (stream) {
         stream->streams = streams;
         stream->link = link;
         stream->next = streams->first;
@@ -284,9 +284,9 @@ void kelp_shard_stream_abandon(struct kelp_shard_stream *stream)
 bool kelp_shard_streams_sweep(struct kelp_shard_streams *streams)
 {
     struct kelp_shard_stream **at = &streams->first;
-    while (*at != NULL) {
+    while (*at) {
         struct kelp_shard_stream *stream = *at;
-        if (stream->link != NULL || stream->stream != NULL) {
+        if (stream->link || stream->stream) {
             at = &stream->next;
             continue;
         }
@@ -303,7 +303,7 @@ static kelp_status connect(struct kelp_shard_stream *stream, const struct kelp_m
 {
     bool same = stream->shard.incarnation == shard->incarnation &&
                 strcmp(stream->shard.address, shard->address) == 0;
-    if (stream->channel != NULL && !same) {
+    if (stream->channel && !same) {
         kelp_rpc_channel_close(stream->channel);
         stream->channel = NULL;
     }
@@ -318,7 +318,7 @@ kelp_status kelp_shard_stream_open(struct kelp_shard_stream *stream,
                                    const struct kelp_map_shard *shard,
                                    const struct kelp_link_news *hello, struct kelp_error *reterr)
 {
-    if (stream->stream != NULL) {
+    if (stream->stream) {
         return kelp_fail(reterr, KELP_ERR_BUSY, "the stream before has not ended yet");
     }
     kelp_status status = connect(stream, shard, reterr);

@@ -163,7 +163,7 @@ static void fill_checkpoint(const struct kelp_term *term, struct reply *reply)
     const struct kelp_committed *newest = kelp_committed_list_newest(&from->list);
     Kelp__V1__CheckpointStatus *checkpoint = &reply->checkpoint;
     kelp__v1__checkpoint_status__init(checkpoint);
-    if (newest != NULL) {
+    if (newest) {
         uint64_t unix_ms = kelp_unix_ms();
         checkpoint->version = newest->version;
         checkpoint->step = newest->step;
@@ -197,9 +197,8 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
     reply.shard_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     reply.silent_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     kelp_status status = KELP_OK;
-    if (reply.workers == NULL || reply.worker_pointers == NULL || reply.shards == NULL ||
-        reply.shard_pointers == NULL || reply.silent_pointers == NULL ||
-        kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
+    if (!reply.workers || !reply.worker_pointers || !reply.shards || !reply.shard_pointers ||
+        !reply.silent_pointers || kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
     }
     if (status == KELP_OK) {

@@ -21,8 +21,7 @@ kelp_status kelp_wire_map_init(struct kelp_wire_map *wire, const struct kelp_map
     wire->partitions = calloc((size_t)map->partition_count + 1, sizeof(*wire->partitions));
     wire->partition_pointers =
         calloc((size_t)map->partition_count + 1, sizeof(struct Kelp__V1__PartitionPlace *));
-    if (wire->shards == NULL || wire->shard_pointers == NULL || wire->partitions == NULL ||
-        wire->partition_pointers == NULL) {
+    if (!wire->shards || !wire->shard_pointers || !wire->partitions || !wire->partition_pointers) {
         kelp_wire_map_fini(wire);
         return KELP_ERR_NO_MEMORY;
     }

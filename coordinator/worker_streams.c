@@ -49,7 +49,7 @@ void kelp_worker_stream_send(struct kelp_worker_stream *stream,
         kelp_identity_hello(stream->streams->identity, &hello);
         command.hello = &hello;
     }
-    if (news->map != NULL) {
+    if (news->map) {
         kelp_status status = kelp_wire_map_init(&map, news->map);
         if (status != KELP_OK) {
             kelp_log_warn("map not sent: out of memory");
@@ -131,7 +131,7 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
     struct kelp_wire_payload payload;
     struct kelp_error error;
     (void)rpc;
-    if (stream->session == NULL) {
+    if (!stream->session) {
         return;
     }
     kelp_status status =
@@ -166,7 +166,7 @@ static void on_closed(struct kelp_rpc_stream *rpc, kelp_status status, const cha
     struct kelp_term *term = kelp_term_now(stream->streams->leadership);
     (void)rpc;
     unlink_stream(stream);
-    if (stream->session != NULL) {
+    if (stream->session) {
         kelp_term_worker_closed(term, stream->session, status != KELP_OK, text);
     }
     free(stream);
@@ -181,7 +181,7 @@ static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rp
     struct kelp_worker_streams *streams = server_user;
     struct kelp_term *term = kelp_term_now(streams->leadership);
     struct kelp_worker_stream *stream = calloc(1, sizeof(*stream));
-    if (stream == NULL) {
+    if (!stream) {
         return NULL;
     }
     stream->streams = streams;
@@ -191,13 +191,13 @@ static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rp
     streams->first = stream;
     streams->count++;
     *ret_user = stream;
-    if (term == NULL) {
+    if (!term) {
         kelp_rpc_stream_close(rpc, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
     } else if (streams->count > KELP_COORDINATOR_SESSIONS_MAX) {
         kelp_rpc_stream_close(rpc, KELP_ERR_LIMIT, "too many streams");
     } else {
         stream->session = kelp_term_worker_opened(term, stream);
-        if (stream->session == NULL) {
+        if (!stream->session) {
             kelp_rpc_stream_close(rpc, KELP_ERR_NO_MEMORY, "no memory for a session");
         }
     }
@@ -214,7 +214,7 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     struct kelp_rpc_message *answer = NULL;
     struct kelp_error error;
     (void)message; /* the request has no fields */
-    if (term == NULL) {
+    if (!term) {
         kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
         return;
     }
@@ -237,7 +237,7 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
     struct kelp_error error = {.text = ""};
-    if (term == NULL) {
+    if (!term) {
         kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
         return;
     }

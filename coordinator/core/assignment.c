@@ -28,8 +28,7 @@ kelp_status kelp_assignment_init(struct kelp_assignment *assignment, uint32_t la
     assignment->ranges = calloc(capacity, sizeof(*assignment->ranges));
     assignment->choices = calloc(side * side, sizeof(*assignment->choices));
     assignment->costs = calloc(2 * side, sizeof(*assignment->costs));
-    if (assignment->members == NULL || assignment->ranges == NULL || assignment->choices == NULL ||
-        assignment->costs == NULL) {
+    if (!assignment->members || !assignment->ranges || !assignment->choices || !assignment->costs) {
         kelp_assignment_fini(assignment);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for an assignment of %u lanes",
                          lanes);

@@ -42,8 +42,7 @@ kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints)
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
     return (struct kelp_checkpointer_restore){
         .version = newest == NULL ? 0 : newest->version,
-        .final =
-            checkpoints->ended && newest != NULL && newest->version == checkpoints->word.version,
+        .final = checkpoints->ended && newest && newest->version == checkpoints->word.version,
         .undecided = checkpoints->undecided,
     };
 }
@@ -87,7 +86,7 @@ static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct 
     struct kelp_checkpointer_shard *shards = calloc((size_t)map->shard_count + 1, sizeof(*shards));
     struct kelp_checkpointer_pending_part *parts =
         calloc((size_t)map->partition_count + 1, sizeof(*parts));
-    if (shards == NULL || parts == NULL || kelp_map_copy(map, &copy) != KELP_OK) {
+    if (!shards || !parts || kelp_map_copy(map, &copy) != KELP_OK) {
         free(shards);
         free(parts);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map of %u partitions",
@@ -158,7 +157,7 @@ static void on_running(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     struct kelp_committed *from =
         kelp_committed_list_find(&checkpoints->list, checkpoints->map.restore_version);
-    if (from != NULL) {
+    if (from) {
         from->restored = true;
     }
     checkpoints->running = true;
@@ -271,7 +270,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         break;
     case KELP_CHECKPOINTER_DAMAGED:
         damaged = kelp_committed_list_find(&checkpoints->list, event->damaged);
-        if (damaged != NULL) {
+        if (damaged) {
             damaged->damaged = true;
             kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
         }

@@ -39,7 +39,7 @@ static const char *take_parts(struct kelp_checkpointer *checkpoints, uint32_t sh
         memcpy(part->digest, from->digest, sizeof(part->digest));
     }
     if (map->partitions[0].primary == shard) {
-        if (report->word == NULL || report->word->step != checkpoints->order.step) {
+        if (!report->word || report->word->step != checkpoints->order.step) {
             return "it does not say which version it saved";
         }
         checkpoints->saved = *report->word;
@@ -56,7 +56,7 @@ static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
         return; /* each report repeats it */
     }
     const char *wrong = take_parts(checkpoints, index, report);
-    if (wrong != NULL) {
+    if (wrong) {
         kelp__checkpointer_say_trouble(checkpoints, actions,
                                        "checkpoint of step %" PRIu64 ": %s: %s",
                                        checkpoints->order.step, report->shard, wrong);
@@ -179,7 +179,7 @@ void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t
     if (wait_for_metric(checkpoints, now_ms)) {
         return;
     }
-    if (found == NULL) {
+    if (!found) {
         kelp__checkpointer_move(checkpoints, KELP_CHECKPOINTER_WRITING);
         return;
     }
@@ -235,7 +235,7 @@ static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_commit
         return status;
     }
     checkpoint->manifest = NULL;
-    if (other != NULL) {
+    if (other) {
         kelp__checkpointer_say_trouble(
             checkpoints, actions,
             "checkpoints of version %" PRIu64 " differ: state digest %s in generation %" PRIu64
@@ -323,7 +323,7 @@ void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64
         return;
     }
     const struct kelp_committed *surplus = kelp_committed_list_surplus(&checkpoints->list);
-    if (surplus != NULL) {
+    if (surplus) {
         checkpoints->removing_now = true;
         checkpoints->removing = surplus->version;
         memcpy(checkpoints->removing_folder, surplus->folder, sizeof(surplus->folder));

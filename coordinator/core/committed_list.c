@@ -8,7 +8,7 @@ kelp_status kelp_committed_list_init(struct kelp_committed_list *list,
 {
     *list = (struct kelp_committed_list){.policy = *policy};
     list->digests = calloc(KELP_COORDINATOR_DIGESTS_MAX, sizeof(*list->digests));
-    if (list->digests == NULL) {
+    if (!list->digests) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the list of checkpoints");
     }
     return KELP_OK;
@@ -91,7 +91,7 @@ static kelp_status make_room(struct kelp_committed_list *list, struct kelp_error
     }
     uint32_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
     struct kelp_committed *entries = realloc(list->entries, capacity * sizeof(*entries));
-    if (entries == NULL) {
+    if (!entries) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the list of checkpoints");
     }
     list->entries = entries;
@@ -134,7 +134,7 @@ kelp_status kelp_committed_list_add(struct kelp_committed_list *list,
         list->count++;
     }
     const struct kelp_committed_digest *other = agree(list, checkpoint);
-    if (ret_other != NULL) {
+    if (ret_other) {
         *ret_other = other;
     }
     return KELP_OK;
@@ -143,7 +143,7 @@ kelp_status kelp_committed_list_add(struct kelp_committed_list *list,
 void kelp_committed_list_remove(struct kelp_committed_list *list, uint64_t version)
 {
     struct kelp_committed *entry = kelp_committed_list_find(list, version);
-    if (entry == NULL) {
+    if (!entry) {
         return;
     }
     free(entry->manifest);
@@ -221,7 +221,7 @@ const struct kelp_committed *kelp_committed_list_surplus(const struct kelp_commi
 {
     const struct kelp_committed *newest = kelp_committed_list_newest(list);
     uint32_t keep = list->policy.keep_last;
-    if (newest == NULL) {
+    if (!newest) {
         return NULL;
     }
     if (keep < 2 && !newest->restored) {

@@ -19,7 +19,7 @@ kelp_status kelp_map_init(struct kelp_map *map, uint32_t shard_count, uint32_t p
     }
     map->shards = calloc((size_t)shard_count + 1, sizeof(*map->shards));
     map->partitions = calloc((size_t)partition_count + 1, sizeof(*map->partitions));
-    if (map->shards == NULL || map->partitions == NULL) {
+    if (!map->shards || !map->partitions) {
         kelp_map_fini(map);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map of %u partitions",
                          partition_count);

@@ -20,7 +20,7 @@ kelp_status kelp_membership_init(struct kelp_membership *membership, uint32_t la
         return status;
     }
     membership->members = calloc(membership->capacity, sizeof(*membership->members));
-    if (membership->members == NULL) {
+    if (!membership->members) {
         kelp_membership_fini(membership);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the member table");
     }
@@ -105,7 +105,7 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
         return status;
     }
     *ret_replaced = 0;
-    if (older != NULL) {
+    if (older) {
         *ret_replaced = older->key;
         kelp_membership_remove(membership, older->key, false);
     }
@@ -133,13 +133,13 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
                            const struct kelp_member_heard *heard, uint64_t now_ms)
 {
     struct kelp_member *member = find(membership, key);
-    if (member == NULL) {
+    if (!member) {
         return;
     }
     if (now_ms > member->heard_ms) {
         member->heard_ms = now_ms;
     }
-    if (heard == NULL) {
+    if (!heard) {
         return;
     }
     member->lanes_computed = heard->lanes_computed;
@@ -153,7 +153,7 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
 void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bool counted)
 {
     struct kelp_member *member = find(membership, key);
-    if (member == NULL) {
+    if (!member) {
         return;
     }
     enum kelp_member_kind kind = member->kind;

@@ -18,7 +18,7 @@ kelp_status kelp_placement_init(struct kelp_placement *placement,
                          options->shards, KELP_COORDINATOR_SHARDS_MAX);
     }
     placement->shards = calloc(KELP_COORDINATOR_SHARDS_MAX, sizeof(*placement->shards));
-    if (placement->shards == NULL) {
+    if (!placement->shards) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the shard table");
     }
     (void)snprintf(placement->reason, sizeof(placement->reason), "reading the map from etcd");
@@ -105,7 +105,7 @@ static kelp_status open_generation(struct kelp_placement *placement,
                                    struct kelp_error *reterr)
 {
     struct kelp_map_shard *chosen = calloc(placement->options.shards, sizeof(*chosen));
-    if (chosen == NULL) {
+    if (!chosen) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
     uint32_t count = 0;
@@ -177,7 +177,7 @@ static bool check_loss(struct kelp_placement *placement, uint64_t now_ms,
                        struct kelp_placement_actions *actions)
 {
     const char *gone = kelp__placement_first_lost(placement, now_ms);
-    if (gone == NULL) {
+    if (!gone) {
         return false;
     }
     struct kelp_placement_shard *shard = kelp__placement_find(placement, gone);
@@ -254,15 +254,15 @@ static void load(struct kelp_placement *placement, uint64_t now_ms,
     const struct kelp_placement_shard *waits = NULL;
     const char *missing = kelp__placement_first_unreached(placement);
     (void)kelp__placement_missing_storage(placement, now_ms, &waits);
-    if (missing == NULL && waits != NULL) {
+    if (!missing && waits) {
         kelp__placement_say(placement, actions, "waiting for %s (%s)", waits->waiting,
                             waits->at.id);
         return;
     }
-    if (missing == NULL) {
+    if (!missing) {
         missing = kelp__placement_first_unloaded(placement);
     }
-    if (missing != NULL) {
+    if (missing) {
         kelp__placement_say(placement, actions, "waiting for %s to load generation %llu", missing,
                             (unsigned long long)placement->map.generation);
         return;
@@ -275,7 +275,7 @@ static void load(struct kelp_placement *placement, uint64_t now_ms,
 static void run(struct kelp_placement *placement, struct kelp_placement_actions *actions)
 {
     const char *missing = kelp__placement_first_unreached(placement);
-    if (missing != NULL) {
+    if (missing) {
         kelp__placement_say(placement, actions, "%s does not answer", missing);
     } else if (placement->worker_count == 0) {
         kelp__placement_say(placement, actions, "waiting for a worker");

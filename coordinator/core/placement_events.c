@@ -246,7 +246,7 @@ static kelp_status on_registered(struct kelp_placement *placement,
 {
     const struct kelp_map_shard *at = event->registered;
     struct kelp_placement_shard *shard = kelp__placement_shard_of(placement, at->id, event->now_ms);
-    if (shard == NULL) {
+    if (!shard) {
         return no_room(reterr);
     }
     if (shard->at.incarnation != at->incarnation) {
@@ -263,7 +263,7 @@ static kelp_status on_connected(struct kelp_placement *placement,
 {
     struct kelp_placement_shard *shard =
         kelp__placement_shard_of(placement, event->connected.id, event->now_ms);
-    if (shard == NULL) {
+    if (!shard) {
         return no_room(reterr);
     }
     shard->connected = true;
@@ -281,7 +281,7 @@ static void on_disconnected(struct kelp_placement *placement,
                             const struct kelp_placement_event *event)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, event->disconnected.id);
-    if (shard != NULL && shard->connected) {
+    if (shard && shard->connected) {
         shard->connected = false;
         shard->broken = event->disconnected.broken;
         shard->changed_ms = event->now_ms;
@@ -301,7 +301,7 @@ static void on_storage(struct kelp_placement *placement, const struct kelp_place
 {
     struct kelp_placement_shard *shard =
         speaker(placement, event->storage.id, event->storage.incarnation);
-    if (shard == NULL) {
+    if (!shard) {
         return;
     }
     if (shard->waiting[0] == '\0') {
@@ -314,7 +314,7 @@ static void on_loaded(struct kelp_placement *placement, const struct kelp_placem
 {
     struct kelp_placement_shard *shard =
         speaker(placement, event->loaded.id, event->loaded.incarnation);
-    if (shard != NULL) {
+    if (shard) {
         shard->loaded_generation = event->loaded.generation;
         note_served(placement, event->loaded.generation);
     }
@@ -323,7 +323,7 @@ static void on_loaded(struct kelp_placement *placement, const struct kelp_placem
 static void on_unregistered(struct kelp_placement *placement, const char *id)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, id);
-    if (shard != NULL) {
+    if (shard) {
         shard->registered = false;
     }
 }

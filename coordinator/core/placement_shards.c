@@ -46,7 +46,7 @@ struct kelp_placement_shard *kelp__placement_shard_of(struct kelp_placement *pla
                                                       const char *id, uint64_t now_ms)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, id);
-    if (shard != NULL || placement->shard_count == KELP_COORDINATOR_SHARDS_MAX) {
+    if (shard || placement->shard_count == KELP_COORDINATOR_SHARDS_MAX) {
         return shard;
     }
     uint32_t at = 0;
@@ -141,7 +141,7 @@ const char *kelp__placement_missing_storage(const struct kelp_placement *placeme
         if (shard->waiting[0] == '\0' || shard->loaded_generation == placement->map.generation) {
             continue;
         }
-        if (waits == NULL) {
+        if (!waits) {
             waits = shard;
         }
         uint32_t limit_ms = placement->options.storage_wait_ms;

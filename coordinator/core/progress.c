@@ -18,7 +18,7 @@ void kelp_progress_stand(struct kelp_progress *progress, const struct kelp_contr
     progress->word_known = true;
     progress->word = *word;
     progress->best.known = false;
-    if (best != NULL) {
+    if (best) {
         progress->best = *best;
     }
 }
@@ -53,7 +53,7 @@ static kelp_status make_room(struct kelp_progress *progress)
     }
     size_t capacity = progress->queue_capacity == 0 ? 64 : 2 * progress->queue_capacity;
     struct kelp_record *queue = realloc(progress->queue, capacity * sizeof(*queue));
-    if (queue == NULL) {
+    if (!queue) {
         return KELP_ERR_NO_MEMORY;
     }
     progress->queue = queue;

@@ -147,7 +147,7 @@ static int compare_names(const void *a, const void *b)
 static kelp_status add_name(struct kelp_checkpoint_names *list, const char *name)
 {
     void *names = realloc(list->names, (list->count + 1) * sizeof(*list->names));
-    if (names == NULL) {
+    if (!names) {
         return KELP_ERR_NO_MEMORY;
     }
     list->names = names;
@@ -179,7 +179,7 @@ kelp_status kelp_checkpoint_files_list(const char *run, struct kelp_checkpoint_n
         return too_long(run, reterr);
     }
     DIR *folder = opendir(path);
-    if (folder == NULL) {
+    if (!folder) {
         *ret_names = list;
         return errno == ENOENT ? KELP_OK : kelp_files_error(errno, "open", path, reterr);
     }

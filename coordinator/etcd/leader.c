@@ -36,7 +36,7 @@ static void post(struct kelp_leader *leader, enum post_kind kind, const char *ke
                  size_t text_bytes, int64_t revision)
 {
     struct post *event = malloc(sizeof(*event) + text_bytes + 1);
-    if (event == NULL) {
+    if (!event) {
         abort(); /* an event of etcd that is lost would never be noticed again */
     }
     event->leader = leader;
@@ -200,7 +200,7 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
                              struct kelp_leader **ret_leader, struct kelp_error *reterr)
 {
     struct kelp_leader *leader = calloc(1, sizeof(*leader));
-    if (leader == NULL) {
+    if (!leader) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the etcd side");
     }
     assert(strlen(options->job) <= KELP_JOB_NAME_MAX);
@@ -225,23 +225,23 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
 
 void kelp_leader_close(struct kelp_leader *leader)
 {
-    if (leader->spec_watch != NULL) {
+    if (leader->spec_watch) {
         kelp_etcd_watch_close(leader->spec_watch);
         leader->spec_watch = NULL;
     }
-    if (leader->shard_watch != NULL) {
+    if (leader->shard_watch) {
         kelp_etcd_watch_close(leader->shard_watch);
         leader->shard_watch = NULL;
     }
-    if (leader->election_watch != NULL) {
+    if (leader->election_watch) {
         kelp_etcd_watch_close(leader->election_watch);
         leader->election_watch = NULL;
     }
-    if (leader->election != NULL) {
+    if (leader->election) {
         kelp_etcd_election_close(leader->election);
         leader->election = NULL;
     }
-    if (leader->etcd != NULL) {
+    if (leader->etcd) {
         kelp_etcd_close(leader->etcd);
         leader->etcd = NULL;
     }
@@ -287,11 +287,11 @@ kelp_status kelp_leader_watch_shards(struct kelp_leader *leader, struct kelp_err
 
 void kelp_leader_resign(struct kelp_leader *leader)
 {
-    if (leader->election != NULL) {
+    if (leader->election) {
         kelp_etcd_election_close(leader->election);
         leader->election = NULL;
     }
-    if (leader->election_watch != NULL) {
+    if (leader->election_watch) {
         kelp_etcd_watch_close(leader->election_watch);
         leader->election_watch = NULL;
     }
@@ -301,7 +301,7 @@ void kelp_leader_resign(struct kelp_leader *leader)
 void kelp_leader_step_down(struct kelp_leader *leader)
 {
     leader->term++;
-    if (leader->shard_watch != NULL) {
+    if (leader->shard_watch) {
         kelp_etcd_watch_close(leader->shard_watch);
         leader->shard_watch = NULL;
     }

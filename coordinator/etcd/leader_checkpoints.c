@@ -76,7 +76,7 @@ static kelp_status take_manifest(struct kelp__leader_task *task, uint64_t versio
     kelp_manifest_fini(&manifest);
     committed->revision = pair->mod_revision;
     committed->manifest = strdup(pair->value);
-    if (committed->manifest == NULL) {
+    if (!committed->manifest) {
         return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for a manifest");
     }
     task->found.checkpoint_count++;
@@ -125,7 +125,7 @@ static kelp_status check_job(struct kelp__leader_task *task, struct kelp_committ
     struct kelp_job_file *file = kelp_job_file_create();
     char *text = NULL;
     size_t bytes = 0;
-    if (file == NULL) {
+    if (!file) {
         return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for a job");
     }
     kelp_status status =
@@ -184,7 +184,7 @@ static kelp_status take_range(struct kelp__leader_task *task, const struct kelp_
 {
     const struct kelp_leader *leader = task->leader;
     task->found.checkpoints = calloc(range->count + 1, sizeof(*task->found.checkpoints));
-    if (task->found.checkpoints == NULL) {
+    if (!task->found.checkpoints) {
         return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the checkpoints");
     }
     for (size_t i = 0; i < range->count; i++) {

@@ -127,7 +127,7 @@ static kelp_status check_spec(const struct kelp__leader_task *task, const char *
     struct kelp_job_file *file = kelp_job_file_create();
     char *text = NULL;
     size_t bytes = 0;
-    if (file == NULL) {
+    if (!file) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a job");
     }
     kelp_status status = kelp_checkpoint_files_read(task->leader->options.run_folder, folder,

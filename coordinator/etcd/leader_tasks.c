@@ -26,7 +26,7 @@ static kelp_status get_plan(struct kelp__leader_task *task)
     }
     if (range.count > 0) {
         task->found.plan = strdup(range.pairs[0].value);
-        if (task->found.plan == NULL) {
+        if (!task->found.plan) {
             status = kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the plan");
         }
     }
@@ -205,7 +205,7 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         leader->events->map_read(task->status, &task->found, text, leader->user);
         break;
     case KELP__TASK_PLAN:
-        if (task->status == KELP_OK && task->found.plan == NULL) {
+        if (task->status == KELP_OK && !task->found.plan) {
             task->status = KELP_ERR_NOT_LEADER;
             text = "the election key has changed";
         }
@@ -245,7 +245,7 @@ static struct kelp__leader_task *make(struct kelp_leader *leader, enum kelp__lea
                                       char *text)
 {
     struct kelp__leader_task *task = calloc(1, sizeof(*task));
-    if (task == NULL) {
+    if (!task) {
         free(text);
         return NULL;
     }
@@ -305,11 +305,11 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_
     char *text = NULL;
     kelp_status status = kelp_map_print(opening->map, &text, NULL);
     struct kelp__leader_task *task = status == KELP_OK ? make(leader, KELP__TASK_MAP, text) : NULL;
-    if (task == NULL) {
+    if (!task) {
         return KELP_ERR_NO_MEMORY;
     }
     task->gone = calloc((size_t)opening->gone_count + 1, sizeof(*task->gone));
-    if (task->gone == NULL) {
+    if (!task->gone) {
         free(task->text);
         free(task);
         return KELP_ERR_NO_MEMORY;
@@ -329,7 +329,7 @@ kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_com
 {
     char *text = strdup(commit->manifest);
     struct kelp__leader_task *task = text == NULL ? NULL : make(leader, KELP__TASK_COMMIT, text);
-    if (task == NULL) {
+    if (!task) {
         return KELP_ERR_NO_MEMORY;
     }
     task->generation = commit->generation;
@@ -342,7 +342,7 @@ kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_com
 kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version)
 {
     struct kelp__leader_task *task = make(leader, KELP__TASK_REMOVE, NULL);
-    if (task == NULL) {
+    if (!task) {
         return KELP_ERR_NO_MEMORY;
     }
     kelp__manifest_key(leader, version, task->key);

@@ -25,7 +25,7 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
+    if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the map's text");
     }
     (void)fprintf(out, "{\"generation\":%" PRIu64 ",\"restore_version\":%" PRIu64 ",\"nonce\":",
@@ -54,7 +54,7 @@ kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
+    if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the state's text");
     }
     (void)fprintf(out, "{\"state\":");

@@ -40,10 +40,10 @@ static void list_push(struct task_list *list, struct kelp_task *task)
 static struct kelp_task *list_pop(struct task_list *list)
 {
     struct kelp_task *task = list->first;
-    if (task != NULL) {
+    if (task) {
         list->first = task->next;
         list->count--;
-        if (list->first == NULL) {
+        if (!list->first) {
             list->end = &list->first;
         }
     }
@@ -58,7 +58,7 @@ static void collect(void *user)
         (void)pthread_mutex_lock(&tasks->lock);
         struct kelp_task *task = list_pop(&tasks->ended);
         (void)pthread_mutex_unlock(&tasks->lock);
-        if (task == NULL) {
+        if (!task) {
             return;
         }
         task->done(task);
@@ -70,7 +70,7 @@ static void *task_thread_main(void *user)
     struct kelp_task_thread *tasks = user;
     (void)pthread_mutex_lock(&tasks->lock);
     for (;;) {
-        while (tasks->todo.first == NULL && !tasks->stopping) {
+        while (!tasks->todo.first && !tasks->stopping) {
             (void)pthread_cond_wait(&tasks->wakeup, &tasks->lock);
         }
         if (tasks->stopping) {
@@ -95,7 +95,7 @@ kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_
                                    struct kelp_error *reterr)
 {
     struct kelp_task_thread *tasks = calloc(1, sizeof(*tasks));
-    if (tasks == NULL) {
+    if (!tasks) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the helper thread");
     }
     tasks->loop = loop;
@@ -150,7 +150,7 @@ void kelp_task_thread_stop(struct kelp_task_thread *tasks)
 
 void kelp_task_thread_destroy(struct kelp_task_thread *tasks)
 {
-    if (tasks == NULL) {
+    if (!tasks) {
         return;
     }
     assert(tasks->joined);

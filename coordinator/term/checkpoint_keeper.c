@@ -155,7 +155,7 @@ static bool take_commit(struct kelp_keeper *keeper, const struct kelp_keeper_cal
     *ret_committed = keeper->commit;
     ret_committed->revision = revision;
     ret_committed->manifest = strdup(keeper->commit.manifest);
-    if (ret_committed->manifest == NULL) {
+    if (!ret_committed->manifest) {
         kelp_outside_log(outside, KELP_LOG_ERROR,
                          "out of memory: reading the checkpoint from etcd");
         return false;
@@ -336,7 +336,7 @@ static void write_manifests(const struct kelp_keeper *keeper, const struct kelp_
         list->count > KELP_COORDINATOR_AGAIN_MAX ? list->count - KELP_COORDINATOR_AGAIN_MAX : 0;
     for (uint32_t i = first; i < list->count; i++) {
         const struct kelp_committed *entry = &list->entries[i];
-        if (!entry->damaged && entry->folder[0] != '\0' && entry->manifest != NULL) {
+        if (!entry->damaged && entry->folder[0] != '\0' && entry->manifest) {
             write_manifest(outside, entry->folder, entry->manifest);
         }
     }

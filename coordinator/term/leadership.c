@@ -11,7 +11,7 @@ void kelp_leadership_init(struct kelp_leadership *leadership,
 void kelp_leadership_touch(struct kelp_leadership *leadership, uint64_t now_ms)
 {
     leadership->now_ms = now_ms;
-    if (leadership->term != NULL) {
+    if (leadership->term) {
         kelp_term_touch(leadership->term, now_ms);
     }
 }
@@ -51,7 +51,7 @@ void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
 {
     const struct kelp_leadership_options *options = &leadership->options;
     struct kelp_term *term = leadership->term;
-    if (term == NULL) {
+    if (!term) {
         return;
     }
     kelp_outside_log(&options->outside, KELP_LOG_INFO, "not leading any more reason=\"%s\"", why);
@@ -87,7 +87,7 @@ void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revisio
 {
     leadership->election = revision;
     leadership->elected = true;
-    if (leadership->term == NULL) {
+    if (!leadership->term) {
         begin(leadership);
         return;
     }
@@ -102,7 +102,7 @@ void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why
                      "election lost, advising on until another coordinator leads reason=\"%s\"",
                      why);
     leadership->elected = false;
-    if (leadership->term != NULL) {
+    if (leadership->term) {
         kelp_term_deposed(leadership->term);
     }
 }
@@ -132,11 +132,11 @@ void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status
                           struct kelp_found *found, const char *text)
 {
     struct kelp_term *term = leadership->term;
-    if (term == NULL) {
+    if (!term) {
         return;
     }
     kelp_term_read(term, status, found, text);
-    if (term->replaced != NULL) {
+    if (term->replaced) {
         kelp_leadership_end(leadership, term->replaced);
         begin(leadership);
     }
@@ -145,7 +145,7 @@ void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status
 void kelp_leadership_tick(struct kelp_leadership *leadership)
 {
     stand_again(leadership);
-    if (leadership->term == NULL) {
+    if (!leadership->term) {
         return;
     }
     if (leadership->term->cut_off) {

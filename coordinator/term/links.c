@@ -10,7 +10,7 @@
 struct kelp_link *kelp_shard_links_find(const struct kelp_shard_links *links, const char *id)
 {
     struct kelp_link *link = links->first;
-    while (link != NULL && strcmp(link->shard.id, id) != 0) {
+    while (link && strcmp(link->shard.id, id) != 0) {
         link = link->next;
     }
     return link;
@@ -19,7 +19,7 @@ struct kelp_link *kelp_shard_links_find(const struct kelp_shard_links *links, co
 struct kelp_link *kelp_shard_links_of(const struct kelp_shard_links *links, uint64_t key)
 {
     struct kelp_link *link = links->first;
-    while (link != NULL && (!link->greeted || link->key != key)) {
+    while (link && (!link->greeted || link->key != key)) {
         link = link->next;
     }
     return link;
@@ -30,10 +30,10 @@ struct kelp_link *kelp_shard_links_add(struct kelp_shard_links *links,
                                        const struct kelp_map_shard *shard)
 {
     struct kelp_link *link = calloc(1, sizeof(*link));
-    if (link != NULL) {
+    if (link) {
         link->end = outside->effects->link_create(link, outside->user);
     }
-    if (link == NULL || link->end == NULL) {
+    if (!link || !link->end) {
         kelp_outside_log(outside, KELP_LOG_ERROR, "no memory for a shard shard=%s", shard->id);
         free(link);
         return NULL;
@@ -53,7 +53,7 @@ static void destroy(struct kelp_link *link, const struct kelp_outside *outside)
 
 void kelp_shard_links_fini(struct kelp_shard_links *links, const struct kelp_outside *outside)
 {
-    while (links->first != NULL) {
+    while (links->first) {
         struct kelp_link *link = links->first;
         links->first = link->next;
         destroy(link, outside);
@@ -64,7 +64,7 @@ void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_ou
                             const struct kelp_placement *placement)
 {
     struct kelp_link **at = &links->first;
-    while (*at != NULL) {
+    while (*at) {
         struct kelp_link *link = *at;
         if (kelp_placement_find(placement, link->shard.id) != NULL) {
             at = &link->next;

@@ -27,7 +27,7 @@ struct kelp_session *kelp_worker_sessions_add(struct kelp_worker_sessions *sessi
                                               uint64_t now_ms)
 {
     struct kelp_session *session = calloc(1, sizeof(*session));
-    if (session != NULL) {
+    if (session) {
         session->end = end;
         session->opened_ms = now_ms;
         session->next = sessions->first;
@@ -40,7 +40,7 @@ struct kelp_session *kelp_worker_sessions_of(const struct kelp_worker_sessions *
                                              uint64_t key)
 {
     struct kelp_session *session = sessions->first;
-    while (session != NULL && (session->state != KELP_SESSION_MEMBER || session->key != key)) {
+    while (session && (session->state != KELP_SESSION_MEMBER || session->key != key)) {
         session = session->next;
     }
     return session;
@@ -55,7 +55,7 @@ static void destroy(struct kelp_session *session)
 void kelp_worker_sessions_fini(struct kelp_worker_sessions *sessions,
                                const struct kelp_outside *outside)
 {
-    while (sessions->first != NULL) {
+    while (sessions->first) {
         struct kelp_session *session = sessions->first;
         sessions->first = session->next;
         if (session->state != KELP_SESSION_GONE) {
@@ -70,7 +70,7 @@ void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
                                 const struct kelp_outside *outside, uint64_t now_ms)
 {
     struct kelp_session **at = &sessions->first;
-    while (*at != NULL) {
+    while (*at) {
         struct kelp_session *session = *at;
         if (session->state == KELP_SESSION_NEW &&
             now_ms > session->opened_ms + KELP_COORDINATOR_HELLO_MS) {
@@ -93,7 +93,7 @@ static bool add_news(struct kelp_session *session, const struct kelp_session_vie
 {
     struct kelp_lane_range lanes = kelp_assignment_of(view->assignment, session->key);
     bool any = false;
-    if (view->map != NULL && session->generation_sent != view->map->generation) {
+    if (view->map && session->generation_sent != view->map->generation) {
         news->map = view->map;
         session->generation_sent = view->map->generation;
         any = true;
@@ -157,7 +157,7 @@ kelp_status kelp_session_identify(struct kelp_session *session,
     session->incarnation = hello->incarnation;
     session->peer = hello->peer;
     session->plan = strdup(hello->plan);
-    if (session->plan == NULL) {
+    if (!session->plan) {
         return KELP_ERR_NO_MEMORY;
     }
     move_to(session, KELP_SESSION_HELD);

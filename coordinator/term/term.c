@@ -29,7 +29,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
                              struct kelp_term **ret_term, struct kelp_error *reterr)
 {
     struct kelp_term *term = calloc(1, sizeof(*term));
-    if (term == NULL) {
+    if (!term) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a term");
     }
     term->options = *options;
@@ -52,7 +52,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
 
 void kelp_term_destroy(struct kelp_term *term)
 {
-    if (term == NULL) {
+    if (!term) {
         return;
     }
     kelp_worker_sessions_fini(&term->sessions, &term->outside);
@@ -78,7 +78,7 @@ static void lose_silent(struct kelp_term *term)
         kelp_membership_tick(&term->membership, term->now_ms, lost, KELP_ARRAY_COUNT(lost));
     for (uint32_t i = 0; i < count; i++) {
         const struct kelp_member *member = kelp_membership_find(&term->membership, lost[i]);
-        if (member == NULL) {
+        if (!member) {
             continue;
         }
         if (member->kind == KELP_MEMBER_WORKER) {

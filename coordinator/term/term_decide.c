@@ -43,8 +43,7 @@ void kelp__term_update_workers(struct kelp_term *term, bool beat)
 void kelp__term_try_state(struct kelp_term *term)
 {
     const struct kelp_job_state *due = kelp_job_end_due(&term->end, term->now_ms);
-    if (term->elected && due != NULL &&
-        term->outside.effects->write_state(due, term->outside.user)) {
+    if (term->elected && due && term->outside.effects->write_state(due, term->outside.user)) {
         kelp_job_end_sent(&term->end);
     }
 }
@@ -99,7 +98,7 @@ static const char *resume_hint(const struct kelp_term *term, char text[256])
     const struct kelp_control_word *word = &term->progress.word;
     const struct kelp_committed *newest = kelp_committed_list_newest(&term->keeper.machine.list);
     char from[96] = "from the beginning, since there is no checkpoint";
-    if (newest != NULL) {
+    if (newest) {
         (void)snprintf(from, sizeof(from), "from its checkpoint of step %" PRIu64, newest->step);
     }
     (void)snprintf(text, 256,
@@ -145,7 +144,7 @@ static void begin_generation(struct kelp_term *term, bool opened)
     static const struct kelp_plan no_plan;
     const struct kelp_plan *plan = term->offer.plan == NULL ? &no_plan : term->offer.plan;
     struct kelp__keeper_visit visit;
-    if (from != NULL) {
+    if (from) {
         kelp_outside_log(&term->outside, KELP_LOG_INFO,
                          "restoring step=%" PRIu64 " version=%" PRIu64
                          " folder=%s generation=%" PRIu64,

@@ -8,7 +8,7 @@ void kelp_outside_log(const struct kelp_outside *outside, enum kelp_log_level le
 {
     char text[1024];
     va_list args;
-    if (outside->effects->log == NULL) {
+    if (!outside->effects->log) {
         return;
     }
     va_start(args, format);

@@ -63,7 +63,7 @@ static void plan_settled(struct kelp_term *term)
 static kelp_status take_plan(struct kelp_term *term, const struct kelp_found *found,
                              struct kelp_error *reterr)
 {
-    if (found->plan == NULL) {
+    if (!found->plan) {
         return KELP_OK;
     }
     kelp_status status =
@@ -101,7 +101,7 @@ static void take_over(struct kelp_term *term, struct kelp_found *found)
                      found->has_state ? found->state.state : "none");
     kelp_step_count_read(&term->steps, found->state.step, found->state.steps_recomputed);
     kelp_job_end_read(&term->end, &found->state, found->map.generation);
-    if (found->plan != NULL) {
+    if (found->plan) {
         plan_settled(term);
     }
     take_list(term, found, true);

@@ -138,7 +138,7 @@ void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_repo
                              uint64_t generation)
 {
     struct kelp_progress *progress = &term->progress;
-    if (report->word != NULL) {
+    if (report->word) {
         kelp_progress_stand(progress, report->word, report->best);
         tell_progress(term, generation);
     }
@@ -147,7 +147,7 @@ void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_repo
             break;
         }
     }
-    if (report->latest_train != NULL) {
+    if (report->latest_train) {
         kelp_progress_latest(progress, report->latest_train);
     }
     kelp__term_file_records(term);

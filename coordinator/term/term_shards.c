@@ -27,7 +27,7 @@ static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
 {
     const struct kelp_link_view view = kelp__term_shard_view(term);
     struct kelp_link *link = kelp_shard_links_find(&term->links, shard->id);
-    if (link == NULL) {
+    if (!link) {
         link = kelp_shard_links_add(&term->links, &term->outside, shard);
     } else if (link->shard.incarnation == shard->incarnation &&
                strcmp(link->shard.address, shard->address) == 0) {
@@ -38,7 +38,7 @@ static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
                         "another incarnation has registered");
         kelp_link_move(link, shard);
     }
-    if (link != NULL) {
+    if (link) {
         kelp_link_open(link, &term->outside, &view);
     }
 }
@@ -151,7 +151,7 @@ static void take_waiting(struct kelp_term *term, const struct kelp_link *link, c
 {
     const struct kelp_placement_shard *placed =
         kelp_placement_find(&term->placement, link->shard.id);
-    if (placed == NULL || strncmp(placed->waiting, text, sizeof(placed->waiting) - 1) == 0) {
+    if (!placed || strncmp(placed->waiting, text, sizeof(placed->waiting) - 1) == 0) {
         return;
     }
     if (text[0] != '\0') {
@@ -169,7 +169,7 @@ static void take_loaded(struct kelp_term *term, const struct kelp_link *link, ui
 {
     const struct kelp_placement_shard *placed =
         kelp_placement_find(&term->placement, link->shard.id);
-    if (placed != NULL && generation != 0 && placed->loaded_generation != generation) {
+    if (placed && generation != 0 && placed->loaded_generation != generation) {
         kelp__term_place(
             term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_LOADED,
                                                 .loaded = {.id = link->shard.id,
@@ -204,13 +204,13 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     if (current) {
         take_waiting(term, link, report->waiting);
     }
-    if (report->snapshot != NULL) {
+    if (report->snapshot) {
         take_snapshot(term, report->snapshot);
     }
     const struct kelp_placement_shard *placed = kelp_placement_find(placement, link->shard.id);
     /* Not from a generation before. A new leader hears shards before it has read the map, and what
      * they send then they do not send again: records of any generation are the same. */
-    if (placed != NULL &&
+    if (placed &&
         (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
         kelp__term_take_records(term, report, placed->loaded_generation);
     }

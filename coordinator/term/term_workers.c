@@ -61,7 +61,7 @@ static void admit(struct kelp_term *term, struct kelp_session *session)
     }
     struct kelp_session *older =
         replaced == 0 ? NULL : kelp_worker_sessions_of(&term->sessions, replaced);
-    if (older != NULL) {
+    if (older) {
         replace(term, older, session->incarnation);
     }
     kelp_session_admit(session, key);
@@ -93,7 +93,7 @@ void kelp__term_review_workers(struct kelp_term *term)
          session = session->next) {
         if (session->state == KELP_SESSION_HELD) {
             admit(term, session);
-        } else if (session->state == KELP_SESSION_MEMBER && session->plan != NULL) {
+        } else if (session->state == KELP_SESSION_MEMBER && session->plan) {
             review_member(term, session);
         }
     }
@@ -146,7 +146,7 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
         return;
     }
     const struct kelp_member *member = kelp_membership_find(&term->membership, session->key);
-    if (member != NULL && heard->trouble != NULL && heard->trouble[0] != '\0' &&
+    if (member && heard->trouble && heard->trouble[0] != '\0' &&
         strncmp(member->trouble, heard->trouble, sizeof(member->trouble) - 1) != 0) {
         kelp_outside_log(&term->outside, KELP_LOG_WARN,
                          "worker in trouble worker=%s trouble=\"%s\"", session->id, heard->trouble);
