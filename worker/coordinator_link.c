@@ -1,3 +1,5 @@
+/* Watches the leader's key in etcd (on_leader_key()) and holds the stream to the leader; what
+ * follows from a change is decided in core/joining.c. */
 #include "worker/coordinator_link.h"
 
 #include <cjson/cJSON.h>

@@ -1,3 +1,5 @@
+/* A key on its way: found in the table and assigned (kelp__job_file_assign()), checked with the
+ * others once all are read (kelp_job_file_finish()). */
 #include "common/job/job.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* A step's learning rate: kelp_learning_rate(), at the end, after the schedules. */
 #include "common/training/learning_rate.h"
 
 #include <assert.h>

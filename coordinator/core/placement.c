@@ -1,3 +1,5 @@
+/* A lost shard leads to another generation: check_loss(), wait_or_open(), open_generation(). The
+ * states are drawn in placement.h. */
 #include "coordinator/core/placement.h"
 
 #include <assert.h>

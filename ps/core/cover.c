@@ -1,3 +1,4 @@
+/* When an entry is late, and which worker gets which lanes (cover.h); partition_offers.c asks. */
 #include "ps/core/cover.h"
 
 #include <assert.h>
