@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/program/version.h"
+
 #define VERBS_MAX 32
 
 const struct kelp_verb *const kelp_verbs[] = {
@@ -64,7 +66,7 @@ int kelp_command(int argc, char **argv)
         return KELP_EXIT_OK;
     }
     if (strcmp(word, "--version") == 0) {
-        (void)printf("kelp %s\n", KELP_VERSION);
+        kelp_version_print("kelp", stdout);
         return KELP_EXIT_OK;
     }
     const struct kelp_verb *verb = kelp_verb_find(kelp_verbs, word);

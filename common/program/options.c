@@ -8,6 +8,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/value.h"
+#include "common/program/version.h"
 
 #define NAME_MAX_BYTES 63
 
@@ -374,7 +375,7 @@ bool kelp_options_read(const struct kelp_program *program, int argc, char **argv
     if (wish == KELP_WISH_HELP) {
         kelp_options_help(program, stdout);
     } else if (wish == KELP_WISH_VERSION) {
-        (void)printf("%s %s\n", program->name, KELP_VERSION);
+        kelp_version_print(program->name, stdout);
     } else {
         return true;
     }
