@@ -223,6 +223,30 @@ kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_er
 
 /* ---- checks over several keys ---- */
 
+/* A key that nobody set, although every job must say it. */
+static kelp_status check_required(const struct kelp_job_file *file, size_t index,
+                                  struct kelp_error *reterr)
+{
+    const struct kelp_job_key *key = &kelp__job_keys[index];
+    char list[256] = "";
+    size_t used = 0;
+
+    if (!key->required || file->origins[index].kind != KELP_ORIGIN_DEFAULT) {
+        return KELP_OK;
+    }
+    for (size_t i = 0; key->choices[i] && used < sizeof(list); i++) {
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
+                                 key->choices[i]);
+    }
+    (void)kelp__job_refuse(file, key->name, reterr,
+                           "is not set, and has no default; write for example \"%s\" (one of %s)",
+                           key->required, list);
+    if (file->name) {
+        kelp_error_prefix(reterr, "%.127s", file->name);
+    }
+    return KELP_ERR_INVALID;
+}
+
 /* A key that was set, but means nothing with the kind that was chosen. */
 static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
                                  struct kelp_error *reterr)
@@ -425,6 +449,8 @@ static void choose_plugin(struct kelp_job_file *file)
     if (file->job.model.plugin[0] != '\0' &&
         file->origins[kelp__job_key_find("model.kind")].kind == KELP_ORIGIN_DEFAULT) {
         file->job.model.kind = KELP_MODEL_PLUGIN;
+        file->origins[kelp__job_key_find("model.kind")] =
+            file->origins[kelp__job_key_find("model.plugin")];
     }
 }
 
@@ -434,6 +460,12 @@ kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *
         check_model, kelp__job_check_data, check_training, kelp__job_check_schedule, check_cluster};
 
     choose_plugin(file);
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        kelp_status status = check_required(file, i, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         kelp_status status = check_applies(file, i, reterr);
         if (status != KELP_OK) {

@@ -127,6 +127,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .only_values = BIT(KELP_RUN_PREDICT), .help = "The split to predict"},
 
     {KEY(model.kind, CHOICE), .choices = model_kinds, .default_text = "dlinear",
+     .required = "model: {kind: mlp}",
      .help = "The model. `mlp`: linear layers with ReLU between them. `dlinear`: one linear map "
              "for the trend and one for the rest of a series. `nlinear`: one linear map after the "
              "last value is subtracted. `fare`: layers of 6, 256, 16 and 1 with batch norm and a "
@@ -164,6 +165,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Prefix of each parameter's name in that file"},
 
     {KEY(data.kind, CHOICE), .choices = data_kinds, .default_text = "synthetic",
+     .required = "data: {kind: csv, path: FILE.csv}",
      .help = "Where samples come from. `csv`: a time series with a header line, a date and number "
              "columns. `synthetic`: a series of that form, generated from the seed. `tensors`: "
              "inputs and targets of a safetensors file. `table`: rows of CSV files, each a sample. "
@@ -337,7 +339,7 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(train.clip_norm, DOUBLE), .number_max = 1e30, .default_text = "0",
      .help = "Largest norm of the whole gradient, over all parameters. A longer gradient is scaled "
              "down to it. 0: no limit"},
-    {KEY(train.schedule, CHOICE), .choices = schedule_kinds, .default_text = "type1",
+    {KEY(train.schedule, CHOICE), .choices = schedule_kinds, .default_text = "constant",
      .help = "The learning rate over time, as PyTorch's schedulers. `step`, `multistep`, "
              "`exponential`, `linear` and `cosine` count in train.schedule_unit. `type1`: the full "
              "rate in epochs 1 and 2, halved in each later epoch. `plateau`: lower once "

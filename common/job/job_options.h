@@ -45,6 +45,9 @@ struct kelp_job_key {
     double number_min, number_max;
     const char *const *choices; /* CHOICE; ends with NULL */
     const char *default_text;
+    /* Every job must set the key, to this for example; its default_text only fills the field until
+     * then. NULL: the key may be left out. */
+    const char *required;
     /* The key means something only where the CHOICE key only_with has one of these values (bit i:
      * choice i). NULL: always. */
     const char *only_with;

@@ -112,7 +112,9 @@ static void print_key(FILE *out, const struct kelp_job_key *key)
 
     (void)fprintf(out, "- **`%s`**: ", key->name);
     print_allowed(out, key);
-    if (key->default_text[0] != '\0') {
+    if (key->required) {
+        (void)fprintf(out, "; required; %s.\n", changes[key->change]);
+    } else if (key->default_text[0] != '\0') {
         (void)fprintf(out, "; default `%s`; %s.\n", key->default_text, changes[key->change]);
     } else {
         (void)fprintf(out, "; default empty; %s.\n", changes[key->change]);
@@ -139,7 +141,9 @@ static void print_page(FILE *out)
     (void)fputs(
         "# Job files\n\n"
         "A job file is YAML: sections, and in them the keys of this page. `kelp train job.yaml` "
-        "reads it. A key that it leaves out has its default.\n\n"
+        "reads it. It must set `model.kind` (or `model.plugin`) and `data.kind`. Any other key "
+        "that it "
+        "leaves out has its default.\n\n"
         "- **Precedence**: `--set key=value` on the command line, then the environment "
         "(`KELP_TRAIN_LR` for `train.lr`), then the file, then the default. "
         "`kelp train --print-config` shows the values in effect, and where each comes from.\n"

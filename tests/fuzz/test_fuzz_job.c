@@ -23,7 +23,7 @@ static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT(
         "transport:\n  piece: 64KiB\n  connect_timeout: 5s\ntrain: &t\n"
         "  optimizer: sgd\n  momentum: 0.9\n  nesterov: true\n  lr: 1e-2\nrun:\n  dir: |\n"
-        "    text\n"),
+        "    text\nmodel: {kind: mlp}\ndata: {kind: synthetic}\n"),
     KELP_FUZZ_TEXT("%YAML 1.1\n---\n? name\n: !!str x\n? [a, b]\n: *t\n...\n"),
 };
 static const char *const words[] = {

@@ -114,7 +114,7 @@ KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
         "--set",  "train.epochs=2", "--digest", "0123456789abcdef0123456789abcdef",
         NULL};
 
-    (void)kelp_test_write(folder.path, "job.yaml", "name: difference\n");
+    (void)kelp_test_write(folder.path, "job.yaml", "name: difference\nmodel: {kind: dlinear}\n");
     (void)kelp_test_write(folder.path, "plan.yaml",
                           "faults: [{kind: kill, target: worker, step: 20}]\n");
     chaos(args, QUICK_MS);
@@ -145,7 +145,8 @@ KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     };
     char run[256];
 
-    (void)kelp_test_write(folder.path, "job.yaml", "name: mistakes\n");
+    (void)kelp_test_write(folder.path, "job.yaml",
+                          "name: mistakes\nmodel: {kind: dlinear}\ndata: {kind: synthetic}\n");
     (void)snprintf(run, sizeof(run), "%s/chaos", folder.path);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
         const char *args[] = {"chaos",       "job.yaml",      "--run",        "chaos", "--plan",

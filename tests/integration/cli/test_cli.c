@@ -66,6 +66,9 @@ static void check_complaint(int exit_code, const char *expected)
                   command.err);
 }
 
+/* What every job must say. */
+#define KINDS "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+
 KELP_CASE("cli", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
 /* --help goes to standard output, fits 80 columns, names two examples, and exits with 0. */
@@ -151,7 +154,7 @@ KELP_TEST(test_usage_mistakes)
         {{"data", "generate", "--out", "x.csv", "--rows", "0", NULL}, "--rows"},
     };
 
-    (void)kelp_test_write(folder.path, "job.yaml", "name: mistakes\n");
+    (void)kelp_test_write(folder.path, "job.yaml", KINDS);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         run(cases[i].args);
         check_complaint(2, cases[i].expected);
@@ -171,13 +174,16 @@ KELP_TEST(test_job_mistakes)
         {"name: j\ntrain: {lr: -1}\n", "job.yaml:2", "train.lr"},
         {"name: j\ntrain: {batch_size: 1.5}\n", "job.yaml:2", "train.batch_size"},
         {"name: j\nmodel: {kind: resnet}\n", "job.yaml:2", "dlinear"},
-        {"name: j\ncluster: {lanes: 6}\n", "job.yaml:2", "cluster.lanes"},
+        {KINDS "cluster: {lanes: 6}\n", "job.yaml:3", "cluster.lanes"},
         {"name: j\nfailure: {detect: 5}\n", "job.yaml:2", "failure.detect"},
         {"name: [j\n", "job.yaml:", ""},
-        {"name: j\nmodel: {kind: dlinear, kernel_size: 4}\n", "job.yaml:2", "kernel_size"},
-        {"name: j\ndata: {kind: synthetic, split: [100, 50, 50]}\n", "", "seq_len"},
-        {"name: j\ndata: {kind: csv}\n", "", "data.path"},
+        {"data: {kind: synthetic}\nmodel: {kind: dlinear, kernel_size: 4}\n", "job.yaml:2",
+         "kernel_size"},
+        {"model: {kind: dlinear}\ndata: {kind: synthetic, split: [100, 50, 50]}\n", "", "seq_len"},
+        {"model: {kind: dlinear}\ndata: {kind: csv}\n", "", "data.path"},
         {"name: a/b\n", "job.yaml:1", "name"},
+        {"name: j\n", "job.yaml: model.kind", "\"model: {kind: mlp}\" (one of mlp, dlinear, "},
+        {"model: {kind: mlp}\n", "job.yaml: data.kind", "\"data: {kind: csv, path: FILE.csv}\""},
     };
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
@@ -246,7 +252,7 @@ KELP_TEST(test_existing_run_folder)
 {
     char path[256];
 
-    (void)kelp_test_write(folder.path, "job.yaml", "name: taken\n");
+    (void)kelp_test_write(folder.path, "job.yaml", KINDS);
     (void)snprintf(path, sizeof(path), "%s/there", folder.path);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     (void)kelp_test_write(path, "precious", "text");
@@ -262,7 +268,7 @@ KELP_TEST(test_existing_run_folder)
 /* Without etcd, or with one that does not answer, nothing is started: exit status 3, in time. */
 KELP_TEST(test_no_etcd)
 {
-    (void)kelp_test_write(folder.path, "job.yaml", "name: no-etcd\n");
+    (void)kelp_test_write(folder.path, "job.yaml", KINDS);
     run((const char *[]){"train", "job.yaml", "--etcd-program", "/nonexistent/etcd", NULL});
     check_complaint(3, "/nonexistent/etcd");
     ck_assert_uint_eq(entries(), 1);
@@ -283,7 +289,7 @@ KELP_TEST(test_no_etcd)
 KELP_TEST(test_print_config)
 {
     (void)kelp_test_write(folder.path, "job.yaml",
-                          "name: config\ntrain: {lr: 0.25, epochs: 4, batch_size: 64}\n");
+                          KINDS "train: {lr: 0.25, epochs: 4, batch_size: 64}\n");
     ck_assert_int_eq(setenv("KELP_TRAIN_LR", "0.125", 1), 0);
     ck_assert_int_eq(setenv("KELP_TRAIN_EPOCHS", "7", 1), 0);
     run((const char *[]){"train", "job.yaml", "--print-config", "--set", "train.lr=0.5",
@@ -295,7 +301,7 @@ KELP_TEST(test_print_config)
     ck_assert_ptr_nonnull(strstr(command.out, "lr: 0.5 "));
     ck_assert_ptr_nonnull(strstr(command.out, "epochs: 7 "));
     ck_assert_ptr_nonnull(strstr(command.out, "batch_size: 64 "));
-    ck_assert_ptr_nonnull(strstr(command.out, "job.yaml:2"));
+    ck_assert_ptr_nonnull(strstr(command.out, "job.yaml:3"));
     ck_assert_ptr_nonnull(strstr(command.out, "# environment"));
     ck_assert_ptr_nonnull(strstr(command.out, "workers: 2:3"));
     ck_assert_uint_eq(entries(), 1);

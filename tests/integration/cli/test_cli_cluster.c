@@ -22,6 +22,7 @@
 
 /* About a second of training. */
 static const char short_job[] = "name: short\nseed: 3\n"
+                                "model: {kind: dlinear}\n"
                                 "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                 "       seq_len: 48, pred_len: 24}\n"
                                 "train: {epochs: 3, batch_size: 32}\n"
@@ -29,12 +30,14 @@ static const char short_job[] = "name: short\nseed: 3\n"
                                 "checkpoint: {digest_steps: 20}\n";
 /* Some seconds: long enough to be killed on the way. */
 static const char medium_job[] = "name: medium\nseed: 5\n"
+                                 "model: {kind: dlinear}\n"
                                  "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                  "       seq_len: 48, pred_len: 24}\n"
                                  "train: {epochs: 60, batch_size: 32}\n"
                                  "cluster: {workers: 2, shards: 2, lanes: 4}\n";
 /* Longer than any test. */
 static const char long_job[] = "name: long\nseed: 3\n"
+                               "model: {kind: dlinear}\n"
                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                "       seq_len: 48, pred_len: 24}\n"
                                "train: {epochs: 100000, batch_size: 32}\n"
@@ -406,6 +409,7 @@ KELP_TEST(test_failed_job)
 KELP_TEST(test_other_data)
 {
     static const char job[] = "name: other\n"
+                              "model: {kind: dlinear}\n"
                               "data: {kind: csv, path: data.csv, split: [2000, 400, 400],\n"
                               "       seq_len: 48, pred_len: 24}\n"
                               "train: {epochs: 100000, batch_size: 32}\n"

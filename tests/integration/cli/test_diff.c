@@ -21,7 +21,7 @@ static const char job_text[] =
     "seed: 11\n"
     "model: {kind: dlinear}\n"
     "data: {kind: synthetic, seq_len: 24, pred_len: 12, rows: 700, split: [500, 100, 100]}\n"
-    "train: {epochs: 4, batch_size: 40, optimizer: adam, lr: 0.005}\n"
+    "train: {epochs: 4, batch_size: 40, optimizer: adam, lr: 0.005, schedule: type1}\n"
     "cluster: {workers: 2, shards: 2, lanes: 4}\n"
     "checkpoint: {digest_steps: 5}\n";
 

@@ -21,7 +21,7 @@
 /* The coordinator takes a silent worker's lanes away after failure.detect: not in these tests,
  * where steps go on by offers of the shards or not at all. */
 static const char job_text[] = "name: cover\nseed: 11\n"
-                               "data: {kind: synthetic}\n"
+                               "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
                                "train: {epochs: 12, batch_size: 32}\n"
                                "cluster: {workers: 3, shards: 2, lanes: 4}\n"
                                "failure: {detect: 10m}\n"

@@ -16,7 +16,7 @@
 #include "tests/lib/suite.h"
 
 static const char job_text[] = "name: power\nseed: 11\n"
-                               "data: {kind: synthetic}\n"
+                               "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
                                "train: {epochs: 16, batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "failure: {restart_backoff: 100ms}\n"

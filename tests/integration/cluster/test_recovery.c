@@ -18,7 +18,7 @@
 #define INTERVAL 100 /* steps */
 
 static const char job_text[] = "name: recovery\nseed: 11\n"
-                               "data: {kind: synthetic}\n"
+                               "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
                                "train: {epochs: 20, batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "failure: {restart_backoff: 100ms}\n"

@@ -14,7 +14,7 @@
 #define KILL_AT 600 /* step */
 
 static const char job_text[] = "name: survival\nseed: 11\n"
-                               "data: {kind: synthetic}\n"
+                               "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
                                "train: {epochs: 12, batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "failure: {restart_backoff: 100ms}\n"

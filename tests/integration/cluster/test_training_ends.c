@@ -16,7 +16,8 @@
 /* 62 steps an epoch. The rate is so high that the validation loss soon gets no better. */
 static const char job_text[] =
     "name: ends\nseed: 3\n"
-    "data: {rows: 3000, seq_len: 24, pred_len: 8, split: [2000, 500, 500]}\n"
+    "model: {kind: dlinear}\n"
+    "data: {kind: synthetic, rows: 3000, seq_len: 24, pred_len: 8, split: [2000, 500, 500]}\n"
     "train: {epochs: 5, lr: 0.03, schedule: constant, evaluate_epochs: 2, evaluate_steps: 40}\n"
     "cluster: {workers: 2, shards: 2, lanes: 4}\n"
     "checkpoint: {interval: 0s}\n";

@@ -20,6 +20,10 @@ static void make_job(struct shard_fixture *fixture, const char *const *settings)
 {
     static const char *const defaults[] = {"name",
                                            "shards",
+                                           "model.kind",
+                                           "dlinear",
+                                           "data.kind",
+                                           "synthetic",
                                            "cluster.lanes",
                                            "4",
                                            "train.optimizer",

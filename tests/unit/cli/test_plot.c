@@ -191,12 +191,12 @@ KELP_LOOP_TEST(forecasts, 0, 2)
     struct kelp_forecasts drawn;
     char path[128];
 
-    static const char *const keys[][2] = {{"data.rows", "1000"},
-                                          {"data.split", "[600, 200, 200]"},
-                                          {"data.seq_len", "48"},
-                                          {"data.pred_len", "12"},
-                                          {"data.features", "M"}};
-    for (size_t i = 0; i < 4 + (size_t)_i; i++) {
+    static const char *const keys[][2] = {
+        {"model.kind", "dlinear"}, {"data.kind", "synthetic"},
+        {"data.rows", "1000"},     {"data.split", "[600, 200, 200]"},
+        {"data.seq_len", "48"},    {"data.pred_len", "12"},
+        {"data.features", "M"}};
+    for (size_t i = 0; i < 6 + (size_t)_i; i++) {
         ck_assert_msg(kelp_job_file_set(file, keys[i][0], keys[i][1], KELP_ORIGIN_FLAG, &error) ==
                           KELP_OK,
                       "%s", error.text);

@@ -9,10 +9,15 @@
 static struct kelp_job_file *file;
 static struct kelp_error error;
 
+/* The two kinds that every job must name are there. */
 static void setup(void)
 {
     file = kelp_job_file_create();
     ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.kind", "dlinear", KELP_ORIGIN_FLAG, NULL),
+                     KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.kind", "synthetic", KELP_ORIGIN_FLAG, NULL),
+                     KELP_OK);
 }
 
 static void teardown(void)
@@ -37,7 +42,7 @@ static char *print(bool with_origin)
 
 KELP_CASE("job", .setup = setup, .teardown = teardown)
 
-/* Defaults are a job that runs: generated data, DLinear, Adam. */
+/* Beside the two kinds, defaults are a job that runs: a constant rate, Adam. */
 KELP_TEST(test_defaults)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
@@ -54,7 +59,7 @@ KELP_TEST(test_defaults)
     ck_assert_double_eq(job->train.lr, 0.005);
     ck_assert_double_eq(job->train.beta2, 0.999);
     ck_assert_double_eq(job->train.eps, 0);
-    ck_assert_int_eq(job->train.schedule, KELP_SCHEDULE_TYPE1);
+    ck_assert_int_eq(job->train.schedule, KELP_SCHEDULE_CONSTANT);
     ck_assert_uint_eq(job->train.batch_size, 32);
     ck_assert_uint_eq(job->cluster.lanes, 8);
     ck_assert_uint_eq(job->cluster.workers.min, 2);
@@ -93,6 +98,31 @@ KELP_TEST(test_values)
     ck_assert_uint_eq(job->transport.piece_bytes, 65536);
     ck_assert_uint_eq(job->failure.detect_ms, 250);
     ck_assert_int_eq(job->failure.max_failures, -1);
+}
+
+static const struct {
+    const char *text;
+    const char *expected;
+} kinds[] = {
+    {"name: a\n",
+     "job.yaml: model.kind: is not set, and has no default; write for example \"model: "
+     "{kind: mlp}\" (one of mlp, dlinear, nlinear, fare, convnet, resnet18, deepfm, "
+     "tft, plugin)"},
+    {"model: {kind: mlp}\n",
+     "job.yaml: data.kind: is not set, and has no default; write for example \"data: {kind: csv, "
+     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary)"},
+    {"model: {plugin: x.so}\n",
+     "job.yaml: data.kind: is not set, and has no default; write for example \"data: {kind: csv, "
+     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary)"},
+};
+
+/* No model and no data are chosen for somebody who named none; a plug-in names its kind. */
+KELP_LOOP_TEST(test_kinds, 0, KELP_ARRAY_COUNT(kinds))
+{
+    kelp_job_file_destroy(file);
+    file = kelp_job_file_create();
+    ck_assert_int_eq(parse(kinds[_i].text), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, kinds[_i].expected);
 }
 
 static const struct {

@@ -13,6 +13,8 @@ static struct kelp_job_file *parse(const char *text)
     struct kelp_job_file *file = kelp_job_file_create();
 
     ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.kind", "dlinear", KELP_ORIGIN_FLAG, NULL), 0);
+    ck_assert_int_eq(kelp_job_file_set(file, "data.kind", "synthetic", KELP_ORIGIN_FLAG, NULL), 0);
     ck_assert_msg(kelp_job_file_parse(file, "job.yaml", text, strlen(text), &error) == KELP_OK &&
                       kelp_job_file_finish(file, &error) == KELP_OK,
                   "%s", error.text);
