@@ -132,6 +132,23 @@ static kelp_status cannot(struct chaos *chaos, enum kelp_chaos_kind a, enum kelp
                                 "plan '%s': none of its faults is possible here", chaos->plan.name);
 }
 
+/* Beside kelp in a build, in ../lib/kelp once installed. */
+static bool find_disk_library(struct chaos *chaos)
+{
+    static const char *const places[] = {"", "../lib/kelp/"};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(places); i++) {
+        int length = snprintf(chaos->disk_library, sizeof(chaos->disk_library),
+                              "%s/%skelp-faultdisk.so", chaos->bin_folder, places[i]);
+        if (length > 0 && (size_t)length < sizeof(chaos->disk_library) &&
+            access(chaos->disk_library, R_OK) == 0) {
+            return true;
+        }
+    }
+    chaos->disk_library[0] = '\0';
+    return false;
+}
+
 /* Faults of disk and network need more than signals. */
 static kelp_status make_possible(struct chaos *chaos, struct kelp_error *reterr)
 {
@@ -139,13 +156,10 @@ static kelp_status make_possible(struct chaos *chaos, struct kelp_error *reterr)
     kelp_status status = KELP_OK;
 
     if (has_faults(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL)) {
-        int length = snprintf(chaos->disk_library, sizeof(chaos->disk_library),
-                              "%s/kelp-faultdisk.so", chaos->bin_folder);
-        if (length < 0 || (size_t)length >= sizeof(chaos->disk_library) ||
-            access(chaos->disk_library, R_OK) != 0) {
-            chaos->disk_library[0] = '\0';
-            status = cannot(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL,
-                            "there is no kelp-faultdisk.so beside kelp", reterr);
+        if (!find_disk_library(chaos)) {
+            status =
+                cannot(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL,
+                       "there is no kelp-faultdisk.so beside kelp, nor in ../lib/kelp", reterr);
         }
     }
     if (status == KELP_OK && has_faults(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS) &&

@@ -17,26 +17,31 @@ const struct kelp_verb *const kelp_verbs[] = {
     &kelp_verb_data,       NULL,
 };
 
+const struct kelp_program kelp_command_program = {
+    .name = "kelp",
+    .summary = "trains models on a cluster whose processes may join, leave or fail at any time",
+    .examples = "  kelp train examples/etth1-dlinear.yaml\n"
+                "  kelp status\n",
+};
+
+const char kelp_command_exit_statuses[] =
+    "0 done, stopped in order, or no difference, 1 failed while running,\n"
+    "or a difference, 2 bad option, job or data, 3 no cluster reached in time, 4 the\n"
+    "job has failed, 130 ended by Ctrl-C.\n";
+
 static void print_help(FILE *out)
 {
-    (void)fputs("Usage: kelp VERB [options]\n\n"
-                "kelp: trains models on a cluster whose processes may join, leave or fail at any "
-                "time.\nThe result has the same bits whatever happens.\n\nVerbs:\n",
-                out);
+    (void)fprintf(out, "Usage: kelp VERB [options]\n\nkelp: %s.\n", kelp_command_program.summary);
+    (void)fputs("The result has the same bits whatever happens.\n\nVerbs:\n", out);
     for (size_t i = 0; kelp_verbs[i]; i++) {
         (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }
-    (void)fputs(
-        "\nOptions:\n"
-        "  -h, --help     print this help; `kelp VERB --help` tells all about a verb\n"
-        "      --version  print the version\n"
-        "\nExit status: 0 done, stopped in order, or no difference, 1 failed while running,\n"
-        "or a difference, 2 bad option, job or data, 3 no cluster reached in time, 4 the\n"
-        "job has failed, 130 ended by Ctrl-C.\n"
-        "\nExamples:\n"
-        "  kelp train examples/etth1-dlinear.yaml\n"
-        "  kelp status\n",
-        out);
+    (void)fputs("\nOptions:\n"
+                "  -h, --help     print this help; `kelp VERB --help` tells all about a verb\n"
+                "      --version  print version, commit and libraries\n",
+                out);
+    (void)fprintf(out, "\nExit status: %s\nExamples:\n%s", kelp_command_exit_statuses,
+                  kelp_command_program.examples);
 }
 
 static int unknown_verb(const char *typed)

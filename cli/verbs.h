@@ -23,6 +23,11 @@ extern const struct kelp_verb kelp_verb_chaos;
 extern const struct kelp_verb kelp_verb_model;
 extern const struct kelp_verb kelp_verb_data;
 
+/* `kelp` itself, for its help and its man page: no options of its own. */
+extern const struct kelp_program kelp_command_program;
+/* What its exit statuses mean: lines of text for both. */
+extern const char kelp_command_exit_statuses[];
+
 /* `kelp ARGS`: find the verb and run it; --help and --version; the nearest verb for a typo. */
 int kelp_command(int argc, char **argv);
 

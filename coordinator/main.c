@@ -15,34 +15,7 @@
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/coordinator.h"
-
-static const struct kelp_option options_table[] = {
-    KELP_DAEMON_OPTIONS,
-    {.name = "run",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "DIR",
-     .required = true,
-     .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
-    {.name = "force",
-     .type = KELP_OPTION_FLAG,
-     .help = "continue from checkpoints of a job that differs in keys that shape the result"},
-    {.name = "listen",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "HOST:PORT",
-     .default_text = "127.0.0.1:0",
-     .help = "address to serve workers at; port 0 takes a free one"},
-};
-
-static const struct kelp_program program = {
-    .name = "kelp-coordinator",
-    .summary = "assigns lanes and partitions of a job, or stands by",
-    .examples = "  kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
-                "--run runs/etth1\n"
-                "  kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
-                "--run /shared/etth1 --listen 10.0.0.7:7000\n",
-    .options = options_table,
-    .option_count = KELP_ARRAY_COUNT(options_table),
-};
+#include "coordinator/coordinator_program.h"
 
 static kelp_status set_up(const struct kelp_options *given,
                           struct kelp_coordinator_options *ret_options, struct kelp_error *reterr)
@@ -142,10 +115,10 @@ int main(int argc, char **argv)
     struct kelp_coordinator_options options;
     struct kelp_error error;
     int exit_code = KELP_EXIT_OK;
-    if (!kelp_options_read(&program, argc, argv, &given, &exit_code)) {
+    if (!kelp_options_read(&kelp_coordinator_program, argc, argv, &given, &exit_code)) {
         return exit_code;
     }
-    if (!kelp_daemon_begin(&program, given, "coordinator")) {
+    if (!kelp_daemon_begin(&kelp_coordinator_program, given, "coordinator")) {
         kelp_options_destroy(given);
         return KELP_EXIT_USAGE;
     }

@@ -16,39 +16,8 @@
 #include "common/rpc/rpc.h"
 #include "ps/core/limits.h"
 #include "ps/etcd_registration.h"
+#include "ps/ps_program.h"
 #include "ps/service/shard_service.h"
-
-static const struct kelp_option option_list[] = {
-    KELP_DAEMON_OPTIONS,
-    {.name = "listen",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "HOST:PORT",
-     .default_text = "127.0.0.1:0",
-     .help = "address to serve at, which others must reach; port 0 takes a free one"},
-    {.name = "run",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FOLDER",
-     .default_text = "",
-     .help = "folder of the run for checkpoints, an absolute path that all hosts of the job reach; "
-             "empty: no checkpoints"},
-    {.name = "threads",
-     .type = KELP_OPTION_INTEGER,
-     .default_text = "1",
-     .min = 1,
-     .max = KELP_PS_THREADS_MAX,
-     .help = "threads that serve streams"},
-};
-
-static const struct kelp_program program = {
-    .name = "kelp-ps",
-    .summary = "hosts partitions of a job's weights: adds gradients, applies the optimizer, "
-               "serves weights",
-    .examples =
-        "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
-        "  kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
-        "--listen 10.0.0.7:7001\n",
-    .options = option_list,
-    .option_count = KELP_ARRAY_COUNT(option_list)};
 
 struct daemon {
     const char *etcd_url;
@@ -229,7 +198,7 @@ int main(int argc, char **argv)
     struct daemon daemon = {.stop = KELP_STOP_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
     int exit_code;
 
-    if (!kelp_options_read(&program, argc, argv, &options, &exit_code)) {
+    if (!kelp_options_read(&kelp_ps_program, argc, argv, &options, &exit_code)) {
         return exit_code;
     }
     daemon.etcd_url = kelp_options_text(options, "etcd");
@@ -238,7 +207,7 @@ int main(int argc, char **argv)
     daemon.listen = kelp_options_text(options, "listen");
     daemon.run = kelp_options_text(options, "run");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
-    exit_code = kelp_daemon_begin(&program, options, "ps") ? run(&daemon) : KELP_EXIT_USAGE;
+    exit_code = kelp_daemon_begin(&kelp_ps_program, options, "ps") ? run(&daemon) : KELP_EXIT_USAGE;
     kelp_options_destroy(options);
     return exit_code;
 }

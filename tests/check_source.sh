@@ -82,6 +82,7 @@ cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch cli/plot
 cli: COMMON worker worker/data worker/model worker/model/graph VERBS
+cli/describe: COMMON coordinator ps worker cli/run cli
 TABLE
 }
 # Tests and benchmarks may include anything; nothing else may include them.

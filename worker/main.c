@@ -13,27 +13,7 @@
 #include "kelp/worker.h"
 #include "worker/model/footprint.h"
 #include "worker/trainer.h"
-
-static const struct kelp_option options[] = {
-    KELP_DAEMON_OPTIONS,
-    {.name = "fault",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "KIND@step=N",
-     .group = "Testing",
-     .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
-             "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
-             "late"},
-};
-
-static const struct kelp_program program = {
-    .name = "kelp-worker",
-    .summary = "computes gradients of a job: pulls weights, computes its lanes, pushes",
-    .examples = "  kelp-worker --etcd http://127.0.0.1:2379 --job etth1 --id worker-0\n"
-                "  KELP_ETCD=http://127.0.0.1:2379 kelp-worker --job etth1 --id worker-1 "
-                "--log-level debug\n",
-    .options = options,
-    .option_count = KELP_ARRAY_COUNT(options),
-};
+#include "worker/worker_program.h"
 
 struct stop_context {
     struct kelp_worker *worker; /* atomic */
@@ -108,10 +88,10 @@ int main(int argc, char **argv)
     struct kelp_error error = {.text = ""};
     int exit_code;
 
-    if (!kelp_options_read(&program, argc, argv, &values, &exit_code)) {
+    if (!kelp_options_read(&kelp_worker_program, argc, argv, &values, &exit_code)) {
         return exit_code;
     }
-    if (!kelp_daemon_begin(&program, values, "worker")) {
+    if (!kelp_daemon_begin(&kelp_worker_program, values, "worker")) {
         kelp_options_destroy(values);
         return KELP_EXIT_USAGE;
     }

@@ -246,11 +246,14 @@ static kelp_status read_arguments(struct reader *reader, struct kelp_error *rete
     return status;
 }
 
-/* KELP_ and the option's name in upper case, dashes as underscores. */
-static void environment_name(const struct kelp_option *option, char *name, size_t name_bytes)
+void kelp_option_variable(const struct kelp_option *option, char text[KELP_OPTION_VARIABLE_MAX + 1])
 {
-    (void)snprintf(name, name_bytes, "KELP_%s", option->name);
-    for (char *c = name; *c != '\0'; c++) {
+    text[0] = '\0';
+    if (option->no_environment || option->repeatable) {
+        return;
+    }
+    (void)snprintf(text, KELP_OPTION_VARIABLE_MAX + 1, "KELP_%s", option->name);
+    for (char *c = text; *c != '\0'; c++) {
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
     }
 }
@@ -260,13 +263,13 @@ static kelp_status fill_in(struct kelp_options *options, size_t index, struct ke
 {
     const struct kelp_option *option = &options->program->options[index];
     struct value *value = &options->values[index];
-    char variable[NAME_MAX_BYTES + 8];
+    char variable[KELP_OPTION_VARIABLE_MAX + 1];
 
     if (value->given || option->repeatable) {
         return KELP_OK;
     }
-    environment_name(option, variable, sizeof(variable));
-    const char *text = option->no_environment ? NULL : getenv(variable);
+    kelp_option_variable(option, variable);
+    const char *text = variable[0] != '\0' ? getenv(variable) : NULL;
     if (text && text[0] != '\0') {
         kelp_status status = set_value(options, index, text, reterr);
         if (status != KELP_OK) {

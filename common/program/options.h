@@ -96,6 +96,23 @@ void kelp_options_destroy(struct kelp_options *options);
 /* The text of --help. */
 void kelp_options_help(const struct kelp_program *program, FILE *out);
 
+/* ---- what --help and the man pages say of an option ---- */
+
+#define KELP_OPTION_VALUE_MAX    127
+#define KELP_OPTION_NOTES_MAX    319
+#define KELP_OPTION_VARIABLE_MAX 71
+
+/* The heading that it stands under, and whether it is the first of its program there. */
+const char *kelp_option_group(const struct kelp_option *option);
+bool kelp_option_first_of_group(const struct kelp_program *program, size_t index);
+/* What stands for its value: "N", "text|json"; empty for a flag. */
+void kelp_option_value(const struct kelp_option *option, char text[KELP_OPTION_VALUE_MAX + 1]);
+/* "1 to 64; required; may be repeated; default 2", as far as it is so; may be empty. */
+void kelp_option_notes(const struct kelp_option *option, char text[KELP_OPTION_NOTES_MAX + 1]);
+/* "KELP_LOG_LEVEL"; empty when the environment is not asked. */
+void kelp_option_variable(const struct kelp_option *option,
+                          char text[KELP_OPTION_VARIABLE_MAX + 1]);
+
 /* The name among names (count) nearest to what was typed, or NULL when none is near. */
 const char *kelp_options_nearest(const char *typed, const char *const *names, size_t count);
 

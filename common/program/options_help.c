@@ -8,13 +8,14 @@
 #define HELP_COLUMN 30
 #define HELP_WIDTH  80
 
-static const char *group_of(const struct kelp_option *option)
+const char *kelp_option_group(const struct kelp_option *option)
 {
     return option->group ? option->group : "Options";
 }
 
-static void placeholder(const struct kelp_option *option, char *text, size_t text_bytes)
+void kelp_option_value(const struct kelp_option *option, char text[KELP_OPTION_VALUE_MAX + 1])
 {
+    const size_t text_bytes = KELP_OPTION_VALUE_MAX + 1;
     static const char *const by_type[] = {
         [KELP_OPTION_FLAG] = "",         [KELP_OPTION_TEXT] = "TEXT",
         [KELP_OPTION_INTEGER] = "N",     [KELP_OPTION_DURATION] = "DURATION",
@@ -79,7 +80,7 @@ static void print_wrapped(FILE *out, const char *text)
 static void print_option(FILE *out, const char *name, char letter, const char *value,
                          const char *help)
 {
-    char head[128] = "";
+    char head[KELP_OPTION_VALUE_MAX + 80] = "";
     char letter_text[8] = "    ";
 
     if (letter != '\0') {
@@ -95,32 +96,42 @@ static void print_option(FILE *out, const char *name, char letter, const char *v
     print_wrapped(out, help);
 }
 
-static void print_listed(FILE *out, const struct kelp_option *option)
+/* Append a note, with what separates it from the one before. */
+static void note(char text[KELP_OPTION_NOTES_MAX + 1], const char *before, const char *what)
 {
-    char value[64] = "", range[2 * KELP_VALUE_TEXT_MAX + 8], notes[320] = "", help[768];
-    const char *separator = "";
-    size_t used = 0;
+    size_t used = strlen(text);
 
-    placeholder(option, value, sizeof(value));
+    (void)snprintf(text + used, KELP_OPTION_NOTES_MAX + 1 - used, "%s%s%s", used > 0 ? "; " : "",
+                   before, what);
+}
+
+void kelp_option_notes(const struct kelp_option *option, char text[KELP_OPTION_NOTES_MAX + 1])
+{
+    char range[2 * KELP_VALUE_TEXT_MAX + 8];
+
+    text[0] = '\0';
     bounds(option, range, sizeof(range));
     if (range[0] != '\0') {
-        used += (size_t)snprintf(notes + used, sizeof(notes) - used, "%s", range);
-        separator = "; ";
+        note(text, "", range);
     }
     if (option->required) {
-        used += (size_t)snprintf(notes + used, sizeof(notes) - used, "%srequired", separator);
-        separator = "; ";
+        note(text, "", "required");
     }
     if (option->repeatable) {
-        used +=
-            (size_t)snprintf(notes + used, sizeof(notes) - used, "%smay be repeated", separator);
-        separator = "; ";
+        note(text, "", "may be repeated");
     }
     if (option->default_text && option->default_text[0] != '\0' &&
-        option->type != KELP_OPTION_FLAG && used < sizeof(notes)) {
-        (void)snprintf(notes + used, sizeof(notes) - used, "%sdefault %s", separator,
-                       option->default_text);
+        option->type != KELP_OPTION_FLAG) {
+        note(text, "default ", option->default_text);
     }
+}
+
+static void print_listed(FILE *out, const struct kelp_option *option)
+{
+    char value[KELP_OPTION_VALUE_MAX + 1], notes[KELP_OPTION_NOTES_MAX + 1], help[768];
+
+    kelp_option_value(option, value);
+    kelp_option_notes(option, notes);
     if (notes[0] != '\0') {
         (void)snprintf(help, sizeof(help), "%s (%s)", option->help, notes);
     } else {
@@ -129,10 +140,11 @@ static void print_listed(FILE *out, const struct kelp_option *option)
     print_option(out, option->name, option->letter, value, help);
 }
 
-static bool first_of_group(const struct kelp_program *program, size_t index)
+bool kelp_option_first_of_group(const struct kelp_program *program, size_t index)
 {
     for (size_t i = 0; i < index; i++) {
-        if (strcmp(group_of(&program->options[i]), group_of(&program->options[index])) == 0) {
+        if (strcmp(kelp_option_group(&program->options[i]),
+                   kelp_option_group(&program->options[index])) == 0) {
             return false;
         }
     }
@@ -145,13 +157,13 @@ void kelp_options_help(const struct kelp_program *program, FILE *out)
                   program->positional ? " " : "", program->positional ? program->positional : "",
                   program->name, program->summary);
     for (size_t i = 0; i < program->option_count; i++) {
-        const char *group = group_of(&program->options[i]);
-        if (!first_of_group(program, i)) {
+        const char *group = kelp_option_group(&program->options[i]);
+        if (!kelp_option_first_of_group(program, i)) {
             continue;
         }
         (void)fprintf(out, "\n%s:\n", group);
         for (size_t j = i; j < program->option_count; j++) {
-            if (strcmp(group_of(&program->options[j]), group) == 0) {
+            if (strcmp(kelp_option_group(&program->options[j]), group) == 0) {
                 print_listed(out, &program->options[j]);
             }
         }

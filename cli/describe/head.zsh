@@ -1,0 +1,2 @@
+#compdef kelp kelp-coordinator kelp-ps kelp-worker
+# Written by the build of Kelp.

@@ -1,0 +1,31 @@
+#include "coordinator/coordinator_program.h"
+
+#include "common/program/daemon.h"
+
+static const struct kelp_option options_table[] = {
+    KELP_DAEMON_OPTIONS,
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "DIR",
+     .required = true,
+     .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
+    {.name = "force",
+     .type = KELP_OPTION_FLAG,
+     .help = "continue from checkpoints of a job that differs in keys that shape the result"},
+    {.name = "listen",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "HOST:PORT",
+     .default_text = "127.0.0.1:0",
+     .help = "address to serve workers at; port 0 takes a free one"},
+};
+
+const struct kelp_program kelp_coordinator_program = {
+    .name = "kelp-coordinator",
+    .summary = "assigns lanes and partitions of a job, or stands by",
+    .examples = "  kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
+                "--run runs/etth1\n"
+                "  kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
+                "--run /shared/etth1 --listen 10.0.0.7:7000\n",
+    .options = options_table,
+    .option_count = KELP_ARRAY_COUNT(options_table),
+};

@@ -1,0 +1,36 @@
+#include "ps/ps_program.h"
+
+#include "common/program/daemon.h"
+#include "ps/core/limits.h"
+
+static const struct kelp_option option_list[] = {
+    KELP_DAEMON_OPTIONS,
+    {.name = "listen",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "HOST:PORT",
+     .default_text = "127.0.0.1:0",
+     .help = "address to serve at, which others must reach; port 0 takes a free one"},
+    {.name = "run",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FOLDER",
+     .default_text = "",
+     .help = "folder of the run for checkpoints, an absolute path that all hosts of the job reach; "
+             "empty: no checkpoints"},
+    {.name = "threads",
+     .type = KELP_OPTION_INTEGER,
+     .default_text = "1",
+     .min = 1,
+     .max = KELP_PS_THREADS_MAX,
+     .help = "threads that serve streams"},
+};
+
+const struct kelp_program kelp_ps_program = {
+    .name = "kelp-ps",
+    .summary = "hosts partitions of a job's weights: adds gradients, applies the optimizer, "
+               "serves weights",
+    .examples =
+        "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
+        "  kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
+        "--listen 10.0.0.7:7001\n",
+    .options = option_list,
+    .option_count = KELP_ARRAY_COUNT(option_list)};

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Man pages: one for each program and verb, without a warning of groff, with every option.
+# usage: tests/package/man.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+usage='usage: tests/package/man.sh SOURCE_DIR BUILD_DIR'
+: "${1:?$usage}"
+build_dir="$(cd "${2:?$usage}" && pwd)"
+pages="$build_dir/cli/pages/man1"
+export LC_ALL=C.UTF-8 MANPAGER=cat PAGER=cat
+if ! command -v man >/dev/null; then
+    printf 'skipped: man is not installed (man-db; deploy/install-deps.sh --dev)\n'
+    exit 77
+fi
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+problems=0
+report() {
+    printf '%s\n' "$1"
+    problems=$((problems + 1))
+}
+
+verbs_of() {
+    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on { print $1 }'
+}
+{
+    printf '%s\n' kelp kelp-coordinator kelp-ps kelp-worker
+    "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp-/'
+    "$build_dir/bin/kelp" checkpoint --help |
+        sed -nE 's/^ *kelp checkpoint ([a-z]+(\|[a-z]+)+) --help$/\1/p' | tr '|' '\n' | sed 's/^/kelp-checkpoint-/'
+} | sort >"$scratch/expected"
+find "$pages" -name '*.1' -printf '%f\n' | sed 's/\.1$//' | sort >"$scratch/found"
+diff "$scratch/expected" "$scratch/found" >"$scratch/diff" ||
+    report "the pages are not those of the programs: $(tr '\n' ' ' <"$scratch/diff")"
+
+# Options as --help lists them, without the value.
+options_of() {
+    grep -oE '^  (-[a-zA-Z], |    )--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort -u
+}
+while IFS= read -r name; do
+    page="$pages/$name.1"
+    if ! man --warnings -E UTF-8 -l "$page" >"$scratch/text" 2>"$scratch/warnings"; then
+        report "$name.1: man cannot show it"
+    fi
+    if [ -s "$scratch/warnings" ]; then report "$name.1: $(head -n 3 "$scratch/warnings")"; fi
+    # Pages of one word below kelp-checkpoint are three words.
+    program="$name"
+    if [[ "$name" =~ ^kelp-(checkpoint)-([a-z]+)$ ]]; then
+        program="kelp ${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"
+    elif "$build_dir/bin/kelp" --help | verbs_of | grep -x "${name#kelp-}" >/dev/null; then
+        program="kelp ${name#kelp-}"
+    fi
+    read -ra words <<<"$program"
+    while IFS= read -r option; do
+        grep -qE -- "(^|[ ,])$option( |\$)" "$scratch/text" || report "$name.1: nothing about $option"
+    done < <("$build_dir/bin/${words[0]}" "${words[@]:1}" --help | options_of)
+    for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT 'EXIT STATUS' 'SEE ALSO'; do
+        grep -qx -- "$section" "$scratch/text" || report "$name.1: no section $section"
+    done
+    # What whatis shows.
+    if command -v lexgrog >/dev/null && ! lexgrog "$page" >"$scratch/whatis" 2>&1; then
+        report "$name.1: $(cat "$scratch/whatis")"
+    fi
+done <"$scratch/expected"
+
+if [ "$problems" -gt 0 ]; then
+    printf '%d problems\n' "$problems"
+    exit 1
+fi
+printf 'man: %d pages in order\n' "$(wc -l <"$scratch/expected")"

@@ -1,0 +1,24 @@
+#include "worker/worker_program.h"
+
+#include "common/program/daemon.h"
+
+static const struct kelp_option options[] = {
+    KELP_DAEMON_OPTIONS,
+    {.name = "fault",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "KIND@step=N",
+     .group = "Testing",
+     .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
+             "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
+             "late"},
+};
+
+const struct kelp_program kelp_worker_program = {
+    .name = "kelp-worker",
+    .summary = "computes gradients of a job: pulls weights, computes its lanes, pushes",
+    .examples = "  kelp-worker --etcd http://127.0.0.1:2379 --job etth1 --id worker-0\n"
+                "  KELP_ETCD=http://127.0.0.1:2379 kelp-worker --job etth1 --id worker-1 "
+                "--log-level debug\n",
+    .options = options,
+    .option_count = KELP_ARRAY_COUNT(options),
+};
