@@ -67,7 +67,6 @@ static void end(void)
 {
     kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
     kelp_test_command_kill_all(&run.command);
-    (void)kelp_test_command_wait(&run.command, KELP_TEST_HANG_MS);
 }
 
 static pid_t signal_to(const char *program, const char *id, int signal_number)
