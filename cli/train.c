@@ -60,6 +60,7 @@ struct train {
     struct kelp_trials trials;
     struct kelp_job_file *file;
     char *spec;
+    char *abandoned; /* job of an earlier resume that did not take hold; NULL: none */
     struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
@@ -120,14 +121,11 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
         *ret_done = true;
         return KELP_OK;
     }
-    /* In this order: once the folder holds another job, an old result must not count as that
-     * job's. */
     if (status == KELP_OK) {
         memset(&train->result, 0, sizeof(train->result));
-        status = kelp_run_dir_remove(&train->run, "result.json", reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
+        status = kelp_options_flag(train->given, "resume")
+                     ? kelp_launcher_lay_ready(&train->run, train->spec, &train->abandoned, reterr)
+                     : kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
     }
     if (status == KELP_OK && kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
         /* The run itself does not need the link. */
@@ -182,6 +180,7 @@ static int work(struct kelp_guard *guard, void *user)
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
         .resume = kelp_options_flag(train->given, "resume"),
+        .abandoned = train->abandoned,
         .force = kelp_options_flag(train->given, "force"),
         .pause_ms = (uint32_t)kelp_options_duration_ms(train->given, "pause-timeout"),
         .start_ms = train->start_ms,
@@ -197,6 +196,13 @@ static int say_outcome(const struct train *train, int exit_status)
 
     if (strcmp(result->status, "done") == 0) {
         return print_summary(train);
+    }
+    if (result->unheld) {
+        return kelp_complain(exit_status,
+                             "%s before training went on%s%s; nothing of the run has changed, and "
+                             "kelp train --resume --run %s goes on with it; see %s/logs",
+                             result->status, result->reason[0] ? ": " : "", result->reason, path,
+                             path);
     }
     if (strcmp(result->status, "failed") == 0) {
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
@@ -309,6 +315,7 @@ static int train(const struct kelp_options *given)
     kelp_run_dir_close(&train->run);
     kelp_job_file_destroy(train->file);
     free(train->spec);
+    free(train->abandoned);
     free(train);
     return exit_status;
 }

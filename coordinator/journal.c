@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/program/run_next.h"
 #include "coordinator/core/limits.h"
 #include "coordinator/journal_internal.h"
 
@@ -227,7 +228,8 @@ static kelp_status find_line(const struct kelp__lines *lines, uint64_t version, 
 }
 
 /* The lock is held. */
-static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct kelp_error *reterr)
+static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, const char *keep,
+                             struct kelp_error *reterr)
 {
     struct kelp__lines rest;
     FILE *in = fopen(lines->path, "re");
@@ -236,6 +238,9 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct
     }
     kelp_status status = find_line(lines, version, in, &rest, reterr);
     (void)fclose(in);
+    if (status == KELP_OK && rest.bytes < lines->bytes && keep) {
+        status = kelp_run_next_keep(lines->path, keep, reterr);
+    }
     if (status == KELP_OK && rest.bytes < lines->bytes &&
         ftruncate(lines->fd, (off_t)rest.bytes) != 0) {
         status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove lines: %s", lines->path,
@@ -251,7 +256,7 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct
     return status;
 }
 
-kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version,
+kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version, const char *keep,
                                   struct kelp_error *reterr)
 {
     struct kelp__lines *const files[] = {&journal->metrics, &journal->digests};
@@ -260,7 +265,7 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
         if (status != KELP_OK) {
             return status;
         }
-        status = cut_lines(files[i], version, reterr);
+        status = cut_lines(files[i], version, keep, reterr);
         kelp__lines_unlock(files[i]);
         if (status != KELP_OK) {
             return status;
@@ -289,13 +294,14 @@ static bool is_of_shorter(const struct kelp_journal *journal, const struct kelp_
 }
 
 kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
-                                  const struct kelp_plan *plan, struct kelp_error *reterr)
+                                  const struct kelp_plan *plan, const char *keep,
+                                  struct kelp_error *reterr)
 {
     const struct kelp__lines *const files[] = {&journal->metrics, &journal->digests};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
         if (is_of_shorter(journal, files[i], job, plan)) {
             return kelp_journal_truncate(
-                journal, kelp_control_version_after(job, plan, files[i]->step), reterr);
+                journal, kelp_control_version_after(job, plan, files[i]->step), keep, reterr);
         }
     }
     return KELP_OK;

@@ -11,6 +11,7 @@
 #include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
+#include "common/program/run_next.h"
 
 /* The model as the shards have it must be the one that the workers reported the digest of. */
 static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
@@ -160,7 +161,11 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
     }
     if (status == KELP_OK) {
         assert(launcher->status); /* run() ends in order when the state says done, or on a stop */
-        if (launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
+        /* There was nothing to train. */
+        status = kelp__launch_unheld(launcher)
+                     ? kelp_run_next_take(launcher->launch->run->path, NULL, NULL, error)
+                     : KELP_OK;
+        if (status == KELP_OK && launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
             status = save_model(launcher, error);
         }
     }

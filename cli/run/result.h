@@ -27,6 +27,7 @@ struct kelp_result {
     char job[64];
     char status[16]; /* "done", "failed", "stopped", "paused" */
     char reason[512];
+    bool unheld; /* a resume that did not take hold: this is in no file */
     uint64_t step;
     uint32_t epoch; /* completed epochs */
     struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];

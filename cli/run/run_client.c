@@ -6,6 +6,7 @@
 
 #include "cli/run/job_load.h"
 #include "common/base/json.h"
+#include "common/program/run_next.h"
 
 #define PID_MAX (1 << 22) /* Linux has no larger process numbers */
 
@@ -66,8 +67,14 @@ kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
                                  struct kelp_error *reterr)
 {
     struct kelp_job_file *file = NULL;
+    char path[KELP_RUN_PATH_MAX + 64];
+    bool waits = kelp_run_next_waits(run_path); /* what the cluster has is that one */
 
-    kelp_status status = kelp_run_job_read(run_path, &file, reterr);
+    kelp_status status = kelp_run_dir_path(run_path, waits ? KELP_RUN_NEXT "/job.yaml" : "job.yaml",
+                                           path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_load(&(struct kelp_job_source){.path = path}, &file, reterr);
+    }
     if (status == KELP_OK) {
         *ret_digest = kelp_job_file_digest(file);
     }

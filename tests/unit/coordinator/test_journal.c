@@ -266,16 +266,16 @@ KELP_TEST(forgotten)
     for (uint64_t version = 1; version <= 4; version++) {
         ck_assert_int_eq(append(entry(version, KELP_STEP_EVALUATE_VAL, A)), KELP_OK);
     }
-    ck_assert_int_eq(kelp_journal_truncate(journal, 3, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_truncate(journal, 3, NULL, NULL), KELP_OK);
     check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A));
     check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2"));
     ck_assert_int_eq(append(entry(2, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
     ck_assert_int_eq(append(entry(3, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
     check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A) DIGEST_LINE("3", B));
     check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2") METRICS_LINE("3"));
-    ck_assert_int_eq(kelp_journal_truncate(journal, 9, NULL), KELP_OK); /* nothing there */
+    ck_assert_int_eq(kelp_journal_truncate(journal, 9, NULL, NULL), KELP_OK); /* nothing there */
     reopen();
-    ck_assert_int_eq(kelp_journal_truncate(journal, 0, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_truncate(journal, 0, NULL, NULL), KELP_OK);
     check_file("digests.jsonl", "");
     check_file("metrics.jsonl", "");
     ck_assert_int_eq(append(entry(0, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
@@ -316,7 +316,7 @@ KELP_LOOP_TEST(end_of_shorter, 0, 7)
     finish.word.step = cases[_i].step;
     ck_assert_int_eq(append(finish), KELP_OK);
     reopen();
-    ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL, NULL), KELP_OK);
     ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, A)),
                      cases[_i].forgotten ? KELP_OK : KELP_ERR_MISMATCH);
     ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
