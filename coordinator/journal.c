@@ -87,15 +87,31 @@ static void print_head(FILE *out, const struct kelp_control_word *word)
                   word->step + (train ? 1 : 0), word->epoch + 1);
 }
 
+/* A line of an epoch, of metrics.every, or of both. */
+static void print_training(FILE *out, const struct kelp_record *record)
+{
+    uint64_t skipped = record->word.steps_skipped + (record->skipped ? 1 : 0);
+    if (record->epoch_end) {
+        (void)fprintf(out, ",\"train/loss\":");
+        kelp_json_print_double(out, record->epoch_loss);
+    }
+    if (record->window_end) {
+        (void)fprintf(out, ",\"train/step_loss\":");
+        kelp_json_print_double(out, record->window_loss);
+    }
+    (void)fprintf(out, ",\"lr\":");
+    kelp_json_print_double(out, record->word.lr);
+    if (skipped > 0) {
+        (void)fprintf(out, ",\"steps_skipped\":%" PRIu64, skipped);
+    }
+}
+
 static void print_metrics(FILE *out, const struct kelp_record *record)
 {
     const char *part = record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test";
     print_head(out, &record->word);
     if (record->word.kind == KELP_STEP_TRAIN) {
-        (void)fprintf(out, ",\"train/loss\":");
-        kelp_json_print_double(out, record->epoch_loss);
-        (void)fprintf(out, ",\"lr\":");
-        kelp_json_print_double(out, record->word.lr);
+        print_training(out, record);
     } else {
         for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
             if (kelp_metrics_have(&record->metrics, i)) {
@@ -140,8 +156,8 @@ static kelp_status append_line(struct kelp__lines *lines, const struct kelp_reco
 static bool has_metrics(const struct kelp_record *record)
 {
     enum kelp_step_kind kind = record->word.kind;
-    return (kind == KELP_STEP_TRAIN && record->epoch_end) || kind == KELP_STEP_EVALUATE_VAL ||
-           kind == KELP_STEP_EVALUATE_TEST;
+    return (kind == KELP_STEP_TRAIN && (record->epoch_end || record->window_end)) ||
+           kind == KELP_STEP_EVALUATE_VAL || kind == KELP_STEP_EVALUATE_TEST;
 }
 
 /* Is the record newer than all lines? */

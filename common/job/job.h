@@ -197,8 +197,9 @@ struct kelp_job {
         uint32_t epochs;
         uint32_t batch_size; /* samples in a step, over all lanes */
         bool drop_last;
-        uint64_t max_steps;  /* training ends after so many; 0: with the last epoch */
-        uint32_t accumulate; /* pieces in which a lane computes its share, to save memory */
+        uint32_t batches_per_epoch; /* an epoch has at most so many steps; 0: all of its samples */
+        uint64_t max_steps;         /* training ends after so many; 0: with the last epoch */
+        uint32_t accumulate;        /* pieces in which a lane computes its share, to save memory */
         enum kelp_loss_kind loss;
         double loss_beta;       /* smooth_l1: beta; huber: delta */
         double label_smoothing; /* cross_entropy */
@@ -276,6 +277,9 @@ struct kelp_job {
         enum kelp_checkpoint_metric metric;
         enum kelp_checkpoint_order order;
     } checkpoint;
+    struct {
+        uint32_t every; /* training steps between two lines of the loss; 0: epochs alone */
+    } metrics;
 };
 
 /* Where the value of a key came from, for --print-config and error messages. */

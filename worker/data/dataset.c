@@ -38,7 +38,9 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     if (job->data.limit > 0 && job->data.limit < *samples) {
         *samples = job->data.limit;
     }
-    return KELP_OK;
+    bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
+                    job->data.kind == KELP_DATA_BINARY;
+    return surveyed ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
 }
 
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,

@@ -47,6 +47,25 @@ typedef kelp_status kelp_dataset_opener(struct kelp_dataset *dataset, const stru
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
                                        struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Does the loss take targets from 0 to 1 alone (bce, bce_with_logits)? */
+bool kelp__dataset_targets_are_shares(const struct kelp_job *job);
+
+struct kelp_target_place {
+    const char *path;
+    uint64_t row;
+    const char *of;     /* what the row is counted in: " of the test split", or "" */
+    const char *column; /* "": it has no name */
+    bool scaled;        /* the value is not the one of the file */
+};
+/* KELP_ERR_INVALID: a target that the loss cannot take. */
+kelp_status kelp__dataset_check_share(const struct kelp_job *job,
+                                      const struct kelp_target_place *place, double value,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* All of a data set's. Arrays have looked at theirs before. */
+kelp_status kelp__dataset_check_targets(const struct kelp_dataset *dataset,
+                                        const struct kelp_job *job,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+
 kelp_dataset_opener kelp__dataset_open_csv;
 kelp_dataset_opener kelp__dataset_open_synthetic;
 kelp_dataset_opener kelp__dataset_open_tensors;

@@ -133,12 +133,13 @@ static const struct {
      "job.yaml:2: train.batchsize: unknown key; did you mean train.batch_size?"},
     {"train:\n  zebra: 3\n",
      "job.yaml:2: train.zebra: unknown key; allowed in train are epochs, batch_size, drop_last, "
-     "max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, optimizer, lr, momentum, "
+     "batches_per_epoch, max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, "
+     "optimizer, lr, momentum, "
      "dampening, nesterov, weight_decay, decay_exclude, beta1, beta2, amsgrad, alpha, centered, "
      "rho, lr_decay, initial_accumulator, eps, clip_norm, schedule, schedule_unit, schedule_step, "
-     "gamma, milestones, schedule_total, restart_factor, lr_min, … (docs/JOB.md)"},
+     "gamma, milestones, schedule_total, … (docs/JOB.md)"},
     {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
-                   "train, cluster, transport, failure, checkpoint"},
+                   "train, cluster, transport, failure, checkpoint, metrics"},
     {"trian:\n  lr: 3\n", "job.yaml:1: trian: unknown key; did you mean train?"},
     {"train:\n  lr: 0.1\n\n  lr: 0.2\n", "job.yaml:4: train.lr: given twice"},
     {"train:\n  lr: 0.1\ndata:\n  rows: 20000\ntrain:\n  epochs: 2\n",

@@ -113,6 +113,34 @@ KELP_TEST(formats)
                                 "{\"version\":14,\"step\":14,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
 
+/* metrics.every has lines of its own, or is in that of the epoch; steps that were left out are
+ * counted, with the loss of the others, or none. */
+KELP_TEST(lines_of_steps)
+{
+    struct kelp_record latest;
+
+    reopen();
+    struct kelp_record record = entry(9, KELP_STEP_TRAIN, "");
+    record.window_end = true;
+    record.window_loss = 0.25;
+    ck_assert_int_eq(append(record), KELP_OK);
+    record.word.version = 10;
+    record.word.step = 10;
+    record.epoch_end = true;
+    record.epoch_loss = (double)NAN;
+    record.word.steps_skipped = 3;
+    record.skipped = true;
+    ck_assert_int_eq(append(record), KELP_OK);
+    check_file("metrics.jsonl",
+               "{\"version\":9,\"step\":10,\"epoch\":3,\"train/step_loss\":0.25,\"lr\":0.25}\n"
+               "{\"version\":10,\"step\":11,\"epoch\":3,\"train/loss\":null,"
+               "\"train/step_loss\":0.25,\"lr\":0.25,\"steps_skipped\":4}\n");
+    reopen();
+    ck_assert(kelp_journal_latest(journal, KELP_SPLIT_TRAIN, &latest));
+    ck_assert_uint_eq(latest.word.version, 10);
+    ck_assert(isnan(latest.epoch_loss));
+}
+
 /* JSON has no NaN. */
 KELP_TEST(not_a_number_is_null)
 {
