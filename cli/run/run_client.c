@@ -111,11 +111,23 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
     return kelp_job_client_open(cluster.etcd, cluster.job, ret_client, reterr);
 }
 
+/* A run of runs/ by its name alone, as kelp ls shows it. */
+static bool is_name(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1])
+{
+    return typed[0] != '\0' && !strchr(typed, '/') &&
+           kelp_run_dir_path("runs", typed, ret_path, KELP_RUN_PATH_MAX + 1, NULL) == KELP_OK &&
+           kelp_run_dir_is_run(ret_path);
+}
+
 kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
                             struct kelp_error *reterr)
 {
     const char *path = typed ? typed : KELP_RUN_LATEST;
+    char named[KELP_RUN_PATH_MAX + 1];
 
+    if (typed && !kelp_run_dir_is_run(typed) && is_name(typed, named)) {
+        path = named;
+    }
     if (!kelp_run_dir_is_run(path)) {
         if (typed) {
             return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
