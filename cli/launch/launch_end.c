@@ -21,6 +21,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     struct kelp_model_copy copy;
     char path[KELP_RUN_PATH_MAX + 64];
     char digest[KELP_DIGEST_HEX_BYTES];
+    char *card = NULL;
 
     kelp_status status =
         kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
@@ -41,11 +42,16 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
         goto free_copy;
     }
     status = kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_model_card_read(launch->run->path, &card, reterr);
+    }
     if (status != KELP_OK) {
         goto free_copy;
     }
-    status = kelp_model_write(path, &copy.plan, copy.flat, launch->job->name, copy.step, reterr);
+    const struct kelp_model_about about = {launch->job->name, copy.step, card};
+    status = kelp_model_write(path, &copy.plan, copy.flat, &about, reterr);
 free_copy:
+    free(card);
     kelp_model_copy_fini(&copy);
     return status;
 }

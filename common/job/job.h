@@ -162,8 +162,8 @@ struct kelp_job {
         uint32_t fraction_count;
         uint32_t
             test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test split; 0: off */
-        char val_path[KELP_JOB_PATH_MAX + 1]; /* table, npy, binary: a part of its own file */
-        char test_path[KELP_JOB_PATH_MAX + 1];
+        char val_path[KELP_JOB_PATH_MAX + 1];  /* table, npy, binary: a part of its own file */
+        char test_path[KELP_JOB_PATH_MAX + 1]; /* likewise; to predict and evaluate: any kind */
         uint64_t limit; /* of the training split: only its first samples; 0: all */
         char columns[KELP_JOB_TEXTS_MAX + 1]; /* table: number inputs; panel: other observed ones */
         char categories[KELP_JOB_TEXTS_MAX + 1]; /* table, panel: category inputs */
@@ -337,6 +337,14 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
  */
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The canonical text without what belongs to one place or one run: paths of data and weights, the
+ * sections run, transport, failure and checkpoint, and of cluster all but lanes. It builds the same
+ * model from samples of the same shape; a model carries it. ret_text is owned by the caller.
+ */
+kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **ret_text,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. 0 when
  * out of memory, which no peer will take for its job. */
