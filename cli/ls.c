@@ -12,7 +12,7 @@ static const char *const outputs[] = {"text", "json", "csv", NULL};
 static const struct kelp_option options[] = {
     {.name = "sort",
      .type = KELP_OPTION_TEXT,
-     .placeholder = "KEY",
+     .placeholder = "COLUMN",
      .default_text = "age",
      .help =
          "name, status, age, step, epoch, or a metric such as val/loss: of the best evaluation, "
@@ -31,7 +31,7 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp ls",
     .summary = "lists runs with their state, age and metrics",
-    .positional = "[FOLDER...]",
+    .positional = "[FOLDER]...",
     .positional_max = FOLDERS_MAX,
     .examples = "  kelp ls\n"
                 "  kelp ls --sort val/mse\n"

@@ -174,7 +174,7 @@ static void json_best(const struct kelp_run_info *info, FILE *out)
     (void)fputc('}', out);
 }
 
-static void json_run(const struct kelp_run_info *info, FILE *out)
+void kelp_run_table_json_run(const struct kelp_run_info *info, FILE *out)
 {
     kelp_json_print_member(out, "{", "name", kelp_run_list_name(info));
     kelp_json_print_member(out, ",", "run", info->path);
@@ -193,7 +193,7 @@ void kelp_run_table_json(const struct kelp_run_list *list, FILE *out)
     (void)fputs("{\"runs\":[", out);
     for (size_t i = 0; i < list->count; i++) {
         (void)fputs(i > 0 ? "," : "", out);
-        json_run(&list->items[i], out);
+        kelp_run_table_json_run(&list->items[i], out);
     }
     (void)fputs("]}\n", out);
 }

@@ -10,6 +10,8 @@
 
 void kelp_run_table_text(const struct kelp_run_list *list, FILE *out);
 void kelp_run_table_json(const struct kelp_run_list *list, FILE *out);
+/* One of the objects in it. */
+void kelp_run_table_json_run(const struct kelp_run_info *info, FILE *out);
 void kelp_run_table_csv(const struct kelp_run_list *list, FILE *out);
 
 /* "12 s", "3 min", "5 h", "12 d": the largest unit that fits. */

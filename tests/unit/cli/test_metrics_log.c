@@ -6,6 +6,7 @@
 
 #include "cli/run/csv_text.h"
 #include "cli/run/metrics_log.h"
+#include "cli/runs/metrics_compare.h"
 #include "common/base/files.h"
 #include "tests/lib/suite.h"
 
@@ -106,6 +107,45 @@ KELP_TEST(end_of_a_long_file)
     kelp_metrics_log_fini(&metrics);
     ck_assert_int_eq(kelp_metrics_log_read(folder, &metrics, &error), KELP_OK);
     ck_assert_uint_eq(metrics.row_count, lines);
+}
+
+/* The first value of the same step and name that differs; NaN is NaN, and what one has alone does
+ * not count. */
+KELP_TEST(first_difference)
+{
+    static const char *const texts[] = {
+        "{\"version\":3,\"step\":4,\"epoch\":1,\"train/loss\":1.5,\"lr\":0.5}\n"
+        "{\"version\":4,\"step\":4,\"epoch\":1,\"val/loss\":null}\n"
+        "{\"version\":9,\"step\":8,\"epoch\":2,\"train/loss\":1,\"lr\":0.25}\n",
+        /* Evaluations less often. */
+        "{\"version\":3,\"step\":4,\"epoch\":1,\"train/loss\":1.5,\"lr\":0.5}\n"
+        "{\"version\":8,\"step\":8,\"epoch\":2,\"train/loss\":1,\"lr\":0.25}\n",
+        "{\"version\":3,\"step\":4,\"epoch\":1,\"train/loss\":1.5,\"lr\":0.5}\n"
+        "{\"version\":4,\"step\":4,\"epoch\":1,\"val/loss\":null}\n"
+        "{\"version\":9,\"step\":8,\"epoch\":2,\"train/loss\":1,\"lr\":0.125}\n",
+        "{\"version\":4,\"step\":4,\"epoch\":1,\"val/loss\":2}\n"};
+    static const struct {
+        int other;
+        size_t common;
+        const char *name; /* NULL: none */
+        uint64_t step;
+    } cases[] = {{0, 5, NULL, 0}, {1, 4, NULL, 0}, {2, 5, "lr", 8}, {3, 1, "val/loss", 4}};
+    struct kelp_metrics_log other;
+    struct kelp_metrics_difference difference;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        write_log(texts[0]);
+        ck_assert_int_eq(kelp_metrics_log_read(folder, &metrics, &error), KELP_OK);
+        write_log(texts[cases[i].other]);
+        ck_assert_int_eq(kelp_metrics_log_read(folder, &other, &error), KELP_OK);
+        kelp_metrics_log_compare(&metrics, &other, &difference);
+        ck_assert_uint_eq(difference.common, cases[i].common);
+        ck_assert_int_eq(difference.found, cases[i].name != NULL);
+        ck_assert_str_eq(difference.name, cases[i].name ? cases[i].name : "");
+        ck_assert_uint_eq(difference.step, cases[i].step);
+        kelp_metrics_log_fini(&metrics);
+        kelp_metrics_log_fini(&other);
+    }
 }
 
 /* Fields of CSV are quoted where they must be. */
