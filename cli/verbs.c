@@ -8,11 +8,11 @@
 #define VERBS_MAX 32
 
 const struct kelp_verb *const kelp_verbs[] = {
-    &kelp_verb_train,      &kelp_verb_status,   &kelp_verb_ls,
-    &kelp_verb_checkpoint, &kelp_verb_digest,   &kelp_verb_export,
-    &kelp_verb_predict,    &kelp_verb_evaluate, &kelp_verb_plot,
-    &kelp_verb_verify,     &kelp_verb_diff,     &kelp_verb_chaos,
-    &kelp_verb_model,      &kelp_verb_data,     NULL,
+    &kelp_verb_train,    &kelp_verb_status,  &kelp_verb_checkpoint,
+    &kelp_verb_digest,   &kelp_verb_export,  &kelp_verb_predict,
+    &kelp_verb_evaluate, &kelp_verb_plot,    &kelp_verb_verify,
+    &kelp_verb_diff,     &kelp_verb_chaos,   &kelp_verb_model,
+    &kelp_verb_data,     &kelp_verb_explain, NULL,
 };
 
 const struct kelp_program kelp_command_program = {
@@ -35,38 +35,103 @@ static void print_help(FILE *out)
         (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }
     (void)fputs("\nOptions:\n"
-                "  -h, --help     print this help; `kelp VERB --help` tells all about a verb\n"
+                "  -h, --help     print this help; `kelp help VERB` tells all about a verb\n"
                 "      --version  print version, commit and libraries\n",
                 out);
     (void)fprintf(out, "\nExit status: %s\nExamples:\n%s", kelp_command_exit_statuses,
                   kelp_command_program.examples);
 }
 
+/* What other programs call it. */
+static const char *other_name(const char *typed)
+{
+    static const char *const names[][2] = {
+        {"run", "train"},      {"fit", "train"},
+        {"start", "train"},    {"resume", "train --resume"},
+        {"eval", "evaluate"},  {"test", "evaluate"},
+        {"infer", "predict"},  {"forecast", "predict"},
+        {"config", "explain"}, {"describe", "explain"},
+        {"compare", "diff"},   {"replay", "verify --replay"},
+    };
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        if (strcmp(typed, names[i][0]) == 0) {
+            return names[i][1];
+        }
+    }
+    return NULL;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t bytes = strlen(text), end_bytes = strlen(end);
+
+    return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
+}
+
 static int unknown_verb(const char *typed)
 {
-    const char *names[VERBS_MAX];
-    size_t count = 0;
+    const char *names[VERBS_MAX + 1] = {NULL};
 
-    for (; kelp_verbs[count] && count < VERBS_MAX; count++) {
-        names[count] = kelp_verbs[count]->name;
+    for (size_t i = 0; kelp_verbs[i] && i < VERBS_MAX; i++) {
+        names[i] = kelp_verbs[i]->name;
     }
-    const char *nearest = kelp_options_nearest(typed, names, count);
-    if (nearest) {
+    if (ends_with(typed, ".yaml") || ends_with(typed, ".yml")) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "'%.255s' is no verb of kelp; did you mean 'kelp train %.255s'?",
+                             typed, typed);
+    }
+    const char *meant = other_name(typed);
+    meant = meant ? meant : kelp_value_nearest(typed, names);
+    if (meant) {
         return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; did you mean '%s'?", typed,
-                             nearest);
+                             meant);
     }
-    return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; see kelp --help", typed);
+    return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; kelp --help lists them", typed);
+}
+
+/* `kelp help VERB [VERB]`. */
+static int help(int argc, char **argv)
+{
+    const struct kelp_verb *const *verbs = kelp_verbs;
+    const struct kelp_verb *verb = NULL;
+
+    for (int i = 0; i < argc; i++) {
+        const struct kelp_verb *below = verbs ? kelp_verb_find(verbs, argv[i]) : NULL;
+        if (!below && !verb) {
+            return unknown_verb(argv[i]);
+        }
+        if (!below && (i + 1 < argc || verbs)) {
+            return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of %s; see kelp help %s",
+                                 argv[i], verb->program->name, verb->name);
+        }
+        if (!below) {
+            break; /* `kelp help model show`: its words are in the usage line */
+        }
+        verb = below;
+        verbs = below->verbs;
+    }
+    if (verb) {
+        kelp_options_help(verb->program, stdout);
+    } else {
+        print_help(stdout);
+    }
+    return KELP_EXIT_OK;
 }
 
 int kelp_command(int argc, char **argv)
 {
     if (argc < 2) {
-        return kelp_complain(KELP_EXIT_USAGE, "a verb is missing; see kelp --help");
+        return kelp_complain(
+            KELP_EXIT_USAGE,
+            "a verb is missing, such as kelp train JOB.yaml; kelp --help lists them");
     }
     const char *word = argv[1];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        print_help(stdout);
-        return KELP_EXIT_OK;
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        return help(0, NULL);
+    }
+    if (strcmp(word, "help") == 0) {
+        return help(argc - 2, argv + 2);
     }
     if (strcmp(word, "--version") == 0) {
         kelp_version_print("kelp", stdout);

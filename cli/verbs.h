@@ -11,7 +11,6 @@ extern const struct kelp_verb *const kelp_verbs[];
 
 extern const struct kelp_verb kelp_verb_train;
 extern const struct kelp_verb kelp_verb_status;
-extern const struct kelp_verb kelp_verb_ls;
 extern const struct kelp_verb kelp_verb_checkpoint;
 extern const struct kelp_verb kelp_verb_digest;
 extern const struct kelp_verb kelp_verb_export;
@@ -23,6 +22,7 @@ extern const struct kelp_verb kelp_verb_diff;
 extern const struct kelp_verb kelp_verb_chaos;
 extern const struct kelp_verb kelp_verb_model;
 extern const struct kelp_verb kelp_verb_data;
+extern const struct kelp_verb kelp_verb_explain;
 
 /* `kelp` itself, for its help and its man page: no options of its own. */
 extern const struct kelp_program kelp_command_program;

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define SHOWN_MAX 64 /* bytes of what was typed that an error repeats */
-#define WORD_MAX  63
 
 struct unit {
     const char *name;
@@ -16,14 +16,70 @@ struct unit {
 
 static const struct unit size_units[] = {
     {"GiB", UINT64_C(1) << 30}, {"MiB", UINT64_C(1) << 20}, {"KiB", UINT64_C(1) << 10}, {"B", 1}};
-static const struct unit duration_units[] = {{"m", 60000}, {"s", 1000}, {"ms", 1}};
+static const struct unit duration_units[] = {{"m", 60000}, {"s", 1000}, {"ms", 1}, {"h", 3600000}};
+#define DURATION_PRINTED 3 /* the first of them, in which durations are printed */
+
+/* What people write for a unit, beside the unit itself. */
+struct alias {
+    const char *typed; /* in any case */
+    const char *unit;
+};
+
+static const struct alias size_aliases[] = {
+    {"b", "B"},    {"bytes", "B"}, {"k", "KiB"}, {"kb", "KiB"}, {"kib", "KiB"}, {"m", "MiB"},
+    {"mb", "MiB"}, {"mib", "MiB"}, {"g", "GiB"}, {"gb", "GiB"}, {"gib", "GiB"}, {NULL, NULL}};
+static const struct alias duration_aliases[] = {
+    {"sec", "s"},   {"secs", "s"},   {"second", "s"},  {"seconds", "s"}, {"min", "m"},
+    {"mins", "m"},  {"minute", "m"}, {"minutes", "m"}, {"hr", "h"},      {"hour", "h"},
+    {"hours", "h"}, {"msec", "ms"},  {"millis", "ms"}, {"s", "s"},       {"m", "m"},
+    {"h", "h"},     {"ms", "ms"},    {NULL, NULL}};
+
+struct scale {
+    const struct unit *units;
+    size_t unit_count;
+    const struct alias *aliases; /* end with NULL */
+};
+
+static const struct scale sizes = {size_units, KELP_ARRAY_COUNT(size_units), size_aliases};
+static const struct scale durations = {duration_units, KELP_ARRAY_COUNT(duration_units),
+                                       duration_aliases};
+
+/* "; did you mean WORD?" at the end of an error that was filled in; nothing when word is "". */
+static kelp_status suggest(struct kelp_error *reterr, const char *word)
+{
+    if (reterr && word[0] != '\0') {
+        size_t used = strlen(reterr->text);
+        (void)snprintf(reterr->text + used, sizeof(reterr->text) - used, "; did you mean %.63s?",
+                       word);
+    }
+    return KELP_ERR_INVALID;
+}
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    while (*words && strcasecmp(text, *words) != 0) {
+        words++;
+    }
+    return *words != NULL;
+}
+
+/* YAML's three ways to write it: true, True, TRUE. */
+static bool is_word(const char *text, const char *lower, const char *title, const char *upper)
+{
+    return strcmp(text, lower) == 0 || strcmp(text, title) == 0 || strcmp(text, upper) == 0;
+}
 
 kelp_status kelp_value_bool(const char *text, bool *ret_value, struct kelp_error *reterr)
 {
-    bool yes = strcmp(text, "true") == 0;
+    static const char *const like_true[] = {"true", "yes", "y", "on", "1", "t", NULL};
+    static const char *const like_false[] = {"false", "no", "n", "off", "0", "f", NULL};
+    bool yes = is_word(text, "true", "True", "TRUE");
 
-    if (!yes && strcmp(text, "false") != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not true or false", SHOWN_MAX, text);
+    if (!yes && !is_word(text, "false", "False", "FALSE")) {
+        (void)kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not true or false", SHOWN_MAX, text);
+        return suggest(reterr, is_one_of(text, like_true)    ? "true"
+                               : is_one_of(text, like_false) ? "false"
+                                                             : "");
     }
     *ret_value = yes;
     return KELP_OK;
@@ -45,6 +101,41 @@ static size_t read_digits(const char *text, uint64_t *ret_value)
     return used;
 }
 
+/* The whole number that a text like "1e3", "3.0" or "1_000" stands for; "" where there is none. */
+static void near_whole(const char *text, uint64_t min, uint64_t max, char word[KELP_VALUE_TEXT_MAX])
+{
+    char digits[KELP_VALUE_TEXT_MAX], *end = NULL;
+    size_t used = 0;
+
+    word[0] = '\0';
+    for (; *text != '\0' && used + 1 < sizeof(digits); text++) {
+        if (*text != '_' && *text != ',') {
+            digits[used++] = *text;
+        }
+    }
+    digits[used] = '\0';
+    if (*text != '\0' || used == 0 || strspn(digits, "0123456789.eE+") != used) {
+        return;
+    }
+    double value = strtod(digits, &end);
+    if (*end == '\0' && value >= (double)min && value <= (double)max && value < 0x1p53 &&
+        value == (double)(uint64_t)value) {
+        (void)snprintf(word, KELP_VALUE_TEXT_MAX, "%" PRIu64, (uint64_t)value);
+    }
+}
+
+static void refuse_whole(const char *text, uint64_t min, uint64_t max, struct kelp_error *reterr)
+{
+    if (max == UINT64_MAX) {
+        (void)kelp_fail(reterr, KELP_ERR_INVALID,
+                        "'%.*s' is not an integer from %" PRIu64 " upwards", SHOWN_MAX, text, min);
+    } else {
+        (void)kelp_fail(reterr, KELP_ERR_INVALID,
+                        "'%.*s' is not an integer from %" PRIu64 " to %" PRIu64, SHOWN_MAX, text,
+                        min, max);
+    }
+}
+
 kelp_status kelp_value_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value,
                            struct kelp_error *reterr)
 {
@@ -52,9 +143,10 @@ kelp_status kelp_value_u64(const char *text, uint64_t min, uint64_t max, uint64_
     size_t used = read_digits(text, &value);
 
     if (used == 0 || text[used] != '\0' || value < min || value > max) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "'%.*s' is not an integer from %" PRIu64 " to %" PRIu64, SHOWN_MAX, text,
-                         min, max);
+        char word[KELP_VALUE_TEXT_MAX];
+        near_whole(text, min, max, word);
+        refuse_whole(text, min, max, reterr);
+        return suggest(reterr, word);
     }
     *ret_value = value;
     return KELP_OK;
@@ -78,6 +170,23 @@ kelp_status kelp_value_i64(const char *text, int64_t min, int64_t max, int64_t *
     return KELP_OK;
 }
 
+/* "0,01" is 0.01 in many countries; "" where that is not it. */
+static void near_decimal(const char *text, double min, double max, char word[KELP_VALUE_TEXT_MAX])
+{
+    const char *comma = strchr(text, ',');
+    double value = 0;
+
+    word[0] = '\0';
+    if (comma && strlen(text) < KELP_VALUE_TEXT_MAX) {
+        char decimal[KELP_VALUE_TEXT_MAX];
+        (void)snprintf(decimal, sizeof(decimal), "%s", text);
+        decimal[comma - text] = '.';
+        if (kelp_value_double(decimal, min, max, &value, NULL) == KELP_OK) {
+            (void)snprintf(word, KELP_VALUE_TEXT_MAX, "%s", decimal);
+        }
+    }
+}
+
 kelp_status kelp_value_double(const char *text, double min, double max, double *ret_value,
                               struct kelp_error *reterr)
 {
@@ -90,8 +199,10 @@ kelp_status kelp_value_double(const char *text, double min, double max, double *
         char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
         kelp_value_print_double(min, low);
         kelp_value_print_double(max, high);
-        return kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not a number from %s to %s",
-                         SHOWN_MAX, text, low, high);
+        (void)kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not a number from %s to %s", SHOWN_MAX,
+                        text, low, high);
+        near_decimal(text, min, max, low);
+        return suggest(reterr, low);
     }
     *ret_value = value;
     return KELP_OK;
@@ -123,6 +234,28 @@ static void print_with_unit(uint64_t value, const struct unit *units, size_t uni
                    units[i].name);
 }
 
+/* The value with the unit that a text like "4MB" or "10 min" means; "" where there is none. */
+static void near_unit(const char *text, const struct scale *scale, uint64_t min, uint64_t max,
+                      char word[KELP_VALUE_TEXT_MAX])
+{
+    const struct alias *alias = scale->aliases;
+    uint64_t number = 0, value = 0;
+    size_t used = read_digits(text, &number);
+    const char *unit = text + used + strspn(text + used, " ");
+
+    while (alias->typed && strcasecmp(unit, alias->typed) != 0) {
+        alias++;
+    }
+    word[0] = '\0';
+    if (used > 0 && alias->typed) {
+        (void)snprintf(word, KELP_VALUE_TEXT_MAX, "%" PRIu64 "%s", number, alias->unit);
+        if (!read_with_unit(word, scale->units, scale->unit_count, &value) || value < min ||
+            value > max) {
+            word[0] = '\0';
+        }
+    }
+}
+
 kelp_status kelp_value_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_bytes,
                             struct kelp_error *reterr)
 {
@@ -133,10 +266,12 @@ kelp_status kelp_value_size(const char *text, uint64_t min, uint64_t max, uint64
         char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
         kelp_value_print_size(min, low);
         kelp_value_print_size(max, high);
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "'%.*s' is not a size from %s to %s (a whole number with B, KiB, MiB or "
-                         "GiB)",
-                         SHOWN_MAX, text, low, high);
+        (void)kelp_fail(reterr, KELP_ERR_INVALID,
+                        "'%.*s' is not a size from %s to %s (a whole number with B, KiB, MiB or "
+                        "GiB)",
+                        SHOWN_MAX, text, low, high);
+        near_unit(text, &sizes, min, max, low);
+        return suggest(reterr, low);
     }
     *ret_bytes = value;
     return KELP_OK;
@@ -152,12 +287,32 @@ kelp_status kelp_value_duration(const char *text, uint64_t min, uint64_t max, ui
         char low[KELP_VALUE_TEXT_MAX], high[KELP_VALUE_TEXT_MAX];
         kelp_value_print_duration(min, low);
         kelp_value_print_duration(max, high);
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "'%.*s' is not a duration from %s to %s (a whole number with ms, s or m)",
-                         SHOWN_MAX, text, low, high);
+        (void)kelp_fail(reterr, KELP_ERR_INVALID,
+                        "'%.*s' is not a duration from %s %s%s (a whole number with ms, s, m or h)",
+                        SHOWN_MAX, text, low, max == UINT64_MAX ? "upwards" : "to ",
+                        max == UINT64_MAX ? "" : high);
+        near_unit(text, &durations, min, max, low);
+        return suggest(reterr, low);
     }
     *ret_ms = value;
     return KELP_OK;
+}
+
+/* "2-8" and "2..8" are 2:8. */
+static kelp_status refuse_range(const char *text, uint32_t min, uint32_t max,
+                                struct kelp_error *reterr)
+{
+    uint64_t low = 0, high = 0;
+    char word[KELP_VALUE_TEXT_MAX] = "";
+    size_t used = read_digits(text, &low);
+    size_t between = strspn(text + used, "-., ");
+    size_t more = read_digits(text + used + between, &high);
+
+    if (used > 0 && between > 0 && more > 0 && text[used + between + more] == '\0' && low >= min &&
+        low <= high && high <= max) {
+        (void)snprintf(word, sizeof(word), "%" PRIu64 ":%" PRIu64, low, high);
+    }
+    return suggest(reterr, word);
 }
 
 kelp_status kelp_value_range(const char *text, uint32_t min, uint32_t max,
@@ -174,10 +329,18 @@ kelp_status kelp_value_range(const char *text, uint32_t min, uint32_t max,
         right = right && text[used] == '\0';
         high = low;
     }
+    if (right && low > high && high >= min && low <= max) {
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "'%.*s': the first number is the smallest, the second the largest; did you "
+            "mean %" PRIu64 ":%" PRIu64 "?",
+            SHOWN_MAX, text, high, low);
+    }
     if (!right || low < min || high > max || low > high) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "'%.*s' is not a number or MIN:MAX from %" PRIu32 " to %" PRIu32,
-                         SHOWN_MAX, text, min, max);
+        (void)kelp_fail(reterr, KELP_ERR_INVALID,
+                        "'%.*s' is not a number or MIN:MAX from %" PRIu32 " to %" PRIu32, SHOWN_MAX,
+                        text, min, max);
+        return refuse_range(text, min, max, reterr);
     }
     *ret_range = (struct kelp_range){.min = (uint32_t)low, .max = (uint32_t)high};
     return KELP_OK;
@@ -199,7 +362,9 @@ kelp_status kelp_value_choice(const char *text, const char *const *choices, uint
                                      choices[i]);
         }
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not one of %s", SHOWN_MAX, text, list);
+    const char *nearest = kelp_value_nearest(text, choices);
+    (void)kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not one of %s", SHOWN_MAX, text, list);
+    return suggest(reterr, nearest ? nearest : "");
 }
 
 /* One UTF-8 character at text, to its code point; its length, or 0 when it is malformed. */
@@ -271,44 +436,5 @@ void kelp_value_print_size(uint64_t bytes, char text[KELP_VALUE_TEXT_MAX])
 
 void kelp_value_print_duration(uint64_t ms, char text[KELP_VALUE_TEXT_MAX])
 {
-    print_with_unit(ms, duration_units, KELP_ARRAY_COUNT(duration_units), text);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-uint32_t kelp_value_distance(const char *a, const char *b)
-{
-    /* Optimal string alignment: three rows of the table are enough. */
-    uint32_t rows[3][WORD_MAX + 1];
-    size_t a_bytes = strlen(a), b_bytes = strlen(b);
-
-    if (a_bytes > WORD_MAX || b_bytes > WORD_MAX) {
-        return UINT32_MAX;
-    }
-    for (uint32_t j = 0; j <= b_bytes; j++) {
-        rows[0][j] = j;
-    }
-    for (uint32_t i = 1; i <= a_bytes; i++) {
-        uint32_t *row = rows[i % 3];
-        const uint32_t *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
-        row[0] = i;
-        for (uint32_t j = 1; j <= b_bytes; j++) {
-            uint32_t changed = above[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
-            row[j] = min_u32(changed, 1 + min_u32(above[j], row[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                row[j] = min_u32(row[j], above2[j - 2] + 1);
-            }
-        }
-    }
-    return rows[a_bytes % 3][b_bytes];
-}
-
-bool kelp_value_near(uint32_t distance, const char *word)
-{
-    size_t third = (strlen(word) + 2) / 3;
-
-    return distance <= (third < 3 ? third : 3);
+    print_with_unit(ms, duration_units, DURATION_PRINTED, text);
 }

@@ -1,6 +1,7 @@
 /*
  * Strict reading of values that people type, in job files, on command lines and in the environment:
- * the whole text must be the value, and an error says what was found and what is allowed. Pure.
+ * the whole text must be the value, and an error says what was found, what is allowed, and what was
+ * probably meant. Pure.
  *
  * All return KELP_ERR_INVALID on a mistake and leave *ret_value alone.
  */
@@ -18,7 +19,7 @@ struct kelp_range {
 
 #define KELP_VALUE_TEXT_MAX 64 /* bytes that a printed value takes, NUL included */
 
-/* "true" or "false". */
+/* "true" or "false"; also "True", "TRUE" and so on, as in YAML. */
 kelp_status kelp_value_bool(const char *text, bool *ret_value,
                             struct kelp_error *reterr) KELP_MUST_USE;
 /* Decimal digits alone: no sign, no blanks, no exponent. */
@@ -32,7 +33,7 @@ kelp_status kelp_value_double(const char *text, double min, double max, double *
 /* Bytes: "512B", "64KiB", "4MiB", "1GiB". Limits in bytes. */
 kelp_status kelp_value_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_bytes,
                             struct kelp_error *reterr) KELP_MUST_USE;
-/* Milliseconds: "250ms", "2s", "5m". Limits in milliseconds. */
+/* Milliseconds: "250ms", "2s", "5m", "1h". Limits in milliseconds. */
 kelp_status kelp_value_duration(const char *text, uint64_t min, uint64_t max, uint64_t *ret_ms,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 /* "MIN:MAX", or "N" for N:N, with min <= MIN <= MAX <= max. */
@@ -58,5 +59,7 @@ void kelp_value_print_duration(uint64_t ms, char text[KELP_VALUE_TEXT_MAX]);
 uint32_t kelp_value_distance(const char *a, const char *b);
 /* True when a distance is small enough to suggest `word` for what was typed. */
 bool kelp_value_near(uint32_t distance, const char *word);
+/* The nearest of words (ends with NULL) in any case, or NULL when none is near. */
+const char *kelp_value_nearest(const char *typed, const char *const *words);
 
 #endif

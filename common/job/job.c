@@ -76,94 +76,6 @@ static void prefix_origin(const struct kelp_job_file *file, const char *key,
     assert(false && "origin kind");
 }
 
-static bool in_section(const char *key, const char *section, size_t section_bytes)
-{
-    return strncmp(key, section, section_bytes) == 0 && key[section_bytes] == '.';
-}
-
-/* The names of a section's keys, without the section, as far as there is room. */
-static void list_section(const char *section, size_t section_bytes, char *text, size_t text_bytes)
-{
-    static const char more[] = ", … (docs/JOB.md)";
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (size_t i = 0; i < kelp__job_key_count; i++) {
-        const char *key = kelp__job_keys[i].name;
-        if (!in_section(key, section, section_bytes)) {
-            continue;
-        }
-        const char *name = key + section_bytes + 1;
-        if (used + strlen(name) + 2 + sizeof(more) > text_bytes) {
-            (void)snprintf(text + used, text_bytes - used, "%s", more);
-            return;
-        }
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", name);
-    }
-}
-
-static void list_top(char *text, size_t text_bytes)
-{
-    char section[32] = "";
-    size_t used = 0;
-
-    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
-        const char *key = kelp__job_keys[i].name;
-        size_t length = strcspn(key, ".");
-        if (strlen(section) == length && strncmp(section, key, length) == 0) {
-            continue;
-        }
-        (void)snprintf(section, sizeof(section), "%.*s", (int)length, key);
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", section);
-    }
-}
-
-/* The key nearest to what was typed; where no section was typed, the nearest section will do. */
-static const char *nearest_key(const char *typed, char *section, size_t section_bytes)
-{
-    const char *best = NULL;
-    uint32_t best_distance = UINT32_MAX;
-
-    section[0] = '\0';
-    for (size_t i = 0; i < kelp__job_key_count; i++) {
-        const char *key = kelp__job_keys[i].name;
-        char head[32];
-        (void)snprintf(head, sizeof(head), "%.*s", (int)strcspn(key, "."), key);
-        uint32_t distance = kelp_value_distance(typed, key);
-        uint32_t head_distance = kelp_value_distance(typed, head);
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = key;
-        }
-        if (head_distance > 0 && head_distance < best_distance) {
-            best_distance = head_distance;
-            (void)snprintf(section, section_bytes, "%s", head);
-            best = section;
-        }
-    }
-    return best && kelp_value_near(best_distance, best) ? best : NULL;
-}
-
-static kelp_status unknown_key(const char *typed, struct kelp_error *reterr)
-{
-    char list[384], nearest_section[32];
-    size_t section = strcspn(typed, ".");
-    const char *nearest = nearest_key(typed, nearest_section, sizeof(nearest_section));
-
-    if (nearest) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; did you mean %s?", nearest);
-    }
-    list_section(typed, section, list, sizeof(list));
-    if (list[0] != '\0') {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed in %.*s are %s",
-                         (int)section, typed, list);
-    }
-    list_top(list, sizeof(list));
-    return kelp_fail(reterr, KELP_ERR_INVALID, "unknown key; allowed are %s", list);
-}
-
 kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
                              struct kelp_error *reterr, const char *format, ...)
 {
@@ -186,7 +98,7 @@ kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, c
     size_t index = kelp__job_key_find(key);
     kelp_status status = index < kelp__job_key_count
                              ? kelp__job_key_read(&kelp__job_keys[index], value, &file->job, reterr)
-                             : unknown_key(key, reterr);
+                             : kelp__job_key_unknown(key, reterr);
 
     if (status != KELP_OK) {
         prefix_origin(file, key, &origin, reterr);

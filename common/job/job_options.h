@@ -73,6 +73,9 @@ kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
 /* The value in effect, as the canonical text has it. */
 void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job);
 
+/* Type and range, or the choices, each word in backticks. */
+void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key);
+
 /* The word that a CHOICE key stands at. */
 void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *text,
                           size_t text_bytes);
@@ -82,6 +85,10 @@ struct kelp_job_file {
     char *name; /* of the file that was read, or NULL */
     struct kelp_origin origins[KELP__JOB_KEYS_MAX];
 };
+
+/* Refuse a key that there is none of, with the one that was probably meant or those that there are.
+ * KELP_ERR_INVALID. */
+kelp_status kelp__job_key_unknown(const char *typed, struct kelp_error *reterr);
 
 /* Set a key; an unknown one is refused with the nearest, and errors begin with the origin. */
 kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,

@@ -38,7 +38,7 @@ static void allowed_choices(const struct kelp_job_key *key, FILE *out)
     }
 }
 
-static void print_allowed(FILE *out, const struct kelp_job_key *key)
+void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key)
 {
     static const char *const words[] = {
         [KELP_JOB_BOOL] = "`true`, `false`",
@@ -111,7 +111,7 @@ static void print_key(FILE *out, const struct kelp_job_key *key)
                                           [KELP_JOB_GROWS] = "may grow"};
 
     (void)fprintf(out, "- **`%s`**: ", key->name);
-    print_allowed(out, key);
+    kelp__job_key_print_allowed(out, key);
     if (key->required) {
         (void)fprintf(out, "; required; %s.\n", changes[key->change]);
     } else if (key->default_text[0] != '\0') {
@@ -150,7 +150,7 @@ static void print_page(FILE *out)
         "- **Mistakes** are errors with file, line and key: an unknown key, a key given twice, a "
         "key that does not apply to the chosen kind, a value out of range, a missing unit.\n"
         "- **Units**: sizes need one (`B`, `KiB`, `MiB`, `GiB`), and so do durations (`ms`, `s`, "
-        "`m`).\n"
+        "`m`, `h`).\n"
         "- **Relative paths** are relative to the folder in which the command is given, not to "
         "the job file's.\n"
         "- **On resume**: `kelp train --resume` compares the job with the one that the run had. "

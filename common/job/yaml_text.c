@@ -31,29 +31,51 @@ const char *kelp_yaml_scalar(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-static kelp_status parser_error(const char *name, const yaml_parser_t *parser,
+/* Is line `line` (from 0) indented with a tab, which YAML does not allow? */
+static bool has_tab(const struct kelp_yaml_text *text, size_t line)
+{
+    const char *at = text->text, *end = text->text + text->text_bytes;
+
+    while (line > 0 && at < end) {
+        line -= *at++ == '\n';
+    }
+    while (at < end && *at == ' ') {
+        at++;
+    }
+    return at < end && *at == '\t';
+}
+
+static kelp_status parser_error(const struct kelp_yaml_text *text, const yaml_parser_t *parser,
                                 struct kelp_error *reterr)
 {
+    const char *name = text->name;
+    size_t line = parser->problem_mark.line;
+
     if (parser->error == YAML_MEMORY_ERROR) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", name);
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%zu: not YAML: %s", name,
-                     parser->problem_mark.line + 1,
+    if (has_tab(text, line)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%.127s:%zu: is indented with a tab; YAML takes spaces alone", name,
+                         line + 1);
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%zu: not YAML: %s", name, line + 1,
                      parser->problem ? parser->problem : "malformed");
 }
 
 /* Nothing may follow the one document. */
-static kelp_status check_end(const char *name, yaml_parser_t *parser, struct kelp_error *reterr)
+static kelp_status check_end(const struct kelp_yaml_text *text, yaml_parser_t *parser,
+                             struct kelp_error *reterr)
 {
     yaml_document_t document;
 
     if (!yaml_parser_load(parser, &document)) {
-        return parser_error(name, parser, reterr);
+        return parser_error(text, parser, reterr);
     }
     const yaml_node_t *root = yaml_document_get_root_node(&document);
     kelp_status status =
-        root ? kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": a second document", name,
-                         kelp_yaml_line(root))
+        root ? kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%" PRIu32 ": a second document",
+                         text->name, kelp_yaml_line(root))
              : KELP_OK;
     yaml_document_delete(&document);
     return status;
@@ -65,14 +87,14 @@ static kelp_status read_document(const struct kelp_yaml_text *text, yaml_parser_
     yaml_document_t document;
 
     if (!yaml_parser_load(parser, &document)) {
-        return parser_error(text->name, parser, reterr);
+        return parser_error(text, parser, reterr);
     }
     const yaml_node_t *root = yaml_document_get_root_node(&document);
     kelp_status status =
         root ? text->read(&document, root, text->user)
              : kelp_fail(reterr, KELP_ERR_INVALID, "%.127s: %s", text->name, text->missing);
     yaml_document_delete(&document);
-    return status == KELP_OK ? check_end(text->name, parser, reterr) : status;
+    return status == KELP_OK ? check_end(text, parser, reterr) : status;
 }
 
 kelp_status kelp_yaml_read(const struct kelp_yaml_text *text, struct kelp_error *reterr)

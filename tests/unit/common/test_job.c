@@ -1,3 +1,4 @@
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,13 +134,32 @@ static const struct {
      "job.yaml:2: train.batchsize: unknown key; did you mean train.batch_size?"},
     {"train:\n  zebra: 3\n",
      "job.yaml:2: train.zebra: unknown key; allowed in train are epochs, batch_size, drop_last, "
-     "batches_per_epoch, max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, "
-     "optimizer, lr, momentum, "
+     "max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, optimizer, lr, momentum, "
      "dampening, nesterov, weight_decay, decay_exclude, beta1, beta2, amsgrad, alpha, centered, "
      "rho, lr_decay, initial_accumulator, eps, clip_norm, schedule, schedule_unit, schedule_step, "
-     "gamma, milestones, schedule_total, … (docs/JOB.md)"},
+     "gamma, milestones, schedule_total, … (kelp explain lists all)"},
     {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
-                   "train, cluster, transport, failure, checkpoint, metrics"},
+                   "train, cluster, transport, failure, checkpoint"},
+    {"lr: 3\n", "job.yaml:1: lr: unknown key; did you mean train.lr?"},
+    {"kind: mlp\n", "job.yaml:1: kind: unknown key; did you mean model.kind or data.kind?"},
+    {"epoch: 3\n",
+     "job.yaml:1: epoch: unknown key; did you mean train.epochs or checkpoint.epochs?"},
+    {"model:\n  lr: 3\n", "job.yaml:2: model.lr: unknown key; did you mean train.lr?"},
+    {"train:\n  Learning-Rate: 3\n",
+     "job.yaml:2: train.Learning-Rate: unknown key; did you mean train.lr?"},
+    {"train:\n  seed: 3\n", "job.yaml:2: train.seed: unknown key; did you mean seed?"},
+    {"train:\n  epochs: 1e1\n",
+     "job.yaml:2: train.epochs: '1e1' is not an integer from 1 to 1000000; did you mean 10?"},
+    {"train:\n  lr: 0,1\n",
+     "job.yaml:2: train.lr: '0,1' is not a number from 0 to 1000; did you mean 0.1?"},
+    {"train:\n  loss: MSE\n",
+     "job.yaml:2: train.loss: 'MSE' is not one of mse, mae, smooth_l1, huber, cross_entropy, nll, "
+     "bce, bce_with_logits, quantile; did you mean mse?"},
+    {"failure:\n  detect: 2 min\n",
+     "job.yaml:2: failure.detect: '2 min' is not a duration from 100ms to 10m (a whole number with "
+     "ms, s, m or h); did you mean 2m?"},
+    {"cluster:\n  workers: 2-8\n", "job.yaml:2: cluster.workers: '2-8' is not a number or MIN:MAX "
+                                   "from 1 to 1024; did you mean 2:8?"},
     {"trian:\n  lr: 3\n", "job.yaml:1: trian: unknown key; did you mean train?"},
     {"train:\n  lr: 0.1\n\n  lr: 0.2\n", "job.yaml:4: train.lr: given twice"},
     {"train:\n  lr: 0.1\ndata:\n  rows: 20000\ntrain:\n  epochs: 2\n",
@@ -158,14 +178,17 @@ static const struct {
     {"train:\n  epochs: 0\n", "job.yaml:2: train.epochs: '0' is not an integer from 1 to 1000000"},
     {"train:\n  optimizer: adam2\n",
      "job.yaml:2: train.optimizer: 'adam2' is not one of sgd, adam, adamw, adagrad, rmsprop, "
-     "adadelta, lamb"},
-    {"train:\n  drop_last: yes\n", "job.yaml:2: train.drop_last: 'yes' is not true or false"},
+     "adadelta, lamb; did you mean adam?"},
+    {"train:\n  drop_last: yes\n",
+     "job.yaml:2: train.drop_last: 'yes' is not true or false; did you mean true?"},
     {"failure:\n  detect: 5\n", "job.yaml:2: failure.detect: '5' is not a duration from 100ms to "
-                                "10m (a whole number with ms, s or m)"},
-    {"transport:\n  piece: 4MB\n", "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
-                                   "64MiB (a whole number with B, KiB, MiB or GiB)"},
-    {"cluster:\n  workers: 8:2\n",
-     "job.yaml:2: cluster.workers: '8:2' is not a number or MIN:MAX from 1 to 1024"},
+                                "10m (a whole number with ms, s, m or h)"},
+    {"transport:\n  piece: 4MB\n",
+     "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
+     "64MiB (a whole number with B, KiB, MiB or GiB); did you mean 4MiB?"},
+    {"cluster:\n  workers: 8:2\n", "job.yaml:2: cluster.workers: '8:2': the first number is the "
+                                   "smallest, the second the largest; "
+                                   "did you mean 2:8?"},
     {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
     {"model:\n  kernel_size: 24\n", "job.yaml:2: model.kernel_size: 24 is even; it must be odd"},
@@ -266,7 +289,7 @@ static const struct {
     {"- a\n", "job.yaml:1: not sections and keys (name: …)"},
     {"name: a\n---\nname: b\n", "job.yaml:3: a second document"},
     {"name: [a\n", "job.yaml:2: not YAML: did not find expected ',' or ']'"},
-    {"name: a\n\tb: c\n", "job.yaml:2: not YAML: found a tab character that violates indentation"},
+    {"name: a\n\tb: c\n", "job.yaml:2: is indented with a tab; YAML takes spaces alone"},
     {"? [a, b]\n: c\n", "job.yaml:1: a key is not a single word"},
 };
 
@@ -276,6 +299,45 @@ KELP_LOOP_TEST(test_mistakes, 0, KELP_ARRAY_COUNT(mistakes))
     ck_assert_int_eq(parse(mistakes[_i].text), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, mistakes[_i].expected);
     ck_assert_ptr_null(strchr(error.text, '\n'));
+}
+
+/* What YAML takes for true, and hours. */
+KELP_TEST(test_natural_values)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+
+    ck_assert_msg(parse("train: {drop_last: True, evaluate: FALSE}\nfailure: {window: 1h}\n") ==
+                      KELP_OK,
+                  "%s", error.text);
+    ck_assert(job->train.drop_last && !job->train.evaluate);
+    ck_assert_uint_eq(job->failure.window_ms, 3600000);
+    char *text = print(false);
+    ck_assert_ptr_nonnull(strstr(text, "  window: 60m\n"));
+    free(text);
+}
+
+/* A key, a section, all keys; an unknown one is told the nearest. Every key has its object. */
+KELP_TEST(test_explain)
+{
+    char *text = NULL;
+
+    ck_assert_int_eq(kelp_job_explain("train.epochs", false, &text, &error), KELP_OK);
+    ck_assert_ptr_eq(strstr(text, "train.epochs: integer 1 to 1000000; default 10\n"), text);
+    ck_assert_ptr_nonnull(strstr(text, "\n    On resume: it may grow.\n"));
+    free(text);
+    ck_assert_int_eq(kelp_job_explain("model", false, &text, &error), KELP_OK);
+    ck_assert_ptr_eq(strstr(text, "model.kind: mlp, dlinear, "), text);
+    ck_assert_ptr_nonnull(strstr(text, "plugin; required\n"));
+    ck_assert_ptr_nonnull(strstr(text, "Only with model.kind"));
+    ck_assert_ptr_null(strchr(text, '`'));
+    free(text);
+    ck_assert_int_eq(kelp_job_explain(NULL, true, &text, &error), KELP_OK);
+    cJSON *json = cJSON_Parse(text);
+    ck_assert_msg(cJSON_GetArraySize(json) > 100, "%s", text);
+    cJSON_Delete(json);
+    free(text);
+    ck_assert_int_eq(kelp_job_explain("lr", false, &text, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "unknown key; did you mean train.lr?");
 }
 
 /* A document that refers to itself, or is deep, or large, is refused and nothing worse. */

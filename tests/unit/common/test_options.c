@@ -110,7 +110,7 @@ KELP_TEST(test_environment)
     ck_assert_int_eq(setenv("KELP_EVERY", "5", 1), 0);
     ck_assert_ptr_null(PARSE("job.yaml"));
     ck_assert_str_eq(error.text, "environment KELP_EVERY: '5' is not a duration from 1ms to 1m "
-                                 "(a whole number with ms, s or m)");
+                                 "(a whole number with ms, s, m or h)");
 }
 
 /* Each mistake is one line that says what would be right. */

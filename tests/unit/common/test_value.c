@@ -55,7 +55,7 @@ KELP_TEST(test_doubles)
         ck_assert_msg(kelp_value_double(wrong[i], 0, 2, &value, &error) == KELP_ERR_INVALID, "%s",
                       wrong[i]);
     }
-    ck_assert_str_eq(error.text, "'1,5' is not a number from 0 to 2");
+    ck_assert_str_eq(error.text, "'1,5' is not a number from 0 to 2; did you mean 1.5?");
 }
 
 /* Sizes and durations need their unit. */
@@ -108,7 +108,7 @@ KELP_TEST(test_choices)
     ck_assert_int_eq(kelp_value_choice("adam", choices, &index, &error), KELP_OK);
     ck_assert_uint_eq(index, 1);
     ck_assert_int_eq(kelp_value_choice("Adam", choices, &index, &error), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "'Adam' is not one of sgd, adam");
+    ck_assert_str_eq(error.text, "'Adam' is not one of sgd, adam; did you mean adam?");
     ck_assert_int_eq(kelp_value_bool("true", &flag, &error), KELP_OK);
     ck_assert(flag);
     ck_assert_int_eq(kelp_value_bool("yes", &flag, &error), KELP_ERR_INVALID);

@@ -4,11 +4,8 @@
  * layout is nobody else's business: native numbers, a digest over everything at the end.
  *
  *   magic | shape | series[series_count] | scales[scale_rows][target_count] | floats | digest
- *   count | text of that many bytes | digest
  *
- * The text is the card of what was fitted (worker/data/model_card.h). It follows from the same data
- * as what is before it, whose digest is that of the data. The floats are one or two planes of
- * `rows` rows each, plane p with widths[p] floats in a row.
+ * The floats are one or two planes of `rows` rows each, plane p with widths[p] floats in a row.
  */
 #ifndef KELP_WORKER_DATA_TABLE_PREPARED_H
 #define KELP_WORKER_DATA_TABLE_PREPARED_H
@@ -49,9 +46,7 @@ struct kelp_prepared {
     const struct kelp_prepared_series *series;
     const struct kelp_target_scale *scales;
     const float *planes[KELP_PREPARED_PLANES];
-    uint64_t digest;  /* XXH3-64 over all of it but the text */
-    const char *card; /* not terminated */
-    size_t card_bytes;
+    uint64_t digest; /* XXH3-64 over all of it */
 };
 
 /*
@@ -82,7 +77,7 @@ kelp_status kelp_prepared_begin(struct kelp_prepared_writer *writer, struct kelp
                                 struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_prepared_floats(struct kelp_prepared_writer *writer, const float *values,
                                  uint64_t count, struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer, const char *card,
+kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer,
                               struct kelp_prepared *ret_prepared,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
