@@ -109,9 +109,9 @@ static void fill_state(const struct kelp_term *term, struct reply *reply)
     const struct kelp_placement *placement = &term->placement;
     bool over = kelp_placement_settled(placement);
     bool unwritten = over && !term->end.ended;
-    (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s",
-                   unwritten ? "the job is over, but etcd has not taken that yet; " : "",
-                   placement->reason);
+    (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s%s",
+                   unwritten ? "the job is over, and its end is being written to etcd" : "",
+                   unwritten && placement->reason[0] ? ": " : "", placement->reason);
     enum kelp_placement_state state = unwritten ? KELP_PLACEMENT_RUNNING : placement->state;
     if (term->end.ended && !over) {
         state = KELP_PLACEMENT_DONE; /* its shards are loaded once more */

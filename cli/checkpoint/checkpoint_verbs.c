@@ -134,13 +134,15 @@ static void told(const struct kelp_checkpoint_fault *fault, void *user)
 
     if (check->json) {
         json_fault(check, fault);
+    } else if (check->told++ > 0) {
+        return; /* one line for each checkpoint; -o json has them all */
     } else if (fault->has_partition) {
-        (void)printf("%s: DAMAGED: storage %s, partition %u: %s\n", check->name, fault->storage,
+        (void)printf("%s: DAMAGED: storage %s, partition %u: %s", check->name, fault->storage,
                      fault->partition, fault->text);
     } else if (fault->storage[0]) {
-        (void)printf("%s: DAMAGED: storage %s: %s\n", check->name, fault->storage, fault->text);
+        (void)printf("%s: DAMAGED: storage %s: %s", check->name, fault->storage, fault->text);
     } else {
-        (void)printf("%s: DAMAGED: %s\n", check->name, fault->text);
+        (void)printf("%s: DAMAGED: %s", check->name, fault->text);
     }
 }
 
@@ -151,7 +153,14 @@ kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
     uint32_t faults = 0;
 
     check->name = checkpoint->name;
+    check->told = 0;
     kelp_status status = kelp_checkpoint_verify(checkpoint, &faults, reterr, told, check);
+    if (check->told > 1) {
+        (void)printf(" (and %u more; -o json lists them)", check->told - 1);
+    }
+    if (check->told > 0) {
+        (void)printf("\n");
+    }
     if (status == KELP_ERR_NOT_FOUND) {
         if (!check->json) {
             (void)printf("%s: has just been removed\n", checkpoint->name);

@@ -65,6 +65,7 @@ struct kelp_checkpoint_check {
     uint32_t damaged;
     uint32_t faults;  /* of all */
     bool any_told;    /* JSON: a comma is due */
+    uint32_t told;    /* faults of the checkpoint at hand, as text */
     const char *name; /* of the one being verified */
 };
 /* Errors: KELP_ERR_NO_MEMORY. */

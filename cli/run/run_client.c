@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/run/job_load.h"
@@ -110,6 +111,12 @@ kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX +
     const char *path = typed ? typed : KELP_RUN_LATEST;
 
     if (!kelp_run_dir_is_run(path)) {
+        struct stat info;
+
+        if (typed && stat(typed, &info) == 0 && !S_ISDIR(info.st_mode)) {
+            return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                             "'%s' is a file, not the folder of a run (runs/NAME-TIME)", typed);
+        }
         if (typed) {
             return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                              "'%s' is no run folder: there is no job.yaml of a run in it", typed);

@@ -223,6 +223,22 @@ static const char *last_line(char *text)
     return line ? line + 1 : text;
 }
 
+/* Of a program in Go that panics: the line that says why, which the stack follows; else the last.
+ */
+static const char *telling_line(char *text)
+{
+    static const char *const starts[] = {"panic: ", "fatal error: "};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(starts); i++) {
+        char *line = strstr(text, starts[i]);
+        if (line && (line == text || line[-1] == '\n')) {
+            line[strcspn(line, "\n")] = '\0';
+            return line;
+        }
+    }
+    return last_line(text);
+}
+
 /* Etcd ended before it served: why? KELP_ERR_EXISTS says that a port was taken. */
 static kelp_status explain_end(int wait_status, int log_fd, off_t log_start, const char *log_path,
                                struct kelp_error *reterr)
@@ -232,11 +248,15 @@ static kelp_status explain_end(int wait_status, int log_fd, off_t log_start, con
 
     read_tail(log_fd, log_start, tail);
     kelp_process_describe(wait_status, how, sizeof(how));
+    if (strcasestr(tail, "no space left on device")) {
+        return kelp_fail(reterr, KELP_ERR_NO_SPACE,
+                         "etcd %s, because no space is left on the disk (log: %s)", how, log_path);
+    }
     bool taken = strstr(tail, "address already in use") != NULL;
-    const char *line = last_line(tail);
-    return kelp_fail(reterr, taken ? KELP_ERR_EXISTS : KELP_ERR_IO,
+    const char *line = telling_line(tail);
+    return kelp_fail(reterr, taken ? KELP_ERR_EXISTS : KELP_ERR_UNREACHABLE,
                      "etcd %s before it served (log: %s): %.300s", how, log_path,
-                     *line ? line : "it said nothing");
+                     *line ? line : "it said nothing; is it etcd?");
 }
 
 static kelp_status wait_until_served(struct kelp_etcd_server *server,

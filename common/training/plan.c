@@ -360,7 +360,10 @@ bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *
         }
     }
     if (ours->data_fingerprint != theirs->data_fingerprint) {
-        (void)snprintf(text, text_bytes, "data fingerprint %016" PRIx64 " differs from %016" PRIx64,
+        (void)snprintf(text, text_bytes,
+                       "data fingerprint %016" PRIx64 " differs from %016" PRIx64
+                       ": the file's content is not what the run began with; bring it back, or "
+                       "start a new run",
                        ours->data_fingerprint, theirs->data_fingerprint);
         return true;
     }

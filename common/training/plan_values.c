@@ -2,6 +2,7 @@
  * What the tensors of a plan hold: initial values S_0, and their digest.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,34 @@ static void fill_normal(uint64_t seed, uint32_t tensor_index, float a,
     }
 }
 
+/* "[2, 3]"; cut where it does not fit. */
+static void print_dims(const uint64_t *dims, uint32_t rank, char *text, size_t text_bytes)
+{
+    size_t used = (size_t)snprintf(text, text_bytes, "[");
+
+    for (uint32_t i = 0; i < rank && used < text_bytes; i++) {
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%" PRIu64, i > 0 ? ", " : "",
+                                 dims[i]);
+    }
+    if (used < text_bytes) {
+        (void)snprintf(text + used, text_bytes - used, "]");
+    }
+}
+
+static kelp_status refuse_shape(const struct kelp_tensor *tensor,
+                                const struct kelp_safetensors_tensor *found, const char *path,
+                                struct kelp_error *reterr)
+{
+    char ours[96], theirs[96];
+
+    print_dims(tensor->shape, tensor->rank, ours, sizeof(ours));
+    print_dims(found->shape, found->rank, theirs, sizeof(theirs));
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "%s: tensor %s has shape %s, but the job's model %s; are model and data keys "
+                     "those that the weights were trained with?",
+                     path, found->name, theirs, ours);
+}
+
 /* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
  * lacks, where training goes on from its usual start. */
 static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
@@ -60,9 +89,7 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
     }
     if ((*ret_found)->rank != tensor->rank ||
         memcmp((*ret_found)->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s: tensor %s has another shape than the model",
-                         kelp_safetensors_path(init_data), name);
+        return refuse_shape(tensor, *ret_found, kelp_safetensors_path(init_data), reterr);
     }
     if ((*ret_found)->dtype == KELP_DTYPE_I64) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are F32 or F64",

@@ -92,19 +92,15 @@ static void judge_found_end(struct kelp_term *term)
     kelp__term_place(term, event);
 }
 
-/* For the reason of a failure: where the job stood, and how to go on. */
+/* For the reason of a failure: how to go on. */
 static const char *resume_hint(const struct kelp_term *term, char text[256])
 {
-    const struct kelp_control_word *word = &term->progress.word;
     const struct kelp_committed *newest = kelp_committed_list_newest(&term->keeper.machine.list);
     char from[96] = "from the beginning, since there is no checkpoint";
     if (newest) {
         (void)snprintf(from, sizeof(from), "from its checkpoint of step %" PRIu64, newest->step);
     }
-    (void)snprintf(text, 256,
-                   "it was at step %" PRIu64 " (version %" PRIu64
-                   "); kelp train --resume goes on %s",
-                   word->step, word->version, from);
+    (void)snprintf(text, 256, "kelp train --resume goes on %s", from);
     return text;
 }
 

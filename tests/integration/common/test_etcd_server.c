@@ -151,7 +151,7 @@ KELP_TEST(does_not_serve)
     struct kelp_etcd_server_options options = options_in(data, log);
     options.program = program;
     write_program(program, "#!/bin/sh\necho first; echo the disk is on fire >&2; exit 5\n");
-    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_IO);
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_UNREACHABLE);
     ck_assert_ptr_nonnull(strstr(error.text, "exited with status 5"));
     ck_assert_ptr_nonnull(strstr(error.text, "the disk is on fire"));
     ck_assert_ptr_nonnull(strstr(error.text, log));

@@ -165,15 +165,15 @@ KELP_TEST(samples_that_do_not_fit)
     job = job_of(KELP_MODEL_RESNET18, KELP_LOSS_CROSS_ENTROPY);
     check_refused(&job, &row,
                   "resnet18 takes an image [channels, height, width] to one of model.classes "
-                  "classes, but the data has categories [] and [3] to [2]");
+                  "classes, but the data has one category and [3] to [2]");
     job = job_of(KELP_MODEL_FARE, KELP_LOSS_MSE);
     check_refused(&job, &row,
-                  "fare takes numbers [n] to one number, but the data has categories [] and [3] "
+                  "fare takes numbers [n] to one number, but the data has one category and [3] "
                   "to [2]");
     job = job_of(KELP_MODEL_DEEPFM, KELP_LOSS_BCE_WITH_LOGITS);
     check_refused(&job, &row,
                   "deepfm takes categories [m], then numbers [n] or none, to one number, but the "
-                  "data has categories [] and [3] to [2]");
+                  "data has one category and [3] to [2]");
     job = job_of(KELP_MODEL_TFT, KELP_LOSS_MSE);
     check_refused(&job, &image,
                   "tft takes one category, known inputs [seq_len, n], observed ones [seq_len, m] "
@@ -186,7 +186,7 @@ KELP_TEST(samples_that_do_not_fit)
     job = job_of(KELP_MODEL_MLP, KELP_LOSS_CROSS_ENTROPY);
     check_refused(&job, &row,
                   "mlp takes numbers to numbers, or with a loss of classes to a class of a known "
-                  "number of them, but the data has categories [] and [3] to [2]");
+                  "number of them, but the data has one category and [3] to [2]");
 }
 
 /* An image that is too small is an error of the layer that it does not fit. */

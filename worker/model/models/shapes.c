@@ -24,7 +24,7 @@ uint32_t kelp__model_flatten(struct kelp_graph *graph, const char *name, uint32_
     return kelp_graph_reshape(graph, name, x, &flat);
 }
 
-/* "categories [3]", "[28, 28]", "one of 10 classes" */
+/* "categories [3]", "one category", "[28, 28]", "one number", "one of 10 classes" */
 static void print_tensor(const struct kelp_sample_tensor *tensor, bool is_target, char *text,
                          size_t text_bytes)
 {
@@ -33,6 +33,10 @@ static void print_tensor(const struct kelp_sample_tensor *tensor, bool is_target
     kelp_shape_print(&shape, dims, sizeof(dims));
     if (is_target && tensor->vocab_count == 1) {
         (void)snprintf(text, text_bytes, "one of %u classes", tensor->vocab[0]);
+        return;
+    }
+    if (tensor->rank == 0) {
+        (void)snprintf(text, text_bytes, "one %s", tensor->vocab_count > 0 ? "category" : "number");
         return;
     }
     (void)snprintf(text, text_bytes, "%s%s", tensor->vocab_count > 0 ? "categories " : "", dims);
