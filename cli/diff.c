@@ -1,11 +1,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/replay/compare.h"
 #include "cli/run/run_client.h"
+#include "cli/runs/metrics_compare.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
+
+#define ASK_MS 1000 /* for a run that goes on to say how far it is */
 
 static const struct kelp_option options[] = {
     KELP_VERB_FLAG("no-replay", NULL, "compare only the records; compute nothing again"),
@@ -14,7 +18,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp diff",
-    .summary = "says where two runs diverge: record, job keys, step, tensors",
+    .summary = "says where two runs diverge: record, job keys, step, tensors, metrics",
     .positional = "RUN_A RUN_B",
     .positional_min = 2,
     .positional_max = 2,
@@ -26,6 +30,12 @@ static const struct kelp_program program = {
 static void warn(const char *text)
 {
     (void)kelp_complain(KELP_EXIT_OK, "%s", text);
+}
+
+/* Weights and metrics. */
+static bool are_same(const struct kelp_compare *compare, const struct kelp_metrics_compare *metrics)
+{
+    return compare->outcome == KELP_COMPARE_SAME && !metrics->difference.found;
 }
 
 /* ---- for people ---------------------------------------------------------------------------- */
@@ -151,11 +161,8 @@ static void print_verdict(const struct kelp_compare *compare)
     print_kinds_here(compare);
 }
 
-static void print_text(const struct kelp_compare *compare)
+static void print_states(const struct kelp_compare *compare)
 {
-    print_records(compare);
-    print_keys(compare);
-    print_compute_kinds(compare->runs);
     switch (compare->outcome) {
     case KELP_COMPARE_SAME:
         return;
@@ -180,6 +187,16 @@ static void print_text(const struct kelp_compare *compare)
                      compare->records.a->step);
     }
     print_verdict(compare);
+}
+
+static void print_text(const struct kelp_compare *compare,
+                       const struct kelp_metrics_compare *metrics)
+{
+    print_records(compare);
+    print_keys(compare);
+    print_compute_kinds(compare->runs);
+    print_states(compare);
+    kelp_metrics_compare_text(metrics, stdout);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -245,7 +262,8 @@ static void json_first(const struct kelp_compare *compare)
     (void)printf("]}");
 }
 
-static void print_json(const struct kelp_compare *compare)
+static void print_json(const struct kelp_compare *compare,
+                       const struct kelp_metrics_compare *metrics)
 {
     static const char *const outcomes[] = {[KELP_COMPARE_SAME] = "same",
                                            [KELP_COMPARE_RECORDS] = "records differ",
@@ -253,7 +271,7 @@ static void print_json(const struct kelp_compare *compare)
                                            [KELP_COMPARE_FOUND] = "found",
                                            [KELP_COMPARE_JOBS_SAME] = "jobs give the same"};
 
-    (void)printf("{\"same\":%s", compare->outcome == KELP_COMPARE_SAME ? "true" : "false");
+    (void)printf("{\"same\":%s", are_same(compare, metrics) ? "true" : "false");
     kelp_json_print_member(stdout, ",", "outcome", outcomes[compare->outcome]);
     if (compare->text[0]) {
         kelp_json_print_member(stdout, ",", "text", compare->text);
@@ -267,10 +285,23 @@ static void print_json(const struct kelp_compare *compare)
     (void)printf(",\"runs\":[");
     json_run(compare, 0);
     json_run(compare, 1);
-    (void)printf("]}\n");
+    (void)printf("]");
+    kelp_metrics_compare_json(metrics, stdout);
+    (void)printf("}\n");
 }
 
 /* ---- the verb ------------------------------------------------------------------------------ */
+
+static int say(const struct kelp_compare *compare, const struct kelp_options *given)
+{
+    struct kelp_metrics_compare metrics;
+    const char *const paths[2] = {compare->runs[0].path, compare->runs[1].path};
+    const struct kelp_run_look look = {.now = time(NULL), .timeout_ms = ASK_MS};
+
+    kelp_metrics_compare_read(paths, &look, &metrics);
+    (kelp_verb_json(given) ? print_json : print_text)(compare, &metrics);
+    return are_same(compare, &metrics) ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+}
 
 static int compare_runs(struct kelp_compare *compare, const struct kelp_options *given,
                         const char (*paths)[KELP_RUN_PATH_MAX + 1])
@@ -285,8 +316,7 @@ static int compare_runs(struct kelp_compare *compare, const struct kelp_options 
         kelp_compare_replay(compare, &error, warn) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    (kelp_verb_json(given) ? print_json : print_text)(compare);
-    return compare->outcome == KELP_COMPARE_SAME ? KELP_EXIT_OK : KELP_EXIT_FAILED;
+    return say(compare, given);
 }
 
 static int diff(const struct kelp_options *given)
@@ -307,4 +337,4 @@ static int diff(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_diff = {
-    "diff", "say where two runs diverge: step, tensor, job keys", &program, diff, NULL};
+    "diff", "say where two runs diverge: step, tensor, job keys, metrics", &program, diff, NULL};

@@ -13,9 +13,10 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp evaluate",
     .summary = "measures weights on the validation and test split",
-    .positional = "[RUN|JOB.yaml]",
+    .positional = "[RUN|MODEL.safetensors|JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp evaluate runs/etth1-dlinear-20260131-120000\n"
+                "  kelp evaluate model.safetensors --data labelled.csv\n"
                 "  kelp evaluate --checkpoint step-1500.g2 -o json\n"
                 "  kelp evaluate job.yaml --weights model.safetensors --workers 4\n",
     KELP_VERB_OPTIONS(options),

@@ -42,17 +42,24 @@ static int report(const char *path)
     return KELP_EXIT_OK;
 }
 
-static kelp_status fetch_and_write(struct kelp_job_client *client, uint64_t spec_digest,
-                                   uint32_t timeout_ms, const char *out, struct kelp_error *reterr)
+static kelp_status fetch_and_write(struct kelp_job_client *client, const char *run_path,
+                                   uint64_t spec_digest, uint32_t timeout_ms, const char *out,
+                                   struct kelp_error *reterr)
 {
     struct kelp_model_copy copy;
+    char *card = NULL;
 
     kelp_status status = kelp_model_fetch(client, spec_digest, timeout_ms, &copy, reterr);
-    if (status == KELP_OK) {
-        status = kelp_model_write(out, &copy.plan, copy.flat, kelp_job_client_job(client),
-                                  copy.step, reterr);
-        kelp_model_copy_fini(&copy);
+    if (status != KELP_OK) {
+        return status;
     }
+    status = kelp_model_card_read(run_path, &card, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_model_about about = {kelp_job_client_job(client), copy.step, card};
+        status = kelp_model_write(out, &copy.plan, copy.flat, &about, reterr);
+    }
+    free(card);
+    kelp_model_copy_fini(&copy);
     return status;
 }
 
@@ -67,7 +74,7 @@ static int export_live(const char *run_path, uint32_t timeout_ms, const char *ou
         status = kelp_run_client_open(run_path, &client, &error);
     }
     if (status == KELP_OK) {
-        status = fetch_and_write(client, spec_digest, timeout_ms, out, &error);
+        status = fetch_and_write(client, run_path, spec_digest, timeout_ms, out, &error);
     }
     kelp_job_client_close(client);
     if (status == KELP_ERR_IO || status == KELP_ERR_NO_SPACE) {
@@ -80,43 +87,6 @@ static int export_live(const char *run_path, uint32_t timeout_ms, const char *ou
     return report(out);
 }
 
-/* Copy tensor by tensor, so that what is written has been read and checked. */
-static kelp_status copy_model(const char *from, const char *out, struct kelp_error *reterr)
-{
-    struct kelp_safetensors *file = NULL;
-
-    kelp_status status = kelp_safetensors_open(from, &file, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    size_t count = kelp_safetensors_count(file);
-    size_t pair_count = kelp_safetensors_metadata_count(file);
-    struct kelp_safetensors_item *items = calloc(count + 1, sizeof(*items));
-    struct kelp_safetensors_pair *pairs = calloc(pair_count + 1, sizeof(*pairs));
-    if (!items || !pairs) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-        goto free_tables;
-    }
-    for (size_t i = 0; i < count; i++) {
-        const struct kelp_safetensors_tensor *tensor = kelp_safetensors_at(file, i);
-        items[i] = (struct kelp_safetensors_item){.name = tensor->name,
-                                                  .dtype = tensor->dtype,
-                                                  .rank = tensor->rank,
-                                                  .shape = tensor->shape,
-                                                  .data = tensor->data};
-    }
-    for (size_t i = 0; i < pair_count; i++) {
-        pairs[i].key = kelp_safetensors_metadata_key(file, i);
-        pairs[i].value = kelp_safetensors_metadata_value(file, i);
-    }
-    status = kelp_safetensors_write(out, items, count, pairs, pair_count, reterr);
-free_tables:
-    free(items);
-    free(pairs);
-    kelp_safetensors_close(file);
-    return status;
-}
-
 static int export_finished(const char *run_path, const char *out)
 {
     struct kelp_error error;
@@ -125,7 +95,7 @@ static int export_finished(const char *run_path, const char *out)
     kelp_status status =
         kelp_run_dir_path(run_path, "model.safetensors", path, sizeof(path), &error);
     if (status == KELP_OK) {
-        status = copy_model(path, out, &error);
+        status = kelp_model_copy_file(path, out, NULL, &error);
     }
     if (status == KELP_ERR_NOT_FOUND) {
         return kelp_complain(KELP_EXIT_USAGE,

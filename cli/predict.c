@@ -27,7 +27,7 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_CHOICE,
      .choices = splits,
      .default_text = "test",
-     .help = "the split to predict; other data by --set data.test_path=FILE"},
+     .help = "the split to predict; other data by --data"},
     KELP_VERB_FLAG("targets", NULL, "CSV: add the true values"),
     KELP_VERB_FLAG("normalized", NULL, "write numbers in the model's scale instead of the data's"),
     KELP_INFERENCE_OPTIONS,
@@ -36,11 +36,11 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp predict",
     .summary = "writes the model's output for each sample, in order",
-    .positional = "[RUN|JOB.yaml]",
+    .positional = "[RUN|MODEL.safetensors|JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp predict --out forecast.csv --targets\n"
-                "  kelp predict runs/fare-20260131 --set data.test_path=new.csv "
-                "--out new.npy\n"
+                "  kelp predict model.safetensors --data new.csv --out forecast.csv\n"
+                "  kelp predict runs/fare-20260131 --data new.csv --out new.npy\n"
                 "  kelp predict job.yaml --weights m.safetensors --part val --out val.csv\n",
     KELP_VERB_OPTIONS(options),
 };

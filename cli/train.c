@@ -13,6 +13,8 @@
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
+#include "common/program/run_next.h"
+#include "common/training/manifest.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_NUMBER(
@@ -60,6 +62,8 @@ struct train {
     struct kelp_trials trials;
     struct kelp_job_file *file;
     char *spec;
+    char *abandoned;             /* job of an earlier resume that did not take hold; NULL: none */
+    struct kelp_carried carried; /* what the model will carry */
     struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
@@ -105,6 +109,17 @@ static bool done_already(struct train *train)
            strcmp(train->result.status, "done") == 0;
 }
 
+/* What the model will carry, early: checkpoints take it along. A resume has it wait, as its job. */
+static kelp_status write_card(const struct train *train, struct kelp_error *reterr)
+{
+    const char *name = kelp_options_flag(train->given, "resume") ? KELP_RUN_NEXT
+                           "/" KELP_MODEL_CARD_FILE
+                                                                 : KELP_MODEL_CARD_FILE;
+
+    return train->carried.card ? kelp_run_dir_write(&train->run, name, train->carried.card, reterr)
+                               : KELP_OK;
+}
+
 /* Take the folder. *ret_done is set when there is nothing to do in it any more. */
 static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_error *reterr)
 {
@@ -120,14 +135,14 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
         *ret_done = true;
         return KELP_OK;
     }
-    /* In this order: once the folder holds another job, an old result must not count as that
-     * job's. */
     if (status == KELP_OK) {
         memset(&train->result, 0, sizeof(train->result));
-        status = kelp_run_dir_remove(&train->run, "result.json", reterr);
+        status = kelp_options_flag(train->given, "resume")
+                     ? kelp_launcher_lay_ready(&train->run, train->spec, &train->abandoned, reterr)
+                     : kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
+        status = write_card(train, reterr);
     }
     if (status == KELP_OK && kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
         /* The run itself does not need the link. */
@@ -182,6 +197,7 @@ static int work(struct kelp_guard *guard, void *user)
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
         .resume = kelp_options_flag(train->given, "resume"),
+        .abandoned = train->abandoned,
         .force = kelp_options_flag(train->given, "force"),
         .pause_ms = (uint32_t)kelp_options_duration_ms(train->given, "pause-timeout"),
         .start_ms = train->start_ms,
@@ -197,6 +213,13 @@ static int say_outcome(const struct train *train, int exit_status)
 
     if (strcmp(result->status, "done") == 0) {
         return print_summary(train);
+    }
+    if (result->unheld) {
+        return kelp_complain(exit_status,
+                             "%s before training went on%s%s; nothing of the run has changed, and "
+                             "kelp train --resume --run %s goes on with it; see %s/logs",
+                             result->status, result->reason[0] ? ": " : "", result->reason, path,
+                             path);
     }
     if (strcmp(result->status, "failed") == 0) {
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
@@ -232,6 +255,12 @@ static int run(struct train *train)
     if (train->changes.text[0]) {
         kelp_display_say(&train->display, "the job has changed: %s", train->changes.text);
     }
+    if (train->carried.why.status != KELP_OK) {
+        kelp_display_say(&train->display,
+                         "the model will not carry what was fitted, so that its use needs the "
+                         "training data: %s",
+                         train->carried.why.text);
+    }
     if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
@@ -241,7 +270,7 @@ static int run(struct train *train)
 
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_preflight(kelp_job_file_job(train->file), reterr);
+    kelp_status status = kelp_preflight(train->file, &train->carried, reterr);
 
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);
@@ -309,6 +338,8 @@ static int train(const struct kelp_options *given)
     kelp_run_dir_close(&train->run);
     kelp_job_file_destroy(train->file);
     free(train->spec);
+    free(train->abandoned);
+    free(train->carried.card);
     free(train);
     return exit_status;
 }

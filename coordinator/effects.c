@@ -102,17 +102,10 @@ static bool sync_records(bool finish, void *user)
     return kelp_record_files_sync(&coordinator->records, finish);
 }
 
-static kelp_status truncate_records(uint64_t version, struct kelp_error *reterr, void *user)
+static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
 {
     struct kelp_coordinator *coordinator = user;
-    return kelp_journal_truncate(coordinator->records.journal, version, reterr);
-}
-
-static kelp_status lengthen(const struct kelp_plan *plan, struct kelp_error *reterr, void *user)
-{
-    struct kelp_coordinator *coordinator = user;
-    return kelp_journal_lengthen(coordinator->records.journal, coordinator->identity.job, plan,
-                                 reterr);
+    return kelp_record_files_hold(&coordinator->records, hold, coordinator->identity.job, reterr);
 }
 
 static uint64_t recorded_step(void *user)
@@ -249,8 +242,7 @@ const struct kelp_term_effects kelp_coordinator_term_effects = {
     .compare_plan = compare_plan,
     .append = append,
     .sync = sync_records,
-    .truncate = truncate_records,
-    .lengthen = lengthen,
+    .take_hold = take_hold,
     .recorded_step = recorded_step,
     .recorded_metric = recorded_metric,
     .recall = recall,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/program/run_next.h"
 #include "coordinator/core/limits.h"
 #include "coordinator/journal_internal.h"
 
@@ -86,15 +87,31 @@ static void print_head(FILE *out, const struct kelp_control_word *word)
                   word->step + (train ? 1 : 0), word->epoch + 1);
 }
 
+/* A line of an epoch, of metrics.every, or of both. */
+static void print_training(FILE *out, const struct kelp_record *record)
+{
+    uint64_t skipped = record->word.steps_skipped + (record->skipped ? 1 : 0);
+    if (record->epoch_end) {
+        (void)fprintf(out, ",\"train/loss\":");
+        kelp_json_print_double(out, record->epoch_loss);
+    }
+    if (record->window_end) {
+        (void)fprintf(out, ",\"train/step_loss\":");
+        kelp_json_print_double(out, record->window_loss);
+    }
+    (void)fprintf(out, ",\"lr\":");
+    kelp_json_print_double(out, record->word.lr);
+    if (skipped > 0) {
+        (void)fprintf(out, ",\"steps_skipped\":%" PRIu64, skipped);
+    }
+}
+
 static void print_metrics(FILE *out, const struct kelp_record *record)
 {
     const char *part = record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test";
     print_head(out, &record->word);
     if (record->word.kind == KELP_STEP_TRAIN) {
-        (void)fprintf(out, ",\"train/loss\":");
-        kelp_json_print_double(out, record->epoch_loss);
-        (void)fprintf(out, ",\"lr\":");
-        kelp_json_print_double(out, record->word.lr);
+        print_training(out, record);
     } else {
         for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
             if (kelp_metrics_have(&record->metrics, i)) {
@@ -139,8 +156,8 @@ static kelp_status append_line(struct kelp__lines *lines, const struct kelp_reco
 static bool has_metrics(const struct kelp_record *record)
 {
     enum kelp_step_kind kind = record->word.kind;
-    return (kind == KELP_STEP_TRAIN && record->epoch_end) || kind == KELP_STEP_EVALUATE_VAL ||
-           kind == KELP_STEP_EVALUATE_TEST;
+    return (kind == KELP_STEP_TRAIN && (record->epoch_end || record->window_end)) ||
+           kind == KELP_STEP_EVALUATE_VAL || kind == KELP_STEP_EVALUATE_TEST;
 }
 
 /* Is the record newer than all lines? */
@@ -227,7 +244,8 @@ static kelp_status find_line(const struct kelp__lines *lines, uint64_t version, 
 }
 
 /* The lock is held. */
-static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct kelp_error *reterr)
+static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, const char *keep,
+                             struct kelp_error *reterr)
 {
     struct kelp__lines rest;
     FILE *in = fopen(lines->path, "re");
@@ -236,6 +254,9 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct
     }
     kelp_status status = find_line(lines, version, in, &rest, reterr);
     (void)fclose(in);
+    if (status == KELP_OK && rest.bytes < lines->bytes && keep) {
+        status = kelp_run_next_keep(lines->path, keep, reterr);
+    }
     if (status == KELP_OK && rest.bytes < lines->bytes &&
         ftruncate(lines->fd, (off_t)rest.bytes) != 0) {
         status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove lines: %s", lines->path,
@@ -251,7 +272,7 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, struct
     return status;
 }
 
-kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version,
+kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version, const char *keep,
                                   struct kelp_error *reterr)
 {
     struct kelp__lines *const files[] = {&journal->metrics, &journal->digests};
@@ -260,7 +281,7 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
         if (status != KELP_OK) {
             return status;
         }
-        status = cut_lines(files[i], version, reterr);
+        status = cut_lines(files[i], version, keep, reterr);
         kelp__lines_unlock(files[i]);
         if (status != KELP_OK) {
             return status;
@@ -289,13 +310,14 @@ static bool is_of_shorter(const struct kelp_journal *journal, const struct kelp_
 }
 
 kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
-                                  const struct kelp_plan *plan, struct kelp_error *reterr)
+                                  const struct kelp_plan *plan, const char *keep,
+                                  struct kelp_error *reterr)
 {
     const struct kelp__lines *const files[] = {&journal->metrics, &journal->digests};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
         if (is_of_shorter(journal, files[i], job, plan)) {
             return kelp_journal_truncate(
-                journal, kelp_control_version_after(job, plan, files[i]->step), reterr);
+                journal, kelp_control_version_after(job, plan, files[i]->step), keep, reterr);
         }
     }
     return KELP_OK;

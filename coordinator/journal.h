@@ -38,9 +38,10 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
 
 /*
  * Forget the lines of `version` and of all after it: another job than the one that wrote them goes
- * on from there. Errors: KELP_ERR_IO, and as kelp_journal_open() about lines that others appended.
+ * on from there. keep: a folder where a file that loses lines is copied to before; or NULL.
+ * Errors: KELP_ERR_IO, and as kelp_journal_open() about lines that others appended.
  */
-kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version,
+kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version, const char *keep,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
@@ -49,7 +50,7 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
  * all of its epochs from the beginning. Errors: as kelp_journal_truncate().
  */
 kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kelp_job *job,
-                                  const struct kelp_plan *plan,
+                                  const struct kelp_plan *plan, const char *keep,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 /* What stands in the newest lines: of the training split epoch_loss, of the others the measures,

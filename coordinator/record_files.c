@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/program/run_next.h"
 #include "coordinator/term_now.h"
 
 struct sync_task {
@@ -72,6 +73,31 @@ bool kelp_record_files_sync(struct kelp_record_files *files, bool finish)
 kelp_status kelp_record_files_open(struct kelp_record_files *files, struct kelp_error *reterr)
 {
     return kelp_journal_open(files->run_folder, &files->journal, reterr);
+}
+
+/* What the lines of another job are cut by. */
+struct cut {
+    struct kelp_journal *journal;
+    const struct kelp_hold *hold;
+    const struct kelp_job *job;
+};
+
+static kelp_status cut_lines(const char *keep, struct kelp_error *reterr, void *user)
+{
+    const struct cut *cut = user;
+    const struct kelp_hold *hold = cut->hold;
+    kelp_status status = kelp_journal_lengthen(cut->journal, cut->job, hold->plan, keep, reterr);
+    if (status == KELP_OK && hold->force && (hold->opened || keep)) {
+        status = kelp_journal_truncate(cut->journal, hold->restored, keep, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_record_files_hold(struct kelp_record_files *files, const struct kelp_hold *hold,
+                                   const struct kelp_job *job, struct kelp_error *reterr)
+{
+    struct cut cut = {.journal = files->journal, .hold = hold, .job = job};
+    return kelp_run_next_take(files->run_folder, cut_lines, &cut, reterr);
 }
 
 void kelp_record_files_close(struct kelp_record_files *files)

@@ -16,6 +16,7 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
     ret_message->lr = word->lr;
     ret_message->digest_due = word->digest_due;
     ret_message->skipped = word->skipped;
+    ret_message->steps_skipped = word->steps_skipped;
 }
 
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
@@ -35,6 +36,7 @@ bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_contr
         .lr = message->lr,
         .digest_due = message->digest_due,
         .skipped = message->skipped,
+        .steps_skipped = message->steps_skipped,
     };
     return true;
 }
@@ -103,6 +105,8 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     message->skipped = record->skipped;
     message->epoch_end = record->epoch_end;
     message->epoch_loss = record->epoch_loss;
+    message->window_end = record->window_end;
+    message->window_loss = record->window_loss;
     message->digest = (char *)(uintptr_t)record->digest; /* only read */
 }
 
@@ -111,7 +115,9 @@ bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *
     struct kelp_record record = {.best = message->best,
                                  .skipped = message->skipped,
                                  .epoch_end = message->epoch_end,
-                                 .epoch_loss = message->epoch_loss};
+                                 .epoch_loss = message->epoch_loss,
+                                 .window_end = message->window_end,
+                                 .window_loss = message->window_loss};
     size_t digest_length = message->digest ? strlen(message->digest) : 0;
 
     if (!message->word || !kelp_wire_take_word(message->word, &record.word) ||

@@ -42,7 +42,7 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
-        -e 's,VERBS,cli/run cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,VERBS,cli/run cli/runs cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -75,6 +75,7 @@ coordinator/etcd: COMMON coordinator/core coordinator/term
 coordinator: COMMON proto coordinator/core coordinator/term coordinator/etcd
 cli/faultdisk: common/base
 cli/run: COMMON proto
+cli/runs: COMMON proto cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
 cli/launch: COMMON proto worker/data worker/model cli/run cli/checkpoint
 cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch

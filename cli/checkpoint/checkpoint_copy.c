@@ -129,14 +129,21 @@ static kelp_status copy_storage(const char *from_folder, const char *to_folder, 
 static kelp_status copy_all(const struct kelp_checkpoint *checkpoint, const char *to,
                             struct kelp_error *reterr)
 {
-    static const char *const names[] = {"job.yaml", "plan.json", "manifest.json"};
+    static const char *const names[] = {"job.yaml", "plan.json", "manifest.json",
+                                        KELP_MODEL_CARD_FILE};
     const struct kelp_manifest *manifest = &checkpoint->manifest;
+    char card[PATH_BYTES];
 
     kelp_status status = kelp_files_remove(to, reterr); /* an earlier attempt */
     if (status == KELP_OK) {
         status = kelp_files_make_folder(to, reterr);
     }
-    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
+    if (status == KELP_OK) {
+        status = join(card, checkpoint->path, KELP_MODEL_CARD_FILE, reterr);
+    }
+    /* The last one may be missing: checkpoints of an earlier Kelp have none. */
+    size_t count = KELP_ARRAY_COUNT(names) - (access(card, F_OK) == 0 ? 0 : 1);
+    for (size_t i = 0; status == KELP_OK && i < count; i++) {
         status = copy_file(checkpoint->path, to, names[i], reterr);
     }
     for (uint32_t i = 0; status == KELP_OK && i < manifest->storage_count; i++) {

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/run/model_file.h"
@@ -49,7 +50,8 @@ static void add_vector(struct items *items, const struct kelp_model_state *state
 }
 
 static kelp_status write_all(const char *path, const struct kelp_model_state *state,
-                             const struct kelp_manifest *manifest, struct kelp_error *reterr)
+                             const struct kelp_manifest *manifest, const char *card,
+                             struct kelp_error *reterr)
 {
     size_t most = (size_t)state->plan->tensor_count * (1 + state->slot_count);
     struct items items = {.items = calloc(most, sizeof(*items.items)),
@@ -70,16 +72,50 @@ static kelp_status write_all(const char *path, const struct kelp_model_state *st
     kelp_plan_digest(state->plan, state->weights, digest);
     kelp_manifest_state_digest(manifest, state_digest);
     (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
-    const struct kelp_safetensors_pair metadata[] = {{"format", "pt"},
-                                                     {"kelp.job", manifest->job},
-                                                     {"kelp.step", step},
-                                                     {"kelp.digest", digest},
-                                                     {"kelp.state_digest", state_digest}};
+    const struct kelp_safetensors_pair metadata[] = {
+        {"format", "pt"},        {"kelp.job", manifest->job},         {"kelp.step", step},
+        {"kelp.digest", digest}, {"kelp.state_digest", state_digest}, {KELP_MODEL_CARD_KEY, card}};
     status = kelp_safetensors_write(path, items.items, items.count, metadata,
-                                    KELP_ARRAY_COUNT(metadata), reterr);
+                                    KELP_ARRAY_COUNT(metadata) - (card ? 0 : 1), reterr);
 free_items:
     free(items.items);
     free(items.names);
+    return status;
+}
+
+/* The checkpoint's own; of one that an earlier Kelp made, that of the run whose it is. */
+static kelp_status read_card(const struct kelp_checkpoint *checkpoint, char **ret_card,
+                             struct kelp_error *reterr)
+{
+    char path[sizeof(checkpoint->path) + 64];
+
+    kelp_status status = kelp_model_card_read(checkpoint->path, ret_card, reterr);
+    if (status != KELP_OK || *ret_card) {
+        return status;
+    }
+    (void)snprintf(path, sizeof(path), "%s/../../" KELP_CHECKPOINTS_FOLDER, checkpoint->path);
+    if (access(path, F_OK) != 0) {
+        return KELP_OK; /* it lies alone */
+    }
+    (void)snprintf(path, sizeof(path), "%s/../..", checkpoint->path);
+    return kelp_model_card_read(path, ret_card, reterr);
+}
+
+static kelp_status write_weights(const struct kelp_checkpoint *checkpoint, const char *path,
+                                 const struct kelp_model_state *state, bool with_optimizer,
+                                 struct kelp_error *reterr)
+{
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+    char *card = NULL;
+
+    kelp_status status = read_card(checkpoint, &card, reterr);
+    if (status == KELP_OK) {
+        const struct kelp_model_about about = {manifest->job, manifest->step, card};
+        status = with_optimizer
+                     ? write_all(path, state, manifest, card, reterr)
+                     : kelp_model_write(path, state->plan, state->weights, &about, reterr);
+    }
+    free(card);
     return status;
 }
 
@@ -87,7 +123,6 @@ kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, con
                                    bool with_optimizer, char ret_digest[KELP_DIGEST_HEX_BYTES],
                                    struct kelp_error *reterr)
 {
-    const struct kelp_manifest *manifest = &checkpoint->manifest;
     struct kelp_job_file *file = NULL;
     struct kelp_plan plan;
     struct kelp_model_state state = {.slot_count = 0};
@@ -104,9 +139,7 @@ kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, con
         status = kelp_checkpoint_load(checkpoint, &state, reterr);
     }
     if (status == KELP_OK) {
-        status = with_optimizer ? write_all(path, &state, manifest, reterr)
-                                : kelp_model_write(path, &plan, state.weights, manifest->job,
-                                                   manifest->step, reterr);
+        status = write_weights(checkpoint, path, &state, with_optimizer, reterr);
     }
     if (status == KELP_OK) {
         kelp_plan_digest(&plan, state.weights, ret_digest);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/infer/sources.h"
 #include "cli/launch/children.h"
 #include "cli/launch/preflight.h"
 #include "cli/run/job_load.h"
@@ -21,19 +21,9 @@
 #include "worker/model/derive.h"
 #include "worker/model/model.h"
 
-#define WEIGHTS_NAME "weights.safetensors"
 /* Samples of a lane in one block: large enough that blocks cost nothing beside their samples, small
  * enough that a lost lane is computed again in no time. */
 #define LANE_SAMPLES 1024u
-
-/* Where job and weights come from, while these are being decided. */
-struct sources {
-    char run_path[KELP_RUN_PATH_MAX + 1]; /* of the run that was trained; "": a job file alone */
-    char job_path[KELP_RUN_PATH_MAX + 64];
-    char weights_path[PATH_MAX]; /* safetensors file, absolute; "": a checkpoint */
-    struct kelp_checkpoint_source checkpoints;
-    const struct kelp_checkpoint *checkpoint; /* of checkpoints */
-};
 
 static const char *mode_name(const struct kelp_inference *inference)
 {
@@ -55,98 +45,6 @@ static int exit_status_of(kelp_status status)
 }
 
 /* ---- job and weights ----------------------------------------------------------------------- */
-
-/* A run's folder, or a job file. */
-static kelp_status choose_job(const struct kelp_inference *inference, struct sources *sources,
-                              struct kelp_error *reterr)
-{
-    const char *typed = kelp_verb_typed(inference->given);
-    struct stat about;
-
-    if (typed && stat(typed, &about) == 0 && S_ISREG(about.st_mode)) {
-        int length = snprintf(sources->job_path, sizeof(sources->job_path), "%s", typed);
-        return length > 0 && (size_t)length < sizeof(sources->job_path)
-                   ? KELP_OK
-                   : kelp_fail(reterr, KELP_ERR_LIMIT, "the job file's path is too long");
-    }
-    kelp_status status = kelp_run_choose(typed, sources->run_path, reterr);
-    if (status == KELP_OK) {
-        status = kelp_run_dir_path(sources->run_path, "job.yaml", sources->job_path,
-                                   sizeof(sources->job_path), reterr);
-    }
-    return status;
-}
-
-static kelp_status use_file(struct sources *sources, const char *path, struct kelp_error *reterr)
-{
-    if (!realpath(path, sources->weights_path)) {
-        return kelp_files_error(errno, "open", path, reterr);
-    }
-    return KELP_OK;
-}
-
-/* The named checkpoint, or the newest of a run without a final model. */
-static kelp_status use_checkpoint(struct sources *sources, const char *name,
-                                  struct kelp_error *reterr)
-{
-    struct kelp_checkpoint_source *from = &sources->checkpoints;
-    kelp_status status = KELP_OK;
-
-    if (name && strchr(name, '/')) {
-        status = kelp_checkpoint_open(name, &from->elsewhere, reterr);
-        sources->checkpoint = &from->elsewhere;
-        return status;
-    }
-    if (!sources->run_path[0]) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--checkpoint %s: names a checkpoint of a run, but a job file was given; "
-                         "give the run's folder, or the checkpoint's",
-                         name);
-    }
-    status = kelp_checkpoints_list(sources->run_path, &from->list, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    from->listed = true;
-    if (name && strcmp(name, "newest") != 0) {
-        return kelp_checkpoints_find(&from->list, name, &sources->checkpoint, reterr);
-    }
-    sources->checkpoint = kelp_checkpoints_before(&from->list, UINT64_MAX);
-    return sources->checkpoint ? KELP_OK
-                               : kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                                           "run '%s' has neither a model.safetensors nor a "
-                                           "checkpoint yet",
-                                           sources->run_path);
-}
-
-static kelp_status choose_weights(const struct kelp_inference *inference, struct sources *sources,
-                                  struct kelp_error *reterr)
-{
-    const char *file = kelp_options_text(inference->given, "weights");
-    const char *checkpoint = kelp_options_text(inference->given, "checkpoint");
-    const char *init = kelp_job_file_job(inference->file)->model.init;
-    char final[KELP_RUN_PATH_MAX + 64];
-
-    if (file && checkpoint) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--weights and --checkpoint: give one of them");
-    }
-    if (file || checkpoint) {
-        return file ? use_file(sources, file, reterr) : use_checkpoint(sources, checkpoint, reterr);
-    }
-    if (sources->run_path[0]) {
-        kelp_status status =
-            kelp_run_dir_path(sources->run_path, "model.safetensors", final, sizeof(final), reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        return access(final, F_OK) == 0 ? use_file(sources, final, reterr)
-                                        : use_checkpoint(sources, NULL, reterr);
-    }
-    return init[0] ? use_file(sources, init, reterr)
-                   : kelp_fail(reterr, KELP_ERR_INVALID,
-                               "no weights: name a run's folder instead of the job file, or a file "
-                               "with --weights");
-}
 
 /* What the job of the training must not bring along: it comes before the command line, so that
  * --set has the last word. */
@@ -231,21 +129,61 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
     return KELP_OK;
 }
 
-static kelp_status read_job(struct kelp_inference *inference, struct sources *sources,
-                            struct kelp_error *reterr)
+/* --data: these rows, and no others of the job. */
+static kelp_status set_data(struct kelp_inference *inference, struct kelp_error *reterr)
 {
-    const struct kelp_job_source source = {
-        .path = sources->job_path, .environment = true, .unfinished = true};
+    const char *path = kelp_options_text(inference->given, "data");
+    enum kelp_data_kind kind = kelp_job_file_job(inference->file)->data.kind;
+    const struct kelp_job_setting test = {"data.test_path", path};
+    const struct kelp_job_setting csv = {"data.kind", "csv"};
+    static const struct kelp_job_setting none = {"data.path", ""};
+    static const struct kelp_job_setting rows = {"data.val_path", ""};
+    static const struct kelp_job_setting arrays[] = {{"data.target_path", ""},
+                                                     {"data.val_target_path", ""}};
 
-    kelp_status status = choose_job(inference, sources, reterr);
-    if (status == KELP_OK) {
-        status = kelp_job_load(&source, &inference->file, reterr);
+    if (!path) {
+        return KELP_OK;
+    }
+    if (inference->mode == KELP_RUN_PREDICT && inference->split != KELP_RUN_PART_TEST) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--data: all of its rows are predicted; leave out --part");
+    }
+    kelp_status status = KELP_OK;
+    if (kind == KELP_DATA_SYNTHETIC) { /* a file may look like the series that was generated */
+        status = kelp_job_set(inference->file, &csv, 1, reterr);
     }
     if (status == KELP_OK) {
-        status = choose_weights(inference, sources, reterr);
+        status = kelp_job_set(inference->file, &test, 1, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_set(inference->file, &none, 1, reterr);
+    }
+    if (status == KELP_OK &&
+        (kind == KELP_DATA_TABLE || kind == KELP_DATA_NPY || kind == KELP_DATA_BINARY)) {
+        status = kelp_job_set(inference->file, &rows, 1, reterr);
+    }
+    if (status == KELP_OK && kind == KELP_DATA_NPY) {
+        status = kelp_job_set(inference->file, arrays, KELP_ARRAY_COUNT(arrays), reterr);
+    }
+    return status;
+}
+
+static kelp_status read_job(struct kelp_inference *inference, struct kelp_sources *sources,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = kelp_sources_find_job(sources, inference->given, reterr);
+    if (status == KELP_OK) {
+        status = kelp_sources_load_job(sources, inference->given, &inference->file, reterr);
+    }
+    if (status == KELP_OK && !sources->alone) {
+        status = kelp_sources_find_weights(sources, inference->given,
+                                           kelp_job_file_job(inference->file), reterr);
     }
     if (status == KELP_OK) {
         status = set_defaults(inference, reterr);
+    }
+    if (status == KELP_OK) {
+        status = set_data(inference, reterr);
     }
     return status == KELP_OK ? set_given(inference, reterr) : status;
 }
@@ -265,8 +203,9 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
     if (inference->targets && info->no_targets[job->run.part]) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--targets: the split to predict has none; leave it out, or name them "
-                         "(data.test_target_path)");
+                         "--targets: the rows to predict have none; leave it out, or give data "
+                         "with them%s",
+                         job->data.kind == KELP_DATA_NPY ? " (data.test_target_path)" : "");
     }
     status = kelp_derive_model(job, &info->shape, &model, reterr);
     if (status == KELP_OK) {
@@ -291,22 +230,22 @@ static kelp_status check_weights(const struct kelp_inference *inference, struct 
 }
 
 /* Weights, and the job as it will run, once the folder has its name. */
-static kelp_status settle(struct kelp_inference *inference, const struct sources *sources,
+static kelp_status settle(struct kelp_inference *inference, const struct kelp_sources *sources,
                           struct kelp_error *reterr)
 {
-    char exported[KELP_RUN_PATH_MAX + 64];
-    char digest[KELP_DIGEST_HEX_BYTES];
-    const char *weights = sources->weights_path;
-    kelp_status status = KELP_OK;
+    char weights[PATH_MAX];
+    bool carries = false;
 
-    if (sources->checkpoint) {
-        status = kelp_run_dir_path(inference->run.path, WEIGHTS_NAME, exported, sizeof(exported),
-                                   reterr);
-        if (status == KELP_OK) {
-            /* A file in the run's folder, which all shards read. */
-            status = kelp_checkpoint_export(sources->checkpoint, exported, false, digest, reterr);
-        }
-        weights = exported;
+    kelp_status status =
+        kelp_sources_place(sources, inference->run.path, weights, &carries, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!carries) {
+        kelp_display_say(&inference->display,
+                         "%s does not carry its scales (it has no " KELP_MODEL_CARD_KEY
+                         "): they are fitted again on the training split of data.path",
+                         inference->weights);
     }
     const struct kelp_job_setting settings[] = {{"run.dir", inference->run.path},
                                                 {"model.init", weights}};
@@ -331,7 +270,7 @@ static kelp_status settle(struct kelp_inference *inference, const struct sources
 }
 
 /* All that can be told without making anything. */
-static kelp_status prepare(struct kelp_inference *inference, struct sources *sources,
+static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources *sources,
                            struct kelp_error *reterr)
 {
     kelp_status status = kelp_trials_add_faults(&inference->trials, inference->given, reterr);
@@ -353,7 +292,7 @@ static kelp_status prepare(struct kelp_inference *inference, struct sources *sou
     return status;
 }
 
-static kelp_status make_run(struct kelp_inference *inference, const struct sources *sources,
+static kelp_status make_run(struct kelp_inference *inference, const struct kelp_sources *sources,
                             struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 1];
@@ -446,14 +385,14 @@ static int launch(struct kelp_inference *inference)
                              "%s%s%s; see %s/logs", result->status, result->reason[0] ? ": " : "",
                              result->reason, inference->run.path);
     }
-    if (kelp_run_dir_path(inference->run.path, WEIGHTS_NAME, exported, sizeof(exported), NULL) ==
-        KELP_OK) {
+    if (kelp_run_dir_path(inference->run.path, KELP_SOURCES_WEIGHTS, exported, sizeof(exported),
+                          NULL) == KELP_OK) {
         (void)kelp_files_remove(exported, NULL); /* a copy of what the checkpoint has */
     }
     return KELP_EXIT_OK;
 }
 
-static int start(struct kelp_inference *inference, struct sources *sources)
+static int start(struct kelp_inference *inference, struct kelp_sources *sources)
 {
     struct kelp_error error = {.status = KELP_OK};
 
@@ -473,7 +412,7 @@ static int start(struct kelp_inference *inference, struct sources *sources)
 
 int kelp_inference_run(struct kelp_inference *inference)
 {
-    struct sources *sources = calloc(1, sizeof(*sources));
+    struct kelp_sources *sources = calloc(1, sizeof(*sources));
 
     if (!sources) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");

@@ -2,8 +2,11 @@
  * What `kelp predict` and `kelp evaluate` share: a job that computes with weights that are there
  * instead of training, run by a cluster on this machine like any other job, in a folder of its own.
  *
- * The job is a run's, or a job file's, with run.mode, with the weights as model.init, and in blocks
- * that suit it. What it computes does not depend on workers or their deaths: see
+ * Scales and numbers of categories are those that the model carries (worker/data/model_card.h). A
+ * safetensors file alone, or a checkpoint's folder alone, is enough: it has the job too.
+ *
+ * The job is a run's, a job file's, or the model's, with run.mode, with the weights as model.init,
+ * and in blocks that suit it. What it computes does not depend on workers or their deaths: see
  * common/training/control.h.
  */
 #ifndef KELP_CLI_INFER_INFERENCE_H
@@ -25,6 +28,9 @@
             "checkpoint", "NAME", NULL,                                                            \
             "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, "        \
             "or a folder"),                                                                        \
+        KELP_VERB_TEXT("data", "PATH", NULL,                                                       \
+                       "the rows to use the model on: all of a file or pattern of files (of "      \
+                       "images the folder, or the images' file); the training data are not read"), \
         KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,                                    \
                          "N or MIN:MAX workers (job key cluster.workers)"),                        \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \

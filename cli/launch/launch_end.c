@@ -11,6 +11,7 @@
 #include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
+#include "common/program/run_next.h"
 
 /* The model as the shards have it must be the one that the workers reported the digest of. */
 static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
@@ -20,6 +21,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     struct kelp_model_copy copy;
     char path[KELP_RUN_PATH_MAX + 64];
     char digest[KELP_DIGEST_HEX_BYTES];
+    char *card = NULL;
 
     kelp_status status =
         kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
@@ -40,11 +42,16 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
         goto free_copy;
     }
     status = kelp_run_dir_path(launch->run->path, "model.safetensors", path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_model_card_read(launch->run->path, &card, reterr);
+    }
     if (status != KELP_OK) {
         goto free_copy;
     }
-    status = kelp_model_write(path, &copy.plan, copy.flat, launch->job->name, copy.step, reterr);
+    const struct kelp_model_about about = {launch->job->name, copy.step, card};
+    status = kelp_model_write(path, &copy.plan, copy.flat, &about, reterr);
 free_copy:
+    free(card);
     kelp_model_copy_fini(&copy);
     return status;
 }
@@ -160,7 +167,11 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
     }
     if (status == KELP_OK) {
         assert(launcher->status); /* run() ends in order when the state says done, or on a stop */
-        if (launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
+        /* There was nothing to train. */
+        status = kelp__launch_unheld(launcher)
+                     ? kelp_run_next_take(launcher->launch->run->path, NULL, NULL, error)
+                     : KELP_OK;
+        if (status == KELP_OK && launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
             status = save_model(launcher, error);
         }
     }

@@ -5,12 +5,14 @@
 
 #include "cli/launch/launcher_internal.h"
 #include "cli/launch/train_job.h"
+#include "cli/run/run_client.h"
 #include "cli/run/verb.h"
 #include "common/base/json.h"
 #include "common/base/process.h"
 
 /* etcd must hold this job, or one that this job may continue. That one is replaced: no process of
- * the run is up that could have read it. */
+ * the run is up that could have read it. What our own etcd holds was compared in the run's folder,
+ * and what a resume that did not take hold left counts for nothing. */
 static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {
@@ -25,7 +27,8 @@ static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
         status =
             kelp_fail(reterr, KELP_ERR_MISMATCH,
                       "etcd holds another job named '%s'; choose another name", launch->job->name);
-    } else if (!launch->force) {
+    } else if (!launch->force && launch->etcd_url &&
+               (!launch->abandoned || strcmp(spec, launch->abandoned) != 0)) {
         status = kelp_train_job_may_follow("the job in etcd", spec, launch->spec, reterr);
     }
     free(spec);
@@ -127,19 +130,90 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
     return status;
 }
 
+/* What stands in etcd, NULL when there is nothing. */
+static kelp_status read_key(struct kelp_job_client *client, const char *name, char **ret_text,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = kelp_job_client_get(client, name, KELP_LAUNCH_ETCD_MS, ret_text, reterr);
+
+    if (status == KELP_ERR_NOT_FOUND) {
+        *ret_text = NULL;
+        return KELP_OK;
+    }
+    return status;
+}
+
+/* The job's state as it begins: how far it was, and what its restores cost. NULL: no memory. */
+static char *print_count(const struct kelp_result *before)
+{
+    cJSON *json = cJSON_CreateObject();
+
+    bool made = cJSON_AddStringToObject(json, "state", "starting") &&
+                cJSON_AddStringToObject(json, "reason", "") &&
+                cJSON_AddNumberToObject(json, "version", 0) &&
+                cJSON_AddNumberToObject(json, "step", (double)before->step) &&
+                cJSON_AddNumberToObject(json, "steps_recomputed", (double)before->steps_recomputed);
+    char *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    return text;
+}
+
+/* An etcd of our own that is new counts on from what the run came to before. */
+static kelp_status count_on(struct kelp_launcher *launcher, struct kelp_job_client *client,
+                            struct kelp_error *reterr)
+{
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char *text = NULL;
+    kelp_status status = KELP_OK;
+    struct kelp_result *before = calloc(1, sizeof(*before));
+
+    if (before && kelp_run_result_read(launcher->launch->run->path, before, NULL) != KELP_OK) {
+        goto free_before; /* killed, or never begun */
+    }
+    text = before ? print_count(before) : NULL;
+    if (!text) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        goto free_before;
+    }
+    kelp_job_client_key(client, "state", key);
+    status = kelp_etcd_put(kelp_job_client_etcd(client), key, text, 0, KELP_LAUNCH_ETCD_MS, reterr);
+    free(text);
+free_before:
+    free(before);
+    return status;
+}
+
+static kelp_status before_resume(struct kelp_launcher *launcher, struct kelp_job_client *client,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status = read_key(client, "spec", &launcher->spec_before, reterr);
+
+    if (status == KELP_OK) {
+        status = read_key(client, "state", &launcher->state_before, reterr);
+    }
+    if (status == KELP_OK && !launcher->launch->etcd_url && !launcher->state_before) {
+        status = count_on(launcher, client, reterr);
+    }
+    return status;
+}
+
 kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     struct kelp_job_client *client = NULL;
 
     kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
                                               launcher->launch->job->name, &client, reterr);
+    if (status == KELP_OK && launcher->launch->resume) {
+        status = before_resume(launcher, client, reterr);
+    }
     if (status == KELP_OK) {
+        launcher->submitted = true;
         status = put_spec(client, launcher->launch, reterr);
         if (status == KELP_OK && launcher->launch->resume) {
             status = forget_end(launcher, client, reterr);
         }
-        kelp_job_client_close(client);
     }
+    kelp_job_client_close(client);
     return status;
 }
 

@@ -118,9 +118,9 @@ static bool stopping(const struct kelp_launcher *launcher)
 
 static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    kelp_status status = KELP_OK;
+    kelp_status status = kelp__launch_remember(launcher, reterr);
 
-    if (!launcher->launch->etcd_url) {
+    if (status == KELP_OK && !launcher->launch->etcd_url) {
         status = start_etcd(launcher, reterr);
     }
     if (status == KELP_OK) {
@@ -416,15 +416,36 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
+/* No coordinator is left that could take hold of the run. */
+static void settle_run(struct kelp_launcher *launcher)
+{
+    bool written = !launcher->result->unheld;
+
+    launcher->result->unheld = kelp__launch_unheld(launcher);
+    if (launcher->result->unheld) {
+        kelp__launch_undo(launcher);
+    } else if (!written) { /* it took hold while it was stopped */
+        kelp__launch_write_result(launcher);
+    }
+}
+
 static void stop_all(struct kelp_launcher *launcher)
 {
     kelp_children_stop(&launcher->children, KELP_LAUNCH_GRACE_MS);
-    if (launcher->gave_up) {
+    settle_run(launcher);
+    if (launcher->gave_up && !launcher->result->unheld) {
         kelp__launch_put_failure(launcher, launcher->result->reason);
     }
     kelp_monitor_stop(launcher->monitor);
+    bool spare = !launcher->launch->etcd_url && kelp__launch_etcd_spare(launcher);
     kelp_etcd_server_stop(launcher->etcd, KELP_LAUNCH_ETCD_GRACE_MS);
+    if (spare) {
+        kelp__launch_remove_etcd(launcher);
+    }
     kelp_job_client_status_free(launcher->status);
+    free(launcher->cluster_before);
+    free(launcher->spec_before);
+    free(launcher->state_before);
 }
 
 int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard,
@@ -450,7 +471,10 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     }
     int exit_status = kelp__launch_conclude(launcher, status, &error);
     kelp_display_clear(display);
-    kelp__launch_write_result(launcher);
+    result->unheld = kelp__launch_unheld(launcher);
+    if (!result->unheld) {
+        kelp__launch_write_result(launcher);
+    }
     stop_all(launcher);
     free(launcher);
     return exit_status;

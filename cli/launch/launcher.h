@@ -44,10 +44,19 @@ struct kelp_launch {
     const char *entry_name;
     bool no_restart;
     bool resume;
-    bool force;        /* go on although keys that shape the result differ */
-    uint32_t pause_ms; /* what SIGTERM leaves for a checkpoint; 0: it stops at once */
-    uint64_t start_ms; /* CLOCK_MONOTONIC when the command began */
+    const char *abandoned; /* job of a resume that did not take hold, still in etcd; NULL: none */
+    bool force;            /* go on although keys that shape the result differ */
+    uint32_t pause_ms;     /* what SIGTERM leaves for a checkpoint; 0: it stops at once */
+    uint64_t start_ms;     /* CLOCK_MONOTONIC when the command began */
 };
+
+/*
+ * Lay what a resume will put in place ready in the run's folder (common/program/run_next.h), which
+ * is ours. *ret_abandoned is owned (free()): the job of an earlier resume that was killed before it
+ * took hold, or NULL. Errors: of files.
+ */
+kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
+                                    char **ret_abandoned, struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
  * Run it. Returns the exit status of the command (common/program/options.h); result is filled in

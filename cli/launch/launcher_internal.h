@@ -1,6 +1,7 @@
 /*
  * What the launcher's files share: launcher.c runs the cluster, launch_submit.c puts the job into
- * etcd before anything reads it, launch_end.c says what came of it. Private to them.
+ * etcd before anything reads it, launch_hold.c keeps the run as it was until a resume has taken
+ * hold, launch_end.c says what came of it. Private to them.
  */
 #ifndef KELP_CLI_LAUNCH_LAUNCHER_INTERNAL_H
 #define KELP_CLI_LAUNCH_LAUNCHER_INTERNAL_H
@@ -36,6 +37,11 @@ struct kelp_launcher {
     char leader[64];
     bool pausing;
     bool gave_up; /* restarts are used up */
+    /* What a resume that does not take hold puts back, owned; NULL: there was none. */
+    char *cluster_before;
+    char *spec_before;
+    char *state_before;
+    bool submitted; /* etcd may hold our job */
     struct pollfd items[KELP_LAUNCH_POLL_ROOM];
 };
 
@@ -50,6 +56,17 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 /* Write into etcd that the launcher gave the job up. The coordinators are stopped. */
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason);
+
+/* Before anything of a resume is written. */
+kelp_status kelp__launch_remember(struct kelp_launcher *launcher,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Is this a resume that has not taken hold? */
+bool kelp__launch_unheld(const struct kelp_launcher *launcher);
+/* Put back what was remembered. The children are stopped, etcd is not. */
+void kelp__launch_undo(struct kelp_launcher *launcher);
+/* May the data of our etcd go with it? All that a later resume needs is in the run's folder. */
+bool kelp__launch_etcd_spare(struct kelp_launcher *launcher);
+void kelp__launch_remove_etcd(struct kelp_launcher *launcher);
 
 /* What the run came to, which ended with status: fills the result, returns the exit status. */
 int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/tensors/safetensors.h"
+#include "worker/data/model_card.h"
 #include "worker/model/derive.h"
 
 /* The file with the initial weights is there, and is one of this model. */
@@ -55,14 +56,57 @@ void kelp_derived_close(struct kelp_derived *derived)
     kelp_dataset_close(derived->dataset);
 }
 
-kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr)
+static kelp_status make_card(const struct kelp_job_file *file, const struct kelp_dataset *dataset,
+                             char **ret_text, struct kelp_error *reterr)
 {
+    struct kelp_model_card card = {.job = NULL};
+
+    kelp_status status = kelp_dataset_describe(dataset, kelp_job_file_job(file), &card, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_print_model(file, &card.job, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_card_print(&card, ret_text, reterr);
+    }
+    kelp_model_card_fini(&card);
+    return status;
+}
+
+/* More than a model can carry is no reason not to train it. */
+static kelp_status describe(const struct kelp_job_file *file, const struct kelp_dataset *dataset,
+                            struct kelp_carried *carried, struct kelp_error *reterr)
+{
+    struct kelp_error error = {.status = KELP_OK};
+
+    if (kelp_job_file_job(file)->run.mode != KELP_RUN_TRAIN) {
+        return KELP_OK;
+    }
+    kelp_status status = make_card(file, dataset, &carried->card, &error);
+    if (status == KELP_ERR_LIMIT) {
+        carried->why = error;
+        return KELP_OK;
+    }
+    return status == KELP_OK ? KELP_OK : kelp_fail(reterr, status, "%s", error.text);
+}
+
+kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried *ret_carried,
+                           struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+    struct kelp_carried carried = {.card = NULL};
     struct kelp_derived derived;
 
     kelp_status status = kelp_derived_open(job, &derived, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = check_init(job, &derived.plan, reterr);
     if (status == KELP_OK) {
-        status = check_init(job, &derived.plan, reterr);
-        kelp_derived_close(&derived);
+        status = describe(file, derived.dataset, &carried, reterr);
+    }
+    kelp_derived_close(&derived);
+    if (status == KELP_OK) {
+        *ret_carried = carried;
     }
     return status;
 }

@@ -23,8 +23,15 @@ kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *r
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
+/* What the model that is trained will carry (worker/data/model_card.h). */
+struct kelp_carried {
+    char *card;            /* owned (free()); NULL: nothing, or the job does not train */
+    struct kelp_error why; /* it carries nothing: it would be too much */
+};
+
 /* Errors: as above, and those of the file with the initial weights. */
-kelp_status kelp_preflight(const struct kelp_job *job, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried *ret_carried,
+                           struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The folder of this program's file, where its companions are. Errors: KELP_ERR_IO, KELP_ERR_LIMIT.
  */

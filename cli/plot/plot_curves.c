@@ -1,117 +1,68 @@
 #include "cli/plot/plot_curves.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/run_dir.h"
-#include "common/base/files.h"
-#include "common/base/json.h"
 #include "common/training/metrics.h"
 
-#define FILE_MAX    (256u << 20) /* bytes of metrics.jsonl */
-#define POINTS_MAX  (1u << 22)   /* of one curve */
-#define POINTS_DOTS 40           /* so few are marked */
+#define POINTS_DOTS 40 /* so few are marked */
 
-static struct kelp_curve *curve_of(struct kelp_curves *curves, const char *name)
+static kelp_status make_room(struct kelp_curve *curve, size_t points, struct kelp_error *reterr)
 {
-    for (size_t i = 0; i < curves->count; i++) {
-        if (strcmp(curves->items[i].name, name) == 0) {
-            return &curves->items[i];
-        }
-    }
-    if (curves->count == KELP_CURVES_MAX || strlen(name) >= sizeof(curves->items[0].name)) {
-        return NULL;
-    }
-    struct kelp_curve *curve = &curves->items[curves->count++];
-    (void)snprintf(curve->name, sizeof(curve->name), "%s", name);
-    return curve;
+    curve->x = calloc(points, sizeof(*curve->x));
+    curve->y = calloc(points, sizeof(*curve->y));
+    return curve->x && curve->y ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
 }
 
-static kelp_status add_point(struct kelp_curve *curve, double x, double y,
-                             struct kelp_error *reterr)
+static kelp_status begin_curves(const struct kelp_metrics_log *log, struct kelp_curves *curves,
+                                struct kelp_error *reterr)
 {
-    if (curve->count == curve->capacity) {
-        size_t capacity = curve->capacity == 0 ? 64 : 2 * curve->capacity;
-        double *xs = capacity > POINTS_MAX ? NULL : realloc(curve->x, capacity * sizeof(*xs));
-        curve->x = xs ? xs : curve->x;
-        double *ys = xs ? realloc(curve->y, capacity * sizeof(*ys)) : NULL;
-        curve->y = ys ? ys : curve->y;
-        if (!xs || !ys) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "too many values of %s", curve->name);
-        }
-        curve->capacity = capacity;
-    }
-    curve->x[curve->count] = x;
-    curve->y[curve->count] = y;
-    curve->count++;
-    return KELP_OK;
-}
+    size_t points[KELP_METRICS_LOG_NAMES_MAX] = {0};
+    kelp_status status = KELP_OK;
 
-static bool is_place(const char *name)
-{
-    return strcmp(name, "version") == 0 || strcmp(name, "step") == 0 || strcmp(name, "epoch") == 0;
-}
-
-static kelp_status read_line(struct kelp_curves *curves, const char *text, size_t bytes,
-                             struct kelp_error *reterr)
-{
-    cJSON *json = NULL;
-    uint64_t step = 0;
-    kelp_status status = kelp_json_parse(text, bytes, &json, reterr);
-
-    if (status == KELP_OK) {
-        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &step, reterr);
+    for (size_t i = 0; i < log->cell_count; i++) {
+        points[log->cells[i].name]++;
     }
-    for (const cJSON *item = json ? json->child : NULL; status == KELP_OK && item;
-         item = item->next) {
-        bool value = cJSON_IsNumber(item) || cJSON_IsNull(item);
-        struct kelp_curve *curve =
-            value && !is_place(item->string) ? curve_of(curves, item->string) : NULL;
-        if (curve) {
-            status = add_point(curve, (double)step,
-                               cJSON_IsNumber(item) ? item->valuedouble : (double)NAN, reterr);
-        }
+    for (uint32_t i = 0; status == KELP_OK && i < log->name_count; i++) {
+        struct kelp_curve *curve = &curves->items[curves->count++];
+        (void)snprintf(curve->name, sizeof(curve->name), "%s", log->names[i]);
+        status = make_room(curve, points[i], reterr);
     }
-    cJSON_Delete(json);
     return status;
 }
 
-static kelp_status read_text(struct kelp_curves *curves, const char *path, const char *text,
-                             struct kelp_error *reterr)
+static void add_points(const struct kelp_metrics_log *log, const struct kelp_metrics_row *row,
+                       struct kelp_curves *curves)
 {
-    unsigned number = 1;
-
-    for (const char *end; (end = strchr(text, '\n')) != NULL; text = end + 1, number++) {
-        kelp_status status = read_line(curves, text, (size_t)(end - text), reterr);
-        if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "%s:%u", path, number);
-            return status == KELP_ERR_NO_MEMORY || status == KELP_ERR_LIMIT ? status
-                                                                            : KELP_ERR_CORRUPT;
-        }
+    for (uint32_t i = 0; i < row->cell_count; i++) {
+        const struct kelp_metrics_cell *cell = &log->cells[row->cell_first + i];
+        struct kelp_curve *curve = &curves->items[cell->name];
+        curve->x[curve->count] = (double)row->step;
+        curve->y[curve->count] = cell->value;
+        curve->count++;
     }
-    return KELP_OK;
 }
 
 kelp_status kelp_curves_read(const char *run_path, struct kelp_curves *ret_curves,
                              struct kelp_error *reterr)
 {
-    char path[KELP_RUN_PATH_MAX + 64], *text = NULL;
-    size_t bytes = 0;
+    struct kelp_metrics_log log;
 
     memset(ret_curves, 0, sizeof(*ret_curves));
-    kelp_status status = kelp_run_dir_path(run_path, "metrics.jsonl", path, sizeof(path), reterr);
-    if (status == KELP_OK) {
-        status = kelp_files_read(path, FILE_MAX, &text, &bytes, reterr);
-    }
-    if (status == KELP_OK) {
-        status = read_text(ret_curves, path, text, reterr);
-    }
-    free(text);
+    kelp_status status = kelp_metrics_log_read(run_path, &log, reterr);
     if (status != KELP_OK) {
+        return status;
+    }
+    status = begin_curves(&log, ret_curves, reterr);
+    if (status == KELP_OK) {
+        for (size_t i = 0; i < log.row_count; i++) {
+            add_points(&log, &log.rows[i], ret_curves);
+        }
+    } else {
         kelp_curves_fini(ret_curves);
     }
+    kelp_metrics_log_fini(&log);
     return status;
 }
 

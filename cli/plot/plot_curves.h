@@ -5,13 +5,14 @@
 #define KELP_CLI_PLOT_PLOT_CURVES_H
 
 #include "cli/plot/plot_chart.h"
+#include "cli/run/metrics_log.h"
 
-#define KELP_CURVES_MAX 40
+#define KELP_CURVES_MAX KELP_METRICS_LOG_NAMES_MAX
 
 struct kelp_curve {
-    char name[32]; /* "val/mse", "lr" */
-    double *x, *y; /* owned; y is NaN where the file has null */
-    size_t count, capacity;
+    char name[KELP_METRICS_LOG_NAME_MAX + 1]; /* "val/mse", "lr" */
+    double *x, *y;                            /* owned; y is NaN where the file has null */
+    size_t count;
 };
 
 struct kelp_curves {
@@ -19,11 +20,8 @@ struct kelp_curves {
     size_t count;
 };
 
-/*
- * Every number of every line but version, step and epoch. A last line that is cut off is left out,
- * since the run may be writing it. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_CORRUPT
- * ("FILE:LINE: what"), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
- */
+/* Every number of every line but version, step and epoch. Errors: those of
+ * kelp_metrics_log_read(). */
 kelp_status kelp_curves_read(const char *run_path, struct kelp_curves *ret_curves,
                              struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_curves_fini(struct kelp_curves *curves);

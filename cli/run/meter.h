@@ -16,9 +16,10 @@ struct kelp_meter {
     const char *reason; /* borrowed; may be "" */
     const char *what;   /* that is counted, when it is not steps; NULL: it is */
     uint64_t step;
-    uint64_t total_steps; /* 0: not known yet */
-    uint32_t epoch;       /* 1-based: the current one */
-    uint32_t epochs;      /* 0: there are none */
+    uint64_t total_steps;   /* 0: not known yet */
+    uint64_t steps_skipped; /* left out so far */
+    uint32_t epoch;         /* 1-based: the current one */
+    uint32_t epochs;        /* 0: there are none */
     bool loss_known;
     double loss; /* of the newest training step */
     double samples_per_s;

@@ -32,10 +32,27 @@ kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_diges
                              uint32_t deadline_ms, struct kelp_model_copy *ret_copy,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
+/* What is written beside the weights. */
+struct kelp_model_about {
+    const char *job;
+    uint64_t step;
+    const char *card; /* what the model carries (KELP_MODEL_CARD_KEY); NULL: nothing */
+};
+
 /* Write the weights with metadata format, job, step, digest; path is replaced as a whole. */
 kelp_status kelp_model_write(const char *path, const struct kelp_plan *plan, const float *flat,
-                             const char *job, uint64_t step,
+                             const struct kelp_model_about *about,
                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* model.json of a folder, of a run or a checkpoint; *ret_text is owned (free()), NULL where there
+ * is none. Errors: KELP_ERR_IO, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_model_card_read(const char *folder, char **ret_text,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Copy a safetensors file tensor by tensor, so that what is written has been read and checked. card
+ * takes the place of the file's own; NULL: that stays. Errors: those of reading and writing. */
+kelp_status kelp_model_copy_file(const char *from, const char *to, const char *card,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The digest of a file's tensors, in the order of their data. Errors: those of
  * kelp_safetensors_open(), KELP_ERR_UNSUPPORTED (a tensor that is not float32). */

@@ -55,7 +55,8 @@ void kelp_result_print_best(FILE *out, const struct kelp_result *result)
 void kelp_result_print(const struct kelp_result *result, FILE *out)
 {
     kelp_json_print_member(out, "{", "status", result->status);
-    (void)fprintf(out, ",\"step\":%" PRIu64 ",\"epoch\":%u,", result->step, result->epoch);
+    (void)fprintf(out, ",\"step\":%" PRIu64 ",\"epoch\":%u,\"steps_skipped\":%" PRIu64 ",",
+                  result->step, result->epoch, result->steps_skipped);
     kelp_result_print_metrics(out, result->metrics, result->metric_count);
     kelp_result_print_best(out, result);
     kelp_json_print_member(out, ",", "digest", result->digest);
@@ -157,7 +158,8 @@ static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
         uint64_t *value;
     } counts[] = {{"restores", &result->restores},
                   {"steps_recomputed", &result->steps_recomputed},
-                  {"checkpoints", &result->checkpoints}};
+                  {"checkpoints", &result->checkpoints},
+                  {"steps_skipped", &result->steps_skipped}};
     kelp_status status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
 
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(counts); i++) {
@@ -244,6 +246,11 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
     if (result->reason[0]) {
         (void)fprintf(out, "reason     %s\n", result->reason);
     }
+    if (result->steps_skipped > 0) {
+        (void)fprintf(
+            out, "skipped    %" PRIu64 " of %" PRIu64 " steps: their gradient was not finite\n",
+            result->steps_skipped, result->step);
+    }
 }
 
 /* The metric "SPLIT/NAME", or NULL. */
@@ -281,9 +288,9 @@ static void print_row(FILE *out, const struct kelp_result *result, const char *t
     (void)fprintf(out, "%-10s", title);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
         const struct kelp_result_metric *metric = find_metric(metrics, count, split, columns[i]);
-        if (has_column(result, i) && metric) {
+        if (has_column(result, i) && metric && !isnan(metric->value)) {
             (void)fprintf(out, " %12.6g", metric->value);
-        } else if (has_column(result, i) && strcmp(split, "train") != 0) {
+        } else if (has_column(result, i) && (metric || strcmp(split, "train") != 0)) {
             (void)fprintf(out, " %12s", "-");
         }
     }

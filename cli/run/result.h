@@ -27,8 +27,10 @@ struct kelp_result {
     char job[64];
     char status[16]; /* "done", "failed", "stopped", "paused" */
     char reason[512];
+    bool unheld; /* a resume that did not take hold: this is in no file */
     uint64_t step;
-    uint32_t epoch; /* completed epochs */
+    uint64_t steps_skipped; /* of these: left out (failure.on_nan: skip) */
+    uint32_t epoch;         /* completed epochs */
     struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
     uint32_t metric_count;
     /* The best evaluation of the validation split (train.monitor), when there was one. */

@@ -7,6 +7,7 @@
 
 #include "cli/run/job_load.h"
 #include "common/base/json.h"
+#include "common/program/run_next.h"
 
 #define PID_MAX (1 << 22) /* Linux has no larger process numbers */
 
@@ -67,8 +68,14 @@ kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
                                  struct kelp_error *reterr)
 {
     struct kelp_job_file *file = NULL;
+    char path[KELP_RUN_PATH_MAX + 64];
+    bool waits = kelp_run_next_waits(run_path); /* what the cluster has is that one */
 
-    kelp_status status = kelp_run_job_read(run_path, &file, reterr);
+    kelp_status status = kelp_run_dir_path(run_path, waits ? KELP_RUN_NEXT "/job.yaml" : "job.yaml",
+                                           path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_load(&(struct kelp_job_source){.path = path}, &file, reterr);
+    }
     if (status == KELP_OK) {
         *ret_digest = kelp_job_file_digest(file);
     }
@@ -105,11 +112,23 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
     return kelp_job_client_open(cluster.etcd, cluster.job, ret_client, reterr);
 }
 
+/* A run of runs/ by its name alone, as kelp ls shows it. */
+static bool is_name(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1])
+{
+    return typed[0] != '\0' && !strchr(typed, '/') &&
+           kelp_run_dir_path("runs", typed, ret_path, KELP_RUN_PATH_MAX + 1, NULL) == KELP_OK &&
+           kelp_run_dir_is_run(ret_path);
+}
+
 kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
                             struct kelp_error *reterr)
 {
     const char *path = typed ? typed : KELP_RUN_LATEST;
+    char named[KELP_RUN_PATH_MAX + 1];
 
+    if (typed && !kelp_run_dir_is_run(typed) && is_name(typed, named)) {
+        path = named;
+    }
     if (!kelp_run_dir_is_run(path)) {
         struct stat info;
 

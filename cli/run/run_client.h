@@ -40,8 +40,9 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The run that a command means: what was typed, or the one of runs/latest; the text says what to do
- * when it is not there. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_LIMIT.
+ * The run that a command means: the folder that was typed, the one of that name in runs/, or the
+ * one of runs/latest; the text says what to do when it is not there. Errors: KELP_ERR_NOT_FOUND,
+ * KELP_ERR_LIMIT.
  */
 kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
                             struct kelp_error *reterr) KELP_MUST_USE;

@@ -16,6 +16,11 @@
 
 #define LOCK_NAME    "lock"
 #define NUMBERED_MAX 1000 /* runs of one name begun in one second */
+/* A command that only looks whether the run goes on holds the lock for a moment: so many tries, of
+ * a run that is there, and of one that has just been made. */
+#define LOCK_TRIES     20
+#define LOCK_TRIES_NEW 3
+#define LOCK_TRY_MS    10
 
 kelp_status kelp_run_dir_default(const char *name, time_t now, char ret_path[KELP_RUN_PATH_MAX + 1],
                                  struct kelp_error *reterr)
@@ -94,7 +99,18 @@ static bool folder_has_content(const char *path)
     return content;
 }
 
-static kelp_status lock_folder(struct kelp_run_dir *run, struct kelp_error *reterr)
+static int lock_file(int fd, int tries)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK || --tries == 0) {
+            return -1;
+        }
+        (void)usleep(LOCK_TRY_MS * 1000);
+    }
+    return 0;
+}
+
+static kelp_status lock_folder(struct kelp_run_dir *run, int tries, struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 16];
 
@@ -106,7 +122,7 @@ static kelp_status lock_folder(struct kelp_run_dir *run, struct kelp_error *rete
     if (fd < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    if (lock_file(fd, tries) < 0) {
         int error = errno;
         (void)close(fd);
         if (error == EWOULDBLOCK) {
@@ -173,7 +189,7 @@ static kelp_status claim(struct kelp_run_dir *run, struct kelp_error *reterr)
 {
     kelp_status status = make_leaf(run->path, reterr);
 
-    return status == KELP_OK ? lock_folder(run, reterr) : status;
+    return status == KELP_OK ? lock_folder(run, LOCK_TRIES_NEW, reterr) : status;
 }
 
 /* A folder that was locked, or not, by status. */
@@ -229,7 +245,7 @@ kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "nothing to resume in '%s': there is no job.yaml of a run", run.path);
     }
-    return hand_out(&run, lock_folder(&run, reterr), ret_run, reterr);
+    return hand_out(&run, lock_folder(&run, LOCK_TRIES, reterr), ret_run, reterr);
 }
 
 void kelp_run_dir_close(struct kelp_run_dir *run)

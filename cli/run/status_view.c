@@ -47,6 +47,7 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
     if (status->word) {
         meter.step = status->word->step;
         meter.epoch = status->word->epoch + 1;
+        meter.steps_skipped = status->word->steps_skipped;
     }
     if (meter.epoch > status->epochs) {
         meter.epoch = status->epochs;
@@ -106,6 +107,7 @@ static void add_best(const Kelp__V1__Best *best, struct kelp_result *result)
 void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result *result)
 {
     result->step = status->word ? status->word->step : 0;
+    result->steps_skipped = status->word ? status->word->steps_skipped : 0;
     result->epoch = epochs_done(status);
     result->metric_count = 0;
     bool over = status->word &&
@@ -156,6 +158,10 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
         (void)fprintf(out, "step       %" PRIu64 " of %" PRIu64 ", epoch %u of %u\n",
                       status->word->step, status->total_steps,
                       epoch > status->epochs ? status->epochs : epoch, status->epochs);
+        if (status->word->steps_skipped > 0) {
+            (void)fprintf(out, "skipped    %" PRIu64 " steps: their gradient was not finite\n",
+                          status->word->steps_skipped);
+        }
     }
     (void)fprintf(
         out, "generation %" PRIu64 ", %" PRIu64 " workers and %" PRIu64 " shards lost so far\n",
@@ -219,8 +225,9 @@ static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
     kelp_status_result(status, &result);
     (void)fprintf(out,
                   ",\"step\":%" PRIu64 ",\"total_steps\":%" PRIu64 ",\"epoch\":%u,"
-                  "\"epochs\":%u,",
-                  result.step, status->total_steps, result.epoch, status->epochs);
+                  "\"epochs\":%u,\"steps_skipped\":%" PRIu64 ",",
+                  result.step, status->total_steps, result.epoch, status->epochs,
+                  result.steps_skipped);
     kelp_result_print_metrics(out, result.metrics, result.metric_count);
     kelp_result_print_best(out, &result);
 }

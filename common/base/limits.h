@@ -9,8 +9,9 @@
 #define KELP_JOB_FILE_BYTES_MAX (64u << 10)
 /* Open brackets in a job file; libyaml's time grows with their square. */
 #define KELP_JOB_FILE_NESTING_MAX 64
-/* Bytes of a safetensors header: about 100 bytes a tensor, with room for metadata. */
-#define KELP_SAFETENSORS_HEADER_MAX (16u << 20)
+/* Bytes of a safetensors header: about 100 bytes a tensor, and metadata, in which a model keeps the
+ * words of its categories. Other readers take 100 MB. */
+#define KELP_SAFETENSORS_HEADER_MAX (64u << 20)
 /* Tensors and metadata entries of a safetensors file: as many as a plan may have. */
 #define KELP_SAFETENSORS_TENSORS_MAX  16384
 #define KELP_SAFETENSORS_METADATA_MAX 4096

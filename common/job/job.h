@@ -162,8 +162,8 @@ struct kelp_job {
         uint32_t fraction_count;
         uint32_t
             test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test split; 0: off */
-        char val_path[KELP_JOB_PATH_MAX + 1]; /* table, npy, binary: a part of its own file */
-        char test_path[KELP_JOB_PATH_MAX + 1];
+        char val_path[KELP_JOB_PATH_MAX + 1];  /* table, npy, binary: a part of its own file */
+        char test_path[KELP_JOB_PATH_MAX + 1]; /* likewise; to predict and evaluate: any kind */
         uint64_t limit; /* of the training split: only its first samples; 0: all */
         char columns[KELP_JOB_TEXTS_MAX + 1]; /* table: number inputs; panel: other observed ones */
         char categories[KELP_JOB_TEXTS_MAX + 1]; /* table, panel: category inputs */
@@ -197,8 +197,9 @@ struct kelp_job {
         uint32_t epochs;
         uint32_t batch_size; /* samples in a step, over all lanes */
         bool drop_last;
-        uint64_t max_steps;  /* training ends after so many; 0: with the last epoch */
-        uint32_t accumulate; /* pieces in which a lane computes its share, to save memory */
+        uint32_t batches_per_epoch; /* an epoch has at most so many steps; 0: all of its samples */
+        uint64_t max_steps;         /* training ends after so many; 0: with the last epoch */
+        uint32_t accumulate;        /* pieces in which a lane computes its share, to save memory */
         enum kelp_loss_kind loss;
         double loss_beta;       /* smooth_l1: beta; huber: delta */
         double label_smoothing; /* cross_entropy */
@@ -276,6 +277,9 @@ struct kelp_job {
         enum kelp_checkpoint_metric metric;
         enum kelp_checkpoint_order order;
     } checkpoint;
+    struct {
+        uint32_t every; /* training steps between two lines of the loss; 0: epochs alone */
+    } metrics;
 };
 
 /* Where the value of a key came from, for --print-config and error messages. */
@@ -333,6 +337,14 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
  */
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The canonical text without what belongs to one place or one run: paths of data and weights, the
+ * sections run, transport, failure and checkpoint, and of cluster all but lanes. It builds the same
+ * model from samples of the same shape; a model carries it. ret_text is owned by the caller.
+ */
+kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **ret_text,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. 0 when
  * out of memory, which no peer will take for its job. */

@@ -69,7 +69,7 @@ static kelp_status check_arrays(const struct kelp_job_file *file, struct kelp_er
     const struct kelp_job *job = &file->job;
     bool predicts = job->run.mode == KELP_RUN_PREDICT && job->run.part == KELP_RUN_PART_TEST;
 
-    if (job->data.target_path[0] == '\0') {
+    if (job->data.target_path[0] == '\0' && job->data.path[0] != '\0') {
         return kelp__job_refuse(file, "data.target_path", reterr,
                                 "is empty; data.kind npy needs the targets of data.path");
     }
@@ -109,18 +109,39 @@ static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_erro
     return KELP_OK;
 }
 
+/* What a model is used on may be all the data that there are. */
+static kelp_status check_path(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    bool rows = job->data.kind == KELP_DATA_TABLE || job->data.kind == KELP_DATA_NPY ||
+                job->data.kind == KELP_DATA_BINARY;
+    bool trains = job->run.mode == KELP_RUN_TRAIN;
+    char kind[32];
+
+    kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
+    if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0' &&
+        (trains || (job->data.test_path[0] == '\0' && job->data.val_path[0] == '\0'))) {
+        return kelp__job_refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",
+                                kind);
+    }
+    if (job->data.test_path[0] != '\0' && trains && !rows) {
+        return kelp__job_refuse(file, "data.test_path", reterr,
+                                "data.kind %s takes its test split from data.path; another file "
+                                "is for kelp predict and kelp evaluate",
+                                kind);
+    }
+    return KELP_OK;
+}
+
 kelp_status kelp__job_check_data(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
     bool series = job->data.kind == KELP_DATA_CSV || job->data.kind == KELP_DATA_SYNTHETIC ||
                   job->data.kind == KELP_DATA_PANEL;
 
-    if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0') {
-        char kind[32];
-        kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
-        return kelp__job_refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",
-                                kind);
+    kelp_status status = check_path(file, reterr);
+    if (status == KELP_OK) {
+        status = check_kind(file, reterr);
     }
-    kelp_status status = check_kind(file, reterr);
     return status == KELP_OK && series ? check_series(file, reterr) : status;
 }

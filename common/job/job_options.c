@@ -264,9 +264,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "N: the last of every N rows is in the test split. 0: none"},
     {KEY(data.val_path, TEXT), .default_text = "", WITH_DATA(DATA_ROWS),
      .help = "A separate file for the validation split, instead of that of data.fractions"},
-    {KEY(data.test_path, TEXT), .default_text = "", WITH_DATA(DATA_ROWS),
-     .help = "A separate file for the test split, instead of that of data.fractions or "
-             "data.test_every. The training split does not change"},
+    {KEY(data.test_path, TEXT), .default_text = "", WITH_DATA(DATA_FILE),
+     .help =
+         "A separate file for the test split, instead of that of data.fractions or "
+         "data.test_every. The training split does not change. `csv`, `panel`, `idx`, "
+         "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
     {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0",
      .help = "Use only the first N training samples. 0: all"},
     {KEY(data.cache, TEXT), .change = KELP_JOB_CHANGES, .default_text = "",
@@ -280,6 +282,9 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Samples of a step, over all lanes"},
     {KEY(train.drop_last, BOOL), .default_text = "false",
      .help = "Leave out an epoch's last batch when it is short"},
+    {KEY(train.batches_per_epoch, U32), .max = UINT32_MAX, .default_text = "0",
+     .help = "Training steps of an epoch at most: the first ones of its order. With data.shuffle "
+             "each epoch draws others. Evaluations take all samples. 0: the whole split"},
     {KEY(train.max_steps, U64), .max = UINT64_C(1) << 62, .default_text = "0",
      .help = "End training after N steps, also within an epoch. 0: with the last epoch"},
     {KEY(train.accumulate, U32), WITHIN(1, 1 << 20), .default_text = "1",
@@ -443,7 +448,8 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(failure.on_nan, CHOICE), .choices = nan_policies, .change = KELP_JOB_CHANGES,
      .default_text = "stop",
      .help = "What to do with a gradient that is not finite. `stop`: the job fails. `skip`: the "
-             "step is left out. It counts, and the weights stay as they are"},
+             "step is left out. It counts, and the weights stay as they are. The job fails all "
+             "the same when at an epoch's end more of its steps were left out than made"},
 
     {KEY(checkpoint.digest_steps, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Record the model's digest every N steps. 0: only at the ends of epochs"},
@@ -469,6 +475,10 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(checkpoint.order, CHOICE), .choices = checkpoint_orders, .change = KELP_JOB_CHANGES,
      .default_text = "min",
      .help = "Whether a smaller (`min`) or a larger (`max`) value is better"},
+
+    {KEY(metrics.every, U32), .max = UINT32_MAX, .default_text = "50",
+     .help = "Write `train/step_loss`, the mean loss since the line before, to `metrics.jsonl` "
+             "every N steps. 0: only `train/loss` at the ends of epochs"},
 };
 const size_t kelp__job_key_count = KELP_ARRAY_COUNT(kelp__job_keys);
 _Static_assert(KELP_ARRAY_COUNT(kelp__job_keys) <= KELP__JOB_KEYS_MAX, "raise KELP__JOB_KEYS_MAX");

@@ -217,7 +217,39 @@ static void print_section(FILE *out, const struct kelp_job_key *key, char sectio
     (void)fprintf(out, "%s:\n", section);
 }
 
-enum print_form { PRINT_CANONICAL, PRINT_WITH_ORIGIN, PRINT_WITHOUT_RUN_DIR };
+enum print_form { PRINT_CANONICAL, PRINT_WITH_ORIGIN, PRINT_WITHOUT_RUN_DIR, PRINT_MODEL };
+
+static bool begins_with(const char *text, const char *beginning)
+{
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* Does the key say how samples and model are made, wherever that is? */
+static bool shapes_model(const char *name)
+{
+    static const char *const sections[] = {"run.", "transport.", "failure.", "checkpoint."};
+    static const char *const places[] = {
+        "data.path",        "data.val_path",        "data.test_path",
+        "data.target_path", "data.val_target_path", "data.test_target_path",
+        "data.cache",       "model.init",           "model.init_prefix"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(sections); i++) {
+        if (begins_with(name, sections[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(places); i++) {
+        if (strcmp(name, places[i]) == 0) {
+            return false;
+        }
+    }
+    return !begins_with(name, "cluster.") || strcmp(name, "cluster.lanes") == 0;
+}
+
+static bool is_printed(const struct kelp_job_key *key, enum print_form form)
+{
+    return !(form == PRINT_WITHOUT_RUN_DIR && strcmp(key->name, "run.dir") == 0) &&
+           !(form == PRINT_MODEL && !shapes_model(key->name));
+}
 
 static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form)
 {
@@ -225,7 +257,7 @@ static void print_file(FILE *out, const struct kelp_job_file *file, enum print_f
 
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         if (!kelp__job_key_applies(&kelp__job_keys[i], &file->job) ||
-            (form == PRINT_WITHOUT_RUN_DIR && strcmp(kelp__job_keys[i].name, "run.dir") == 0)) {
+            !is_printed(&kelp__job_keys[i], form)) {
             continue;
         }
         print_section(out, &kelp__job_keys[i], section);
@@ -258,6 +290,14 @@ kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_orig
 
     return print_to_memory(file, with_origin ? PRINT_WITH_ORIGIN : PRINT_CANONICAL, ret_text,
                            &text_bytes, reterr);
+}
+
+kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **ret_text,
+                                      struct kelp_error *reterr)
+{
+    size_t text_bytes;
+
+    return print_to_memory(file, PRINT_MODEL, ret_text, &text_bytes, reterr);
 }
 
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file)

@@ -31,7 +31,7 @@ struct kelp_safetensors;
 
 /*
  * Map path and check the whole header. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_INVALID
- * (no regular file), KELP_ERR_FORMAT (damaged or truncated), KELP_ERR_LIMIT (header over 16 MiB,
+ * (no regular file), KELP_ERR_FORMAT (damaged or truncated), KELP_ERR_LIMIT (header over 64 MiB,
  * more than 16384 tensors), KELP_ERR_UNSUPPORTED (another dtype, rank over 8); the text names the
  * file.
  */

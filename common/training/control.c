@@ -133,6 +133,7 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     word.kind = state->kind;
     word.epoch = state->epoch;
     word.skipped = state->skipped;
+    word.steps_skipped = state->steps_skipped;
     word.digest_due = digest_due(state, job, plan);
     if (state->kind == KELP_STEP_TRAIN ||
         state->step_in_epoch < kelp_control_steps_per_epoch(job, plan)) {
@@ -164,7 +165,28 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
 
 static double mean(double sum, double count)
 {
-    return count > 0 ? sum / count : 0.0;
+    return count > 0 ? sum / count : (double)NAN;
+}
+
+static void add_to_sums(struct kelp_control_state *state, const double *sums)
+{
+    state->epoch_loss += sums[KELP_METRIC_SUM_LOSS];
+    state->epoch_samples += sums[KELP_METRIC_SUM_SAMPLES];
+    state->window_loss += sums[KELP_METRIC_SUM_LOSS];
+    state->window_samples += sums[KELP_METRIC_SUM_SAMPLES];
+}
+
+/* The end of the steps over which one line of metrics.every tells the loss. */
+static void end_window(struct kelp_control_state *state, const struct kelp_job *job,
+                       struct kelp_record *record)
+{
+    if (job->metrics.every == 0 || state->step % job->metrics.every != 0) {
+        return;
+    }
+    record->window_end = true;
+    record->window_loss = mean(state->window_loss, state->window_samples);
+    state->window_loss = 0;
+    state->window_samples = 0;
 }
 
 static void apply_train(struct kelp_control_state *state, const struct kelp_job *job,
@@ -174,12 +196,14 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
     kelp_metrics_set(&record->metrics, KELP_METRIC_LOSS,
                      mean(sums[KELP_METRIC_SUM_LOSS], sums[KELP_METRIC_SUM_SAMPLES]));
     state->skipped = record->skipped;
-    if (!record->skipped) {
-        state->epoch_loss += sums[KELP_METRIC_SUM_LOSS];
-        state->epoch_samples += sums[KELP_METRIC_SUM_SAMPLES];
+    if (record->skipped) {
+        state->steps_skipped++;
+    } else {
+        add_to_sums(state, sums);
     }
     state->step++;
     state->step_in_epoch++;
+    end_window(state, job, record);
     if (state->step_in_epoch == kelp_control_steps_per_epoch(job, plan) ||
         state->step == kelp_control_total_steps(job, plan)) {
         record->epoch_end = true;
@@ -243,7 +267,7 @@ static void apply_validation(struct kelp_control_state *state, const struct kelp
     }
     record->best = state->best.known
                        ? kelp_metric_better(metric, value, state->best.val.of[metric], 0)
-                       : !isnan(value);
+                       : isfinite(value);
     if (record->best) {
         state->best = (struct kelp_best){
             .known = true, .step = state->step, .epoch = state->epoch, .val = record->metrics};
@@ -325,6 +349,17 @@ bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kel
            a->epoch == b->epoch && a->step_in_epoch == b->step_in_epoch &&
            a->sample_first == b->sample_first && a->sample_count == b->sample_count &&
            same_bits(a->lr, b->lr) && a->skipped == b->skipped && a->digest_due == b->digest_due;
+}
+
+bool kelp_control_gives_up(const struct kelp_control_state *state, const struct kelp_job *job,
+                           const struct kelp_plan *plan)
+{
+    bool over = state->kind == KELP_STEP_FINISH || state->step_in_epoch == 0 ||
+                state->step_in_epoch == kelp_control_steps_per_epoch(job, plan) ||
+                state->step == kelp_control_total_steps(job, plan);
+
+    return job->failure.on_nan == KELP_NAN_SKIP && over &&
+           state->steps_skipped > state->step - state->steps_skipped;
 }
 
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word)

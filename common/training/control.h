@@ -22,6 +22,8 @@
 #include "common/training/metrics.h"
 #include "common/training/plan.h"
 
+#define KELP_METRICS_LINES_MAX (1u << 19) /* lines that metrics.every may come to in a run */
+
 enum kelp_step_kind {
     KELP_STEP_TRAIN = 1,
     KELP_STEP_EVALUATE_VAL = 2,
@@ -42,8 +44,10 @@ struct kelp_control_word {
                                block in the part; evaluation: 0 */
     uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
     double lr;              /* TRAIN alone */
-    bool skipped;    /* the training step before this entry was left out: its gradient was not
-                        finite, and w_step is w_{step-1} (failure.on_nan: skip) */
+    bool skipped; /* the training step before this entry was left out: its gradient was not
+                     finite, and w_step is w_{step-1} (failure.on_nan: skip) */
+    uint64_t steps_skipped; /* training steps left out before this entry; for people, no part of
+                               what the entry is */
     bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0: at the
                         first entry after an epoch's last training step, with evaluations, at
                         training steps that are a multiple of checkpoint.digest_steps, and at
@@ -67,8 +71,12 @@ struct kelp_control_state {
     enum kelp_step_kind kind; /* of the entry `version` */
     double epoch_loss;        /* sums of KELP_METRIC_SUM_LOSS and _SAMPLES over the epoch so far */
     double epoch_samples;
-    bool skipped; /* the newest training step was left out */
-    bool stopped; /* train.patience has run out: training is over */
+    uint64_t
+        steps_skipped;     /* of the whole run; a state of a program that did not count: since it */
+    double window_loss;    /* as epoch_loss and epoch_samples, since the last line of */
+    double window_samples; /* metrics.every */
+    bool skipped;          /* the newest training step was left out */
+    bool stopped;          /* train.patience has run out: training is over */
     struct kelp_best best;
     struct kelp_best best_before; /* without an evaluation that is there because training ends: a
                                      job with more epochs has not made it */
@@ -85,9 +93,12 @@ struct kelp_record {
     struct kelp_metrics metrics;   /* TRAIN: the loss alone, over this step's samples */
     bool best;                     /* VAL: the best so far; TEST: of the same weights as that one */
     bool skipped;                  /* TRAIN: left out; its loss is not part of the epoch's */
-    bool epoch_end;    /* the epoch's last training step, or the job's: epoch_loss is set */
-    double epoch_loss; /* mean over the epoch's samples */
-    char digest[33];   /* of the weights *before* the entry (w_v), or "" when not due */
+    bool epoch_end;     /* the epoch's last training step, or the job's: epoch_loss is set */
+    double epoch_loss;  /* mean over the samples of the epoch's steps that were not left out; NaN:
+                           there are none */
+    bool window_end;    /* TRAIN: a multiple of metrics.every; window_loss is set */
+    double window_loss; /* the same over the steps since the multiple before */
+    char digest[33];    /* of the weights *before* the entry (w_v), or "" when not due */
 };
 
 /* c_0. Errors do not exist: what is out of range was refused with the job file. */
@@ -132,7 +143,13 @@ kelp_status kelp_control_unpack(const unsigned char *bytes, const struct kelp_jo
  * written: a job with more epochs numbers the end of a shorter one otherwise. */
 bool kelp_control_packed_at(const unsigned char *bytes, uint64_t version, uint64_t step);
 
+/* The same entry: steps_skipped is not compared. */
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
+
+/* Training must not go on (failure.on_nan: skip): an epoch, or training, is over, and of the run's
+ * steps more were left out than made. */
+bool kelp_control_gives_up(const struct kelp_control_state *state, const struct kelp_job *job,
+                           const struct kelp_plan *plan);
 
 /* The learning rate of the current step. */
 double kelp_control_lr(const struct kelp_control_state *state, const struct kelp_job *job,
@@ -147,7 +164,8 @@ uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
 bool kelp_control_evaluates(const struct kelp_job *job, const struct kelp_plan *plan,
                             enum kelp_split part);
 
-/* Training steps of one epoch and of the whole job, if nothing stops it early. */
+/* Training steps of one epoch (at most train.batches_per_epoch) and of the whole job, if nothing
+ * stops it early. */
 uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct kelp_plan *plan);
 uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan);
 

@@ -4,7 +4,9 @@
  *     u32 layout | u32 kind | u64 version | u64 step | u64 step_in_epoch | u32 epoch | u32 flags
  *     (1: skipped, 2: stopped) | double epoch_loss | double epoch_samples | best | best_before |
  *     double patience_best | u32 patience_count | u32 plateau_count | double plateau_best |
- *     double plateau_lr | zeros to the end
+ *     double plateau_lr | u64 steps_skipped | double window_loss | double window_samples | zeros to
+ *     the end
+ * Programs that did not count steps_skipped left zeros there and behind it: still the same layout.
  * best, best_before:
  *     u32 known | u32 epoch | u64 step | u32 present in val | u32 present in test |
  *     double val[9] | double test[9]
@@ -18,7 +20,7 @@
 
 #define LAYOUT       2
 #define BEST_BYTES   (4 + 4 + 8 + 4 + 4 + 2 * KELP_METRIC_COUNT * 8)
-#define USED         (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8)
+#define USED         (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8 + 3 * 8)
 #define FLAG_SKIPPED 1u
 #define FLAG_STOPPED 2u
 
@@ -83,6 +85,9 @@ void kelp_control_pack(const struct kelp_control_state *state, unsigned char *re
     put_u32(&at, state->plateau_count);
     put_double(&at, state->plateau_best);
     put_double(&at, state->plateau_lr);
+    put_u64(&at, state->steps_skipped, 8);
+    put_double(&at, state->window_loss);
+    put_double(&at, state->window_samples);
     assert(at == ret_bytes + USED);
 }
 
@@ -184,6 +189,9 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     state->plateau_count = get_u32(&at);
     state->plateau_best = get_double(&at);
     state->plateau_lr = get_double(&at);
+    state->steps_skipped = get_u64(&at, 8);
+    state->window_loss = get_double(&at);
+    state->window_samples = get_double(&at);
     bool zeros = true;
     while (at < bytes + KELP_CONTROL_BYTES) {
         zeros = *at++ == 0 && zeros;
@@ -192,7 +200,8 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     if (kind < KELP_STEP_TRAIN || kind > KELP_STEP_KIND_MAX || !zeros ||
         flags > (FLAG_SKIPPED | FLAG_STOPPED) || (state->skipped && state->step == 0) ||
         !(state->epoch_samples >= 0 && isfinite(state->epoch_samples)) ||
-        !best_possible(known[0], &state->best, state) ||
+        !(state->window_samples >= 0 && isfinite(state->window_samples)) ||
+        state->steps_skipped > state->step || !best_possible(known[0], &state->best, state) ||
         !best_possible(known[1], &state->best_before, state) || isnan(state->patience_best) ||
         isnan(state->plateau_best) || !(state->plateau_lr >= 0 && isfinite(state->plateau_lr))) {
         return kelp_fail(reterr, KELP_ERR_CORRUPT, "control state with impossible values");

@@ -23,7 +23,10 @@ uint64_t kelp_control_steps_per_epoch(const struct kelp_job *job, const struct k
     uint64_t samples = plan->samples[KELP_SPLIT_TRAIN];
     uint64_t steps = samples / job->train.batch_size;
 
-    return steps + (!job->train.drop_last && samples % job->train.batch_size != 0 ? 1 : 0);
+    steps += !job->train.drop_last && samples % job->train.batch_size != 0 ? 1 : 0;
+    return job->train.batches_per_epoch > 0 && job->train.batches_per_epoch < steps
+               ? job->train.batches_per_epoch
+               : steps;
 }
 
 uint64_t kelp_control_total_steps(const struct kelp_job *job, const struct kelp_plan *plan)
@@ -138,6 +141,15 @@ kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_pla
                          "train.batch_size: %" PRIu32
                          " samples in a step, but the training split has %" PRIu64,
                          job->train.batch_size, plan->samples[KELP_SPLIT_TRAIN]);
+    }
+    if (job->metrics.every > 0 &&
+        kelp_control_total_steps(job, plan) / job->metrics.every > KELP_METRICS_LINES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "metrics.every: %" PRIu32 " writes %" PRIu64
+                         " lines; at most %u are allowed: make it larger, or 0",
+                         job->metrics.every,
+                         kelp_control_total_steps(job, plan) / job->metrics.every,
+                         KELP_METRICS_LINES_MAX);
     }
     if (monitors && plan->samples[KELP_SPLIT_VAL] == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

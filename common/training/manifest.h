@@ -8,6 +8,7 @@
  *         shard-0.1f3c…/              one for each storage: shard and incarnation; a RocksDB
  *                                     database, written under another name and renamed when whole
  *         job.yaml  plan.json         of the job, so that the folder says all there is to know
+ *         model.json                  of the run's folder, where it has one: the fitted scales
  *         manifest.json               written once the commit stands in etcd
  */
 #ifndef KELP_COMMON_TRAINING_MANIFEST_H
@@ -23,6 +24,14 @@
 #define KELP_FOLDER_NAME_MAX    95 /* bytes of one folder's name */
 #define KELP_MANIFEST_NONCE_MAX 47
 #define KELP_MANIFEST_BYTES_MAX (1u << 20)
+
+/* What a model carries besides its weights (worker/data/model_card.h): a file of the folders of
+ * runs and checkpoints, an entry in the metadata of safetensors files, and its bytes: a million
+ * categories. With its quotes escaped it fits into a file's header (KELP_SAFETENSORS_HEADER_MAX).
+ */
+#define KELP_MODEL_CARD_FILE      "model.json"
+#define KELP_MODEL_CARD_KEY       "kelp.model"
+#define KELP_MODEL_CARD_BYTES_MAX (24u << 20)
 
 struct kelp_manifest_part {
     uint32_t storage; /* index into storages */

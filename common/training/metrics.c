@@ -62,7 +62,8 @@ void kelp_metrics_for_checkpoint(const struct kelp_metrics *metrics,
 {
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
         enum kelp_metric metric = kelp_metric_of_checkpoint(i);
-        ret_metric[i] = kelp_metrics_have(metrics, metric) ? metrics->of[metric] : (double)NAN;
+        bool finite = kelp_metrics_have(metrics, metric) && isfinite(metrics->of[metric]);
+        ret_metric[i] = finite ? metrics->of[metric] : (double)NAN;
     }
 }
 
@@ -73,7 +74,8 @@ static bool larger_is_better(enum kelp_metric metric)
 
 bool kelp_metric_better(enum kelp_metric metric, double value, double than, double delta)
 {
-    return larger_is_better(metric) ? value > than + delta : value < than - delta;
+    return isfinite(value) &&
+           (larger_is_better(metric) ? value > than + delta : value < than - delta);
 }
 
 double kelp_metric_worst(enum kelp_metric metric)

@@ -84,10 +84,10 @@ void kelp_metrics_set(struct kelp_metrics *metrics, enum kelp_metric metric, dou
 /* What train.monitor and checkpoint.metric name. */
 enum kelp_metric kelp_metric_of_monitored(enum kelp_monitored monitored);
 enum kelp_metric kelp_metric_of_checkpoint(enum kelp_checkpoint_metric metric);
-/* Those that a checkpoint may go by; NaN where there is none. */
+/* Those that a checkpoint may go by; NaN where there is none, or where it is not finite. */
 void kelp_metrics_for_checkpoint(const struct kelp_metrics *metrics,
                                  double ret_metric[KELP_CHECKPOINT_METRICS]);
-/* Of two values of it, is the first one better, by more than delta? NaN never is. */
+/* Of two values of it, is the first one better, by more than delta? What is not finite never is. */
 bool kelp_metric_better(enum kelp_metric metric, double value, double than, double delta);
 /* Worse than any. */
 double kelp_metric_worst(enum kelp_metric metric);

@@ -45,11 +45,35 @@ static kelp_status write_file(const char *run, const char *folder, const char *n
     return kelp_files_write(path, text, strlen(text), reterr);
 }
 
+/* What the model carries besides its weights, where the run's folder has it. */
+static kelp_status copy_card(const char *run, const char *folder, struct kelp_error *reterr)
+{
+    char path[PATH_BYTES];
+    char *text = NULL;
+    size_t bytes = 0;
+    int length = snprintf(path, sizeof(path), "%s/" KELP_MODEL_CARD_FILE, run);
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return too_long(run, reterr);
+    }
+    kelp_status status = kelp_files_read(path, KELP_MODEL_CARD_BYTES_MAX, &text, &bytes, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    if (status == KELP_OK) {
+        status = write_file(run, folder, KELP_MODEL_CARD_FILE, text, reterr);
+    }
+    free(text);
+    return status;
+}
+
 kelp_status kelp_checkpoint_files_describe(const char *run, const char *folder, const char *spec,
                                            const char *plan, struct kelp_error *reterr)
 {
     kelp_status status = write_file(run, folder, "job.yaml", spec, reterr);
-    return status == KELP_OK ? write_file(run, folder, "plan.json", plan, reterr) : status;
+    if (status == KELP_OK) {
+        status = write_file(run, folder, "plan.json", plan, reterr);
+    }
+    return status == KELP_OK ? copy_card(run, folder, reterr) : status;
 }
 
 kelp_status kelp_checkpoint_files_read(const char *run, const char *folder, const char *name,

@@ -8,7 +8,8 @@
 #include "common/training/manifest.h"
 #include "coordinator/core/found.h"
 
-/* job.yaml and plan.json, durable: before the commit. Errors: those of common/base/files.h. */
+/* job.yaml, plan.json, and model.json of the run's folder, durable: before the commit. Errors:
+ * those of common/base/files.h. */
 kelp_status kelp_checkpoint_files_describe(const char *run, const char *folder, const char *spec,
                                            const char *plan,
                                            struct kelp_error *reterr) KELP_MUST_USE;

@@ -14,6 +14,7 @@
  *     links       (links.h)         streams to shards
  *     sessions    (sessions.h)     streams of workers
  *     records     (term_records.c)        the last record, on its way to the file
+ *     hold        (term_records.c)        the run's folder, on its way to this job
  *
  * Its files call downwards alone: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c
  * (events), term_records.c, term_decide.c (placement and checkpointer, which tell each other), the
@@ -49,6 +50,13 @@ struct kelp_term_records {
     uint64_t append_at_ms;      /* next attempt */
 };
 
+/* Has training gone on from what the generation restored, so that the run is this job's? */
+struct kelp_term_hold {
+    bool taken;
+    bool opened;       /* the generation is ours */
+    uint64_t retry_ms; /* next attempt */
+};
+
 struct kelp_term {
     struct kelp_term_options options;
     struct kelp_outside outside;
@@ -72,6 +80,7 @@ struct kelp_term {
     struct kelp_shard_links links;
     struct kelp_worker_sessions sessions;
     struct kelp_term_records records;
+    struct kelp_term_hold hold;
 };
 
 /* effects and the job are borrowed. Reads etcd and watches the shards at once. Errors: those of the

@@ -118,18 +118,6 @@ static void count_recomputed(struct kelp_term *term, uint64_t restored)
     }
 }
 
-/* A job that was forced on another one's checkpoints need not come to what that one recorded. */
-static void forget_records(struct kelp_term *term, uint64_t version)
-{
-    const struct kelp_outside *outside = &term->outside;
-    struct kelp_error error;
-    if (term->options.force &&
-        outside->effects->truncate(version, &error, outside->user) != KELP_OK) {
-        kelp_outside_log(outside, KELP_LOG_ERROR,
-                         "records of the job before stay on file error=\"%s\"", error.text);
-    }
-}
-
 /* The map is the placement's from now on; opened: by us. */
 static void begin_generation(struct kelp_term *term, bool opened)
 {
@@ -140,6 +128,7 @@ static void begin_generation(struct kelp_term *term, bool opened)
     static const struct kelp_plan no_plan;
     const struct kelp_plan *plan = term->offer.plan == NULL ? &no_plan : term->offer.plan;
     struct kelp__keeper_visit visit;
+    term->hold = (struct kelp_term_hold){.opened = opened};
     if (from) {
         kelp_outside_log(&term->outside, KELP_LOG_INFO,
                          "restoring step=%" PRIu64 " version=%" PRIu64
@@ -150,7 +139,6 @@ static void begin_generation(struct kelp_term *term, bool opened)
     if (opened) {
         kelp_keeper_opened(&term->keeper, &visit.call, map->restore_version);
         count_recomputed(term, restored);
-        forget_records(term, map->restore_version);
     } else {
         kelp_step_count_take_over(&term->steps, restored);
     }

@@ -66,6 +66,15 @@ struct kelp_session_news {
     uint64_t heartbeat; /* 0: none */
 };
 
+/* Training goes on with this job: what a resume has laid ready in the run's folder is put in place,
+ * and lines of records that are not this job's are forgotten. */
+struct kelp_hold {
+    const struct kelp_plan *plan; /* borrowed; a longer job than before forgets its end */
+    bool force;                   /* the job may be another one */
+    bool opened;                  /* its generation is ours */
+    uint64_t restored;            /* version that it began with */
+};
+
 struct kelp_link;
 struct kelp_session;
 
@@ -97,8 +106,7 @@ struct kelp_term_effects {
     /* Records on file (coordinator/journal.h). sync: kelp_term_synced(). */
     kelp_status (*append)(const struct kelp_record *record, struct kelp_error *reterr, void *user);
     bool (*sync)(bool finish, void *user);
-    kelp_status (*truncate)(uint64_t version, struct kelp_error *reterr, void *user);
-    kelp_status (*lengthen)(const struct kelp_plan *plan, struct kelp_error *reterr, void *user);
+    kelp_status (*take_hold)(const struct kelp_hold *hold, struct kelp_error *reterr, void *user);
     uint64_t (*recorded_step)(void *user);
     bool (*recorded_metric)(uint64_t step, double ret_metric[KELP_CHECKPOINT_METRICS], void *user);
     void (*recall)(struct kelp_progress *progress, void *user); /* what the files say of the end */

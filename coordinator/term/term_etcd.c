@@ -48,12 +48,7 @@ static void plan_settled(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
     const struct kelp_plan *plan = term->offer.plan;
-    struct kelp_error error;
     kelp_outside_log(outside, KELP_LOG_INFO, "plan taken partitions=%u", plan->partition_count);
-    if (outside->effects->lengthen(plan, &error, outside->user) != KELP_OK) {
-        kelp_outside_log(outside, KELP_LOG_ERROR,
-                         "the end of a shorter job stays on file error=\"%s\"", error.text);
-    }
     kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_PLAN,
                                                          .partition_count = plan->partition_count});
     kelp__term_update_shards(term, false);

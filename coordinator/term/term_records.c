@@ -33,11 +33,39 @@ static void notice_end(struct kelp_term *term, uint64_t generation)
     }
 }
 
+/* Before anything of this job is on file. A job that was forced on another one's checkpoints need
+ * not come to what that one recorded. False: later, since the disk does not take it now, or the
+ * generation is not known yet. */
+static bool take_hold(struct kelp_term *term)
+{
+    const struct kelp_outside *outside = &term->outside;
+    const struct kelp_map *map = &term->placement.map;
+    struct kelp_term_hold *hold = &term->hold;
+    struct kelp_error error;
+    if (hold->taken || map->generation == 0 || !term->offer.plan || term->now_ms < hold->retry_ms) {
+        return hold->taken;
+    }
+    const struct kelp_hold wanted = {.plan = term->offer.plan,
+                                     .force = term->options.force,
+                                     .opened = hold->opened,
+                                     .restored = map->restore_version};
+    hold->taken = outside->effects->take_hold(&wanted, &error, outside->user) == KELP_OK;
+    if (!hold->taken) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "the run stays as it was for now error=\"%s\"",
+                         error.text);
+        hold->retry_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
+    }
+    return hold->taken;
+}
+
 /* What the checkpoints go by: of the current generation alone. */
 static void tell_progress(struct kelp_term *term, uint64_t generation)
 {
     if (generation == 0 || generation != term->keeper.machine.map.generation) {
         return;
+    }
+    if (term->progress.word.version > term->placement.map.restore_version) {
+        (void)take_hold(term); /* else with the next report */
     }
     kelp_step_count_progress(&term->steps, term->progress.word.step);
     notice_end(term, generation);
@@ -88,7 +116,8 @@ void kelp__term_file_records(struct kelp_term *term)
     if (term->now_ms < term->records.append_at_ms) {
         return;
     }
-    while ((record = kelp_progress_peek(&term->progress)) != NULL && append(term, record)) {
+    while ((record = kelp_progress_peek(&term->progress)) != NULL && take_hold(term) &&
+           append(term, record)) {
         log_record(term, record);
         sync = sync || record->epoch_end || record->word.kind != KELP_STEP_TRAIN;
         finish = finish || record->word.kind == KELP_STEP_FINISH;

@@ -20,6 +20,7 @@ static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
     [KELP_PARTITION_ABSENT] = {"absent", PHASE_BIT(KELP_PARTITION_COLLECTING)},
     [KELP_PARTITION_COLLECTING] = {"collecting", PHASE_BIT(KELP_PARTITION_APPLYING) |
                                                      PHASE_BIT(KELP_PARTITION_MEASURING) |
+                                                     PHASE_BIT(KELP_PARTITION_FAILED) |
                                                      PHASE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_MEASURING] = {"measuring", PHASE_BIT(KELP_PARTITION_DECIDING) |
                                                    PHASE_BIT(KELP_PARTITION_FAILED) |
@@ -329,6 +330,13 @@ static void settle_snapshot(struct kelp_partition *partition, struct kelp_action
     partition->snapshot.serial = 0;
 }
 
+/* Then nobody hears of the next entry, and no snapshot is taken of a state that leads nowhere. */
+static bool has_given_up(const struct kelp_partition *partition)
+{
+    return kelp__partition_holds_control(partition) &&
+           kelp_control_gives_up(&partition->control, partition->job, partition->plan);
+}
+
 kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions)
@@ -340,7 +348,9 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
         return KELP_OK;
     }
     partition->snapshot = *order;
-    settle_snapshot(partition, actions);
+    if (!has_given_up(partition)) {
+        settle_snapshot(partition, actions);
+    }
     return KELP_OK;
 }
 
@@ -358,6 +368,15 @@ static void begin_step(struct kelp_partition *partition)
         partition->version = partition->word.version + 1;
         partition->has_word = false;
     }
+}
+
+static void give_up(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_GIVE_UP);
+
+    action->give_up.steps = partition->control.step;
+    action->give_up.skipped = partition->control.steps_skipped;
+    move_to(partition, KELP_PARTITION_FAILED);
 }
 
 /* The entry is complete: partition 0 moves its control state on, everyone answers who waited. */
@@ -387,6 +406,10 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         assert(partition->control.step == partition->step);
     }
     begin_step(partition);
+    if (has_given_up(partition)) {
+        give_up(partition, actions);
+        return;
+    }
     settle_snapshot(partition, actions);
     kelp__partition_answer_waiting(partition, actions);
 }

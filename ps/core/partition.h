@@ -18,7 +18,9 @@
  * the partition's share. DECIDING lasts until partition 0 has all shares; other partitions hear the
  * decision with the word of the next version. A step that is left out goes from DECIDING to
  * COLLECTING. With failure.on_nan: stop, a gradient that is not finite leads from MEASURING to
- * FAILED. Workers carry shares and words between partitions, with messages that they send anyway.
+ * FAILED. With skip, partition 0 goes from COLLECTING to FAILED at the end of an epoch when
+ * kelp_control_gives_up(). Workers carry shares and words between partitions, with messages that
+ * they send anyway.
  *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
@@ -38,7 +40,8 @@ enum kelp_partition_phase {
     KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the share */
     KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
     KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
-    KELP_PARTITION_FAILED,     /* the gradient was not finite: stays at this step until unloaded */
+    KELP_PARTITION_FAILED,     /* the gradient was not finite, or partition 0 gave up: stays at this
+                                  step until unloaded */
     KELP_PARTITION_PHASE_COUNT
 };
 
@@ -118,6 +121,7 @@ enum kelp_action_kind {
     KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
     KELP_ACTION_RELEASE, /* nobody needs the handle any more */
     KELP_ACTION_RECORD,  /* partition 0 completed an entry */
+    KELP_ACTION_GIVE_UP, /* partition 0: more steps were left out than made; after their RECORD */
     KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
     KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
     KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
@@ -173,6 +177,10 @@ struct kelp_action {
         struct kelp_refusal refuse;
         uint64_t release;
         struct kelp_record record;
+        struct {
+            uint64_t steps; /* of the run so far */
+            uint64_t skipped;
+        } give_up;
         struct {
             uint64_t serial;
             uint64_t step;

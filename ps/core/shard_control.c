@@ -167,7 +167,7 @@ static kelp_status on_failure(struct kelp_shard_control *control, kelp_status st
 
 static bool is_for_the_files(const struct kelp_record *record)
 {
-    return record->epoch_end || record->digest[0] != '\0' ||
+    return record->epoch_end || record->window_end || record->digest[0] != '\0' ||
            record->word.kind == KELP_STEP_EVALUATE_VAL ||
            record->word.kind == KELP_STEP_EVALUATE_TEST;
 }

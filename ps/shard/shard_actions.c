@@ -77,6 +77,18 @@ static void report_not_finite(const struct scene *scene, uint64_t step)
     kelp__shard_report_failure(scene, KELP_ERR_INVALID, text);
 }
 
+static void do_give_up(const struct scene *scene, const struct kelp_action *action)
+{
+    char text[256];
+
+    (void)snprintf(text, sizeof(text),
+                   "%" PRIu64 " of %" PRIu64 " training steps were left out, since their gradient "
+                   "was not finite; look for extreme values in the data, or lower train.lr, or set "
+                   "train.clip_norm",
+                   action->give_up.skipped, action->give_up.steps);
+    kelp__shard_report_failure(scene, KELP_ERR_INVALID, text);
+}
+
 /* What an update of the hosted partition reads; false: out of memory. */
 static bool update_buffers(const struct scene *scene, const struct kelp_action *action,
                            struct kelp_optimizer_step *step, struct kelp_optimizer_buffers *buffers)
@@ -207,6 +219,9 @@ void kelp__shard_run_actions(const struct scene *scene)
             break;
         case KELP_ACTION_RECORD:
             do_record(scene, &action);
+            break;
+        case KELP_ACTION_GIVE_UP:
+            do_give_up(scene, &action);
             break;
         case KELP_ACTION_SNAPSHOT:
             do_snapshot(scene, &action);

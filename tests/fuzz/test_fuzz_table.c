@@ -125,25 +125,38 @@ KELP_TEST(damaged_dates)
 
 /* ---- prepared data ------------------------------------------------------------------------- */
 
-/* What is damaged is refused; what passes (the digest is made right again) holds together. */
+/* Its card has 16 bytes; a count stands before it and a digest behind it. */
+#define CARD       "{\"format\": 1   }"
+#define CARD_BYTES (sizeof(CARD) - 1 + 2 * sizeof(uint64_t))
+
+static void make_digest(uint8_t *bytes, size_t first, size_t end)
+{
+    uint64_t digest = kelp_digest_bytes(bytes + first, end - first - sizeof(digest));
+    memcpy(bytes + end - sizeof(digest), &digest, sizeof(digest));
+}
+
+/* What is damaged is refused; what passes (the digests are made right again) holds together. */
 static const char *try_prepared(const uint8_t *bytes, size_t count)
 {
     /* Mapped data are aligned; a heap block of the fuzzer's may be too, its digest is not right. */
     struct kelp_prepared prepared;
     size_t whole = count - count % 8;
-    if (whole < 8) {
+    if (whole < CARD_BYTES + sizeof(uint64_t)) {
         return NULL;
     }
     uint8_t *copy = malloc(whole);
     memcpy(copy, bytes, whole);
-    uint64_t digest = kelp_digest_bytes(copy, whole - sizeof(digest));
-    memcpy(copy + whole - sizeof(digest), &digest, sizeof(digest));
+    make_digest(copy, 0, whole - CARD_BYTES);
+    make_digest(copy, whole - CARD_BYTES, whole);
     const char *problem = NULL;
     if (kelp_prepared_look(copy, whole, &prepared, NULL) == KELP_OK) {
         accepted++;
         const struct kelp_prepared_shape *shape = prepared.shape;
         const uint8_t *end = (const uint8_t *)(prepared.planes[1] + shape->rows * shape->widths[1]);
-        problem = end <= copy + whole - sizeof(digest) ? NULL : "planes beyond the end";
+        const uint8_t *card_end = (const uint8_t *)prepared.card + prepared.card_bytes;
+        problem =
+            end <= copy + whole - CARD_BYTES - sizeof(uint64_t) ? NULL : "planes beyond the end";
+        problem = card_end == copy + whole - sizeof(uint64_t) ? problem : "a card beyond the end";
         for (uint64_t i = 0; i < shape->series_count && problem == NULL; i++) {
             const struct kelp_prepared_series *series = &prepared.series[i];
             problem = strlen(series->name) < sizeof(series->name) &&
@@ -176,7 +189,7 @@ KELP_TEST(damaged_prepared_data)
     ck_assert_int_eq(kelp_spool_open(&spool, NULL, false, NULL), KELP_OK);
     ck_assert_int_eq(kelp_prepared_begin(&writer, &spool, &parts, NULL), KELP_OK);
     ck_assert_int_eq(kelp_prepared_floats(&writer, values, 18, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_prepared_end(&writer, &prepared, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_prepared_end(&writer, CARD, &prepared, NULL), KELP_OK);
     const struct kelp_fuzz_seed seed = {.bytes = spool.bytes, .count = spool.count};
     static const char *const words[] = {"\xff\xff\xff\xff\xff\xff\xff\x7f", "\x01"};
     const struct kelp_fuzz fuzz = {.seeds = &seed,

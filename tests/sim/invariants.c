@@ -193,6 +193,9 @@ static void check_record(struct sim *sim, const char *id, const struct kelp_reco
     if (memcmp(record->metrics.of, wanted->metrics.of, sizeof(record->metrics.of)) != 0 ||
         record->metrics.present != wanted->metrics.present || record->best != wanted->best ||
         record->epoch_end != wanted->epoch_end || record->skipped != wanted->skipped ||
+        record->word.steps_skipped != wanted->word.steps_skipped ||
+        record->window_end != wanted->window_end ||
+        memcmp(&record->window_loss, &wanted->window_loss, sizeof(double)) != 0 ||
         memcmp(&record->epoch_loss, &wanted->epoch_loss, sizeof(double)) != 0) {
         sim_fail(sim, "records", "%s: sums of version %llu are not the quiet run's", id,
                  (unsigned long long)record->word.version);

@@ -23,6 +23,7 @@ static void draw_job(struct sim *sim)
     job->failure.on_nan = sim_draw(sim, 4) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;
     /* Not drawn: what a seed draws besides stays as it is. */
     job->train.clip_norm = sim_mix(job->seed + 31) % 6 == 0 ? 0.03125 : 0;
+    job->metrics.every = (uint32_t)(sim_mix(job->seed + 41) % 5); /* not drawn, too */
     job->checkpoint.digest_steps = (uint32_t)sim_draw(sim, 6);
     job->checkpoint.steps = (uint32_t)sim_draw(sim, 8);
     job->checkpoint.interval_ms = sim_draw(sim, 3) == 0 ? 1000 : 0;

@@ -2,7 +2,10 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/tensors/digest.h"
+#include "common/tensors/safetensors.h"
 #include "worker/data/dataset_internal.h"
 
 /* NULL: the kind is not built yet. */
@@ -17,6 +20,112 @@ static kelp_dataset_opener *const openers[] = {
     [KELP_DATA_BINARY] = kelp__dataset_open_binary,
 };
 
+/* ---- with a model's fit ---------------------------------------------------------------------- */
+
+kelp_status kelp_model_card_text_of(const char *safetensors_path, char **ret_text,
+                                    struct kelp_error *reterr)
+{
+    struct kelp_safetensors *file = NULL;
+    kelp_status status = kelp_safetensors_open(safetensors_path, &file, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const char *text = kelp_safetensors_metadata(file, KELP_MODEL_CARD_KEY);
+    char *copy = text ? strdup(text) : NULL;
+    if (text && !copy) {
+        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    } else {
+        *ret_text = copy;
+    }
+    kelp_safetensors_close(file);
+    return status;
+}
+
+static kelp_status load_card(struct kelp_dataset *dataset, const struct kelp_job *job,
+                             struct kelp_error *reterr)
+{
+    char *text = NULL;
+    if (job->data.kind != KELP_DATA_TABLE) { /* the others fit their data again */
+        return KELP_OK;
+    }
+    kelp_status status = kelp_model_card_text_of(job->model.init, &text, reterr);
+    if (status != KELP_OK || !text) {
+        return status;
+    }
+    dataset->card = calloc(1, sizeof(*dataset->card));
+    status = dataset->card ? kelp_model_card_parse(text, strlen(text), dataset->card, reterr)
+                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    dataset->card_digest = kelp_digest_bytes(text, strlen(text));
+    free(text);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s: " KELP_MODEL_CARD_KEY, job->model.init);
+    }
+    return status;
+}
+
+bool kelp__dataset_wants(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                         enum kelp_split split)
+{
+    static const enum kelp_split parts[] = {[KELP_RUN_PART_TRAIN] = KELP_SPLIT_TRAIN,
+                                            [KELP_RUN_PART_VAL] = KELP_SPLIT_VAL,
+                                            [KELP_RUN_PART_TEST] = KELP_SPLIT_TEST};
+    if (!dataset->card) {
+        return true;
+    }
+    return job->run.mode == KELP_RUN_PREDICT ? split == parts[job->run.part]
+                                             : split != KELP_SPLIT_TRAIN;
+}
+
+bool kelp__dataset_wants_path(const struct kelp_dataset *dataset, const struct kelp_job *job)
+{
+    const char *const own[KELP_SPLIT_COUNT] = {"", job->data.val_path, job->data.test_path};
+    bool wanted = !dataset->card;
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        wanted |=
+            kelp__dataset_wants(dataset, job, (enum kelp_split)split) && own[split][0] == '\0';
+    }
+    /* To evaluate one file, it need not be there. */
+    return wanted && (!dataset->card || job->data.path[0] != '\0');
+}
+
+bool kelp__dataset_is_whole(const struct kelp_job *job)
+{
+    return job->run.mode != KELP_RUN_TRAIN && job->data.test_path[0] != '\0';
+}
+
+/* One kind of data may be read as another: a model of a generated series, from a CSV file. */
+static bool is_series(enum kelp_data_kind kind)
+{
+    return kind == KELP_DATA_CSV || kind == KELP_DATA_SYNTHETIC;
+}
+
+static kelp_status check_kind(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                              struct kelp_error *reterr)
+{
+    if (dataset->card && dataset->card->kind != job->data.kind &&
+        !(is_series(dataset->card->kind) && is_series(job->data.kind))) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s: the model was trained on another data.kind than the job's",
+                         job->model.init);
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_shape(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                               struct kelp_error *reterr)
+{
+    char difference[320];
+    if (!dataset->card || kelp_sample_shape_same(&dataset->info.shape, &dataset->card->shape,
+                                                 difference, sizeof(difference))) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "the data do not fit the model in %s: samples have %s as in training",
+                     job->model.init, difference);
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------- */
+
 static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job *job,
                              struct kelp_error *reterr)
 {
@@ -24,7 +133,17 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known",
                          (int)job->data.kind);
     }
-    kelp_status status = openers[job->data.kind](dataset, job, reterr);
+    kelp_status status =
+        job->run.mode == KELP_RUN_TRAIN ? KELP_OK : load_card(dataset, job, reterr);
+    if (status == KELP_OK) {
+        status = check_kind(dataset, job, reterr);
+    }
+    if (status == KELP_OK) {
+        status = openers[job->data.kind](dataset, job, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_shape(dataset, job, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -38,7 +157,9 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     if (job->data.limit > 0 && job->data.limit < *samples) {
         *samples = job->data.limit;
     }
-    return KELP_OK;
+    bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
+                    job->data.kind == KELP_DATA_BINARY;
+    return surveyed ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
 }
 
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
@@ -81,9 +202,50 @@ void kelp_dataset_close(struct kelp_dataset *dataset)
     if (dataset->state) {
         dataset->functions->close(dataset->state);
     }
+    if (dataset->card) {
+        kelp_model_card_fini(dataset->card);
+        free(dataset->card);
+    }
     free(dataset->names);
     free(dataset->scales);
     free(dataset);
+}
+
+static void set_settings(struct kelp_model_card *card, const struct kelp_job *job)
+{
+    if (is_series(card->kind) || card->kind == KELP_DATA_PANEL) {
+        card->seq_len = job->data.seq_len;
+        card->pred_len = job->data.pred_len;
+    }
+    if (card->kind == KELP_DATA_IDX) {
+        card->mean = job->data.mean;
+        card->std = job->data.std;
+    }
+    if (job->train.loss == KELP_LOSS_QUANTILE) {
+        card->quantile_count = job->train.quantile_count;
+        memcpy(card->quantiles, job->train.quantiles, sizeof(card->quantiles));
+    }
+}
+
+kelp_status kelp_dataset_describe(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                                  struct kelp_model_card *ret_card, struct kelp_error *reterr)
+{
+    assert(!dataset->card);
+    struct kelp_model_card card = {.job = NULL};
+    kelp_status status = KELP_OK;
+    if (dataset->functions->describe) {
+        status = dataset->functions->describe(dataset, &card, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_model_card_fini(&card);
+        return status;
+    }
+    card.kind = job->data.kind;
+    card.fingerprint = dataset->info.fingerprint;
+    card.shape = dataset->info.shape;
+    set_settings(&card, job);
+    *ret_card = card;
+    return KELP_OK;
 }
 
 const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dataset)

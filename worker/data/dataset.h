@@ -29,6 +29,7 @@
 #include "worker/data/sample.h"
 
 struct kelp_dataset;
+struct kelp_model_card;
 
 struct kelp_dataset_info {
     uint64_t samples[KELP_SPLIT_COUNT];
@@ -51,7 +52,10 @@ struct kelp_target_scale {
 #define KELP_DATASET_LABEL_BYTES 128
 
 /*
- * Read the data that job->data names. *ret_dataset is owned by the caller (kelp_dataset_close()).
+ * Read the data that job->data names. A job that uses a model (run.mode predict, evaluate) takes
+ * scales and numbers of categories from the card in the metadata of model.init
+ * (worker/data/model_card.h), where there is one, and reads no file but those of its splits.
+ * *ret_dataset is owned by the caller (kelp_dataset_close()).
  * The error text is one line, "FILE:LINE: column NAME: what is wrong; what is right" as far as it
  * applies.
  * Errors: KELP_ERR_NOT_FOUND (no such file), KELP_ERR_IO, KELP_ERR_FORMAT (the file is malformed),
@@ -61,6 +65,22 @@ struct kelp_target_scale {
 kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL is ignored */
+
+/*
+ * The card's text in the metadata of a safetensors file, NULL where there is none; owned (free()).
+ * Errors: those of kelp_safetensors_open(), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_model_card_text_of(const char *safetensors_path, char **ret_text,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * What a model that is trained on these data must carry; its job is not set. *ret_card is owned
+ * (kelp_model_card_fini()). The data set is of a job that trains.
+ * Errors: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_dataset_describe(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                                  struct kelp_model_card *ret_card,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Borrowed until the data set is closed. */
 const struct kelp_dataset_info *kelp_dataset_info(const struct kelp_dataset *dataset);

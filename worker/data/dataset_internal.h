@@ -4,6 +4,7 @@
 
 #include "worker/data/dataset.h"
 #include "worker/data/limits.h"
+#include "worker/data/model_card.h"
 
 /* One table for each way of keeping samples. */
 struct kelp_dataset_functions {
@@ -20,6 +21,9 @@ struct kelp_dataset_functions {
                  uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
     void (*group)(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                   char ret_text[KELP_DATASET_LABEL_BYTES]);
+    /* Fill in what was fitted: inputs, known, targets, categories, series. NULL: nothing is. */
+    kelp_status (*describe)(const struct kelp_dataset *dataset, struct kelp_model_card *card,
+                            struct kelp_error *reterr);
     /* Free the state, which may be half built or NULL. */
     void (*close)(void *state);
 };
@@ -30,6 +34,10 @@ struct kelp_dataset {
     void *state;                                    /* of the kind; owned */
     char (*names)[KELP_CSV_COLUMN_NAME_MAX + 1];    /* of the target columns; owned; NULL: none */
     struct kelp_target_scale *scales; /* of the target columns; owned; NULL: as they are */
+    /* Of the model that the job uses: its fit is taken instead of one of these data. Owned; NULL:
+     * the data are fitted. */
+    struct kelp_model_card *card;
+    uint64_t card_digest;  /* XXH3-64 of its text */
     uint64_t input_count;  /* elements of a sample's record; both are set by kelp_dataset_open() */
     uint64_t target_count; /* from info.shape */
 };
@@ -46,6 +54,33 @@ typedef kelp_status kelp_dataset_opener(struct kelp_dataset *dataset, const stru
  */
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
                                        struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Does the loss take targets from 0 to 1 alone (bce, bce_with_logits)? */
+bool kelp__dataset_targets_are_shares(const struct kelp_job *job);
+
+struct kelp_target_place {
+    const char *path;
+    uint64_t row;
+    const char *of;     /* what the row is counted in: " of the test split", or "" */
+    const char *column; /* "": it has no name */
+    bool scaled;        /* the value is not the one of the file */
+};
+/* KELP_ERR_INVALID: a target that the loss cannot take. */
+kelp_status kelp__dataset_check_share(const struct kelp_job *job,
+                                      const struct kelp_target_place *place, double value,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* All of a data set's. Arrays have looked at theirs before. */
+kelp_status kelp__dataset_check_targets(const struct kelp_dataset *dataset,
+                                        const struct kelp_job *job,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+/* Whether the job reads samples of a split: one that uses a model (dataset->card) may not. */
+bool kelp__dataset_wants(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                         enum kelp_split split);
+/* Whether the file of data.path is needed: not where all wanted splits have files of their own. */
+bool kelp__dataset_wants_path(const struct kelp_dataset *dataset, const struct kelp_job *job);
+/* Whether all of data.test_path is to be predicted or measured, and there is nothing else: of the
+ * kinds whose splits are cut out of data.path. */
+bool kelp__dataset_is_whole(const struct kelp_job *job);
 
 kelp_dataset_opener kelp__dataset_open_csv;
 kelp_dataset_opener kelp__dataset_open_synthetic;

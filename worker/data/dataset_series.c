@@ -10,6 +10,7 @@
 #include "common/tensors/digest.h"
 #include "worker/data/dataset_split.h"
 #include "worker/data/dataset_strided.h"
+#include "worker/data/text/calendar.h"
 
 kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uint32_t column_count,
                              struct kelp_error *reterr)
@@ -61,6 +62,33 @@ static kelp_status check_rows(const struct kelp_job *job, const struct kelp_seri
                          "needs %" PRIu64 "; give more rows or a smaller split",
                          source->name, series->row_count, job->data.split[KELP_SPLIT_TRAIN],
                          job->data.split[KELP_SPLIT_VAL], job->data.split[KELP_SPLIT_TEST], needed);
+    }
+    return KELP_OK;
+}
+
+/* The rows in use have to follow one another in time, where the first column has times: a window
+ * over other rows is none. */
+static kelp_status check_times(const struct kelp_series *series,
+                               const struct kelp_series_source *source, uint64_t rows,
+                               struct kelp_error *reterr)
+{
+    for (uint64_t row = 1; series->times && row < rows; row++) {
+        int64_t step = series->times[row] - series->times[row - 1];
+        if (step > 0) {
+            continue;
+        }
+        char before[KELP_CALENDAR_TEXT_BYTES];
+        char here[KELP_CALENDAR_TEXT_BYTES];
+        kelp_calendar_print(series->times[row - 1], before);
+        kelp_calendar_print(series->times[row], here);
+        uint64_t line = row + (source->is_file ? 2 : 1);
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:%" PRIu64 ": %s %s (%s:%" PRIu64
+                         ": %s); the rows of a series must be in the order of time, one for each",
+                         source->name, line, here,
+                         step == 0 ? "is the same time as in the row before it"
+                                   : "does not follow the row before it",
+                         source->name, line - 1, before);
     }
     return KELP_OK;
 }
@@ -177,6 +205,10 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     }
     uint64_t rows = job->data.split[KELP_SPLIT_TRAIN] + job->data.split[KELP_SPLIT_VAL] +
                     job->data.split[KELP_SPLIT_TEST];
+    status = check_times(series, source, rows, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     struct kelp_strided *strided = NULL;
     status = kelp__dataset_make_strided(dataset, rows * series->column_count, &strided, reterr);
     if (status != KELP_OK) {

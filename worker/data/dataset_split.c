@@ -54,6 +54,9 @@ static void divide(struct kelp_splits *splits, const struct kelp_job *job, uint6
 static kelp_status check_splits(const struct kelp_splits *splits, const struct kelp_job *job,
                                 uint64_t rows, struct kelp_error *reterr)
 {
+    if (rows == 0 && job->run.mode != KELP_RUN_TRAIN) {
+        return KELP_OK; /* a model is used on a file of its own: nothing is cut out of data.path */
+    }
     if (splits->rows[KELP_SPLIT_TRAIN].count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.path: its %" PRIu64

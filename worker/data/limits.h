@@ -46,4 +46,7 @@
 /* Bytes of what was measured of arrays: two numbers for each column. */
 #define KELP_SURVEY_BYTES_MAX (1u << 30)
 
+/* Columns of one list of a model card: a row of numbers (npy, binary) may be wide. */
+#define KELP_MODEL_CARD_COLUMNS_MAX (1u << 20)
+
 #endif

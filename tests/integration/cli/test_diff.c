@@ -102,6 +102,9 @@ KELP_TEST(same_job_is_the_same)
     cJSON *json = diff("a", "same", 0);
     ck_assert(cJSON_IsTrue(kelp_test_member(json, "same")));
     check_key(json, "cluster.workers", "2:2", "1:1");
+    const cJSON *metrics = kelp_test_member(json, "metrics");
+    ck_assert(kelp_test_number(metrics, "common") > 4 * 3);
+    ck_assert_ptr_null(cJSON_GetObjectItemCaseSensitive(metrics, "first"));
     cJSON_Delete(json);
 }
 
@@ -109,6 +112,8 @@ KELP_TEST(same_job_is_the_same)
  * the first step of that epoch. */
 KELP_TEST(other_lr_from_an_epoch_on)
 {
+    static const char *const table[] = {"diff", "a", "constant", "--no-replay", NULL};
+
     train("constant", "train.schedule=constant");
     cJSON *json = diff("a", "constant", 1);
     const cJSON *first = kelp_test_member(json, "first");
@@ -121,6 +126,14 @@ KELP_TEST(other_lr_from_an_epoch_on)
         kelp_test_text(cJSON_GetArrayItem(kelp_test_member(first, "tensors"), 0), "name"),
         "linear_seasonal.weight");
     check_key(json, "train.schedule", "type1", "constant");
+    /* The rate of the third epoch is the first metric that differs; the table has both runs. */
+    const cJSON *metrics = kelp_test_member(json, "metrics");
+    first = kelp_test_member(metrics, "first");
+    ck_assert_int_eq(kelp_test_member(first, "epoch")->valueint, 3);
+    ck_assert(kelp_test_number(first, "step") > 2 * STEPS_PER_EPOCH);
+    ck_assert_int_eq(cJSON_GetArraySize(kelp_test_member(metrics, "runs")), 2);
+    kelp_test_command_says(folder.path, table, 1, "METRIC");
+    kelp_test_command_says(folder.path, table, 1, "metrics    differ at step ");
     check_reproduced(json, true, true);
     cJSON_Delete(json);
 }

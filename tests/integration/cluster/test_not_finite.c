@@ -25,9 +25,9 @@
 static char once_digest[33]; /* one epoch, from data without the bad batch */
 static char long_digest[33];
 
-/* Samples that follow from their number, as input/0 [n, WIDTH] and target [n, 1]. The bad batch, or
- * nothing of it. */
-static void write_data(const struct kelp_run *run, bool with_bad)
+/* Samples that follow from their number, as input/0 [n, WIDTH] and target [n, 1]. Bad batches (of
+ * the bit's number), or nothing of the one that others are compared without. */
+static void write_data(const struct kelp_run *run, uint32_t bad)
 {
     static float input[SAMPLES][WIDTH];
     static float target[SAMPLES][1];
@@ -35,14 +35,14 @@ static void write_data(const struct kelp_run *run, bool with_bad)
     char path[300];
 
     for (unsigned i = 0; i < SAMPLES; i++) {
-        if (!with_bad && i / BATCH == BAD) {
+        if (bad == 0 && i / BATCH == BAD) {
             continue;
         }
         for (unsigned j = 0; j < WIDTH; j++) {
             input[count][j] = sinf((float)(i * WIDTH + j) * 0.37f);
         }
         target[count][0] = cosf((float)i * 0.11f);
-        if (i == BAD * BATCH + 7) {
+        if (i % BATCH == 7 && (bad >> i / BATCH & 1) != 0) {
             input[count][3] = 3e38f;
         }
         count++;
@@ -64,7 +64,7 @@ static void write_data(const struct kelp_run *run, bool with_bad)
                      KELP_OK);
 }
 
-static void train(struct kelp_run *run, bool with_bad, const char *const *args)
+static void train(struct kelp_run *run, uint32_t bad, const char *const *args)
 {
     static const char job[] =
         "name: not-finite\nseed: 5\nmodel: {kind: mlp, hidden: [200]}\n"
@@ -76,7 +76,7 @@ static void train(struct kelp_run *run, bool with_bad, const char *const *args)
         "failure: {restart_backoff: 100ms}\n";
 
     kelp_run_prepare(run);
-    write_data(run, with_bad);
+    write_data(run, bad);
     kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", job), args, RUN_S);
 }
 
@@ -84,7 +84,7 @@ static void ends_with(const char *what, bool with_bad, const char *const *args, 
 {
     struct kelp_run run;
 
-    train(&run, with_bad, args);
+    train(&run, with_bad ? 1u << BAD : 0, args);
     ck_assert_msg(run.exit_code == 0, "%s: exit %d; it said:\n%s", what, run.exit_code, run.output);
     printf("%-44s %s\n", what, kelp_run_digest(&run));
     (void)fflush(stdout);
@@ -141,7 +141,7 @@ KELP_TEST(replayed)
     struct kelp_run run;
     struct kelp_test_command verify = {.process = NULL};
 
-    train(&run, true, args);
+    train(&run, 1u << BAD, args);
     ck_assert_msg(run.exit_code == 0, "exit %d; it said:\n%s", run.exit_code, run.output);
     const char *verify_args[] = {"verify", run.run_folder, "--replay", NULL};
     kelp_test_command_run(&verify, run.folder, verify_args, RUN_S * 1000);
@@ -149,6 +149,65 @@ KELP_TEST(replayed)
                   verify.err);
     printf("%s", verify.out);
     kelp_test_command_fini(&verify);
+    kelp_run_fini(&run);
+}
+
+static void check_says(const struct kelp_run *run, const char *what)
+{
+    ck_assert_msg(strstr(run->output, what), "\"%s\" is missing; it said:\n%s", what, run->output);
+}
+
+static void check_result(const struct kelp_run *run, const char *what)
+{
+    char path[400];
+    char text[4096];
+
+    (void)snprintf(path, sizeof(path), "%s/result.json", run->run_folder);
+    FILE *in = fopen(path, "re");
+    ck_assert_ptr_nonnull(in);
+    size_t got = fread(text, 1, sizeof(text) - 1, in);
+    text[got] = '\0';
+    (void)fclose(in);
+    ck_assert_msg(strstr(text, what), "\"%s\" is missing in %s", what, text);
+}
+
+/* Fewer than half: counted, shown, and no part of the epoch's loss. */
+KELP_TEST(counted)
+{
+    static const char *const args[] = {
+        "--workers",           "2",     "--shards",        "1", "--set",
+        "failure.on_nan=skip", "--set", "metrics.every=4", NULL};
+    struct kelp_run run;
+
+    train(&run, 7u << 3, args);
+    ck_assert_msg(run.exit_code == 0, "exit %d; it said:\n%s", run.exit_code, run.output);
+    check_says(&run, "skipped    3 of 12 steps: their gradient was not finite");
+    check_result(&run, "\"steps_skipped\":3,");
+    ck_assert(isfinite(kelp_run_line_number(&run, "metrics.jsonl", "step", 8, "train/step_loss")));
+    ck_assert(kelp_run_line_number(&run, "metrics.jsonl", "step", 12, "steps_skipped") == 3);
+    ck_assert(isfinite(kelp_run_line_number(&run, "metrics.jsonl", "step", 12, "train/loss")));
+    kelp_run_fini(&run);
+}
+
+/* More than half: the job fails at the epoch's end and says why, for any number of processes. */
+KELP_LOOP_TEST(too_many, 0, 2)
+{
+    static const char *const one[] = {
+        "--workers",           "1",     "--shards",       "1", "--set",
+        "failure.on_nan=skip", "--set", "train.epochs=3", NULL};
+    static const char *const more[] = {
+        "--workers",           "2",     "--shards",       "2", "--set",
+        "failure.on_nan=skip", "--set", "train.epochs=3", NULL};
+    struct kelp_run run;
+
+    train(&run, _i == 0 ? 0xfff : 0x7f, _i == 0 ? one : more);
+    ck_assert_msg(run.exit_code == 4, "exit %d; it said:\n%s", run.exit_code, run.output);
+    check_says(&run, _i == 0 ? "12 of 12 training steps were left out, since their gradient was "
+                               "not finite; look for extreme values in the data, or lower "
+                               "train.lr, or set train.clip_norm"
+                             : "7 of 12 training steps were left out");
+    check_result(&run, _i == 0 ? "\"train/loss\":null" : "\"steps_skipped\":7,");
+    check_result(&run, "\"status\":\"failed\"");
     kelp_run_fini(&run);
 }
 
@@ -160,7 +219,7 @@ KELP_LOOP_TEST(stops, 0, 2)
                                           "train.clip_norm=1", NULL};
     struct kelp_run run;
 
-    train(&run, true, _i == 0 ? plain : clipped);
+    train(&run, 1u << BAD, _i == 0 ? plain : clipped);
     ck_assert_msg(run.exit_code == 4, "exit %d; it said:\n%s", run.exit_code, run.output);
     ck_assert_msg(strstr(run.output, "gradient of step 5 is not finite in partition"),
                   "it said:\n%s", run.output);

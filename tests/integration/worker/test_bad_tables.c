@@ -95,6 +95,11 @@ KELP_TEST(wrong_tables)
         write_long(lines[i].line);
         check_refused(train, lines[i].expected);
     }
+    write_long("1,2");
+    check_refused(
+        (const char *[]){"train", "job.yaml", "--set", "train.loss=bce_with_logits", NULL},
+        "data.csv: row 0 of the training split: column y: target 2; train.loss "
+        "bce_with_logits takes targets from 0 to 1");
     write_file("data.csv", "");
     check_refused(train, "data.csv:1: the file is empty");
     write_file("data.csv", "x,y\n");

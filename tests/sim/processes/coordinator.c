@@ -102,17 +102,9 @@ static kelp_status append(const struct kelp_record *record, struct kelp_error *r
 }
 
 /* Nobody forces a job on another one's checkpoints, or makes it longer. */
-static kelp_status truncate_records(uint64_t version, struct kelp_error *reterr, void *user)
+static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
 {
-    (void)version;
-    (void)reterr;
-    (void)user;
-    return KELP_OK;
-}
-
-static kelp_status lengthen(const struct kelp_plan *plan, struct kelp_error *reterr, void *user)
-{
-    (void)plan;
+    (void)hold;
     (void)reterr;
     (void)user;
     return KELP_OK;
@@ -169,8 +161,7 @@ static void set_effects(struct sim_coordinator *coordinator)
                                                            .keep_plan = keep_plan,
                                                            .compare_plan = compare_plan,
                                                            .append = append,
-                                                           .truncate = truncate_records,
-                                                           .lengthen = lengthen,
+                                                           .take_hold = take_hold,
                                                            .recorded_step = recorded_step,
                                                            .recorded_metric = recorded_metric,
                                                            .recall = recall};

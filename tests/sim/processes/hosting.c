@@ -296,6 +296,10 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
                     .kind = KELP_SHARD_ON_RECORD,
                     .record = {&action.record, &view.word, kelp_partition_best(hosted->core)}});
             break;
+        case KELP_ACTION_GIVE_UP:
+            sim_fail(hosting->shard->process->sim, "decisions", "%llu of %llu steps are left out",
+                     (unsigned long long)action.give_up.skipped,
+                     (unsigned long long)action.give_up.steps);
         case KELP_ACTION_OFFER:
             sim_shard_offer(hosting->shard, hosted->index, &action.offer);
             break;

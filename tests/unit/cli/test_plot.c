@@ -176,7 +176,9 @@ static void write_weights(const struct kelp_job *job, const char *path)
                                           (struct kelp_slice_range){0, plan.flat_count}, flat,
                                           &error),
                      KELP_OK);
-    ck_assert_int_eq(kelp_model_write(path, &plan, flat, job->name, 0, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_model_write(path, &plan, flat, &(struct kelp_model_about){job->name, 0, NULL}, &error),
+        KELP_OK);
     free(flat);
     kelp_plan_fini(&plan);
     kelp_model_destroy(model);

@@ -272,6 +272,139 @@ KELP_TEST(test_records)
     ck_assert_double_eq(record.epoch_loss, 2);
 }
 
+/* The current training step is left out. */
+static struct kelp_record skip(void)
+{
+    struct kelp_record record;
+    double sums[KELP_METRIC_SUM_COUNT] = {
+        [KELP_METRIC_SUM_LOSS] = NAN, [KELP_METRIC_SUM_SAMPLES] = 4};
+
+    kelp_control_skip(&state, &job, &plan, sums, "", &record);
+    return record;
+}
+
+/* What is not finite is never the best, for no metric, early stopping or checkpoint. */
+KELP_TEST(test_not_finite_is_no_best)
+{
+    struct kelp_metrics metrics = {.present = 0};
+    double values[KELP_CHECKPOINT_METRICS];
+
+    job.train.epochs = 100;
+    job.train.monitor = KELP_MONITOR_MSE;
+    job.train.patience = 3;
+    kelp_control_init(&state, &job, &plan);
+    ck_assert(!evaluate(INFINITY).best);
+    ck_assert(!evaluate(-INFINITY).best);
+    ck_assert(!state.best.known);
+    ck_assert_uint_eq(state.patience_count, 2);
+    ck_assert(evaluate(20).best);
+    ck_assert_uint_eq(state.patience_count, 0);
+    ck_assert(!kelp_metric_better(KELP_METRIC_ACCURACY, INFINITY, 0.5, 0));
+    kelp_metrics_set(&metrics, KELP_METRIC_MSE, INFINITY);
+    kelp_metrics_set(&metrics, KELP_METRIC_MAE, 2);
+    kelp_metrics_for_checkpoint(&metrics, values);
+    ck_assert(isnan(values[KELP_CHECKPOINT_VAL_MSE]));
+    ck_assert_double_eq(values[KELP_CHECKPOINT_VAL_MAE], 2);
+}
+
+/* Steps that are left out are counted; the epoch's loss is that of the others, none of none. */
+KELP_TEST(test_skipped_steps)
+{
+    struct kelp_control_word word;
+
+    job.failure.on_nan = KELP_NAN_SKIP;
+    kelp_control_init(&state, &job, &plan);
+    (void)complete(4, 0);
+    ck_assert(!skip().epoch_end);
+    kelp_control_word(&state, &job, &plan, &word);
+    ck_assert(word.skipped);
+    ck_assert_uint_eq(word.steps_skipped, 1);
+    struct kelp_record record = complete(6, 0);
+    ck_assert(record.epoch_end);
+    ck_assert_double_eq(record.epoch_loss, 10.0 / 6);
+    ck_assert(!kelp_control_gives_up(&state, &job, &plan));
+    (void)complete(1, 1);
+    (void)complete(1, 1);
+    (void)skip();
+    (void)skip();
+    ck_assert(!kelp_control_gives_up(&state, &job, &plan)); /* 3 of 5, but within an epoch */
+    record = skip();
+    ck_assert(record.epoch_end);
+    ck_assert(isnan(record.epoch_loss));
+    ck_assert_uint_eq(state.steps_skipped, 4);
+    ck_assert(kelp_control_gives_up(&state, &job, &plan));
+    job.failure.on_nan = KELP_NAN_STOP;
+    ck_assert(!kelp_control_gives_up(&state, &job, &plan));
+}
+
+/* As many as were made are not more; an evaluation within an epoch is no end of one. */
+KELP_TEST(test_giving_up)
+{
+    job.failure.on_nan = KELP_NAN_SKIP;
+    job.train.drop_last = true; /* two steps */
+    kelp_control_init(&state, &job, &plan);
+    (void)skip();
+    (void)complete(1, 0);
+    ck_assert(!kelp_control_gives_up(&state, &job, &plan));
+    job.train.evaluate_steps = 1;
+    kelp_control_init(&state, &job, &plan);
+    (void)skip();
+    ck_assert_int_eq((int)state.kind, KELP_STEP_EVALUATE_VAL);
+    ck_assert(!kelp_control_gives_up(&state, &job, &plan));
+    job.train.max_steps = 1;
+    ck_assert(kelp_control_gives_up(&state, &job, &plan));
+}
+
+/* metrics.every: the mean since the line before, over epochs' ends; left out are not in it. */
+KELP_TEST(test_windows)
+{
+    job.train.evaluate = false;
+    job.metrics.every = 2;
+    kelp_control_init(&state, &job, &plan);
+    ck_assert(!complete(4, 0).window_end);
+    struct kelp_record record = complete(12, 0);
+    ck_assert(record.window_end && !record.epoch_end);
+    ck_assert_double_eq(record.window_loss, 2);
+    record = complete(2, 0); /* two samples */
+    ck_assert(!record.window_end && record.epoch_end);
+    record = complete(10, 0);
+    ck_assert(record.window_end);
+    ck_assert_double_eq(record.window_loss, 2);
+    (void)skip();
+    record = complete(8, 0);
+    ck_assert(record.window_end && record.epoch_end);
+    ck_assert_double_eq(record.window_loss, 4);
+    job.metrics.every = 1;
+    kelp_control_init(&state, &job, &plan);
+    ck_assert(isnan(skip().window_loss));
+}
+
+/* More lines than anyone reads are refused before training. */
+KELP_TEST(test_windows_limit)
+{
+    struct kelp_error error;
+
+    job.metrics.every = 1;
+    job.train.epochs = 300000; /* of three steps */
+    ck_assert_int_eq(kelp_control_check(&job, &plan, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "metrics.every: 1 writes 900000 lines; at most 524288 are "
+                                 "allowed: make it larger, or 0");
+    job.metrics.every = 0;
+    ck_assert_int_eq(kelp_control_check(&job, &plan, &error), KELP_OK);
+}
+
+/* An epoch of at most so many batches. */
+KELP_TEST(test_batches_per_epoch)
+{
+    char text[512];
+
+    job.train.batches_per_epoch = 2;
+    trace(text, sizeof(text));
+    ck_assert_str_eq(text, "T0:4 T0:4 V0:5* S0:7 T1:4 T1:4 V1:5* S1:7 F1:0* D1:0 ");
+    job.train.batches_per_epoch = 9; /* there are three */
+    ck_assert_uint_eq(kelp_control_steps_per_epoch(&job, &plan), 3);
+}
+
 /* Positions of batches follow each other and cover the epoch. */
 KELP_TEST(test_positions)
 {

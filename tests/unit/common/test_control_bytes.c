@@ -114,6 +114,9 @@ KELP_LOOP_TEST(round_trip, 0, SHAPES)
         ck_assert(back.plateau_best == state->plateau_best);
         ck_assert_uint_eq(back.plateau_count, state->plateau_count);
         ck_assert_double_eq(back.plateau_lr, state->plateau_lr);
+        ck_assert_uint_eq(back.steps_skipped, state->steps_skipped);
+        ck_assert_double_eq(back.window_loss, state->window_loss);
+        ck_assert_double_eq(back.window_samples, state->window_samples);
     }
     ck_assert_int_eq(states[state_count - 1].stopped, _i == 2);
     ck_assert_int_eq(states[state_count - 1].plateau_lr < job.train.lr, _i == 0);
@@ -135,7 +138,10 @@ KELP_TEST(layout)
                                        .patience_count = 7,
                                        .plateau_count = 6,
                                        .plateau_best = -2.0,
-                                       .plateau_lr = 1.0};
+                                       .plateau_lr = 1.0,
+                                       .steps_skipped = 5,
+                                       .window_loss = -2.0,
+                                       .window_samples = 1.0};
     unsigned char bytes[KELP_CONTROL_BYTES];
     static const unsigned char begin[] = {
         2, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0,    0,    0, 0, 3, 0,
@@ -153,9 +159,31 @@ KELP_TEST(layout)
     ck_assert_uint_eq(bytes[400], 7);
     ck_assert_uint_eq(bytes[404], 6);
     ck_assert_uint_eq(bytes[416 + 7], 0x3f); /* plateau_lr */
-    for (size_t i = 424; i < sizeof(bytes); i++) {
+    ck_assert_uint_eq(bytes[424], 5);
+    ck_assert_uint_eq(bytes[432 + 7], 0xc0);
+    ck_assert_uint_eq(bytes[440 + 7], 0x3f);
+    for (size_t i = 448; i < sizeof(bytes); i++) {
         ck_assert_uint_eq(bytes[i], 0);
     }
+}
+
+/* A state of a program that did not count what it left out has zeros there, and is read. */
+KELP_TEST(without_counts)
+{
+    unsigned char bytes[KELP_CONTROL_BYTES];
+    struct kelp_control_state back;
+
+    job.metrics.every = 2;
+    shape(1);
+    walk();
+    states[1].skipped = true;
+    kelp_control_pack(&states[1], bytes);
+    memset(&bytes[424], 0, sizeof(bytes) - 424);
+    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_OK);
+    ck_assert(back.skipped);
+    ck_assert_uint_eq(back.steps_skipped, 0);
+    bytes[424] = 2; /* of one step */
+    ck_assert_int_eq(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_ERR_CORRUPT);
 }
 
 /* A job with more epochs goes on exactly as if it had been the longer one from the start. */

@@ -134,12 +134,13 @@ static const struct {
      "job.yaml:2: train.batchsize: unknown key; did you mean train.batch_size?"},
     {"train:\n  zebra: 3\n",
      "job.yaml:2: train.zebra: unknown key; allowed in train are epochs, batch_size, drop_last, "
-     "max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, optimizer, lr, momentum, "
+     "batches_per_epoch, max_steps, accumulate, loss, loss_beta, label_smoothing, quantiles, "
+     "optimizer, lr, momentum, "
      "dampening, nesterov, weight_decay, decay_exclude, beta1, beta2, amsgrad, alpha, centered, "
      "rho, lr_decay, initial_accumulator, eps, clip_norm, schedule, schedule_unit, schedule_step, "
      "gamma, milestones, schedule_total, … (kelp explain lists all)"},
     {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
-                   "train, cluster, transport, failure, checkpoint"},
+                   "train, cluster, transport, failure, checkpoint, metrics"},
     {"lr: 3\n", "job.yaml:1: lr: unknown key; did you mean train.lr?"},
     {"kind: mlp\n", "job.yaml:1: kind: unknown key; did you mean model.kind or data.kind?"},
     {"epoch: 3\n",

@@ -113,6 +113,34 @@ KELP_TEST(formats)
                                 "{\"version\":14,\"step\":14,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
 
+/* metrics.every has lines of its own, or is in that of the epoch; steps that were left out are
+ * counted, with the loss of the others, or none. */
+KELP_TEST(lines_of_steps)
+{
+    struct kelp_record latest;
+
+    reopen();
+    struct kelp_record record = entry(9, KELP_STEP_TRAIN, "");
+    record.window_end = true;
+    record.window_loss = 0.25;
+    ck_assert_int_eq(append(record), KELP_OK);
+    record.word.version = 10;
+    record.word.step = 10;
+    record.epoch_end = true;
+    record.epoch_loss = (double)NAN;
+    record.word.steps_skipped = 3;
+    record.skipped = true;
+    ck_assert_int_eq(append(record), KELP_OK);
+    check_file("metrics.jsonl",
+               "{\"version\":9,\"step\":10,\"epoch\":3,\"train/step_loss\":0.25,\"lr\":0.25}\n"
+               "{\"version\":10,\"step\":11,\"epoch\":3,\"train/loss\":null,"
+               "\"train/step_loss\":0.25,\"lr\":0.25,\"steps_skipped\":4}\n");
+    reopen();
+    ck_assert(kelp_journal_latest(journal, KELP_SPLIT_TRAIN, &latest));
+    ck_assert_uint_eq(latest.word.version, 10);
+    ck_assert(isnan(latest.epoch_loss));
+}
+
 /* JSON has no NaN. */
 KELP_TEST(not_a_number_is_null)
 {
@@ -266,16 +294,16 @@ KELP_TEST(forgotten)
     for (uint64_t version = 1; version <= 4; version++) {
         ck_assert_int_eq(append(entry(version, KELP_STEP_EVALUATE_VAL, A)), KELP_OK);
     }
-    ck_assert_int_eq(kelp_journal_truncate(journal, 3, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_truncate(journal, 3, NULL, NULL), KELP_OK);
     check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A));
     check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2"));
     ck_assert_int_eq(append(entry(2, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);
     ck_assert_int_eq(append(entry(3, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
     check_file("digests.jsonl", DIGEST_LINE("1", A) DIGEST_LINE("2", A) DIGEST_LINE("3", B));
     check_file("metrics.jsonl", METRICS_LINE("1") METRICS_LINE("2") METRICS_LINE("3"));
-    ck_assert_int_eq(kelp_journal_truncate(journal, 9, NULL), KELP_OK); /* nothing there */
+    ck_assert_int_eq(kelp_journal_truncate(journal, 9, NULL, NULL), KELP_OK); /* nothing there */
     reopen();
-    ck_assert_int_eq(kelp_journal_truncate(journal, 0, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_truncate(journal, 0, NULL, NULL), KELP_OK);
     check_file("digests.jsonl", "");
     check_file("metrics.jsonl", "");
     ck_assert_int_eq(append(entry(0, KELP_STEP_EVALUATE_VAL, B)), KELP_OK);
@@ -316,7 +344,7 @@ KELP_LOOP_TEST(end_of_shorter, 0, 7)
     finish.word.step = cases[_i].step;
     ck_assert_int_eq(append(finish), KELP_OK);
     reopen();
-    ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_lengthen(journal, &job, &plan, NULL, NULL), KELP_OK);
     ck_assert_int_eq(append(entry(cases[_i].finish, KELP_STEP_FINISH, A)),
                      cases[_i].forgotten ? KELP_OK : KELP_ERR_MISMATCH);
     ck_assert_int_eq(append(entry(6, KELP_STEP_EVALUATE_VAL, B)), KELP_ERR_MISMATCH);

@@ -123,9 +123,9 @@ static kelp_status compare_plan(const char *text, struct kelp_error *reterr, voi
     return KELP_OK;
 }
 
-static kelp_status lengthen(const struct kelp_plan *of, struct kelp_error *reterr, void *user)
+static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
 {
-    (void)of;
+    (void)hold;
     (void)reterr;
     (void)user;
     return KELP_OK;
@@ -258,7 +258,7 @@ static void setup(void)
         .write_manifest = write_manifest,
         .keep_plan = keep_plan,
         .compare_plan = compare_plan,
-        .lengthen = lengthen,
+        .take_hold = take_hold,
         .link_create = link_create,
         .link_destroy = link_destroy,
         .link_open = link_open,

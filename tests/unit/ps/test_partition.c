@@ -21,6 +21,7 @@ struct bench {
     struct kelp_actions actions;
     uint32_t index;
     bool hollow;
+    bool skips;                   /* failure.on_nan */
     char *gradients[HANDLES_MAX]; /* by handle; NULL: free */
     uint64_t handle_count;
     struct kelp_action merges[32];
@@ -36,6 +37,8 @@ struct bench {
     size_t refusal_count;
     struct kelp_record record; /* the latest */
     size_t record_count;
+    struct kelp_action give_up; /* the latest */
+    size_t give_up_count;
     struct kelp_action snapshot; /* the latest */
     size_t snapshot_count;
     struct kelp_action past; /* the latest */
@@ -114,6 +117,10 @@ static void take_actions(void)
             bench.record = action->record;
             bench.record_count++;
             break;
+        case KELP_ACTION_GIVE_UP:
+            bench.give_up = *action;
+            bench.give_up_count++;
+            break;
         case KELP_ACTION_SNAPSHOT:
             ck_assert_uint_eq(action->snapshot.step, view().step);
             bench.snapshot = *action;
@@ -166,9 +173,11 @@ static void finish_apply(bool finite)
 static void open_bench(uint32_t index)
 {
     bool hollow = bench.hollow;
+    bool skips = bench.skips;
 
     memset(&bench, 0, sizeof(bench));
     bench.hollow = hollow;
+    bench.skips = skips;
     bench.index = index;
     bench.job.cluster.lanes = LANES;
     bench.job.train.epochs = 2;
@@ -176,6 +185,8 @@ static void open_bench(uint32_t index)
     bench.job.train.evaluate = true;
     bench.job.train.evaluate_epochs = 1;
     bench.job.train.lr = 0.5;
+    bench.job.failure.on_nan = skips ? KELP_NAN_SKIP : KELP_NAN_STOP;
+    bench.plan.partition_count = 1;
     bench.plan.samples[KELP_SPLIT_TRAIN] = BATCH + 1; /* two steps an epoch, the second of 1 */
     bench.plan.samples[KELP_SPLIT_VAL] = 3;
     bench.plan.samples[KELP_SPLIT_TEST] = 3;
@@ -195,6 +206,13 @@ static void open_hollow(void)
 static void open_control(void)
 {
     open_bench(0);
+}
+
+static void open_skipping(void)
+{
+    bench.skips = true;
+    open_bench(0);
+    bench.skips = false;
 }
 
 static void open_other(void)
@@ -453,6 +471,44 @@ KELP_TEST(words_must_agree)
     word = train_word(4, 0);
     push_as(&word, 1, 1, "1", 1);
     ck_assert_uint_eq(bench.refusal_count, 3);
+}
+
+KELP_CASE("what is left out", .setup = open_skipping, .teardown = close_bench)
+
+/* One step that is left out; the partition is the only one. */
+static void skip_step(void)
+{
+    static const struct kelp_decision_share bad = {.count = 1, .values = {0}};
+    struct kelp_control_word word = view().word;
+
+    push_as(&word, 0, 4, "nan", 1);
+    ck_assert_int_eq(
+        kelp_partition_measured(bench.partition, bench.measure.apply.token, &bad, &bench.actions),
+        KELP_OK);
+    take_actions();
+}
+
+/* At the end of an epoch of which more was left out than made nothing goes on, and no snapshot is
+ * taken. */
+KELP_TEST(gives_up)
+{
+    skip_step();
+    ck_assert_uint_eq(view().phase, KELP_PARTITION_COLLECTING);
+    ck_assert_uint_eq(bench.repeat_count, 1);
+    ck_assert_uint_eq(bench.give_up_count, 0);
+    pull(1, KELP_PULL_VERSION, 2, false, 0);
+    skip_step();
+    ck_assert_uint_eq(bench.record_count, 2);
+    ck_assert(bench.record.epoch_end);
+    ck_assert_uint_eq(bench.give_up_count, 1);
+    ck_assert_uint_eq(bench.give_up.give_up.steps, 2);
+    ck_assert_uint_eq(bench.give_up.give_up.skipped, 2);
+    ck_assert_uint_eq(view().phase, KELP_PARTITION_FAILED);
+    ck_assert_uint_eq(bench.answer_count, 0);
+    struct kelp_snapshot_order order = {.serial = 1, .generation = 3, .step = 2};
+    ck_assert_int_eq(kelp_partition_snapshot(bench.partition, &order, &bench.actions), KELP_OK);
+    take_actions();
+    ck_assert_uint_eq(bench.snapshot_count, 0);
 }
 
 KELP_CASE("partition 0", .setup = open_control, .teardown = close_bench)

@@ -210,6 +210,7 @@ struct mistake {
 };
 
 #define HEADER "date,A,OT\n"
+#define DAY(n) "2016-07-0" #n "," #n "," #n "\n"
 static const struct mistake mistakes[] = {
     {"", KELP_ERR_FORMAT, ":1: |empty|must name the columns"},
     {"\n1,2,3\n", KELP_ERR_FORMAT, ":1: |blank"},
@@ -247,6 +248,12 @@ static const struct mistake mistakes[] = {
     {HEADER "d,1,1e308\nd,1,-1e308\nd,1,1e308\nd,1,1e308\nd,1,0\nd,1,1\n"
             "d,1,3\nd,1,3\nd,1,3\nd,1,3\nd,1,3\nd,1,3\n",
      KELP_ERR_INVALID, "column OT: is too large"},
+    {HEADER DAY(1) DAY(2) DAY(3) DAY(4) DAY(5) DAY(6) DAY(7) DAY(9) DAY(8) DAY(7) DAY(6) DAY(5),
+     KELP_ERR_FORMAT,
+     ":10: 2016-07-08 00:00:00 does not follow the row before it (|"
+     "data.csv:9: 2016-07-09 00:00:00); the rows of a series must be in the order of time"},
+    {HEADER DAY(1) DAY(2) DAY(3) DAY(4) DAY(4) DAY(5) DAY(6) DAY(7) DAY(8) DAY(9) DAY(9) DAY(9),
+     KELP_ERR_FORMAT, ":6: 2016-07-04 00:00:00 is the same time as in the row before it"},
 };
 
 static void check_error(const struct kelp_job *job, kelp_status expected_status,
@@ -493,6 +500,11 @@ KELP_TEST(tensors)
     ck_assert_float_eq(read_target[1], 13);
     kelp_dataset_close(dataset);
 
+    job.train.loss = KELP_LOSS_BCE_WITH_LOGITS;
+    check_error(&job, KELP_ERR_INVALID,
+                "data.csv: row 0 of the training split: target 13; |"
+                "train.loss bce_with_logits takes targets from 0 to 1");
+    job.train.loss = KELP_LOSS_MSE;
     (void)snprintf(job.data.target_name, sizeof(job.data.target_name), "none");
     check_error(&job, KELP_ERR_INVALID, "tensor none: no such tensor|data.target_name");
     (void)snprintf(job.data.target_name, sizeof(job.data.target_name), "z");

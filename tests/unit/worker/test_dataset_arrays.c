@@ -564,6 +564,15 @@ KELP_TEST(wrong_binary_rows)
     const float rows[] = {1, 2, 3, 4, -INFINITY, 6};
     write_file("rows", rows, sizeof(rows));
     expect_error(KELP_ERR_FORMAT, "rows: row 1: element 1 is -inf", NULL);
+    const float shares[] = {1, 2, 1, 3, 4, 1.5f, 5, 6, 0};
+    write_file("rows", shares, sizeof(shares));
+    job.train.loss = KELP_LOSS_BCE;
+    expect_error(KELP_ERR_INVALID,
+                 "rows: row 1: target 1.5; train.loss bce takes targets from 0 "
+                 "to 1",
+                 NULL);
+    job.train.loss = KELP_LOSS_MSE;
+    kelp_dataset_close(open_or_fail());
     job.data.input_shape[0] = job.data.input_shape[1] = 1u << 24;
     job.data.input_shape_count = 2;
     expect_error(KELP_ERR_LIMIT, "data.input_shape: makes over", NULL);

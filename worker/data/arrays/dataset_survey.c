@@ -36,6 +36,7 @@ struct window {
 };
 
 struct survey {
+    const struct kelp_job *job;
     struct kelp_arrays *arrays;
     struct kelp_digest digest;
     uint64_t fitted;          /* training rows to take statistics of */
@@ -115,6 +116,19 @@ static kelp_status check_class(struct survey *survey, const struct place *place,
     return KELP_OK;
 }
 
+/* For a loss that takes targets from 0 to 1. */
+static kelp_status check_shares(const struct survey *survey, const struct place *place,
+                                size_t count, struct kelp_error *reterr)
+{
+    const struct kelp_target_place target = {
+        .path = place->path, .row = place->row, .of = "", .column = ""};
+    kelp_status status = KELP_OK;
+    for (size_t i = 0; i < count && status == KELP_OK; i++) {
+        status = kelp__dataset_check_share(survey->job, &target, survey->doubles[i], reterr);
+    }
+    return status;
+}
+
 /* A row holds whole rounds over the columns, so that all have had equally many values after it. */
 static void add_statistics(struct survey *survey, uint64_t first, size_t count)
 {
@@ -146,7 +160,8 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
     const struct kelp_array *array = kelp_array_file_array(view->file);
     uint64_t size = kelp_element_bytes(array->element);
     bool classes = !input && survey->arrays->classes;
-    bool numbers = kelp_element_is_float(array->element) || classes || fitted;
+    bool shares = !input && !classes && kelp__dataset_targets_are_shares(survey->job);
+    bool numbers = kelp_element_is_float(array->element) || classes || shares || fitted;
     for (uint64_t done = 0; done < view->count; done += PIECE_ELEMS) {
         const struct place place = {kelp_array_file_path(view->file), row, done};
         const uint8_t *bytes = NULL;
@@ -163,6 +178,9 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
             kelp_array_doubles(array, bytes, count, survey->doubles);
             status = classes ? check_class(survey, &place, reterr)
                              : check_finite(survey, &place, count, reterr);
+            if (status == KELP_OK && shares) {
+                status = check_shares(survey, &place, count, reterr);
+            }
         }
         if (status != KELP_OK) {
             return status;
@@ -284,11 +302,12 @@ static bool is_streamed(const struct kelp_arrays *arrays)
 static bool make_key(const struct survey *survey, struct kelp_digest *key)
 {
     const struct kelp_arrays *arrays = survey->arrays;
-    const uint64_t settings[] = {survey->fitted, survey->class_max, arrays->classes,
-                                 (uint64_t)arrays->normalize, arrays->columns};
+    const uint64_t settings[] = {survey->fitted,  survey->class_max,
+                                 arrays->classes, (uint64_t)arrays->normalize,
+                                 arrays->columns, kelp__dataset_targets_are_shares(survey->job)};
     bool settled = true;
     kelp_digest_init(key);
-    kelp_data_cache_add_text(key, "survey 1");
+    kelp_data_cache_add_text(key, "survey 2");
     kelp_digest_update(key, settings, sizeof(settings));
     kelp_digest_update(key, &arrays->splits, sizeof(arrays->splits));
     for (int i = 0; i < KELP_SPLIT_COUNT; i++) {
@@ -364,6 +383,7 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     uint64_t train = arrays->splits.rows[KELP_SPLIT_TRAIN].count;
+    survey->job = job;
     survey->arrays = arrays;
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;

@@ -212,13 +212,13 @@ static kelp_status name_targets(struct kelp_dataset *dataset,
 }
 
 static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set *panel,
-                                 const struct kelp_job *job, const struct kelp_table_schema *schema,
+                                 const struct kelp_job *job, struct kelp_table_schema *schema,
                                  struct kelp_error *reterr)
 {
     panel->seq_len = job->data.seq_len;
     panel->pred_len = job->data.pred_len;
-    kelp_status status = kelp_table_prepare(job, schema, kelp__panel_arrange, &panel->spool,
-                                            &panel->prepared, reterr);
+    kelp_status status = kelp_table_prepare(dataset, job, schema, kelp__panel_arrange,
+                                            &panel->spool, &panel->prepared, reterr);
     if (status == KELP_OK && !belongs(panel, job, schema)) {
         return kelp_table_foreign(job, reterr);
     }

@@ -8,6 +8,7 @@
 
 #include "worker/data/dataset_internal.h"
 #include "worker/data/dataset_split.h"
+#include "worker/data/table/table_card.h"
 #include "worker/data/table/table_prepare.h"
 
 /* ---- preparing ------------------------------------------------------------------------------- */
@@ -18,6 +19,7 @@ struct fitted {
     struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX];
     struct kelp_target_scale scales[KELP_TABLE_COLUMNS_MAX];
     uint32_t *words[KELP_TABLE_WORDS_MAX]; /* number of the raw word in the training split; owned */
+    struct kelp_words learned[KELP_TABLE_WORDS_MAX]; /* words by that number; owned */
     uint32_t vocab[KELP_TABLE_WORDS_MAX];
 };
 
@@ -47,8 +49,14 @@ static kelp_status fit_numbers(const struct kelp_table_input *input, struct fitt
     return KELP_OK;
 }
 
-/* Number the words of a column as they first come in the training split. What comes in other splits
- * alone is the number behind them where data.vocab has room for it, else 0. */
+/* Words that the training split does not have are the number behind the others where there is room
+ * for one, else 0. */
+static uint32_t unknown_word(uint32_t known, uint32_t size)
+{
+    return size > known ? known : 0;
+}
+
+/* Number the words of a column as they first come in the training split. */
 static kelp_status number_words(const struct kelp_table_input *input, struct fitted *fitted,
                                 uint32_t word, struct kelp_error *reterr)
 {
@@ -61,24 +69,111 @@ static kelp_status number_words(const struct kelp_table_input *input, struct fit
     }
     fitted->words[word] = numbers;
     memset(numbers, 0xff, ((size_t)all + 1) * sizeof(*numbers));
-    uint32_t seen = 0;
+    struct kelp_words *learned = &fitted->learned[word];
     for (uint64_t i = 0; i < fitted->splits.rows[KELP_SPLIT_TRAIN].count; i++) {
-        uint32_t *number = &numbers[kelp_table_raw_word(
-            raw, kelp_splits_row(&fitted->splits, KELP_SPLIT_TRAIN, i), word)];
-        *number = *number == UINT32_MAX ? seen++ : *number;
+        uint32_t index =
+            kelp_table_raw_word(raw, kelp_splits_row(&fitted->splits, KELP_SPLIT_TRAIN, i), word);
+        kelp_status status = numbers[index] != UINT32_MAX
+                                 ? KELP_OK
+                                 : kelp_words_add(learned, kelp_words_at(&raw->words[word], index),
+                                                  &numbers[index], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
     }
-    uint32_t given = job->data.vocab_count > 0 ? job->data.vocab[word] : seen;
-    if (given < seen) {
+    uint32_t given = job->data.vocab_count > 0 ? job->data.vocab[word] : learned->count;
+    if (given < learned->count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: column %s: has %u categories in the training split, but data.vocab "
                          "gives it %u",
-                         job->data.path, input->schema->words[word].name, seen, given);
+                         job->data.path, input->schema->words[word].name, learned->count, given);
     }
     for (uint32_t i = 0; i < all; i++) {
-        numbers[i] = numbers[i] == UINT32_MAX ? (given > seen ? seen : 0) : numbers[i];
+        numbers[i] = numbers[i] == UINT32_MAX ? unknown_word(learned->count, given) : numbers[i];
     }
     fitted->vocab[word] = given;
     return KELP_OK;
+}
+
+/* The numbers that the words had when the model was trained. */
+static kelp_status take_words(const struct kelp_table_input *input, struct fitted *fitted,
+                              uint32_t word, struct kelp_error *reterr)
+{
+    const struct kelp_card_category *category = &input->dataset->card->categories[word];
+    const struct kelp_words *words = &input->raw->words[word];
+    uint32_t *numbers = malloc(((size_t)words->count + 1) * sizeof(*numbers));
+    if (!numbers) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u categories",
+                         words->count);
+    }
+    fitted->words[word] = numbers;
+    for (uint32_t i = 0; i < words->count; i++) {
+        if (!kelp_words_find(&category->words, kelp_words_at(words, i), &numbers[i])) {
+            numbers[i] = unknown_word(category->words.count, category->size);
+        }
+    }
+    fitted->vocab[word] = category->size;
+    return KELP_OK;
+}
+
+/* All of the model's; that columns agree was checked (kelp_table_card_fits()). */
+static kelp_status take_fit(const struct kelp_table_input *input, struct fitted *fitted,
+                            struct kelp_error *reterr)
+{
+    const struct kelp_model_card *card = input->dataset->card;
+    uint32_t inputs = input->schema->column_count;
+    kelp_status status = KELP_OK;
+    kelp_table_card_take(&card->inputs, fitted->fits, fitted->scales);
+    kelp_table_card_take(&card->targets, fitted->fits + inputs, fitted->scales + inputs);
+    for (uint32_t i = 0; i < input->schema->word_count && status == KELP_OK; i++) {
+        status = take_words(input, fitted, i, reterr);
+    }
+    return status;
+}
+
+/* The card of what was fitted; words change hands. */
+static kelp_status describe_fit(const struct kelp_table_input *input, struct fitted *fitted,
+                                struct kelp_model_card *card, struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = input->schema;
+    const struct kelp_table_numbers inputs = {
+        .count = schema->column_count, .fits = fitted->fits, .scales = fitted->scales};
+    const struct kelp_table_numbers targets = {.first = schema->column_count,
+                                               .count = schema->target_count,
+                                               .fits = fitted->fits + schema->column_count,
+                                               .scales = fitted->scales + schema->column_count};
+    card->kind = KELP_DATA_TABLE;
+    card->categories = calloc((size_t)schema->word_count + 1, sizeof(*card->categories));
+    if (!card->categories) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    for (uint32_t i = 0; i < schema->word_count; i++) {
+        struct kelp_card_category *category = &card->categories[card->category_count++];
+        memcpy(category->name, schema->words[i].name, sizeof(category->name));
+        category->size = fitted->vocab[i];
+        category->words = fitted->learned[i];
+        fitted->learned[i] = (struct kelp_words){0};
+    }
+    kelp_status status = kelp_table_card_put(&inputs, schema, &card->inputs, reterr);
+    return status == KELP_OK ? kelp_table_card_put(&targets, schema, &card->targets, reterr)
+                             : status;
+}
+
+/* The card's text; "" where the fit is a model's. */
+static kelp_status print_fit(const struct kelp_table_input *input, struct fitted *fitted,
+                             char **ret_text, struct kelp_error *reterr)
+{
+    struct kelp_model_card card = {.job = NULL};
+    if (input->dataset->card) {
+        *ret_text = strdup("");
+        return *ret_text ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = describe_fit(input, fitted, &card, reterr);
+    if (status == KELP_OK) {
+        status = kelp_table_card_text(&card, ret_text, reterr);
+    }
+    kelp_model_card_fini(&card);
+    return status;
 }
 
 static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitted,
@@ -86,6 +181,9 @@ static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitt
 {
     const struct kelp_table_schema *schema = input->schema;
     const struct kelp_job *job = input->job;
+    if (input->dataset->card) {
+        return take_fit(input, fitted, reterr);
+    }
     if (job->data.vocab_count > 0 && job->data.vocab_count != schema->word_count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.vocab: has %u sizes, but data.categories has %u columns; give one "
@@ -121,7 +219,7 @@ static kelp_status write_row(const struct kelp_table_input *input, const struct 
     return kelp_prepared_floats(writer, values, schema->word_count + schema->number_count, reterr);
 }
 
-static kelp_status write_all(const struct kelp_table_input *input, const struct fitted *fitted,
+static kelp_status write_all(const struct kelp_table_input *input, struct fitted *fitted,
                              struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
                              struct kelp_error *reterr)
 {
@@ -136,11 +234,19 @@ static kelp_status write_all(const struct kelp_table_input *input, const struct 
     memcpy(parts.shape.file_rows, input->raw->file_rows, sizeof(parts.shape.file_rows));
     memcpy(parts.shape.vocab, fitted->vocab, sizeof(fitted->vocab));
     struct kelp_prepared_writer writer;
-    kelp_status status = kelp_prepared_begin(&writer, spool, &parts, reterr);
+    char *card = NULL;
+    kelp_status status = print_fit(input, fitted, &card, reterr);
+    if (status == KELP_OK) {
+        status = kelp_prepared_begin(&writer, spool, &parts, reterr);
+    }
     for (uint64_t row = 0; row < input->raw->row_count && status == KELP_OK; row++) {
         status = write_row(input, fitted, row, &writer, reterr);
     }
-    return status == KELP_OK ? kelp_prepared_end(&writer, ret_prepared, reterr) : status;
+    if (status == KELP_OK) {
+        status = kelp_prepared_end(&writer, card, ret_prepared, reterr);
+    }
+    free(card);
+    return status;
 }
 
 static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spool *spool,
@@ -156,6 +262,7 @@ static kelp_status arrange(const struct kelp_table_input *input, struct kelp_spo
     }
     for (int i = 0; i < KELP_TABLE_WORDS_MAX; i++) {
         free(fitted->words[i]);
+        kelp_words_fini(&fitted->learned[i]);
     }
     free(fitted);
     return status;
@@ -187,6 +294,13 @@ static kelp_status read_table(const struct kelp_dataset *dataset, enum kelp_spli
                (size_t)dataset->target_count * sizeof(*target));
     }
     return KELP_OK;
+}
+
+static kelp_status describe_table(const struct kelp_dataset *dataset, struct kelp_model_card *card,
+                                  struct kelp_error *reterr)
+{
+    const struct table *table = dataset->state;
+    return kelp_table_card_of(&table->prepared, card, reterr);
 }
 
 static void close_table(void *state)
@@ -232,21 +346,24 @@ static kelp_status set_classes(struct kelp_dataset *dataset, const struct table 
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.targets: the loss takes classes, so one column that is not scaled");
     }
+    const struct kelp_model_card *card = dataset->card;
     uint64_t width = table->prepared.shape->widths[0];
+    /* A model knows so many classes; else the largest one says. */
+    float end = card ? (float)card->shape.target.vocab[0] : (float)KELP_SAMPLE_CATEGORIES_MAX;
     float largest = 0.0f;
     for (uint64_t row = 0; row < table->prepared.shape->rows; row++) {
         float value = table->prepared.planes[0][row * width + width - 1];
-        if (!(value >= 0.0f) || value >= (float)KELP_SAMPLE_CATEGORIES_MAX ||
-            floorf(value) != value) {
+        if (!(value >= 0.0f) || value >= end || floorf(value) != value) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "%s: column %s: %.9g is no class; the loss takes classes, whole "
-                             "numbers from 0",
-                             job->data.path, kelp_table_schema_target(schema, 0), (double)value);
+                             "numbers from 0%s",
+                             job->data.path, kelp_table_schema_target(schema, 0), (double)value,
+                             card ? " to the largest one of the training data" : "");
         }
         largest = value > largest ? value : largest;
     }
     dataset->info.shape.target.vocab_count = 1;
-    dataset->info.shape.target.vocab[0] = (uint32_t)largest + 1;
+    dataset->info.shape.target.vocab[0] = card ? (uint32_t)end : (uint32_t)largest + 1;
     return KELP_OK;
 }
 
@@ -284,11 +401,11 @@ static bool belongs(const struct table *table, const struct kelp_table_schema *s
 }
 
 static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *table,
-                                 const struct kelp_job *job, const struct kelp_table_schema *schema,
+                                 const struct kelp_job *job, struct kelp_table_schema *schema,
                                  struct kelp_error *reterr)
 {
     kelp_status status =
-        kelp_table_prepare(job, schema, arrange, &table->spool, &table->prepared, reterr);
+        kelp_table_prepare(dataset, job, schema, arrange, &table->spool, &table->prepared, reterr);
     if (status == KELP_OK) {
         status = kelp_splits_init(&table->splits, job, table->prepared.shape->file_rows, reterr);
     }
@@ -303,6 +420,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
     kelp_digest_update(&digest, &table->prepared.digest, sizeof(table->prepared.digest));
     for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
         dataset->info.samples[split] = table->splits.rows[split].count;
+        dataset->info.no_targets[split] = schema->unlabelled;
     }
     kelp_digest_update(&digest, &table->splits, sizeof(table->splits));
     dataset->info.fingerprint = kelp_digest_short(&digest);
@@ -315,8 +433,8 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
 kelp_status kelp__dataset_open_table(struct kelp_dataset *dataset, const struct kelp_job *job,
                                      struct kelp_error *reterr)
 {
-    static const struct kelp_dataset_functions functions = {.read = read_table,
-                                                            .close = close_table};
+    static const struct kelp_dataset_functions functions = {
+        .read = read_table, .describe = describe_table, .close = close_table};
     struct kelp_table_schema *schema = NULL;
     kelp_status status = kelp_table_schema_create(job, &schema, reterr);
     if (status != KELP_OK) {

@@ -297,7 +297,7 @@ static kelp_status write_all(struct panel *panel, struct kelp_spool *spool,
     if (status != KELP_OK) {
         goto out;
     }
-    status = kelp_prepared_end(&writer, ret_prepared, reterr);
+    status = kelp_prepared_end(&writer, "", ret_prepared, reterr);
 
 out:
     free(series);

@@ -87,6 +87,22 @@ static bool shape_holds(const struct kelp_prepared *prepared)
            are_finite(prepared->planes[1], rows * shape->widths[1]);
 }
 
+/* Behind the data: the card. */
+static bool look_at_card(const unsigned char *at, size_t count, struct kelp_prepared *prepared)
+{
+    uint64_t bytes = 0;
+    uint64_t digest = 0;
+    if (count < 2 * sizeof(uint64_t)) {
+        return false;
+    }
+    memcpy(&bytes, at, sizeof(bytes));
+    memcpy(&digest, at + count - sizeof(digest), sizeof(digest));
+    prepared->card = (const char *)at + sizeof(bytes);
+    prepared->card_bytes = (size_t)bytes;
+    return bytes == count - 2 * sizeof(uint64_t) &&
+           kelp_digest_bytes(at, count - sizeof(digest)) == digest;
+}
+
 kelp_status kelp_prepared_look(const void *bytes, size_t count, struct kelp_prepared *ret_prepared,
                                struct kelp_error *reterr)
 {
@@ -98,7 +114,7 @@ kelp_status kelp_prepared_look(const void *bytes, size_t count, struct kelp_prep
     }
     at += sizeof(magic);
     prepared.shape = (const struct kelp_prepared_shape *)(const void *)at;
-    if (!add_up(prepared.shape, &sizes) || sizes.all != count) {
+    if (!add_up(prepared.shape, &sizes) || sizes.all > count) {
         return corrupt("are cut off", reterr);
     }
     at += sizeof(*prepared.shape);
@@ -110,7 +126,9 @@ kelp_status kelp_prepared_look(const void *bytes, size_t count, struct kelp_prep
     prepared.planes[1] = (const float *)(const void *)(at + sizes.planes[0]);
     at += sizes.floats;
     memcpy(&prepared.digest, at, sizeof(prepared.digest));
-    if (kelp_digest_bytes(bytes, count - sizeof(prepared.digest)) != prepared.digest) {
+    at += sizeof(prepared.digest);
+    if (kelp_digest_bytes(bytes, (size_t)sizes.all - sizeof(prepared.digest)) != prepared.digest ||
+        !look_at_card(at, count - (size_t)sizes.all, &prepared)) {
         return corrupt("are damaged", reterr);
     }
     if (!shape_holds(&prepared)) {
@@ -158,7 +176,21 @@ kelp_status kelp_prepared_floats(struct kelp_prepared_writer *writer, const floa
     return put(writer, values, (size_t)count * sizeof(*values), reterr);
 }
 
-kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer,
+static kelp_status put_card(struct kelp_prepared_writer *writer, const char *card,
+                            struct kelp_error *reterr)
+{
+    const uint64_t bytes = strlen(card);
+    kelp_digest_init(&writer->digest);
+    kelp_status status = put(writer, &bytes, sizeof(bytes), reterr);
+    if (status == KELP_OK) {
+        status = put(writer, card, (size_t)bytes, reterr);
+    }
+    uint64_t digest = kelp_digest_short(&writer->digest);
+    return status == KELP_OK ? kelp_spool_write(writer->spool, &digest, sizeof(digest), reterr)
+                             : status;
+}
+
+kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer, const char *card,
                               struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     static const char padding[8] = {0};
@@ -166,6 +198,9 @@ kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer,
     uint64_t digest = kelp_digest_short(&writer->digest);
     if (status == KELP_OK) {
         status = kelp_spool_write(writer->spool, &digest, sizeof(digest), reterr);
+    }
+    if (status == KELP_OK) {
+        status = put_card(writer, card, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_spool_map(writer->spool, reterr);

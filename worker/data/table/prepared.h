@@ -4,8 +4,11 @@
  * layout is nobody else's business: native numbers, a digest over everything at the end.
  *
  *   magic | shape | series[series_count] | scales[scale_rows][target_count] | floats | digest
+ *   count | text of that many bytes | digest
  *
- * The floats are one or two planes of `rows` rows each, plane p with widths[p] floats in a row.
+ * The text is the card of what was fitted (worker/data/model_card.h). It follows from the same data
+ * as what is before it, whose digest is that of the data. The floats are one or two planes of
+ * `rows` rows each, plane p with widths[p] floats in a row.
  */
 #ifndef KELP_WORKER_DATA_TABLE_PREPARED_H
 #define KELP_WORKER_DATA_TABLE_PREPARED_H
@@ -46,7 +49,9 @@ struct kelp_prepared {
     const struct kelp_prepared_series *series;
     const struct kelp_target_scale *scales;
     const float *planes[KELP_PREPARED_PLANES];
-    uint64_t digest; /* XXH3-64 over all of it */
+    uint64_t digest;  /* XXH3-64 over all of it but the text */
+    const char *card; /* not terminated */
+    size_t card_bytes;
 };
 
 /*
@@ -77,7 +82,7 @@ kelp_status kelp_prepared_begin(struct kelp_prepared_writer *writer, struct kelp
                                 struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_prepared_floats(struct kelp_prepared_writer *writer, const float *values,
                                  uint64_t count, struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer,
+kelp_status kelp_prepared_end(struct kelp_prepared_writer *writer, const char *card,
                               struct kelp_prepared *ret_prepared,
                               struct kelp_error *reterr) KELP_MUST_USE;
 

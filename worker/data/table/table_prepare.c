@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "worker/data/data_cache.h"
+#include "worker/data/table/table_card.h"
 
 /* Everything of the job that changes what rows become. A change of the rules themselves needs a new
  * magic in worker/data/table/prepared.c. */
@@ -44,18 +45,42 @@ static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_in
     return KELP_OK;
 }
 
+/* The fit of a model, and which rows are taken for its use. */
+static void add_card(struct kelp_digest *key, const struct kelp_table_input *input)
+{
+    const struct kelp_dataset *dataset = input->dataset;
+    if (!dataset->card) {
+        return;
+    }
+    kelp_data_cache_add_text(key, "card");
+    const uint64_t numbers[] = {dataset->card_digest, (uint64_t)input->job->run.mode,
+                                input->schema->unlabelled};
+    kelp_digest_update(key, numbers, sizeof(numbers));
+    for (uint32_t i = 0; i < input->schema->source_count; i++) {
+        kelp_data_cache_add_number(key, input->schema->sources[i].absent);
+    }
+}
+
+/* A file that no split needs is not opened: the model was trained, and its data may be gone. */
+static bool is_needed(const struct kelp_table_input *input, int split)
+{
+    return split == KELP_SPLIT_TRAIN
+               ? kelp__dataset_wants_path(input->dataset, input->job)
+               : kelp__dataset_wants(input->dataset, input->job, (enum kelp_split)split);
+}
+
 static kelp_status find_files(struct kelp_table_input *input, struct kelp_error *reterr)
 {
     const struct kelp_job *job = input->job;
     const char *const keys[KELP_SPLIT_COUNT] = {"data.path", "data.val_path", "data.test_path"};
     const char *const paths[KELP_SPLIT_COUNT] = {job->data.path, job->data.val_path,
                                                  job->data.test_path};
-    if (job->data.path[0] == '\0') {
+    if (job->data.path[0] == '\0' && is_needed(input, KELP_SPLIT_TRAIN)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.path: is not set; it must name CSV files");
     }
     kelp_status status = KELP_OK;
     for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
-        if (paths[split][0] != '\0') {
+        if (paths[split][0] != '\0' && is_needed(input, split)) {
             status = kelp_table_files_find(keys[split], paths[split], &input->files[split], reterr);
         }
     }
@@ -89,6 +114,7 @@ static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *a
     struct kelp_data_cache cache;
     kelp_digest_init(&key);
     add_job(&key, input->job);
+    add_card(&key, input);
     kelp_status status = add_files(&key, input, reterr);
     if (status == KELP_OK) {
         status = kelp_data_cache_open(&cache, input->job, &key, reterr);
@@ -110,13 +136,17 @@ static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *a
     return status;
 }
 
-kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_table_schema *schema,
-                               kelp_table_arrange *arrange, struct kelp_spool *spool,
-                               struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
+kelp_status kelp_table_prepare(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                               struct kelp_table_schema *schema, kelp_table_arrange *arrange,
+                               struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
+                               struct kelp_error *reterr)
 {
     *spool = (struct kelp_spool){0};
-    struct kelp_table_input input = {.job = job, .schema = schema};
+    struct kelp_table_input input = {.dataset = dataset, .job = job, .schema = schema};
     kelp_status status = find_files(&input, reterr);
+    if (status == KELP_OK && dataset->card) {
+        status = kelp_table_card_fits(&input, reterr);
+    }
     if (status == KELP_OK) {
         status = prepare(&input, arrange, spool, ret_prepared, reterr);
     }

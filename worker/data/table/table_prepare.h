@@ -5,13 +5,15 @@
 #ifndef KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
 #define KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
 
+#include "worker/data/dataset_internal.h"
 #include "worker/data/table/prepared.h"
 #include "worker/data/table/table_fit.h"
 #include "worker/data/table/table_raw.h"
 
 struct kelp_table_input {
+    const struct kelp_dataset *dataset; /* its card, where there is one, has the fit */
     const struct kelp_job *job;
-    const struct kelp_table_schema *schema;
+    struct kelp_table_schema *schema;
     struct kelp_table_files files[KELP_SPLIT_COUNT];
     const struct kelp_table_raw *raw;
 };
@@ -22,12 +24,13 @@ typedef kelp_status kelp_table_arrange(const struct kelp_table_input *input,
                                        struct kelp_error *reterr);
 
 /*
- * *ret_prepared points into spool, which the caller frees (kelp_spool_fini()), in every case.
+ * *ret_prepared points into spool, which the caller frees (kelp_spool_fini()), in every case. The
+ * schema is set to unlabelled where the files to predict have no targets.
  * Errors: those of kelp_dataset_open().
  */
-kelp_status kelp_table_prepare(const struct kelp_job *job, const struct kelp_table_schema *schema,
-                               kelp_table_arrange *arrange, struct kelp_spool *spool,
-                               struct kelp_prepared *ret_prepared,
+kelp_status kelp_table_prepare(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                               struct kelp_table_schema *schema, kelp_table_arrange *arrange,
+                               struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Say that prepared data out of the cache are those of another job. */

@@ -9,7 +9,7 @@
 #include "worker/data/table/prepared.h"
 #include "worker/data/table/spool.h"
 #include "worker/data/table/table_reader.h"
-#include "worker/data/table/words.h"
+#include "worker/data/words.h"
 
 struct kelp_table_raw {
     const struct kelp_table_schema *schema; /* borrowed */

@@ -22,7 +22,7 @@ struct kelp_table_reader {
     bool saw_dates;
     uint32_t file;                            /* of csv; behind the last one: files->count */
     uint32_t columns[KELP_TABLE_COLUMNS_MAX]; /* of the sources in csv */
-    double slots[2 * KELP_TABLE_COLUMNS_MAX];
+    double slots[KELP_TABLE_SLOTS_MAX];
     double numbers[KELP_TABLE_COLUMNS_MAX];
     char words[KELP_TABLE_WORDS_MAX][KELP_TABLE_WORD_MAX + 1];
 };
@@ -179,7 +179,7 @@ static kelp_status fill_slots(struct kelp_table_reader *reader, const struct kel
     for (uint32_t i = 0; i < schema->source_count; i++) {
         const struct kelp_table_source *source = &schema->sources[i];
         uint32_t column = reader->columns[i];
-        if (source->is_word) {
+        if (source->is_word || source->absent) {
             continue;
         }
         kelp_status status = fill_slot(reader, source, column, &fields[column], reterr);
@@ -221,9 +221,12 @@ static kelp_status read_numbers(struct kelp_table_reader *reader, bool *ret_keep
                                 struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = reader->schema;
+    uint32_t first_target = schema->column_count + schema->known_count;
     for (uint32_t i = 0; i < schema->number_count; i++) {
         double value = reader->slots[schema->numbers[i].index];
-        if (isnan(value)) {
+        if (schema->unlabelled && i >= first_target) {
+            value = 0.0;
+        } else if (isnan(value)) {
             switch (reader->missing) {
             case KELP_MISSING_ERROR:
                 return no_value(reader, schema->numbers[i].name, reterr);
@@ -320,7 +323,12 @@ static kelp_status open_file(struct kelp_table_reader *reader, struct kelp_error
     kelp_status status = kelp_csv_open(reader->files->paths[reader->file], &reader->csv, reterr);
     for (uint32_t i = 0; i < schema->source_count && status == KELP_OK; i++) {
         const struct kelp_table_source *source = &schema->sources[i];
-        status = kelp_csv_find(reader->csv, source->key, source->name, &reader->columns[i], reterr);
+        if (!source->absent) {
+            status =
+                kelp_csv_find(reader->csv, source->key, source->name, &reader->columns[i], reterr);
+        } else {
+            reader->slots[source->slot] = (double)NAN;
+        }
     }
     return status;
 }

@@ -9,12 +9,71 @@
 struct builder {
     struct kelp_table_schema *schema;
     const char *key;
+    struct kelp_table_slots *uses; /* of what is compiled now; NULL: nobody asks */
 };
 
 static kelp_status too_many(const char *key, struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: the job takes more than %d columns", key,
                      KELP_TABLE_COLUMNS_MAX);
+}
+
+/* ---- what is computed from what ---------------------------------------------------------------
+ */
+
+static void add_slot(struct kelp_table_slots *slots, uint32_t slot)
+{
+    slots->bits[slot / 64] |= UINT64_C(1) << slot % 64;
+}
+
+static bool has_slot(const struct kelp_table_slots *slots, uint32_t slot)
+{
+    return (slots->bits[slot / 64] >> slot % 64 & 1) != 0;
+}
+
+static void add_slots(struct kelp_table_slots *slots, const struct kelp_table_slots *more)
+{
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(slots->bits); i++) {
+        slots->bits[i] |= more->bits[i];
+    }
+}
+
+/* The sources that a slot is computed from: itself, or those of the derived column. */
+static void add_uses(const struct kelp_table_schema *schema, uint32_t slot,
+                     struct kelp_table_slots *uses)
+{
+    for (uint32_t i = 0; i < schema->derived_count; i++) {
+        if (schema->derived[i].slot == slot) {
+            add_slots(uses, &schema->derived[i].uses);
+            return;
+        }
+    }
+    add_slot(uses, slot);
+}
+
+/* Sources of targets that no input is computed from. */
+static void mark_labels(struct kelp_table_schema *schema, bool panel)
+{
+    struct kelp_table_slots inputs = {{0}};
+    struct kelp_table_slots targets = {{0}};
+    uint32_t first_target = schema->column_count + schema->known_count;
+    for (uint32_t i = 0; i < schema->number_count; i++) {
+        /* The past of a panel's targets is an input. */
+        add_uses(schema, schema->numbers[i].index, i < first_target || panel ? &inputs : &targets);
+    }
+    for (uint32_t i = 0; i < schema->word_count; i++) {
+        if (!schema->words[i].is_source) {
+            add_uses(schema, schema->words[i].index, &inputs);
+        }
+    }
+    if (schema->has_time) {
+        add_uses(schema, schema->time_slot, &inputs);
+    }
+    for (uint32_t i = 0; i < schema->source_count; i++) {
+        struct kelp_table_source *source = &schema->sources[i];
+        source->label = !source->is_word && has_slot(&targets, source->slot) &&
+                        !has_slot(&inputs, source->slot);
+    }
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -74,16 +133,16 @@ static kelp_status find_slot(void *context, const struct kelp_expression_column 
                          "column %s: is derived, so a number; compare it with a number",
                          column->name);
     }
-    if (derived) {
-        *ret_slot = derived->slot;
-        return KELP_OK;
-    }
     uint32_t source = 0;
-    kelp_status status = read_source(builder, column, false, &source, reterr);
-    if (status == KELP_OK) {
-        *ret_slot = builder->schema->sources[source].slot;
+    kelp_status status = derived ? KELP_OK : read_source(builder, column, false, &source, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    return status;
+    *ret_slot = derived ? derived->slot : builder->schema->sources[source].slot;
+    if (builder->uses) {
+        add_uses(builder->schema, *ret_slot, builder->uses);
+    }
+    return KELP_OK;
 }
 
 /* ---- lists of the job file ------------------------------------------------------------------- */
@@ -132,7 +191,9 @@ static kelp_status add_derived(struct builder *builder, const char *text, struct
     kelp_status status = kelp_expression_named(text, &name, &bytes, &expression, reterr);
     if (status == KELP_OK) {
         memcpy(derived.name, name, bytes);
+        builder->uses = &derived.uses;
         status = kelp_expression_compile(expression, &columns, &derived.expression, reterr);
+        builder->uses = NULL;
     }
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s: '%.60s'", builder->key, text);
@@ -151,7 +212,9 @@ static kelp_status add_filter(struct builder *builder, const char *text, struct 
         return too_many(builder->key, reterr);
     }
     struct kelp_expression *filter = NULL;
+    builder->uses = &schema->filter_uses[schema->filter_count];
     kelp_status status = kelp_expression_compile(text, &columns, &filter, reterr);
+    builder->uses = NULL;
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s: '%.60s'", builder->key, text);
         return status;
@@ -290,8 +353,35 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
         kelp_table_schema_destroy(builder.schema);
         return status;
     }
+    mark_labels(builder.schema, job->data.kind == KELP_DATA_PANEL);
     *ret_schema = builder.schema;
     return KELP_OK;
+}
+
+/* Whether a value is computed from a source that is not there. */
+static bool lacks(const struct kelp_table_schema *schema, const struct kelp_table_slots *uses)
+{
+    for (uint32_t i = 0; i < schema->source_count; i++) {
+        if (schema->sources[i].absent && has_slot(uses, schema->sources[i].slot)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_table_schema_drop_labels(struct kelp_table_schema *schema)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < schema->filter_count; i++) {
+        if (lacks(schema, &schema->filter_uses[i])) {
+            kelp_expression_destroy(schema->filters[i]);
+        } else {
+            schema->filter_uses[kept] = schema->filter_uses[i];
+            schema->filters[kept++] = schema->filters[i];
+        }
+    }
+    schema->filter_count = kept;
+    schema->unlabelled = true;
 }
 
 void kelp_table_schema_destroy(struct kelp_table_schema *schema)

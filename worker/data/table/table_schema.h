@@ -15,6 +15,13 @@
 #include "worker/data/limits.h"
 #include "worker/data/text/expression.h"
 
+#define KELP_TABLE_SLOTS_MAX (2 * KELP_TABLE_COLUMNS_MAX)
+
+/* Slots that a value is computed from, those of sources alone. */
+struct kelp_table_slots {
+    uint64_t bits[KELP_TABLE_SLOTS_MAX / 64];
+};
+
 /* One column of the file, in one view. */
 struct kelp_table_source {
     const char *key; /* of the job file, which asks for it */
@@ -23,12 +30,15 @@ struct kelp_table_source {
     enum kelp_expression_view view;
     bool is_word;  /* of a category: its text counts, it fills no slot */
     uint32_t slot; /* unless it is a word */
+    bool label;    /* only targets are computed from it, no input */
+    bool absent;   /* a label that the files to predict do not have: it is missing in each row */
 };
 
 struct kelp_table_derived {
     char name[KELP_CSV_COLUMN_NAME_MAX + 1];
     uint32_t slot;
     struct kelp_expression *expression; /* owned */
+    struct kelp_table_slots uses;
 };
 
 /* A value that a row hands out. */
@@ -44,6 +54,7 @@ struct kelp_table_schema {
     struct kelp_table_derived derived[KELP_TABLE_COLUMNS_MAX];
     uint32_t derived_count;
     struct kelp_expression *filters[KELP_TABLE_COLUMNS_MAX]; /* owned */
+    struct kelp_table_slots filter_uses[KELP_TABLE_COLUMNS_MAX];
     uint32_t filter_count;
     uint32_t slot_count;
     /* data.columns, then data.known, then data.targets. */
@@ -57,6 +68,7 @@ struct kelp_table_schema {
     uint32_t word_count;
     bool has_time;
     uint32_t time_slot; /* data.time */
+    bool unlabelled;    /* there are no targets: they read as 0 */
 };
 
 /*
@@ -67,6 +79,12 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
                                      struct kelp_table_schema **ret_schema,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_table_schema_destroy(struct kelp_table_schema *schema); /* NULL is ignored */
+
+/*
+ * Rows to predict come without targets: sources that are marked absent, which are labels all, are
+ * not read, and filters over them are left out.
+ */
+void kelp_table_schema_drop_labels(struct kelp_table_schema *schema);
 
 /* Name of target i. */
 const char *kelp_table_schema_target(const struct kelp_table_schema *schema, uint32_t target);

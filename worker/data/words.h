@@ -2,8 +2,8 @@
  * Words numbered from 0 in the order in which they first come: the categories of a column. The
  * numbers depend on that order alone, not on the table that finds them. Pure.
  */
-#ifndef KELP_WORKER_DATA_TABLE_WORDS_H
-#define KELP_WORKER_DATA_TABLE_WORDS_H
+#ifndef KELP_WORKER_DATA_WORDS_H
+#define KELP_WORKER_DATA_WORDS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +33,8 @@ kelp_status kelp_words_add(struct kelp_words *words, const char *word, uint32_t 
 
 /* number < words->count; borrowed until the next word is added. */
 const char *kelp_words_at(const struct kelp_words *words, uint32_t number);
+
+/* False: the word is not there. */
+bool kelp_words_find(const struct kelp_words *words, const char *word, uint32_t *ret_number);
 
 #endif

@@ -1,4 +1,4 @@
-#include "worker/data/table/words.h"
+#include "worker/data/words.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -100,4 +100,17 @@ kelp_status kelp_words_add(struct kelp_words *words, const char *word, uint32_t 
     words->slots[slot] = ++words->count;
     *ret_number = words->count - 1;
     return KELP_OK;
+}
+
+bool kelp_words_find(const struct kelp_words *words, const char *word, uint32_t *ret_number)
+{
+    if (words->count == 0) {
+        return false;
+    }
+    uint32_t slot = find_slot(words, word, strlen(word));
+    if (words->slots[slot] == 0) {
+        return false;
+    }
+    *ret_number = words->slots[slot] - 1;
+    return true;
 }

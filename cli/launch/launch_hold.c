@@ -1,0 +1,200 @@
+/*
+ * A resume takes hold when training goes on with its job. Until then the run is as it was: what the
+ * resume will put in place waits in next/ (common/program/run_next.h), and when it ends before,
+ * what it has written elsewhere is put back.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/launch/launcher_internal.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
+#include "common/program/run_next.h"
+
+/* In next/: the etcd that the resume uses began with it, so that all it holds is the resume's. */
+#define NEW_ETCD KELP_RUN_NEXT "/.new-etcd"
+
+static bool is_there(const char *run, const char *name)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    return kelp_run_dir_path(run, name, path, sizeof(path), NULL) == KELP_OK &&
+           access(path, F_OK) == 0;
+}
+
+static kelp_status remove_etcd(const char *run, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    kelp_status status = kelp_run_dir_path(run, "etcd", path, sizeof(path), reterr);
+    return status == KELP_OK ? kelp_files_remove(path, reterr) : status;
+}
+
+/* What an earlier resume has left that was killed before it took hold. */
+static kelp_status clear_abandoned(const struct kelp_run_dir *run, char **ret_abandoned,
+                                   struct kelp_error *reterr)
+{
+    kelp_status status =
+        kelp_run_dir_read(run->path, KELP_RUN_NEXT "/job.yaml", ret_abandoned, reterr);
+
+    if (status == KELP_ERR_NOT_FOUND) {
+        *ret_abandoned = NULL;
+        return KELP_OK;
+    }
+    if (status == KELP_OK && is_there(run->path, NEW_ETCD)) {
+        status = remove_etcd(run->path, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
+                                    char **ret_abandoned, struct kelp_error *reterr)
+{
+    char *abandoned = NULL;
+
+    kelp_status status = clear_abandoned(run, &abandoned, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_next_make(run->path, reterr);
+    }
+    if (status == KELP_OK && !is_there(run->path, "etcd")) {
+        status = kelp_run_dir_write(run, NEW_ETCD, "", reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(run, KELP_RUN_NEXT "/job.yaml", spec, reterr);
+    }
+    if (status != KELP_OK) {
+        free(abandoned);
+        return status;
+    }
+    *ret_abandoned = abandoned;
+    return KELP_OK;
+}
+
+kelp_status kelp__launch_remember(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const struct kelp_launch *launch = launcher->launch;
+
+    if (!launch->resume) {
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_run_dir_read(launch->run->path, "cluster.json", &launcher->cluster_before, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        launcher->cluster_before = NULL;
+        return KELP_OK;
+    }
+    return status;
+}
+
+bool kelp__launch_unheld(const struct kelp_launcher *launcher)
+{
+    return launcher->launch->resume && kelp_run_next_waits(launcher->launch->run->path);
+}
+
+/* ---- putting back -------------------------------------------------------------------------- */
+
+static kelp_status put_back_key(struct kelp_job_client *client, const char *name, const char *text,
+                                struct kelp_error *reterr)
+{
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+
+    if (!text) {
+        return kelp_job_client_forget(client, name, KELP_LAUNCH_FAILURE_MS, reterr);
+    }
+    kelp_job_client_key(client, name, key);
+    return kelp_etcd_put(kelp_job_client_etcd(client), key, text, 0, KELP_LAUNCH_FAILURE_MS,
+                         reterr);
+}
+
+/* Our own etcd is of no interest to others; the next resume overwrites both. */
+static kelp_status put_back_etcd(const struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_job_client *client = NULL;
+
+    if (!launcher->launch->etcd_url || !launcher->submitted) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
+                                              launcher->launch->job->name, &client, reterr);
+    if (status == KELP_OK) {
+        status = put_back_key(client, "spec", launcher->spec_before, reterr);
+    }
+    if (status == KELP_OK) {
+        status = put_back_key(client, "state", launcher->state_before, reterr);
+    }
+    kelp_job_client_close(client);
+    return status;
+}
+
+void kelp__launch_undo(struct kelp_launcher *launcher)
+{
+    const struct kelp_run_dir *run = launcher->launch->run;
+    struct kelp_error error;
+
+    kelp_status status = put_back_etcd(launcher, &error);
+    if (status == KELP_OK) {
+        status = launcher->cluster_before
+                     ? kelp_run_dir_write(run, "cluster.json", launcher->cluster_before, &error)
+                     : kelp_run_dir_remove(run, "cluster.json", &error);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_next_drop(run->path, &error);
+    }
+    if (status != KELP_OK) { /* the next resume clears the rest */
+        kelp_display_say(launcher->display, "%s", error.text);
+    }
+}
+
+/* ---- etcd's data --------------------------------------------------------------------------- */
+
+static bool on_file(const char *run, const char *manifest)
+{
+    char name[320];
+    char folder[256];
+    cJSON *json = NULL;
+
+    bool known = kelp_json_parse(manifest, strlen(manifest), &json, NULL) == KELP_OK &&
+                 kelp_json_string(json, "folder", folder, sizeof(folder), NULL) == KELP_OK;
+    cJSON_Delete(json);
+    if (!known) {
+        return false;
+    }
+    (void)snprintf(name, sizeof(name), "checkpoints/%s/manifest.json", folder);
+    return is_there(run, name);
+}
+
+bool kelp__launch_etcd_spare(struct kelp_launcher *launcher)
+{
+    const struct kelp_launch *launch = launcher->launch;
+    struct kelp_job_client *client = NULL;
+    struct kelp_etcd_range range = {0};
+    char prefix[KELP_JOB_CLIENT_KEY_MAX + 1];
+
+    if (launch->job->run.mode != KELP_RUN_TRAIN) {
+        return true;
+    }
+    if (!launcher->etcd || kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name,
+                                                &client, NULL) != KELP_OK) {
+        return false;
+    }
+    kelp_job_client_key(client, "checkpoint/", prefix);
+    bool spare = kelp_etcd_get_prefix(kelp_job_client_etcd(client), prefix, KELP_LAUNCH_FAILURE_MS,
+                                      &range, NULL) == KELP_OK;
+    for (size_t i = 0; i < range.count && spare; i++) {
+        spare = on_file(launch->run->path, range.pairs[i].value);
+    }
+    kelp_etcd_range_fini(&range);
+    kelp_job_client_close(client);
+    return spare;
+}
+
+void kelp__launch_remove_etcd(struct kelp_launcher *launcher)
+{
+    struct kelp_error error;
+
+    if (remove_etcd(launcher->launch->run->path, &error) != KELP_OK) {
+        kelp_display_say(launcher->display, "%s", error.text);
+    }
+}

@@ -1,0 +1,82 @@
+#!/bin/bash
+# cmake --install: the programs run from where they were put, also when that folder moves; a model of one's own and a
+# program that uses the worker as a library are built with pkg-config alone.
+# usage: tests/package/install.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+usage='usage: tests/package/install.sh SOURCE_DIR BUILD_DIR'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+build_dir="$(cd "${2:?$usage}" && pwd)"
+here="$source_dir/tests/package"
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+unset KELP_BIN KELP_SOURCE KELP_TEST_PROGRAMS
+
+fail() {
+    printf '%s\n' "$1"
+    exit 1
+}
+logged() { # WHAT COMMAND...: its output is shown when it fails
+    local what="$1"
+    shift
+    "$@" >"$scratch/log" 2>&1 || {
+        tail -n 20 "$scratch/log"
+        fail "$what fails: $*"
+    }
+}
+
+logged 'the installation' cmake --install "$build_dir" --prefix "$scratch/first"
+# Nothing may depend on the folder that was named.
+mv "$scratch/first" "$scratch/moved"
+prefix="$scratch/moved"
+export PATH="$prefix/bin:$PATH" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+
+# ---- what is there -------------------------------------------------------------------------------
+for file in bin/{kelp,kelp-coordinator,kelp-ps,kelp-worker} lib/kelp/kelp-faultdisk.so lib/libkelp-worker.a \
+    include/kelp/{model,worker}.h lib/pkgconfig/kelp{,-worker}.pc share/man/man1/kelp{,-train,-checkpoint-ls,-ps}.1 \
+    share/kelp/examples/etth1-dlinear.yaml share/kelp/examples/plugin/conv_small.c \
+    share/doc/kelp/{README.md,docs/JOB.md,docs/images/overview.svg} share/zsh/site-functions/_kelp \
+    share/bash-completion/completions/{kelp,kelp-ps} share/fish/vendor_completions.d/{kelp,kelp-ps}.fish; do
+    [ -s "$prefix/$file" ] || fail "$file is not installed"
+done
+while IFS= read -r file; do
+    fail "$file names the folder of the build or the source"
+done < <(grep -rIlF -e "$build_dir" -e "$source_dir" "$prefix" || true)
+for file in "$prefix"/bin/* "$prefix"/lib/kelp/*; do
+    if readelf -d "$file" | grep -qE 'RUNPATH|RPATH'; then fail "$file looks for libraries in a folder of its own"; fi
+done
+
+# ---- a run ---------------------------------------------------------------------------------------
+mkdir "$scratch/work"
+cd "$scratch/work"
+logged 'training' kelp train "$prefix/share/kelp/examples/etth1-dlinear.yaml" --set train.epochs=1 --no-plots
+grep -q '^etth1-dlinear: done after 265 steps' "$scratch/log" || fail "training says: $(cat "$scratch/log")"
+logged 'predict' kelp predict --out predictions.csv
+[ -s predictions.csv ] || fail 'there are no predictions'
+if command -v man >/dev/null; then
+    logged 'man' env LC_ALL=C.UTF-8 MANPAGER=cat man -M "$prefix/share/man" kelp-train
+    grep -q -- '--workers' "$scratch/log" || fail 'man does not show kelp-train(1)'
+fi
+
+# ---- a model of one's own ------------------------------------------------------------------------
+read -ra flags <<<"$(pkg-config --cflags kelp)"
+logged 'a model' gcc -shared -fPIC -Wall -Werror "${flags[@]}" -o model.so "$here/own_model.c"
+cat >model.yaml <<'JOB'
+name: own
+data: {kind: synthetic, target: OT, features: S, seq_len: 24, pred_len: 24, split: [960, 96, 96]}
+model: {kind: plugin, plugin: ./model.so}
+train: {loss: mse, epochs: 1}
+JOB
+logged 'kelp model show' kelp model show model.yaml
+grep -q '^2 parameters in 2 tensors' "$scratch/log" || fail "the model is shown as: $(cat "$scratch/log")"
+# The example's own build file finds the header from where it lies.
+logged 'the example of a model' cmake -S "$prefix/share/kelp/examples/plugin" -B "$scratch/plugin"
+logged 'the example of a model' cmake --build "$scratch/plugin"
+[ -s "$scratch/plugin/conv_small.so" ] || fail 'the example of a model is not built'
+
+# ---- the worker as a library ---------------------------------------------------------------------
+read -ra flags <<<"$(pkg-config --cflags --libs kelp-worker)"
+logged 'a program with the worker library' gcc -Wall -Werror -o own_worker "$here/own_worker.c" "${flags[@]}"
+[ "$(./own_worker)" = 'no job yet' ] || fail 'a program with the worker library does not run'
+logged 'the headers in C++' g++ -std=c++17 -fsyntax-only -x c++ "$prefix/include/kelp/worker.h" "${flags[@]}"
+
+printf 'install: all in order\n'
