@@ -201,7 +201,10 @@ static void print_row(const struct writer *writer, uint64_t sample, uint32_t row
     }
     for (uint32_t column = 0; writer->target && column < columns; column++) {
         float target = writer->target[(uint64_t)row * columns + column];
-        (void)fprintf(writer->out, ",%.9g", (double)scaled_back(writer, target, column));
+        (void)fputc(',', writer->out);
+        if (!isnan(target)) { /* it lies beyond the end of the data */
+            (void)fprintf(writer->out, "%.9g", (double)scaled_back(writer, target, column));
+        }
     }
     (void)fputc('\n', writer->out);
 }

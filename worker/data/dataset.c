@@ -45,7 +45,7 @@ static kelp_status load_card(struct kelp_dataset *dataset, const struct kelp_job
                              struct kelp_error *reterr)
 {
     char *text = NULL;
-    if (job->data.kind != KELP_DATA_TABLE) { /* the others fit their data again */
+    if (job->model.init[0] == '\0') {
         return KELP_OK;
     }
     kelp_status status = kelp_model_card_text_of(job->model.init, &text, reterr);
@@ -111,6 +111,22 @@ static kelp_status check_kind(const struct kelp_dataset *dataset, const struct k
     return KELP_OK;
 }
 
+/* What is cut out of data.path in training is fitted there too; another file has no such part. */
+static kelp_status check_file(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                              struct kelp_error *reterr)
+{
+    bool rows = job->data.kind == KELP_DATA_TABLE || job->data.kind == KELP_DATA_NPY ||
+                job->data.kind == KELP_DATA_BINARY;
+    if (dataset->card || rows || !kelp__dataset_is_whole(job)) {
+        return KELP_OK;
+    }
+    return kelp_fail(
+        reterr, KELP_ERR_INVALID,
+        "data.test_path: the model in %s does not carry its scales (it has no " KELP_MODEL_CARD_KEY
+        "), so that it can be used on data.path alone",
+        job->model.init);
+}
+
 static kelp_status check_shape(const struct kelp_dataset *dataset, const struct kelp_job *job,
                                struct kelp_error *reterr)
 {
@@ -139,6 +155,9 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
         status = check_kind(dataset, job, reterr);
     }
     if (status == KELP_OK) {
+        status = check_file(dataset, job, reterr);
+    }
+    if (status == KELP_OK) {
         status = openers[job->data.kind](dataset, job, reterr);
     }
     if (status == KELP_OK) {
@@ -159,7 +178,8 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     }
     bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
                     job->data.kind == KELP_DATA_BINARY;
-    return surveyed ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
+    bool predicts = job->run.mode == KELP_RUN_PREDICT; /* targets are not looked at */
+    return surveyed || predicts ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
 }
 
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,

@@ -1,5 +1,6 @@
 /* A time series from a CSV file: the target column, or all but the first. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,42 @@ static kelp_status select_columns(const struct kelp_csv *csv, const char *target
                                &selection->columns[selection->count++], reterr);
     }
     return status;
+}
+
+static kelp_status lacks_column(const struct kelp_csv *csv, const char *name,
+                                const struct kelp_card_columns *columns, struct kelp_error *reterr)
+{
+    char list[256] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < columns->count && used < sizeof(list); i++) {
+        int bytes = snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
+                             columns->items[i].name);
+        used += bytes > 0 ? (size_t)bytes : 0;
+    }
+    if (used >= sizeof(list)) {
+        (void)snprintf(list + sizeof(list) - 4, 4, "...");
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "%s:1: column %s: no such column; the model takes these: %s",
+                     kelp_csv_name(csv), name, list);
+}
+
+static kelp_status select_these(const struct kelp_csv *csv, const struct kelp_card_columns *columns,
+                                struct selection *selection, struct kelp_error *reterr)
+{
+    selection->columns = calloc((size_t)columns->count + 1, sizeof(*selection->columns));
+    if (!selection->columns) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", kelp_csv_name(csv));
+    }
+    for (uint32_t i = 0; i < columns->count; i++) {
+        const char *name = columns->items[i].name;
+        kelp_status status =
+            kelp_csv_find(csv, "data.target", name, &selection->columns[selection->count++], NULL);
+        if (status != KELP_OK) {
+            return lacks_column(csv, name, columns, reterr);
+        }
+    }
+    return KELP_OK;
 }
 
 static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, uint64_t *capacity,
@@ -100,12 +137,15 @@ static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selec
     }
 }
 
+/* columns: of a model; NULL: the target, or all but the first. */
 static kelp_status read_series(struct kelp_csv *csv, const char *target,
+                               const struct kelp_card_columns *columns,
                                struct kelp_series *ret_series, struct kelp_error *reterr)
 {
     struct selection selection = {0};
     struct kelp_series series = {0};
-    kelp_status status = select_columns(csv, target, &selection, reterr);
+    kelp_status status = columns ? select_these(csv, columns, &selection, reterr)
+                                 : select_columns(csv, target, &selection, reterr);
     if (status == KELP_OK) {
         status = kelp_series_init(&series, 0, selection.count, reterr);
     }
@@ -132,7 +172,7 @@ kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes
     struct kelp_csv *csv = NULL;
     kelp_status status = kelp_csv_open_memory(name, text, text_bytes, &csv, reterr);
     if (status == KELP_OK) {
-        status = read_series(csv, target, ret_series, reterr);
+        status = read_series(csv, target, NULL, ret_series, reterr);
     }
     kelp_csv_close(csv);
     return status;
@@ -144,7 +184,19 @@ kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_seri
     struct kelp_csv *csv = NULL;
     kelp_status status = kelp_csv_open(path, &csv, reterr);
     if (status == KELP_OK) {
-        status = read_series(csv, target, ret_series, reterr);
+        status = read_series(csv, target, NULL, ret_series, reterr);
+    }
+    kelp_csv_close(csv);
+    return status;
+}
+
+kelp_status kelp_csv_read_columns(const char *path, const struct kelp_card_columns *columns,
+                                  struct kelp_series *ret_series, struct kelp_error *reterr)
+{
+    struct kelp_csv *csv = NULL;
+    kelp_status status = kelp_csv_open(path, &csv, reterr);
+    if (status == KELP_OK) {
+        status = read_series(csv, NULL, columns, ret_series, reterr);
     }
     kelp_csv_close(csv);
     return status;

@@ -93,6 +93,73 @@ static kelp_status check_times(const struct kelp_series *series,
     return KELP_OK;
 }
 
+/* ---- all rows of a file ------------------------------------------------------------------------
+ */
+
+/* A file that a model is used on may be one row longer than is known: forecasts go beyond its end.
+ */
+static uint64_t rows_taken(const struct kelp_job *job, const struct kelp_series *series)
+{
+    const uint64_t *split = job->data.split;
+    return kelp__dataset_is_whole(job)
+               ? series->row_count
+               : split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
+}
+
+/* Rows behind the last one that targets may reach. */
+static uint64_t rows_beyond(const struct kelp_job *job)
+{
+    return kelp__dataset_is_whole(job) && job->run.mode == KELP_RUN_PREDICT ? job->data.pred_len
+                                                                            : 0;
+}
+
+static kelp_status check_whole(const struct kelp_job *job, const struct kelp_series *series,
+                               const struct kelp_series_source *source, struct kelp_error *reterr)
+{
+    uint64_t needed = (uint64_t)job->data.seq_len + job->data.pred_len - rows_beyond(job);
+    return series->row_count >= needed
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "%s: has %" PRIu64 " rows; a window of the model takes %" PRIu64,
+                           source->name, series->row_count, needed);
+}
+
+/* Values behind the end are not known; times go on as the last ones did. */
+static kelp_status go_beyond(const struct kelp_job *job, struct kelp_series *series,
+                             struct kelp_strided *strided, struct kelp_error *reterr)
+{
+    uint64_t rows = series->row_count;
+    uint64_t beyond = rows_beyond(job);
+    for (uint64_t i = rows * series->column_count; i < (rows + beyond) * series->column_count;
+         i++) {
+        strided->values[i] = NAN;
+    }
+    if (!series->times || rows < 2 || beyond == 0) {
+        return KELP_OK;
+    }
+    int64_t *times = realloc(series->times, (size_t)(rows + beyond) * sizeof(*times));
+    if (!times) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    series->times = times;
+    int64_t step = times[rows - 1] - times[rows - 2];
+    for (uint64_t i = rows; i < rows + beyond; i++) {
+        times[i] = times[i - 1] + step;
+    }
+    return KELP_OK;
+}
+
+static void place_whole(const struct kelp_job *job, const struct kelp_series *series,
+                        struct kelp_strided *strided, uint64_t samples[KELP_SPLIT_COUNT])
+{
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        strided->first[split] = 0;
+        samples[split] = 0;
+    }
+    samples[KELP_SPLIT_TEST] =
+        series->row_count + rows_beyond(job) - job->data.seq_len - job->data.pred_len + 1;
+}
+
 /* ---- scaling --------------------------------------------------------------------------------- */
 
 struct column_scale {
@@ -132,21 +199,44 @@ static kelp_status bad_scale(const struct kelp_series_source *source, const char
                      source->name, column, what);
 }
 
+/* Of the training rows, or of the model that is used. */
+static kelp_status find_scale(const struct kelp_dataset *dataset, const struct kelp_series *series,
+                              uint32_t column, const struct kelp_job *job,
+                              const struct kelp_series_source *source, struct column_scale *scale,
+                              struct kelp_error *reterr)
+{
+    const char *name = series->column_names[column];
+    if (dataset->card) {
+        const struct kelp_card_number *number = &dataset->card->inputs.items[column].number;
+        *scale = (struct column_scale){.mean = number->shift, .deviation = number->factor};
+        return KELP_OK;
+    }
+    *scale = fit_column(series, column, job->data.split[KELP_SPLIT_TRAIN]);
+    if (scale->constant) {
+        return bad_scale(source, name, "is constant", reterr);
+    }
+    if (!isfinite(scale->deviation) || !(scale->deviation > 0.0)) {
+        return bad_scale(source, name, "is too large or varies too little", reterr);
+    }
+    return KELP_OK;
+}
+
 static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_series *series,
                                 uint32_t column, const struct kelp_job *job,
                                 const struct kelp_series_source *source, struct kelp_error *reterr)
 {
     struct kelp_strided *strided = dataset->state;
     const char *name = series->column_names[column];
-    const uint64_t *split = job->data.split;
-    uint64_t rows = split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
-    struct column_scale scale = fit_column(series, column, split[KELP_SPLIT_TRAIN]);
-    if (scale.constant) {
-        return bad_scale(source, name, "is constant", reterr);
+    uint64_t rows = rows_taken(job, series);
+    struct column_scale scale;
+    kelp_status status = find_scale(dataset, series, column, job, source, &scale, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (!isfinite(scale.deviation) || !(scale.deviation > 0.0)) {
-        return bad_scale(source, name, "is too large or varies too little", reterr);
-    }
+    struct kelp_card_column *carried = &strided->columns.items[column];
+    memcpy(carried->name, name, sizeof(carried->name));
+    carried->number.shift = scale.mean;
+    carried->number.factor = scale.deviation;
     for (uint64_t row = 0; row < rows; row++) {
         uint64_t at = row * series->column_count + column;
         float scaled = (float)((series->values[at] - scale.mean) / scale.deviation);
@@ -199,18 +289,26 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
                                struct kelp_error *reterr)
 {
     assert(series->column_count > 0);
-    kelp_status status = check_rows(job, series, source, reterr);
+    bool whole = kelp__dataset_is_whole(job);
+    kelp_status status =
+        whole ? check_whole(job, series, source, reterr) : check_rows(job, series, source, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    uint64_t rows = job->data.split[KELP_SPLIT_TRAIN] + job->data.split[KELP_SPLIT_VAL] +
-                    job->data.split[KELP_SPLIT_TEST];
+    uint64_t rows = rows_taken(job, series);
     status = check_times(series, source, rows, reterr);
     if (status != KELP_OK) {
         return status;
     }
     struct kelp_strided *strided = NULL;
-    status = kelp__dataset_make_strided(dataset, rows * series->column_count, &strided, reterr);
+    status = kelp__dataset_make_strided(dataset, (rows + rows_beyond(job)) * series->column_count,
+                                        &strided, reterr);
+    if (status == KELP_OK) {
+        status = kelp_card_columns_init(&strided->columns, series->column_count, reterr);
+    }
+    if (status == KELP_OK && whole) {
+        status = go_beyond(job, series, strided, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -228,7 +326,11 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     strided->times = series->times; /* handed over */
     strided->time_ahead = job->data.seq_len;
     series->times = NULL;
-    kelp_windows_place(job, strided->first, dataset->info.samples);
+    if (whole) {
+        place_whole(job, series, strided, dataset->info.samples);
+    } else {
+        kelp_windows_place(job, strided->first, dataset->info.samples);
+    }
     set_windows(dataset, strided, job, series->column_count);
     dataset->info.fingerprint = compute_fingerprint(job, series, rows);
     return KELP_OK;
@@ -244,14 +346,17 @@ static const char *target_column(const struct kelp_job *job)
 kelp_status kelp__dataset_open_csv(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
-    if (job->data.path[0] == '\0') {
+    const char *path = kelp__dataset_is_whole(job) ? job->data.test_path : job->data.path;
+    if (path[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.path: is not set; data.kind csv needs the path of a CSV file");
     }
     struct kelp_series series = {0};
-    kelp_status status = kelp_csv_read(job->data.path, target_column(job), &series, reterr);
+    kelp_status status = dataset->card
+                             ? kelp_csv_read_columns(path, &dataset->card->inputs, &series, reterr)
+                             : kelp_csv_read(path, target_column(job), &series, reterr);
     if (status == KELP_OK) {
-        const struct kelp_series_source source = {.name = job->data.path, .is_file = true};
+        const struct kelp_series_source source = {.name = path, .is_file = true};
         status = open_series(dataset, job, &series, &source, reterr);
     }
     kelp_series_fini(&series);
@@ -264,6 +369,11 @@ kelp_status kelp__dataset_open_synthetic(struct kelp_dataset *dataset, const str
     struct kelp_series series = {0};
     kelp_status status =
         kelp_synthetic_generate(job->data.rows, job->seed, target_column(job), &series, reterr);
+    if (status == KELP_OK && dataset->card && dataset->card->inputs.count != series.column_count) {
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "data.features: the model in %s was trained with %u columns, not %u",
+                           job->model.init, dataset->card->inputs.count, series.column_count);
+    }
     if (status == KELP_OK) {
         const struct kelp_series_source source = {.name = "data.rows"};
         status = open_series(dataset, job, &series, &source, reterr);

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "worker/data/limits.h"
+#include "worker/data/model_card.h"
 
 struct kelp_series {
     uint64_t row_count;
@@ -42,6 +43,14 @@ kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes
 /* Read the file at path with kelp_csv_parse(). Errors: also KELP_ERR_NOT_FOUND, KELP_ERR_IO. */
 kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_series *ret_series,
                           struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The same with the columns that a model was trained with, in its order; the file may have others.
+ * Errors: KELP_ERR_INVALID when one is not there (the text names it, and all of them).
+ */
+kelp_status kelp_csv_read_columns(const char *path, const struct kelp_card_columns *columns,
+                                  struct kelp_series *ret_series,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Generate row_count rows of the synthetic series; target as in kelp_csv_parse(). */
 kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const char *target,

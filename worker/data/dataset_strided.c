@@ -33,9 +33,36 @@ static void read_time(const struct kelp_dataset *dataset, enum kelp_split split,
     }
 }
 
+static kelp_status copy_columns(const struct kelp_card_column *from, uint32_t count,
+                                struct kelp_card_columns *ret_columns, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_card_columns_init(ret_columns, count, reterr);
+    for (uint32_t i = 0; i < count && status == KELP_OK; i++) {
+        ret_columns->items[i] = from[i];
+    }
+    return status;
+}
+
+/* A series: its last columns are the targets, all of them but with data.features MS. */
+static kelp_status describe_strided(const struct kelp_dataset *dataset,
+                                    struct kelp_model_card *card, struct kelp_error *reterr)
+{
+    const struct kelp_strided *strided = dataset->state;
+    uint32_t count = strided->columns.count;
+    if (count == 0) {
+        return KELP_OK;
+    }
+    uint32_t targets = dataset->info.target_columns;
+    kelp_status status = copy_columns(strided->columns.items, count, &card->inputs, reterr);
+    return status == KELP_OK ? copy_columns(strided->columns.items + count - targets, targets,
+                                            &card->targets, reterr)
+                             : status;
+}
+
 static void close_strided(void *state)
 {
     struct kelp_strided *strided = state;
+    free(strided->columns.items);
     free(strided->values);
     free(strided->times);
     free(strided);
@@ -44,8 +71,10 @@ static void close_strided(void *state)
 kelp_status kelp__dataset_make_strided(struct kelp_dataset *dataset, uint64_t value_count,
                                        struct kelp_strided **ret_strided, struct kelp_error *reterr)
 {
-    static const struct kelp_dataset_functions functions = {
-        .read = read_strided, .time = read_time, .close = close_strided};
+    static const struct kelp_dataset_functions functions = {.read = read_strided,
+                                                            .time = read_time,
+                                                            .describe = describe_strided,
+                                                            .close = close_strided};
     struct kelp_strided *strided = calloc(1, sizeof(*strided));
     if (strided && value_count < SIZE_MAX / sizeof(float)) {
         strided->values = calloc((size_t)value_count + 1, sizeof(*strided->values));

@@ -17,6 +17,7 @@ struct kelp_strided {
     float *values;       /* owned: what input and target point into */
     int64_t *times;      /* owned: of the series' rows, seconds since 1970; NULL: none */
     uint64_t time_ahead; /* rows from a window's first one to its target's */
+    struct kelp_card_columns columns; /* owned: of a series, with their scales */
 };
 
 /*

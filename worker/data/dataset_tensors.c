@@ -63,8 +63,8 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
     return KELP_OK;
 }
 
-/* data.input_name is one name per line. */
-static kelp_status find_tensors(struct tensors *tensors, const struct kelp_job *job,
+/* data.input_name is one name per line. may_lack: the target is not there, or it is NULL then. */
+static kelp_status find_tensors(struct tensors *tensors, const struct kelp_job *job, bool may_lack,
                                 struct kelp_error *reterr)
 {
     char names[sizeof(job->data.input_name)];
@@ -83,6 +83,9 @@ static kelp_status find_tensors(struct tensors *tensors, const struct kelp_job *
         tensors->input_count++;
     }
     const struct tensor_key key = {"data.target_name", job->data.target_name};
+    if (may_lack && !kelp_safetensors_find(tensors->file, key.name)) {
+        return KELP_OK;
+    }
     return find_tensor(tensors, tensors->input_count, &key, reterr);
 }
 
@@ -166,6 +169,9 @@ static kelp_status set_shapes(const struct tensors *tensors, struct kelp_sample_
             *ret_vocab_count += shape->inputs[i].vocab_count;
         }
     }
+    if (!target_of(tensors)) {
+        return KELP_OK; /* the shape is the model's */
+    }
     set_shape(&shape->target, target_of(tensors));
     if (target_of(tensors)->dtype == KELP_DTYPE_I64) {
         if (shape->target.rank != 0) {
@@ -233,6 +239,19 @@ static kelp_status copy_tensor(const struct kelp_safetensors_tensor *tensor,
     return status;
 }
 
+/* Sizes of the categories of an input: those of the model, or of data.vocab; NULL: of the data. */
+static const uint32_t *given_sizes(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                                   uint32_t input, uint32_t vocab_used)
+{
+    const struct kelp_sample_tensor *shape = &dataset->info.shape.inputs[input];
+    const struct kelp_model_card *card = dataset->card;
+    if (card && input < card->shape.input_count &&
+        card->shape.inputs[input].vocab_count == shape->vocab_count) {
+        return card->shape.inputs[input].vocab;
+    }
+    return job->data.vocab_count > 0 ? job->data.vocab + vocab_used : NULL;
+}
+
 static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tensors *tensors,
                                 const struct kelp_job *job, struct kelp_error *reterr)
 {
@@ -241,7 +260,7 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
     float *record = strided->values;
     uint32_t vocab_used = 0;
     for (uint32_t i = 0; i < tensors->input_count; i++) {
-        const uint32_t *given = job->data.vocab_count > 0 ? job->data.vocab + vocab_used : NULL;
+        const uint32_t *given = given_sizes(dataset, job, i, vocab_used);
         const kelp_status status = copy_tensor(tensors->items[i], &shape->inputs[i], given, record,
                                                strided->input_stride, reterr);
         if (status != KELP_OK) {
@@ -250,16 +269,22 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
         record += kelp_sample_tensor_count(&shape->inputs[i]);
         vocab_used += shape->inputs[i].vocab_count;
     }
-    return copy_tensor(target_of(tensors), &shape->target, NULL,
-                       strided->values + strided->input_stride * tensors->samples,
-                       strided->target_stride, reterr);
+    if (!target_of(tensors)) { /* to be predicted: it reads as 0 */
+        return KELP_OK;
+    }
+    const struct kelp_model_card *card = dataset->card;
+    bool classes = card && card->shape.target.vocab_count > 0;
+    return copy_tensor(
+        target_of(tensors), &shape->target, classes ? card->shape.target.vocab : NULL,
+        strided->values + strided->input_stride * tensors->samples, strided->target_stride, reterr);
 }
 
 static uint64_t compute_fingerprint(const struct tensors *tensors)
 {
     struct kelp_digest digest;
     kelp_digest_init(&digest);
-    for (uint32_t i = 0; i <= tensors->input_count; i++) {
+    uint32_t count = tensors->input_count + (target_of(tensors) ? 1 : 0);
+    for (uint32_t i = 0; i < count; i++) {
         const struct kelp_safetensors_tensor *tensor = tensors->items[i];
         const uint64_t rank = tensor->rank;
         kelp_digest_update(&digest, &rank, sizeof(rank));
@@ -274,7 +299,13 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
 {
     struct tensors tensors = {.file = file};
     uint32_t vocab_count = 0;
-    kelp_status status = find_tensors(&tensors, job, reterr);
+    bool may_lack = dataset->card && job->run.mode == KELP_RUN_PREDICT;
+    kelp_status status = find_tensors(&tensors, job, may_lack, reterr);
+    if (status == KELP_OK && !target_of(&tensors)) {
+        dataset->info.shape.target = dataset->card->shape.target;
+        dataset->info.no_targets[KELP_SPLIT_TRAIN] = true;
+        dataset->info.no_targets[KELP_SPLIT_TEST] = true;
+    }
     if (status == KELP_OK) {
         status = set_shapes(&tensors, &dataset->info.shape, &vocab_count, reterr);
     }
@@ -288,7 +319,8 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
         status = allocate(dataset, tensors.samples, reterr);
     }
     if (status == KELP_OK) {
-        dataset->info.samples[KELP_SPLIT_TRAIN] = tensors.samples;
+        dataset->info.samples[kelp__dataset_is_whole(job) ? KELP_SPLIT_TEST : KELP_SPLIT_TRAIN] =
+            tensors.samples;
         dataset->info.fingerprint = compute_fingerprint(&tensors);
         status = copy_tensors(dataset, &tensors, job, reterr);
     }
@@ -301,13 +333,14 @@ static kelp_status open_samples(struct kelp_dataset *dataset, const struct kelp_
 kelp_status kelp__dataset_open_tensors(struct kelp_dataset *dataset, const struct kelp_job *job,
                                        struct kelp_error *reterr)
 {
-    if (job->data.path[0] == '\0') {
+    const char *path = kelp__dataset_is_whole(job) ? job->data.test_path : job->data.path;
+    if (path[0] == '\0') {
         return kelp_fail(
             reterr, KELP_ERR_INVALID,
             "data.path: is not set; data.kind tensors needs the path of a safetensors file");
     }
     struct kelp_safetensors *file = NULL;
-    kelp_status status = kelp_safetensors_open(job->data.path, &file, reterr);
+    kelp_status status = kelp_safetensors_open(path, &file, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -437,6 +437,9 @@ static kelp_status check_counts(const struct kelp_model_card *card, struct kelp_
     if (windows && card->seq_len == 0) {
         return bad("windows", "are missing", reterr);
     }
+    if (windows && card->targets.count == 0) {
+        return bad("targets", "are missing", reterr);
+    }
     if (card->kind == KELP_DATA_PANEL && card->series.count == 0) {
         return bad("series", "are missing", reterr);
     }

@@ -1,62 +1,43 @@
 /*
- * A model carries what was fitted: used alone, in another folder, without the data that it was
- * trained on, it predicts the same bytes. Its training data may change, and the rows to predict
- * need no target.
+ * A model of a table carries what was fitted: used alone, in another folder, without the data that
+ * it was trained on, it predicts the same bytes. Its training data may change, and the rows to
+ * predict need no target.
  */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/files.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/run_train.h"
-#include "tests/lib/shared_files.h"
+#include "tests/lib/cluster/test_files.h"
 #include "tests/lib/suite.h"
+#include "worker/data/dataset.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
 
 /* ---- files --------------------------------------------------------------------------------- */
-
-struct table {
-    char *text;
-    size_t used;
-};
-
-#define TABLE_BYTES (1u << 20)
-
-static void add(struct table *table, const char *format, ...) KELP_PRINTF(2, 3);
-static void add(struct table *table, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int bytes = vsnprintf(table->text + table->used, TABLE_BYTES - table->used, format, args);
-    va_end(args);
-    ck_assert(bytes >= 0 && table->used + (size_t)bytes < TABLE_BYTES);
-    table->used += (size_t)bytes;
-}
 
 /* Rows that follow from their number; `far` moves the distances, and with it their mean. */
 static void write_rides(const char *folder, const char *name, uint32_t first, uint32_t count,
                         double far, bool labelled)
 {
     static const char *const zones[] = {"JFK", "LGA", "Bronx", "Caf\xc3\xa9", "old \"town\", west"};
-    struct table table = {.text = malloc(TABLE_BYTES)};
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
     ck_assert_ptr_nonnull(table.text);
-    add(&table, "distance,zone,hour%s\n", labelled ? ",fare" : "");
+    kelp_test_add(&table, "distance,zone,hour%s\n", labelled ? ",fare" : "");
     for (uint32_t i = first; i < first + count; i++) {
         uint32_t mixed = i * 2654435761u;
         double distance = far + (double)(mixed >> 8 & 0xfff) / 409.6;
         /* The last rows have a zone that no training row has. */
         uint32_t zone = i >= 900 && i % 7 == 0 ? 4 : mixed >> 20 & 3;
         const char *text = zone == 4 ? "\"old \"\"town\"\", west\"" : zones[zone];
-        add(&table, "%.4f,%s,%u", distance, text, mixed >> 5 & 15);
+        kelp_test_add(&table, "%.4f,%s,%u", distance, text, mixed >> 5 & 15);
         if (labelled) {
-            add(&table, ",%.4f", 2.5 + 3 * distance + zone + 0.1 * (mixed >> 5 & 15));
+            kelp_test_add(&table, ",%.4f", 2.5 + 3 * distance + zone + 0.1 * (mixed >> 5 & 15));
         }
-        add(&table, "\n");
+        kelp_test_add(&table, "\n");
     }
     (void)kelp_test_write(folder, name, table.text);
     free(table.text);
@@ -81,59 +62,6 @@ static const char rides_job[] = "name: rides\n"
                                 "train: {epochs: 2, batch_size: 64, loss: mse}\n"
                                 "cluster: {workers: 1, shards: 1, lanes: 2}\n";
 
-/* ---- commands ------------------------------------------------------------------------------ */
-
-static void run_in(const char *folder, const char *const *args)
-{
-    struct kelp_test_command command;
-    kelp_test_command_run(&command, folder, args, TIMEOUT_MS);
-    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
-    kelp_test_command_fini(&command);
-}
-
-static void expect_same(const char *folder, const char *name, const char *other)
-{
-    size_t count = 0, other_count = 0;
-    char *bytes = kelp_test_read(folder, name, &count);
-    char *other_bytes = kelp_test_read(folder, other, &other_count);
-    ck_assert_uint_gt(count, 100);
-    ck_assert_msg(count == other_count && memcmp(bytes, other_bytes, count) == 0,
-                  "%s and %s differ:\n%.300s\n%.300s", name, other, bytes, other_bytes);
-    free(bytes);
-    free(other_bytes);
-}
-
-static void move(const char *folder, const char *from, const char *to)
-{
-    char old[512], new[512];
-    (void)snprintf(old, sizeof(old), "%s/%s", folder, from);
-    (void)snprintf(new, sizeof(new), "%s/%s", folder, to);
-    ck_assert_int_eq(rename(old, new), 0);
-}
-
-static void copy(const char *folder, const char *from, const char *to)
-{
-    struct kelp_error error;
-    char path[512];
-    size_t count = 0;
-    char *bytes = kelp_test_read(folder, from, &count);
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, to);
-    ck_assert_msg(kelp_files_write(path, bytes, count, &error) == KELP_OK, "%s", error.text);
-    free(bytes);
-}
-
-static void make_folder(const char *folder, const char *name)
-{
-    char path[512];
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    ck_assert_int_eq(kelp_files_make_folder(path, NULL), KELP_OK);
-}
-
-static void trained(const struct kelp_run *run)
-{
-    ck_assert_msg(run->exit_code == 0, "exit %d; output:\n%s", run->exit_code, run->output);
-}
-
 /* ---- a table ------------------------------------------------------------------------------- */
 
 /* One training for all tests of the table, which leave its run as it is. */
@@ -147,11 +75,11 @@ static void train_rides(void)
     write_rides(rides.folder, "unlabelled.csv", 900, 100, 0, false);
     kelp_run_train(&rides, kelp_test_write(rides.folder, "job.yaml", rides_job), NULL,
                    TIMEOUT_MS / 1000);
-    trained(&rides);
+    ck_assert_msg(rides.exit_code == 0, "exit %d; output:\n%s", rides.exit_code, rides.output);
     const char *const before[] = {"predict", "run",        "--set", "data.test_path=new.csv",
                                   "--out",   "before.csv", "--run", "before",
                                   NULL};
-    run_in(rides.folder, before);
+    kelp_test_run_ok(rides.folder, before);
 }
 
 static void remove_rides(void)
@@ -167,53 +95,50 @@ KELP_TEST(model_alone_predicts_the_same)
     const char *const args[] = {"predict", "alone/m.safetensors", "--data", "unlabelled.csv",
                                 "--out",   "alone.csv",           "--run",  "a1",
                                 NULL};
-    make_folder(rides.folder, "alone");
-    copy(rides.folder, "run/model.safetensors", "alone/m.safetensors");
-    move(rides.folder, "train.csv", "gone.csv");
-    move(rides.folder, "run", "gone");
-    run_in(rides.folder, args);
-    move(rides.folder, "gone.csv", "train.csv");
-    move(rides.folder, "gone", "run");
-    expect_same(rides.folder, "before.csv", "alone.csv");
+    kelp_test_make_folder(rides.folder, "alone");
+    kelp_test_copy(rides.folder, "run/model.safetensors", "alone/m.safetensors");
+    kelp_test_move(rides.folder, "train.csv", "gone.csv");
+    kelp_test_move(rides.folder, "run", "gone");
+    kelp_test_run_ok(rides.folder, args);
+    kelp_test_move(rides.folder, "gone.csv", "train.csv");
+    kelp_test_move(rides.folder, "gone", "run");
+    kelp_test_expect_same(rides.folder, "before.csv", "alone.csv");
 }
 
 /* Other training data under the same name: the scales are those of the model. */
 KELP_TEST(changed_training_data_change_nothing)
 {
-    const char *const args[] = {"predict",     "run",   "--data", "new.csv", "--out",
-                                "changed.csv", "--run", "c1",     NULL};
-    const char *const set[] = {"predict", "run",     "--set", "data.test_path=new.csv",
-                               "--out",   "set.csv", "--run", "c2",
-                               NULL};
-    copy(rides.folder, "train.csv", "kept.csv");
+    const char *const args[] = {"predict", "run",         "--set", "data.test_path=new.csv",
+                                "--out",   "changed.csv", "--run", "c1",
+                                NULL};
+    kelp_test_copy(rides.folder, "train.csv", "kept.csv");
     write_rides(rides.folder, "train.csv", 0, 900, 50, true);
-    run_in(rides.folder, args);
-    run_in(rides.folder, set);
-    move(rides.folder, "kept.csv", "train.csv");
-    expect_same(rides.folder, "before.csv", "changed.csv");
-    expect_same(rides.folder, "before.csv", "set.csv");
+    kelp_test_run_ok(rides.folder, args);
+    kelp_test_move(rides.folder, "kept.csv", "train.csv");
+    kelp_test_expect_same(rides.folder, "before.csv", "changed.csv");
 }
 
 /* A checkpoint's folder alone, and what export makes of run and checkpoint. */
 KELP_TEST(checkpoints_and_exports_carry_it)
 {
+    static const char *const exported[] = {"exported.safetensors", "from.safetensors"};
     const char *const of_run[] = {"export", "run", "--out", "exported.safetensors", NULL};
     const char *const of_checkpoint[] = {"checkpoint", "export", "newest", "from.safetensors",
                                          "--run",      "run",    NULL};
-    const char *const first[] = {"predict", "exported.safetensors",
-                                 "--data",  "unlabelled.csv",
-                                 "--out",   "e1.csv",
-                                 "--run",   "e1",
-                                 NULL};
-    const char *const second[] = {"predict", "from.safetensors", "--data", "unlabelled.csv",
-                                  "--out",   "e2.csv",           "--run",  "e2",
-                                  NULL};
-    run_in(rides.folder, of_run);
-    run_in(rides.folder, of_checkpoint);
-    run_in(rides.folder, first);
-    run_in(rides.folder, second);
-    expect_same(rides.folder, "before.csv", "e1.csv");
-    expect_same(rides.folder, "before.csv", "e2.csv");
+    kelp_test_run_ok(rides.folder, of_run);
+    kelp_test_run_ok(rides.folder, of_checkpoint);
+    size_t count = 0;
+    char *card = kelp_test_read(rides.folder, "run/model.json", &count);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(exported); i++) {
+        char path[512], *text = NULL;
+        struct kelp_error error;
+        (void)snprintf(path, sizeof(path), "%s/%s", rides.folder, exported[i]);
+        ck_assert_msg(kelp_model_card_text_of(path, &text, &error) == KELP_OK, "%s", error.text);
+        ck_assert_ptr_nonnull(text);
+        ck_assert_str_eq(text, card);
+        free(text);
+    }
+    free(card);
 
     char folder[64];
     (void)snprintf(folder, sizeof(folder), "alone/step-%.0f.g1", kelp_run_number(&rides, "step"));
@@ -221,35 +146,44 @@ KELP_TEST(checkpoints_and_exports_carry_it)
     (void)snprintf(from, sizeof(from), "run/checkpoints/%s", folder + strlen("alone/"));
     const char *const third[] = {"predict", "--checkpoint", folder,  "--data", "unlabelled.csv",
                                  "--out",   "e3.csv",       "--run", "e3",     NULL};
-    make_folder(rides.folder, "alone");
-    move(rides.folder, from, folder);
-    move(rides.folder, "run", "gone");
-    run_in(rides.folder, third);
-    move(rides.folder, "gone", "run");
-    move(rides.folder, folder, from);
-    expect_same(rides.folder, "before.csv", "e3.csv");
+    kelp_test_make_folder(rides.folder, "alone");
+    kelp_test_move(rides.folder, from, folder);
+    kelp_test_move(rides.folder, "run", "gone");
+    kelp_test_run_ok(rides.folder, third);
+    kelp_test_move(rides.folder, "gone", "run");
+    kelp_test_move(rides.folder, folder, from);
+    kelp_test_expect_same(rides.folder, "before.csv", "e3.csv");
 }
 
-/* Weights of elsewhere, without a card, for a run: with the run's scales. */
-KELP_TEST(evaluate_uses_the_models_scales)
+/* Evaluated alone, the error is that of the predictions against the targets, in the model's scale.
+ */
+KELP_TEST(evaluate_needs_nothing_else)
 {
-    const char *const own[] = {"evaluate", "run",   "--data", "new.csv", "-o",
-                               "json",     "--run", "v1",     NULL};
-    const char *const alone[] = {
+    const char *const predict[] = {
+        "predict", "run/model.safetensors", "--data",    "new.csv", "--out", "scaled.csv", "--run",
+        "v1",      "--normalized",          "--targets", NULL};
+    const char *const evaluate[] = {
         "evaluate", "run/model.safetensors", "--data", "new.csv", "-o", "json", "--run", "v2",
         NULL};
-    struct kelp_test_command first, second;
-    kelp_test_command_run(&first, rides.folder, own, TIMEOUT_MS);
-    ck_assert_msg(first.exit_code == 0, "%s", first.err);
-    kelp_test_command_run(&second, rides.folder, alone, TIMEOUT_MS);
-    ck_assert_msg(second.exit_code == 0, "%s", second.err);
-    const char *metric = strstr(first.out, "\"test/mse\"");
+    struct kelp_test_command command;
+    double squares = 0.0;
+    size_t count = 0;
+    kelp_test_run_ok(rides.folder, predict);
+    char *text = kelp_test_read(rides.folder, "scaled.csv", &count);
+    char *at = strchr(text, '\n') + 1;
+    for (uint32_t i = 0; i < 100; i++) {
+        double sample = 0.0, predicted = 0.0, target = 0.0;
+        ck_assert_int_eq(sscanf(at, "%lf,%lf,%lf", &sample, &predicted, &target), 3);
+        squares += (predicted - target) * (predicted - target);
+        at = strchr(at, '\n') + 1;
+    }
+    free(text);
+    kelp_test_command_run(&command, rides.folder, evaluate, TIMEOUT_MS);
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    const char *metric = strstr(command.out, "\"test/mse\":");
     ck_assert_ptr_nonnull(metric);
-    const char *other = strstr(second.out, "\"test/mse\"");
-    ck_assert_ptr_nonnull(other);
-    ck_assert_int_eq(strncmp(metric, other, strcspn(metric, ",}")), 0);
-    kelp_test_command_fini(&first);
-    kelp_test_command_fini(&second);
+    ck_assert_double_eq_tol(strtod(metric + strlen("\"test/mse\":"), NULL), squares / 100, 1e-5);
+    kelp_test_command_fini(&command);
 }
 
 /* One line each: what is wrong, and what the model takes. */
@@ -311,7 +245,7 @@ KELP_TEST(weights_without_a_card)
                                "--data",  "new.csv", "--out",     "w2.csv",
                                "--run",   "w2",      NULL};
     kelp_test_command_says(rides.folder, job, 0, "does not carry its scales");
-    expect_same(rides.folder, "before.csv", "w1.csv");
-    run_in(rides.folder, run); /* with the card of the run */
-    expect_same(rides.folder, "before.csv", "w2.csv");
+    kelp_test_expect_same(rides.folder, "before.csv", "w1.csv");
+    kelp_test_run_ok(rides.folder, run); /* with the card of the run */
+    kelp_test_expect_same(rides.folder, "before.csv", "w2.csv");
 }

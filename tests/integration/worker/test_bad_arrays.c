@@ -213,7 +213,7 @@ KELP_TEST(no_targets_to_show)
     kelp_test_command_run(&command, folder.path, train, TIMEOUT_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     kelp_test_command_fini(&command);
-    kelp_test_command_says(folder.path, targets, 2, "--targets: the split to predict has none");
+    kelp_test_command_says(folder.path, targets, 2, "--targets: the rows to predict have none");
     kelp_test_command_run(&command, folder.path, predict, TIMEOUT_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     kelp_test_command_fini(&command);

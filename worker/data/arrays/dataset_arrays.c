@@ -128,6 +128,19 @@ static kelp_status read_arrays(const struct kelp_dataset *dataset, enum kelp_spl
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static kelp_status describe_arrays(const struct kelp_dataset *dataset, struct kelp_model_card *card,
+                                   struct kelp_error *reterr)
+{
+    const struct kelp_arrays *arrays = dataset->state;
+    kelp_status status =
+        kelp_card_columns_init(&card->inputs, arrays->shift ? arrays->columns : 0, reterr);
+    for (uint32_t i = 0; i < card->inputs.count && status == KELP_OK; i++) {
+        card->inputs.items[i].number.shift = arrays->shift[i];
+        card->inputs.items[i].number.factor = arrays->factor[i];
+    }
+    return status;
+}
+
 static void close_arrays(void *state)
 {
     struct kelp_arrays *arrays = state;
@@ -143,8 +156,8 @@ static void close_arrays(void *state)
 kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct kelp_job *job,
                                       struct kelp_arrays **ret_arrays, struct kelp_error *reterr)
 {
-    static const struct kelp_dataset_functions functions = {.read = read_arrays,
-                                                            .close = close_arrays};
+    static const struct kelp_dataset_functions functions = {
+        .read = read_arrays, .describe = describe_arrays, .close = close_arrays};
     struct kelp_arrays *arrays = calloc(1, sizeof(*arrays));
     if (!arrays) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
@@ -160,8 +173,11 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
     return KELP_OK;
 }
 
-uint32_t kelp__dataset_class_max(const struct kelp_job *job)
+uint32_t kelp__dataset_class_max(const struct kelp_dataset *dataset, const struct kelp_job *job)
 {
+    if (dataset->card && dataset->card->shape.target.vocab_count > 0) {
+        return dataset->card->shape.target.vocab[0];
+    }
     bool counted = job->model.kind == KELP_MODEL_CONVNET || job->model.kind == KELP_MODEL_RESNET18;
     return counted ? job->model.classes : 0;
 }
@@ -183,7 +199,7 @@ kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct
     bool classified =
         job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
     arrays->classes = classified && shape->target.rank == 0;
-    arrays->class_max = kelp__dataset_class_max(job);
+    arrays->class_max = kelp__dataset_class_max(dataset, job);
     arrays->normalize = job->data.normalize;
     arrays->columns = input->rank > 0 ? input->dims[input->rank - 1] : 1;
     return kelp__dataset_survey_arrays(dataset, job, reterr);

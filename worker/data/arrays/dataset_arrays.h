@@ -49,8 +49,8 @@ kelp_status kelp__dataset_make_arrays(struct kelp_dataset *dataset, const struct
                                       struct kelp_arrays **ret_arrays,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
-/* How many classes the model has, where the job says so; 0: as many as the data have. */
-uint32_t kelp__dataset_class_max(const struct kelp_job *job);
+/* How many classes the model has, where it or the job says so; 0: as many as the data have. */
+uint32_t kelp__dataset_class_max(const struct kelp_dataset *dataset, const struct kelp_job *job);
 
 /*
  * The rest of npy and binary, once the sources and info.shape are set: which rows make the splits,

@@ -79,7 +79,9 @@ kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct
         status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     }
     for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
-        if (paths[split][0] != '\0' || split == 0) {
+        if (split == 0 ? kelp__dataset_wants_path(dataset, job)
+                       : paths[split][0] != '\0' &&
+                             kelp__dataset_wants(dataset, job, (enum kelp_split)split)) {
             status = open_split(dataset, job, &arrays->sources[split], paths[split], reterr);
         }
     }

@@ -32,7 +32,8 @@ static kelp_status check_images(const struct kelp_array_source *source,
                                 const struct kelp_dataset *dataset, struct kelp_error *reterr)
 {
     const struct kelp_array *images = kelp_array_file_array(source->files[0]);
-    const struct kelp_array *labels = kelp_array_file_array(source->files[1]);
+    const struct kelp_array *labels =
+        source->files[1] ? kelp_array_file_array(source->files[1]) : NULL;
     const uint64_t *wanted = dataset->info.shape.inputs[0].dims;
     const char *path = kelp_array_file_path(source->files[0]);
     if (images->rank != 3) {
@@ -40,13 +41,13 @@ static kelp_status check_images(const struct kelp_array_source *source,
                          "%s: has %u dimensions; images need 3: how many, height, width", path,
                          images->rank);
     }
-    if (labels->rank != 1 || kelp_element_is_float(labels->element)) {
+    if (labels && (labels->rank != 1 || kelp_element_is_float(labels->element))) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: has %u dimensions of %s; labels need 1 of whole numbers",
                          kelp_array_file_path(source->files[1]), labels->rank,
                          kelp_element_name(labels->element));
     }
-    if (images->dims[0] != labels->dims[0]) {
+    if (labels && images->dims[0] != labels->dims[0]) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: has %" PRIu64 " images, but %s has %" PRIu64 " labels", path,
                          images->dims[0], kelp_array_file_path(source->files[1]), labels->dims[0]);
@@ -65,7 +66,7 @@ static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_sou
                              const char *images, const char *labels, struct kelp_error *reterr)
 {
     kelp_status status = kelp_array_file_open_idx(images, &source->files[0], reterr);
-    if (status == KELP_OK) {
+    if (status == KELP_OK && labels) {
         status = kelp_array_file_open_idx(labels, &source->files[1], reterr);
     }
     if (status == KELP_OK) {
@@ -79,8 +80,29 @@ static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_sou
         (struct kelp_sample_tensor){.rank = 3, .dims = {1, array->dims[1], array->dims[2]}};
     source->rows = array->dims[0];
     source->input = (struct kelp_array_view){.file = source->files[0], .count = array->row_elems};
-    source->target = (struct kelp_array_view){.file = source->files[1], .count = 1};
+    source->target = (struct kelp_array_view){.file = source->files[1], .count = labels ? 1 : 0};
     return KELP_OK;
+}
+
+/* data.test_path: a folder with the images of a test split, or their file. They need labels to be
+ * measured, not to be predicted. */
+static kelp_status open_whole(struct kelp_dataset *dataset, const struct kelp_job *job,
+                              struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    const char *path = job->data.test_path;
+    char images[KELP_JOB_PATH_MAX + 64], labels[KELP_JOB_PATH_MAX + 64];
+    bool folder = find_file(path, "t10k", "images", 3, images, sizeof(images));
+    bool labelled = folder && find_file(path, "t10k", "labels", 1, labels, sizeof(labels));
+    if (!labelled && job->run.mode != KELP_RUN_PREDICT) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "%s: is no folder with t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte "
+                         "(.gz); without labels there is nothing to compare with",
+                         path);
+    }
+    dataset->info.no_targets[KELP_SPLIT_TEST] = !labelled;
+    return open_pair(dataset, &arrays->sources[KELP_SPLIT_TEST], folder ? images : path,
+                     labelled ? labels : NULL, reterr);
 }
 
 /* The test split may be missing as a whole. */
@@ -111,15 +133,24 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(splits) && status == KELP_OK; i++) {
-        status = open_split(dataset, job, &splits[i], reterr);
+    bool whole = kelp__dataset_is_whole(job);
+    if (dataset->card) {
+        dataset->info.shape.inputs[0] = dataset->card->shape.inputs[0];
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(splits) && status == KELP_OK && !whole; i++) {
+        if (kelp__dataset_wants(dataset, job, splits[i].split)) {
+            status = open_split(dataset, job, &splits[i], reterr);
+        }
+    }
+    if (status == KELP_OK && whole) {
+        status = open_whole(dataset, job, reterr);
     }
     if (status != KELP_OK) {
         return status;
     }
     arrays->images = true;
     arrays->classes = true;
-    arrays->class_max = kelp__dataset_class_max(job);
+    arrays->class_max = kelp__dataset_class_max(dataset, job);
     arrays->splits.rows[KELP_SPLIT_TRAIN] =
         (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TRAIN].rows, .stride = 1};
     arrays->splits.rows[KELP_SPLIT_TEST] =

@@ -88,17 +88,25 @@ kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct ke
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
+    bool shaped = dataset->card; /* the model says how samples look */
+    if (shaped) {
+        dataset->info.shape = dataset->card->shape;
+        dataset->info.shape.target.vocab_count = 0; /* found in the survey */
+    }
     for (int i = 0; i < KELP_SPLIT_COUNT && status == KELP_OK; i++) {
-        if (splits[i].target[0] == '\0' && (i == 0 || splits[i].input[0] != '\0') &&
-            !may_lack_target(job, i)) {
+        bool opened = i == 0 ? kelp__dataset_wants_path(dataset, job)
+                             : splits[i].input[0] != '\0' &&
+                                   kelp__dataset_wants(dataset, job, (enum kelp_split)i);
+        if (!opened) {
+            continue;
+        }
+        if (splits[i].target[0] == '\0' && !may_lack_target(job, i)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "%s: is not set; data.kind npy needs the targets of %s",
                              splits[i].target_key, i == 0 ? "data.path" : splits[i].input);
         }
-        if (splits[i].input[0] != '\0' || i == 0) {
-            status = open_split(dataset, &arrays->sources[i], &splits[i], i == 0, reterr);
-            dataset->info.no_targets[i] = splits[i].target[0] == '\0';
-        }
+        status = open_split(dataset, &arrays->sources[i], &splits[i], i == 0 && !shaped, reterr);
+        dataset->info.no_targets[i] = splits[i].target[0] == '\0';
     }
     return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;
 }

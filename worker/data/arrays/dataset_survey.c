@@ -237,6 +237,26 @@ static kelp_status allocate_scales(struct kelp_arrays *arrays, struct kelp_error
                            arrays->columns);
 }
 
+/* Of the model that is used. */
+static kelp_status take_scales(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                               struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    const struct kelp_card_columns *columns = &dataset->card->inputs;
+    if (columns->count != (arrays->shift ? arrays->columns : 0)) {
+        return kelp_fail(
+            reterr, KELP_ERR_MISMATCH,
+            "data.normalize: the model in %s has scales of %u columns, the inputs have "
+            "%" PRIu64 " to scale",
+            job->model.init, columns->count, arrays->shift ? arrays->columns : 0);
+    }
+    for (uint32_t i = 0; i < columns->count; i++) {
+        arrays->shift[i] = columns->items[i].number.shift;
+        arrays->factor[i] = columns->items[i].number.factor;
+    }
+    return KELP_OK;
+}
+
 /* A column that does not vary is only shifted. */
 static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
 {
@@ -265,7 +285,7 @@ static kelp_status set_scales(struct survey *survey, struct kelp_error *reterr)
 static kelp_status look_through(struct survey *survey, struct kelp_error *reterr)
 {
     struct kelp_arrays *arrays = survey->arrays;
-    if (arrays->normalize != KELP_NORMALIZE_NONE) {
+    if (arrays->normalize != KELP_NORMALIZE_NONE && survey->fitted > 0) {
         assert(arrays->columns > 0);
         survey->sums = calloc((size_t)arrays->columns, sizeof(*survey->sums));
         if (!survey->sums) {
@@ -386,12 +406,16 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
     survey->job = job;
     survey->arrays = arrays;
     survey->fitted = job->data.limit > 0 && job->data.limit < train ? job->data.limit : train;
+    survey->fitted = dataset->card ? 0 : survey->fitted;
     survey->class_max = arrays->class_max > 0 ? arrays->class_max : KELP_SAMPLE_CATEGORIES_MAX;
     dataset->info.streamed = is_streamed(arrays);
     kelp_status status = allocate_scales(arrays, reterr);
-    struct kelp_survey_facts facts = {.columns = arrays->shift ? arrays->columns : 0,
-                                      .shift = arrays->shift,
-                                      .factor = arrays->factor};
+    if (status == KELP_OK && dataset->card) {
+        status = take_scales(dataset, job, reterr);
+    }
+    bool fits = arrays->shift && !dataset->card;
+    struct kelp_survey_facts facts = {
+        .columns = fits ? arrays->columns : 0, .shift = arrays->shift, .factor = arrays->factor};
     if (status == KELP_OK) {
         status = find_facts(survey, job, dataset->info.streamed, &facts, reterr);
     }

@@ -13,12 +13,14 @@
 #include "worker/data/dataset_internal.h"
 #include "worker/data/dataset_split.h"
 #include "worker/data/table/panel_arrange.h"
+#include "worker/data/table/table_card.h"
 #include "worker/data/text/calendar.h"
 
 struct panel_set {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
     uint64_t first[KELP_SPLIT_COUNT]; /* row of a series where a split's first window begins */
+    uint32_t *numbers;                /* of the series, as categories; owned */
     uint32_t seq_len;
     uint32_t pred_len;
 };
@@ -49,7 +51,7 @@ static void read_input(const struct panel_set *panel, uint64_t series, uint64_t 
     const struct kelp_prepared_shape *shape = panel->prepared.shape;
     const float *observed = panel->prepared.planes[0] + row * shape->widths[0];
     const float *known = panel->prepared.planes[1] + row * shape->widths[1];
-    *input++ = (float)series;
+    *input++ = (float)panel->numbers[series];
     input = copy_floats(input, known, panel->seq_len * shape->widths[1]);
     input = copy_floats(input, observed, panel->seq_len * shape->widths[0]);
     (void)copy_floats(input, known + panel->seq_len * shape->widths[1],
@@ -111,10 +113,18 @@ static void read_group(const struct kelp_dataset *dataset, enum kelp_split split
                    panel->prepared.series[series_of(panel, index)].name);
 }
 
+static kelp_status describe_panel(const struct kelp_dataset *dataset, struct kelp_model_card *card,
+                                  struct kelp_error *reterr)
+{
+    const struct panel_set *panel = dataset->state;
+    return kelp_table_card_of(&panel->prepared, card, reterr);
+}
+
 static void close_panel(void *state)
 {
     struct panel_set *panel = state;
     kelp_spool_fini(&panel->spool);
+    free(panel->numbers);
     free(panel);
 }
 
@@ -123,6 +133,9 @@ static void close_panel(void *state)
 static kelp_status check_split(const struct kelp_job *job, struct kelp_error *reterr)
 {
     uint64_t sum;
+    if (kelp__dataset_is_whole(job)) {
+        return KELP_OK; /* all of a file: nothing is cut */
+    }
     kelp_status status = kelp_windows_check(job, " of each series", &sum, reterr);
     if (status == KELP_OK && sum > KELP_PANEL_ROWS_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "data.split: more than %" PRIu64 " rows",
@@ -144,7 +157,7 @@ static kelp_status set_shape(struct kelp_dataset *dataset, const struct panel_se
 {
     const struct kelp_prepared_shape *prepared = panel->prepared.shape;
     struct kelp_sample_shape *shape = &dataset->info.shape;
-    uint32_t vocab = (uint32_t)prepared->series_count;
+    uint32_t vocab = dataset->card ? dataset->card->series.count : (uint32_t)prepared->series_count;
     if (job->data.vocab_count > 1 || (job->data.vocab_count == 1 && job->data.vocab[0] < vocab)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.vocab: a panel has one category, its series, and here %u of them; "
@@ -168,7 +181,12 @@ static kelp_status set_shape(struct kelp_dataset *dataset, const struct panel_se
 static void set_splits(struct kelp_dataset *dataset, struct panel_set *panel,
                        const struct kelp_job *job)
 {
-    kelp_windows_place(job, panel->first, dataset->info.samples);
+    if (kelp__dataset_is_whole(job)) {
+        dataset->info.samples[KELP_SPLIT_TEST] =
+            panel->prepared.series[0].row_count - panel->seq_len - panel->pred_len + 1;
+    } else {
+        kelp_windows_place(job, panel->first, dataset->info.samples);
+    }
     for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
         dataset->info.samples[split] *= panel->prepared.shape->series_count;
     }
@@ -188,8 +206,11 @@ static bool belongs(const struct panel_set *panel, const struct kelp_job *job,
                     const struct kelp_table_schema *schema)
 {
     const struct kelp_prepared_shape *shape = panel->prepared.shape;
+    bool whole = kelp__dataset_is_whole(job);
     uint64_t rows = job->data.split[0] + job->data.split[1] + job->data.split[2];
-    bool same = shape->widths[0] == schema->target_count + schema->column_count &&
+    rows = whole && shape->series_count > 0 ? panel->prepared.series[0].row_count : rows;
+    bool same = rows >= (uint64_t)panel->seq_len + panel->pred_len &&
+                shape->widths[0] == schema->target_count + schema->column_count &&
                 shape->widths[1] == schema->known_count &&
                 shape->target_count == schema->target_count && shape->series_count > 0 &&
                 shape->scale_rows == shape->series_count &&
@@ -198,6 +219,25 @@ static bool belongs(const struct panel_set *panel, const struct kelp_job *job,
         same = panel->prepared.series[i].row_count == rows;
     }
     return same;
+}
+
+/* The category of each series: its place, or its number in the model that is used. */
+static kelp_status number_series(const struct kelp_dataset *dataset, struct panel_set *panel,
+                                 const struct kelp_job *job, struct kelp_error *reterr)
+{
+    uint64_t count = panel->prepared.shape->series_count;
+    panel->numbers = calloc((size_t)count, sizeof(*panel->numbers));
+    if (!panel->numbers) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %" PRIu64 " series", count);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        panel->numbers[i] = (uint32_t)i;
+        if (dataset->card && !kelp_words_find(&dataset->card->series,
+                                              panel->prepared.series[i].name, &panel->numbers[i])) {
+            return kelp_table_foreign(job, reterr);
+        }
+    }
+    return KELP_OK;
 }
 
 static kelp_status name_targets(struct kelp_dataset *dataset,
@@ -223,6 +263,9 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
         return kelp_table_foreign(job, reterr);
     }
     if (status == KELP_OK) {
+        status = number_series(dataset, panel, job, reterr);
+    }
+    if (status == KELP_OK) {
         status = set_shape(dataset, panel, job, reterr);
     }
     if (status == KELP_OK) {
@@ -230,6 +273,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
     }
     if (status == KELP_OK) {
         dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
+        dataset->info.no_targets[KELP_SPLIT_TEST] = dataset->card && panel->prepared.card_bytes > 0;
         dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
         set_splits(dataset, panel, job);
         compute_fingerprint(dataset, panel);
@@ -244,6 +288,7 @@ kelp_status kelp__dataset_open_panel(struct kelp_dataset *dataset, const struct 
                                                             .target_scales = read_scales,
                                                             .time = read_time,
                                                             .group = read_group,
+                                                            .describe = describe_panel,
                                                             .close = close_panel};
     struct kelp_table_schema *schema = NULL;
     kelp_status status = check_split(job, reterr);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/data/table/table_card.h"
+
 /* Where a row belongs. */
 struct place {
     uint64_t row; /* of the raw rows */
@@ -17,7 +19,9 @@ struct panel {
     struct place *places;                /* [raw->row_count], by series and time; owned */
     struct kelp_prepared_series *series; /* owned; first_row is into places */
     uint32_t series_count;
-    uint64_t used_rows; /* of each series: the sum of data.split */
+    uint64_t used_rows;  /* of each series: the sum of data.split, or all of a file of its own */
+    uint64_t known_rows; /* of them, those whose observations must be there */
+    bool no_targets;     /* some are missing in the others */
     uint64_t train_rows;
     struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX]; /* of columns and known ones, over all series */
     struct kelp_target_scale scales[KELP_TABLE_COLUMNS_MAX];
@@ -111,6 +115,13 @@ static kelp_status check_series(const struct panel *panel, struct kelp_prepared_
                                 struct kelp_error *reterr)
 {
     const struct place *places = panel->places + series->first_row;
+    if (kelp__dataset_is_whole(panel->input->job) && series->row_count != panel->used_rows) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: series %s has %" PRIu64 " rows, the first series %" PRIu64 "; all "
+                         "series to forecast need as many",
+                         panel->input->job->data.test_path, series_name(series), series->row_count,
+                         panel->used_rows);
+    }
     if (series->row_count < panel->used_rows) {
         return kelp_fail(
             reterr, KELP_ERR_INVALID,
@@ -119,7 +130,7 @@ static kelp_status check_series(const struct panel *panel, struct kelp_prepared_
             panel->input->job->data.path, series_name(series), series->row_count, panel->used_rows);
     }
     series->first_time = places[0].time;
-    series->time_step = places[1].time - places[0].time;
+    series->time_step = series->row_count > 1 ? places[1].time - places[0].time : 1.0;
     for (uint64_t i = 1; i < series->row_count; i++) {
         double step = places[i].time - places[i - 1].time;
         uint64_t at = series->first_row + i;
@@ -163,10 +174,37 @@ static uint64_t series_row(const void *context, uint64_t index)
     return rows->panel->places[rows->first + index].row;
 }
 
+/* The scales of the model that is used, for the series of this name. */
+static kelp_status take_targets(struct panel *panel, uint32_t index, struct kelp_error *reterr)
+{
+    const struct kelp_model_card *card = panel->input->dataset->card;
+    uint32_t targets = card->targets.count;
+    uint32_t number = 0;
+    if (!kelp_words_find(&card->series, panel->series[index].name, &number)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "series %s: is none of the %u that the model was trained on; leave out "
+                         "its rows (data.filter)",
+                         series_name(&panel->series[index]), card->series.count);
+    }
+    for (uint32_t i = 0; i < targets; i++) {
+        kelp_table_card_fit(&card->series_targets[(size_t)number * targets + i],
+                            &panel->target_fits[(size_t)index * targets + i],
+                            &panel->target_scales[(size_t)index * targets + i]);
+    }
+    return KELP_OK;
+}
+
 static kelp_status fit_inputs(struct panel *panel, struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = panel->input->schema;
+    const struct kelp_model_card *card = panel->input->dataset->card;
     uint32_t count = schema->column_count + schema->known_count;
+    if (card) {
+        kelp_table_card_take(&card->inputs, panel->fits, panel->scales);
+        kelp_table_card_take(&card->known, panel->fits + schema->column_count,
+                             panel->scales + schema->column_count);
+        return KELP_OK;
+    }
     const struct kelp_table_rows rows = {
         .at = training_row, .context = panel, .count = panel->series_count * panel->train_rows};
     kelp_table_fit(panel->input, &rows, 0, count, panel->fits);
@@ -186,6 +224,9 @@ static kelp_status fit_inputs(struct panel *panel, struct kelp_error *reterr)
 static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = panel->input->schema;
+    if (panel->input->dataset->card) {
+        return take_targets(panel, index, reterr);
+    }
     uint32_t first = schema->column_count + schema->known_count;
     const struct series_rows context = {.panel = panel, .first = panel->series[index].first_row};
     const struct kelp_table_rows rows = {
@@ -205,13 +246,108 @@ static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_
     return KELP_OK;
 }
 
+/* The card of what was fitted. */
+static kelp_status describe_fit(const struct panel *panel, struct kelp_model_card *card,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = panel->input->schema;
+    uint32_t known = schema->column_count, targets = known + schema->known_count;
+    const struct {
+        struct kelp_table_numbers numbers;
+        struct kelp_card_columns *columns;
+    } lists[] = {
+        {{0, schema->column_count, panel->fits, panel->scales}, &card->inputs},
+        {{known, schema->known_count, panel->fits + known, panel->scales + known}, &card->known},
+        {{targets, schema->target_count, NULL, NULL}, &card->targets},
+    };
+    card->kind = KELP_DATA_PANEL;
+    kelp_status status = KELP_OK;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(lists) && status == KELP_OK; i++) {
+        status = kelp_table_card_put(&lists[i].numbers, schema, lists[i].columns, reterr);
+    }
+    for (uint32_t i = 0; i < panel->series_count && status == KELP_OK; i++) {
+        uint32_t number = 0;
+        status = kelp_words_add(&card->series, panel->series[i].name, &number, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_card_add_series_targets(card, reterr);
+    }
+    size_t count = (size_t)panel->series_count * schema->target_count;
+    for (size_t i = 0; i < count && status == KELP_OK; i++) {
+        card->series_targets[i] =
+            kelp_table_card_number(&panel->target_fits[i], &panel->target_scales[i]);
+    }
+    return status;
+}
+
+/* What prepared data keep beside the rows. */
+static kelp_status print_fit(const struct panel *panel, char **ret_text, struct kelp_error *reterr)
+{
+    struct kelp_model_card card = {.job = NULL};
+    if (panel->input->dataset->card) {
+        *ret_text = strdup(panel->no_targets ? KELP_PANEL_NO_TARGETS : "");
+        return *ret_text ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = describe_fit(panel, &card, reterr);
+    if (status == KELP_OK) {
+        status = kelp_table_card_text(&card, ret_text, reterr);
+    }
+    kelp_model_card_fini(&card);
+    return status;
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static kelp_status write_observed(const struct panel *panel, uint32_t series, uint64_t row,
+/* Where is a row of a series. */
+struct row_place {
+    uint32_t series;
+    uint64_t row; /* of the raw rows */
+    bool ahead;   /* to be forecast: its observations may be missing */
+};
+
+static kelp_status no_value(const struct panel *panel, const struct row_place *place,
+                            const char *name, struct kelp_error *reterr)
+{
+    char text[160];
+    kelp_table_raw_place(panel->input->raw, panel->input->files, place->row, text, sizeof(text));
+    return kelp_fail(reterr, KELP_ERR_FORMAT,
+                     "%s: column %s: has no value in this row; only the last data.pred_len rows of "
+                     "a series, which are forecast, may lack what is observed",
+                     text, name);
+}
+
+/* Numbers of a row. What is missing ahead reads as 0 once it is scaled. */
+static kelp_status read_values(struct panel *panel, const struct row_place *place,
+                               const struct kelp_table_numbers *numbers, bool observed,
+                               float *ret_values, struct kelp_error *reterr)
+{
+    const struct kelp_table_input *input = panel->input;
+    bool strict = kelp_table_missing(input) != input->job->data.missing;
+    if (!strict) {
+        return kelp_table_values(input, place->row, numbers, ret_values, reterr);
+    }
+    struct kelp_table_numbers taken = *numbers;
+    struct kelp_fit fits[KELP_TABLE_COLUMNS_MAX];
+    memcpy(fits, numbers->fits, numbers->count * sizeof(*fits));
+    taken.fits = fits;
+    for (uint32_t i = 0; i < numbers->count; i++) {
+        if (!isnan(kelp_table_raw_number(input->raw, place->row, numbers->first + i))) {
+            continue;
+        }
+        if (!place->ahead || !observed) {
+            return no_value(panel, place, input->schema->numbers[numbers->first + i].name, reterr);
+        }
+        fits[i].mean = numbers->scales[i].shift;
+        panel->no_targets = true;
+    }
+    return kelp_table_values(input, place->row, &taken, ret_values, reterr);
+}
+
+static kelp_status write_observed(struct panel *panel, const struct row_place *place,
                                   struct kelp_prepared_writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_table_schema *schema = panel->input->schema;
-    const size_t first = (size_t)series * schema->target_count;
+    const size_t first = (size_t)place->series * schema->target_count;
     const struct kelp_table_numbers targets = {.first = schema->column_count + schema->known_count,
                                                .count = schema->target_count,
                                                .fits = panel->target_fits + first,
@@ -219,10 +355,9 @@ static kelp_status write_observed(const struct panel *panel, uint32_t series, ui
     const struct kelp_table_numbers columns = {
         .count = schema->column_count, .fits = panel->fits, .scales = panel->scales};
     float values[KELP_TABLE_COLUMNS_MAX];
-    kelp_status status = kelp_table_values(panel->input, row, &targets, values, reterr);
+    kelp_status status = read_values(panel, place, &targets, true, values, reterr);
     if (status == KELP_OK) {
-        status =
-            kelp_table_values(panel->input, row, &columns, values + schema->target_count, reterr);
+        status = read_values(panel, place, &columns, true, values + schema->target_count, reterr);
     }
     return status == KELP_OK
                ? kelp_prepared_floats(writer, values, schema->target_count + schema->column_count,
@@ -230,32 +365,35 @@ static kelp_status write_observed(const struct panel *panel, uint32_t series, ui
                : status;
 }
 
-static kelp_status write_known(const struct panel *panel, uint32_t series, uint64_t row,
+/* Known inputs are scaled over all series. */
+static kelp_status write_known(struct panel *panel, const struct row_place *place,
                                struct kelp_prepared_writer *writer, struct kelp_error *reterr)
 {
-    (void)series; /* known inputs are scaled over all series */
     const struct kelp_table_schema *schema = panel->input->schema;
     const struct kelp_table_numbers known = {.first = schema->column_count,
                                              .count = schema->known_count,
                                              .fits = panel->fits + schema->column_count,
                                              .scales = panel->scales + schema->column_count};
     float values[KELP_TABLE_COLUMNS_MAX];
-    kelp_status status = kelp_table_values(panel->input, row, &known, values, reterr);
+    kelp_status status = read_values(panel, place, &known, false, values, reterr);
     return status == KELP_OK ? kelp_prepared_floats(writer, values, schema->known_count, reterr)
                              : status;
 }
 
-typedef kelp_status row_writer(const struct panel *panel, uint32_t series, uint64_t row,
+typedef kelp_status row_writer(struct panel *panel, const struct row_place *place,
                                struct kelp_prepared_writer *writer, struct kelp_error *reterr);
 
-static kelp_status write_plane(const struct panel *panel, row_writer *write,
+static kelp_status write_plane(struct panel *panel, row_writer *write,
                                struct kelp_prepared_writer *writer, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
     for (uint32_t s = 0; s < panel->series_count; s++) {
         for (uint64_t i = 0; i < panel->used_rows && status == KELP_OK; i++) {
-            uint64_t row = panel->places[panel->series[s].first_row + i].row;
-            status = write(panel, s, row, writer, reterr);
+            const struct row_place place = {.series = s,
+                                            .row =
+                                                panel->places[panel->series[s].first_row + i].row,
+                                            .ahead = i >= panel->known_rows};
+            status = write(panel, &place, writer, reterr);
         }
     }
     return status;
@@ -285,6 +423,7 @@ static kelp_status write_all(struct panel *panel, struct kelp_spool *spool,
         .series = series,
         .scales = panel->target_scales};
     struct kelp_prepared_writer writer;
+    char *card = NULL;
     kelp_status status = kelp_prepared_begin(&writer, spool, &parts, reterr);
     if (status != KELP_OK) {
         goto out;
@@ -297,11 +436,36 @@ static kelp_status write_all(struct panel *panel, struct kelp_spool *spool,
     if (status != KELP_OK) {
         goto out;
     }
-    status = kelp_prepared_end(&writer, "", ret_prepared, reterr);
+    status = print_fit(panel, &card, reterr);
+    if (status != KELP_OK) {
+        goto out;
+    }
+    status = kelp_prepared_end(&writer, card, ret_prepared, reterr);
 
 out:
+    free(card);
     free(series);
     return status;
+}
+
+/* A file of its own: all rows of it. */
+static kelp_status use_whole(struct panel *panel, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = panel->input->job;
+    uint64_t rows = panel->series[0].row_count;
+    if (!kelp__dataset_is_whole(job)) {
+        return KELP_OK;
+    }
+    if (rows < (uint64_t)job->data.seq_len + job->data.pred_len) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: series %s has %" PRIu64 " rows; a window of the model takes %u and "
+                         "the %u to forecast",
+                         job->data.test_path, series_name(&panel->series[0]), rows,
+                         job->data.seq_len, job->data.pred_len);
+    }
+    panel->used_rows = rows;
+    panel->known_rows = rows - job->data.pred_len;
+    return KELP_OK;
 }
 
 static kelp_status arrange(struct panel *panel, struct kelp_spool *spool,
@@ -310,9 +474,13 @@ static kelp_status arrange(struct panel *panel, struct kelp_spool *spool,
     const uint64_t *split = panel->input->job->data.split;
     panel->train_rows = split[KELP_SPLIT_TRAIN];
     panel->used_rows = split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
+    panel->known_rows = panel->used_rows;
     kelp_status status = allocate(panel, reterr);
     if (status == KELP_OK) {
         put_in_order(panel);
+        status = use_whole(panel, reterr);
+    }
+    if (status == KELP_OK) {
         status = check(panel, reterr);
     }
     if (status == KELP_OK) {

@@ -64,6 +64,9 @@ static void add_card(struct kelp_digest *key, const struct kelp_table_input *inp
 /* A file that no split needs is not opened: the model was trained, and its data may be gone. */
 static bool is_needed(const struct kelp_table_input *input, int split)
 {
+    if (input->job->data.kind == KELP_DATA_PANEL && kelp__dataset_is_whole(input->job)) {
+        return split == KELP_SPLIT_TEST;
+    }
     return split == KELP_SPLIT_TRAIN
                ? kelp__dataset_wants_path(input->dataset, input->job)
                : kelp__dataset_wants(input->dataset, input->job, (enum kelp_split)split);
@@ -87,13 +90,22 @@ static kelp_status find_files(struct kelp_table_input *input, struct kelp_error 
     return status;
 }
 
+enum kelp_missing_policy kelp_table_missing(const struct kelp_table_input *input)
+{
+    const struct kelp_job *job = input->job;
+    bool forecasts = job->data.kind == KELP_DATA_PANEL && kelp__dataset_is_whole(job) &&
+                     job->run.mode == KELP_RUN_PREDICT;
+    bool strict = job->data.missing == KELP_MISSING_ERROR || job->data.missing == KELP_MISSING_DROP;
+    return forecasts && strict ? KELP_MISSING_MEAN : job->data.missing;
+}
+
 static kelp_status read_and_arrange(struct kelp_table_input *input, const char *folder,
                                     kelp_table_arrange *arrange, struct kelp_spool *spool,
                                     struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     struct kelp_table_raw raw;
     kelp_status status = kelp_table_raw_read(&raw, input->schema, input->files,
-                                             input->job->data.missing, folder, reterr);
+                                             kelp_table_missing(input), folder, reterr);
     if (status == KELP_OK) {
         input->raw = &raw;
         status = kelp_spool_open(spool, folder, folder, reterr);

@@ -36,6 +36,10 @@ kelp_status kelp_table_prepare(const struct kelp_dataset *dataset, const struct 
 /* Say that prepared data out of the cache are those of another job. */
 kelp_status kelp_table_foreign(const struct kelp_job *job, struct kelp_error *reterr);
 
+/* What becomes of missing values while rows are read: data.missing, but that rows to forecast (of a
+ * panel in a file of its own) may lack what is to be observed in them, and are looked at later. */
+enum kelp_missing_policy kelp_table_missing(const struct kelp_table_input *input);
+
 /* Rows in an order of the caller's. */
 struct kelp_table_rows {
     uint64_t (*at)(const void *context, uint64_t index);

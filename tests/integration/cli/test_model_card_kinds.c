@@ -1,0 +1,329 @@
+/*
+ * Models of the other kinds of data carry what was fitted, as those of tables do
+ * (test_model_card): the same bytes without the training data, and without targets.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/files.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/shared_files.h"
+#include "tests/lib/suite.h"
+#include "worker/data/text/csv.h"
+
+#define TIMEOUT_MS KELP_TEST_HANG_MS
+
+/* ---- the other kinds ------------------------------------------------------------------------- */
+
+KELP_CASE("other kinds", .timeout_s = 2 * KELP_TEST_HANG_S)
+
+static void train_in(struct kelp_run *run, const char *job)
+{
+    kelp_run_train(run, kelp_test_write(run->folder, "job.yaml", job), NULL, TIMEOUT_MS / 1000);
+    ck_assert_msg(run->exit_code == 0, "exit %d; output:\n%s", run->exit_code, run->output);
+    kelp_test_copy(run->folder, "run/model.safetensors", "m.safetensors");
+}
+
+/* `kelp predict WHAT ARGS --out OUT.csv` with a run folder of its own. */
+static void predict(const struct kelp_run *run, const char *what, const char *option,
+                    const char *value, const char *out)
+{
+    char folder[64];
+    (void)snprintf(folder, sizeof(folder), "of-%s", out);
+    const char *const args[] = {"predict", what,   "--out", out, "--run",
+                                folder,    option, value,   NULL};
+    kelp_test_run_ok(run->folder, args);
+}
+
+static void expect_begins(const char *folder, const char *name, const char *beginning)
+{
+    size_t count = 0, less = 0;
+    char *bytes = kelp_test_read(folder, name, &count);
+    char *first = kelp_test_read(folder, beginning, &less);
+    ck_assert_uint_gt(less, 100);
+    ck_assert_msg(count > less && memcmp(bytes, first, less) == 0,
+                  "%s does not begin as %s:\n%.300s\n%.300s", name, beginning, bytes, first);
+    free(bytes);
+    free(first);
+}
+
+#define SERIES_ROWS 400u
+
+static double level(uint32_t row, uint32_t of)
+{
+    return 10.0 * of + (double)(row % 24) + 0.25 * (double)((row * 2654435761u) >> 28);
+}
+
+static void write_series(const char *folder, const char *name, uint32_t first, bool other_order)
+{
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(table.text);
+    kelp_test_add(&table, other_order ? "date,more,b,a\n" : "date,a,b\n");
+    for (uint32_t row = first; row < SERIES_ROWS; row++) {
+        kelp_test_add(&table, "2020-%02u-%02u %02u:00:00", row / 24 / 28 + 1, row / 24 % 28 + 1,
+                      row % 24);
+        if (other_order) {
+            kelp_test_add(&table, ",x,%.2f,%.2f\n", level(row, 2), level(row, 1));
+        } else {
+            kelp_test_add(&table, ",%.2f,%.2f\n", level(row, 1), level(row, 2));
+        }
+    }
+    (void)kelp_test_write(folder, name, table.text);
+    free(table.text);
+}
+
+/* The rows of the test split in a file of their own, whose columns stand in another order: the same
+ * forecasts, and then those that go beyond its end. */
+KELP_TEST(series)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    write_series(run.folder, "series.csv", 0, false);
+    train_in(&run, "name: series\n"
+                   "model: {kind: dlinear}\n"
+                   "data: {kind: csv, path: series.csv, features: M, seq_len: 12, pred_len: 4,"
+                   " split: [240, 80, 80]}\n"
+                   "train: {epochs: 1, batch_size: 32}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "run", NULL, NULL, "before.csv");
+    write_series(run.folder, "new.csv", 320 - 12, true);
+    kelp_test_remove(run.folder, "series.csv");
+    predict(&run, "m.safetensors", "--data", "new.csv", "after.csv");
+    expect_begins(run.folder, "after.csv", "before.csv");
+    size_t count = 0;
+    char *text = kelp_test_read(run.folder, "after.csv", &count);
+    ck_assert_ptr_nonnull(strstr(text, "\n80,4,2020-01-17 19:00:00,")); /* row 403 */
+    free(text);
+    (void)kelp_test_write(run.folder, "bad.csv", "date,a,B\n2020-01-01 00:00:00,1,2\n");
+    const char *const bad[] = {"predict", "m.safetensors", "--data", "bad.csv",
+                               "--out",   "bad-out.csv",   NULL};
+    kelp_test_command_says(run.folder, bad, 2,
+                           "bad.csv:1: column b: no such column; the model takes these: a, b");
+    kelp_run_fini(&run);
+}
+
+/* Rows of three series; the last `ahead` of each lack what is to be forecast. */
+static void write_panel(const char *folder, const char *name, uint32_t first, uint32_t ahead)
+{
+    static const char *const zones[] = {"east", "west", "north"};
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(table.text);
+    kelp_test_add(&table, "time,zone,rides\n");
+    for (uint32_t row = first; row < 120; row++) {
+        for (uint32_t zone = 0; zone < KELP_ARRAY_COUNT(zones); zone++) {
+            kelp_test_add(&table, "2020-01-%02u %02u:00:00,%s,", row / 24 + 1, row % 24,
+                          zones[zone]);
+            if (row + ahead < 120) {
+                kelp_test_add(&table, "%.2f", level(row, zone + 1));
+            }
+            kelp_test_add(&table, "\n");
+        }
+    }
+    (void)kelp_test_write(folder, name, table.text);
+    free(table.text);
+}
+
+/* What is to be forecast need not be there; a series that the model does not know is refused. */
+KELP_TEST(panel)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    write_panel(run.folder, "panel.csv", 0, 0);
+    train_in(&run, "name: panel\n"
+                   "model: {kind: tft, d_model: 8, heads: 2}\n"
+                   "data: {kind: panel, path: panel.csv, time: time, group: zone, targets: [rides],"
+                   " derive: ['hour = hour(time)'], known: [hour], seq_len: 12, pred_len: 4,"
+                   " split: [100, 16, 4], normalize: standard, normalize_target: standard,"
+                   " cache: cache}\n"
+                   "train: {epochs: 1, batch_size: 32, loss: quantile}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "run", NULL, NULL, "before.csv");
+    write_panel(run.folder, "new.csv", 120 - 16, 4);
+    kelp_test_remove(run.folder, "panel.csv");
+    predict(&run, "m.safetensors", "--data", "new.csv", "after.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "after.csv");
+    const char *const targets[] = {"predict", "m.safetensors", "--data",    "new.csv",
+                                   "--out",   "again.csv",     "--targets", NULL};
+    kelp_test_command_says(run.folder, targets, 2, "--targets: the rows to predict have none");
+    (void)kelp_test_write(run.folder, "bad.csv", "time,zone,rides\n2020-01-01 00:00:00,moon,1\n");
+    const char *const bad[] = {"predict", "m.safetensors", "--data", "bad.csv",
+                               "--out",   "bad-out.csv",   NULL};
+    kelp_test_command_says(run.folder, bad, 2, "series moon");
+    kelp_run_fini(&run);
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+static void write_bytes(const char *folder, const char *name, const void *bytes, size_t count)
+{
+    char path[512];
+    struct kelp_error error;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    ck_assert_msg(kelp_files_write(path, bytes, count, &error) == KELP_OK, "%s", error.text);
+}
+
+#define SIDE 6u
+
+/* Images and labels; 0: none of them. */
+static void write_idx(const char *folder, const char *prefix, uint8_t count, bool labels)
+{
+    uint8_t images[16 + 255 * SIDE * SIDE] = {0, 0, 8, 3,    0, 0, 0, count,
+                                              0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    uint8_t classes[8 + 255] = {0, 0, 8, 1, 0, 0, 0, count};
+    char name[128];
+    size_t pixels = (size_t)count * SIDE * SIDE;
+    for (size_t i = 0; i < pixels; i++) {
+        images[16 + i] = (uint8_t)(i * 37 + i / (SIDE * SIDE) * 11);
+    }
+    for (size_t i = 0; i < count; i++) {
+        classes[8 + i] = (uint8_t)(i % 3);
+    }
+    (void)snprintf(name, sizeof(name), "%s-images-idx3-ubyte", prefix);
+    write_bytes(folder, name, images, 16 + pixels);
+    (void)snprintf(name, sizeof(name), "%s-labels-idx1-ubyte", prefix);
+    if (labels) {
+        write_bytes(folder, name, classes, 8u + count);
+    }
+}
+
+KELP_TEST(images)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    kelp_test_make_folder(run.folder, "images");
+    kelp_test_make_folder(run.folder, "new");
+    write_idx(run.folder, "images/train", 120, true);
+    write_idx(run.folder, "images/t10k", 40, true);
+    write_idx(run.folder, "new/t10k", 40, false);
+    train_in(&run, "name: images\n"
+                   "model: {kind: mlp, hidden: [8]}\n"
+                   "data: {kind: idx, path: images, mean: 0.5, std: 0.25}\n"
+                   "train: {epochs: 1, batch_size: 32, loss: cross_entropy}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "run", NULL, NULL, "before.csv");
+    kelp_test_remove(run.folder, "images");
+    predict(&run, "m.safetensors", "--data", "new", "folder.csv");
+    predict(&run, "m.safetensors", "--data", "new/t10k-images-idx3-ubyte", "file.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "folder.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "file.csv");
+    const char *const evaluate[] = {"evaluate", "m.safetensors", "--data", "new", NULL};
+    kelp_test_command_says(run.folder, evaluate, 2, "nothing to compare with");
+    kelp_run_fini(&run);
+}
+
+/* Rows of four numbers, or of one. */
+static void write_npy(const char *folder, const char *name, uint32_t rows, bool target)
+{
+    char head[128];
+    float values[128 / 4 + 500 * 4] = {0};
+    (void)snprintf(head, sizeof(head),
+                   "{'descr': '<f4', 'fortran_order': False, 'shape': (%u%s), }", rows,
+                   target ? "," : ", 4");
+    char *bytes = (char *)values;
+    memset(bytes, ' ', 128);
+    memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memcpy(bytes + 10, head, strlen(head));
+    bytes[127] = '\n';
+    uint32_t count = rows * (target ? 1 : 4);
+    for (uint32_t i = 0; i < count; i++) {
+        values[128 / 4 + i] = (float)((i * 2654435761u) >> 24) * (target ? 0.5f : 3.0f);
+    }
+    write_bytes(folder, name, values, 128 + count * sizeof(float));
+}
+
+KELP_TEST(arrays)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    write_npy(run.folder, "x.npy", 400, false);
+    write_npy(run.folder, "y.npy", 400, true);
+    write_npy(run.folder, "new.npy", 60, false);
+    train_in(&run, "name: arrays\n"
+                   "model: {kind: mlp, hidden: [8]}\n"
+                   "data: {kind: npy, path: x.npy, target_path: y.npy, normalize: standard}\n"
+                   "train: {epochs: 1, batch_size: 32}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "run", "--set", "data.test_path=new.npy", "before.csv");
+    kelp_test_remove(run.folder, "x.npy");
+    kelp_test_remove(run.folder, "y.npy");
+    predict(&run, "m.safetensors", "--data", "new.npy", "after.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "after.csv");
+    kelp_run_fini(&run);
+}
+
+/* ---- real data ------------------------------------------------------------------------------- */
+
+#define TRIPS 2000u
+
+/* The first trips, with all columns but one; "" leaves out none. */
+static void write_trips(const char *folder, const char *name, const char *trips,
+                        const char *without)
+{
+    struct kelp_csv *csv = NULL;
+    struct kelp_error error;
+    const struct kelp_csv_field *fields = NULL;
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(table.text);
+    ck_assert_msg(kelp_csv_open(trips, &csv, &error) == KELP_OK, "%s", error.text);
+    uint32_t columns = kelp_csv_column_count(csv);
+    for (uint32_t row = 0; row <= TRIPS; row++) {
+        const char *between = "";
+        if (row > 0) {
+            ck_assert_int_eq(kelp_csv_next(csv, &fields, &error), KELP_OK);
+            ck_assert_ptr_nonnull(fields);
+        }
+        for (uint32_t i = 0; i < columns; i++) {
+            const char *column = kelp_csv_column(csv, i);
+            if (strcmp(column, without) == 0) {
+                continue;
+            }
+            kelp_test_add(&table, "%s%.*s", between,
+                          row == 0 ? (int)strlen(column) : (int)fields[i].bytes,
+                          row == 0 ? column : fields[i].start);
+            between = ",";
+        }
+        kelp_test_add(&table, "\n");
+    }
+    (void)kelp_test_write(folder, name, table.text);
+    kelp_csv_close(csv);
+    free(table.text);
+}
+
+/* DeepFM on taxi trips: whether the tip is big, of trips whose tip is not in the file. */
+KELP_TEST(taxi)
+{
+    char trips[KELP_TEST_PATH_MAX], example[1024], path[512];
+    struct kelp_run run;
+    struct kelp_error error;
+    char *bytes = NULL;
+    size_t count = 0;
+    if (!kelp_test_data_file("nyc-taxi/yellow_trips_train.csv.gz", trips)) {
+        (void)printf("skipped: no taxi trips in %s\n", trips);
+        return;
+    }
+    kelp_run_prepare(&run);
+    (void)snprintf(path, sizeof(path), "%s/trips.csv.gz", run.folder);
+    ck_assert_int_eq(kelp_files_read(trips, 1u << 28, &bytes, &count, &error), KELP_OK);
+    ck_assert_int_eq(kelp_files_write(path, bytes, count, &error), KELP_OK);
+    free(bytes);
+    write_trips(run.folder, "labelled.csv", trips, "");
+    write_trips(run.folder, "unlabelled.csv", trips, "tip_amount");
+    (void)snprintf(example, sizeof(example), "%s/examples/taxi-deepfm.yaml", getenv("KELP_SOURCE"));
+    const char *const args[] = {"--set", "data.path=trips.csv.gz", "--set", "train.epochs=1",
+                                "--set", "data.cache=cache",       NULL};
+    kelp_run_train(&run, example, args, TIMEOUT_MS / 1000);
+    ck_assert_msg(run.exit_code == 0, "exit %d; output:\n%s", run.exit_code, run.output);
+    predict(&run, "run", "--data", "labelled.csv", "before.csv");
+    kelp_test_copy(run.folder, "run/model.safetensors", "m.safetensors");
+    kelp_test_remove(run.folder, "trips.csv.gz");
+    kelp_test_remove(run.folder, "labelled.csv");
+    kelp_test_remove(run.folder, "cache");
+    kelp_test_remove(run.folder, "run");
+    predict(&run, "m.safetensors", "--data", "unlabelled.csv", "after.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "after.csv");
+    kelp_run_fini(&run);
+}
