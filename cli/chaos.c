@@ -21,7 +21,7 @@
 static const struct kelp_option options[] = {
     {.name = "plan",
      .type = KELP_OPTION_TEXT,
-     .placeholder = "PLAN",
+     .placeholder = "quick|all|FILE",
      .default_text = "quick",
      .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all"},
     KELP_VERB_NUMBER("seed", INTEGER, 0, UINT64_MAX, "1", NULL,

@@ -166,7 +166,7 @@ static void print_positional_hints(struct writer *writer, const struct kelp_prog
     struct kelp_hint_position position = {.repeats = false};
     const char *text = program->positional;
 
-    for (uint32_t i = 1; text && kelp_hint_positional(&text, &position); i++) {
+    for (uint32_t i = 1; text && kelp_hint_positional(program, &text, &position); i++) {
         for (uint32_t at = i; at <= (position.repeats ? POSITIONS_MAX : i); at++) {
             char what[12];
             (void)snprintf(what, sizeof(what), "%" PRIu32, at);

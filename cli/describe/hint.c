@@ -21,11 +21,22 @@ static void add(char hint[KELP_HINT_MAX + 1], const char *before, const char *wo
                    (int)bytes, word);
 }
 
-/* One of the words between two '|': literally what to type when it has a small first letter. */
-static void add_word(char hint[KELP_HINT_MAX + 1], const char *word, size_t bytes)
+/* Literally what to type: "show", "newest", and not "step=N:DO". */
+static bool is_literal(const char *word, size_t bytes)
 {
-    if (bytes > 0 && (islower((unsigned char)word[0]) || word[0] == '-')) {
+    return bytes > 0 && strspn(word, "abcdefghijklmnopqrstuvwxyz-.") >= bytes;
+}
+
+/* One of the words between two '|'. A NAME is that of a checkpoint where checkpoints are named. */
+static void add_word(char hint[KELP_HINT_MAX + 1], const char *word, size_t bytes,
+                     bool names_checkpoints)
+{
+    if (is_literal(word, bytes)) {
         add(hint, "=", word, bytes);
+        return;
+    }
+    if (names_checkpoints && bytes == 4 && memcmp(word, "NAME", 4) == 0) {
+        add(hint, "", "checkpoint", 10);
         return;
     }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
@@ -36,13 +47,14 @@ static void add_word(char hint[KELP_HINT_MAX + 1], const char *word, size_t byte
     }
 }
 
-static void read_words(const char *text, size_t bytes, char hint[KELP_HINT_MAX + 1])
+static void read_words(const char *text, size_t bytes, bool names_checkpoints,
+                       char hint[KELP_HINT_MAX + 1])
 {
     hint[0] = '\0';
     for (const char *end = text + bytes; text < end;) {
         const char *bar = memchr(text, '|', (size_t)(end - text));
         const char *stop = bar ? bar : end;
-        add_word(hint, text, (size_t)(stop - text));
+        add_word(hint, text, (size_t)(stop - text), names_checkpoints);
         text = stop + 1;
     }
     if (hint[0] == '\0') {
@@ -58,14 +70,17 @@ void kelp_hint_option(const struct kelp_option *option, char hint[KELP_HINT_MAX 
             add(hint, "=", option->choices[i], strlen(option->choices[i]));
         }
     } else if (option->type == KELP_OPTION_TEXT && option->placeholder) {
-        read_words(option->placeholder, strlen(option->placeholder), hint);
+        read_words(option->placeholder, strlen(option->placeholder),
+                   strcmp(option->name, "checkpoint") == 0, hint);
     } else if (option->type != KELP_OPTION_FLAG) {
         add(hint, "", "none", 4);
     }
 }
 
-bool kelp_hint_positional(const char **text, struct kelp_hint_position *ret_position)
+bool kelp_hint_positional(const struct kelp_program *program, const char **text,
+                          struct kelp_hint_position *ret_position)
 {
+    static const char checkpoints[] = "kelp checkpoint";
     const char *word = *text + strspn(*text, " ");
     size_t bytes = strcspn(word, " ");
 
@@ -73,12 +88,17 @@ bool kelp_hint_positional(const char **text, struct kelp_hint_position *ret_posi
     if (bytes == 0) {
         return false;
     }
-    ret_position->repeats = bytes > 3 && strncmp(word + bytes - 3, "...", 3) == 0;
-    bytes -= ret_position->repeats ? 3 : 0;
-    if (word[0] == '[') {
-        word++;
-        bytes -= 2;
+    /* "[NAME|FOLDER]...", "[FOLDER...]", "NAME..." */
+    ret_position->repeats = false;
+    while (bytes > 0 && strchr(".]", word[bytes - 1])) {
+        ret_position->repeats = ret_position->repeats || word[bytes - 1] == '.';
+        bytes--;
     }
-    read_words(word, bytes, ret_position->hint);
+    if (bytes > 0 && word[0] == '[') {
+        word++;
+        bytes--;
+    }
+    read_words(word, bytes, strncmp(program->name, checkpoints, strlen(checkpoints)) == 0,
+               ret_position->hint);
     return true;
 }

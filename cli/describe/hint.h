@@ -1,7 +1,7 @@
 /*
  * What a shell may offer for a value: read from its placeholder, such as RUN|JOB.yaml. Written as
- * words: run (a run's folder), yaml, file, folder, set (KEY=VALUE), key, verb, =WORD (the word
- * itself), none (nothing that could be offered).
+ * words: run (a run's folder), yaml, file, folder, set (KEY=VALUE), key, verb, checkpoint (a name
+ * in the run), =WORD (the word itself), none (nothing that could be offered).
  */
 #ifndef KELP_CLI_DESCRIBE_HINT_H
 #define KELP_CLI_DESCRIBE_HINT_H
@@ -19,7 +19,8 @@ struct kelp_hint_position {
     bool repeats; /* "NAME..." */
 };
 
-/* The next word of *text, which moves on; false at its end. */
-bool kelp_hint_positional(const char **text, struct kelp_hint_position *ret_position);
+/* The next word of *text, at first program->positional, which moves on; false at its end. */
+bool kelp_hint_positional(const struct kelp_program *program, const char **text,
+                          struct kelp_hint_position *ret_position);
 
 #endif

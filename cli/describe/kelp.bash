@@ -23,6 +23,18 @@ _kelp_runs() { # CURRENT: folders of runs here, else any folder
     fi
 }
 
+# Those of the run that was typed, else of runs/latest.
+_kelp_checkpoints() { # CURRENT
+    local run=runs/latest word
+    for word in "${words[@]}"; do
+        if [ -d "$word/checkpoints" ]; then run="$word"; fi
+    done
+    for word in "$run"/checkpoints/step-*/; do
+        word="${word%/}"
+        if [ -d "$word" ]; then _kelp_words "$1" <<<"${word##*/}"; fi
+    done
+}
+
 _kelp_words() { # CURRENT, WORDS on standard input, a tab and a meaning behind each
     local word rest
     while IFS=$'\t' read -r word rest; do
@@ -59,6 +71,7 @@ _kelp_offer() { # CURRENT HINT
         folder) _kelp_files -d -- "$1" ;;
         set) _kelp_set "$1" ;;
         key) _kelp_words "$1" < <(_kelp_keys '') ;;
+        checkpoint) _kelp_checkpoints "$1" ;;
         verb) _kelp_words "$1" < <(_kelp_verbs kelp) ;;
         esac
     done

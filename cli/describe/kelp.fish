@@ -64,6 +64,17 @@ function __kelp_offer # CURRENT HINT
                 __kelp_set $argv[1]
             case key
                 _kelp_keys
+            case checkpoint
+                # Those of the run that was typed, else of runs/latest.
+                set -l run runs/latest
+                for word in (commandline -opc)
+                    if test -d $word/checkpoints
+                        set run $word
+                    end
+                end
+                for folder in $run/checkpoints/step-*/
+                    string replace -r '.*/(.+)/$' '$1' -- $folder
+                end
             case verb
                 _kelp_verbs kelp
         end

@@ -41,6 +41,17 @@ _kelp_runs() {
     fi
 }
 
+# Those of the run that was typed, else of runs/latest.
+_kelp_checkpoints() {
+    local run=runs/latest word
+    for word in "${(@Q)words}"; do
+        if [[ -d "$word/checkpoints" ]]; then run="$word"; fi
+    done
+    local -a names
+    names=("$run"/checkpoints/step-*(N/:t))
+    compadd -a names
+}
+
 _kelp_offer() { # HINT
     local hint
     for hint in ${=1}; do
@@ -52,6 +63,7 @@ _kelp_offer() { # HINT
         folder) _files -/ ;;
         set) _kelp_set ;;
         key) _kelp_describe 'job key' < <(_kelp_keys '') ;;
+        checkpoint) _kelp_checkpoints ;;
         verb) _kelp_describe verb < <(_kelp_verbs kelp) ;;
         esac
     done

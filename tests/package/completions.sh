@@ -14,7 +14,7 @@ unset XDG_CONFIG_HOME XDG_DATA_HOME XDG_DATA_DIRS ZDOTDIR
 problems=0
 
 # What there is to be completed.
-mkdir -p "$HOME" "$scratch/work/runs/taxi-1" "$scratch/work/runs/taxi-2" "$scratch/work/notes" "$scratch/work/runs/junk"
+mkdir -p "$HOME" "$scratch"/work/{notes,runs/junk,runs/taxi-1/checkpoints/step-5.g1,runs/taxi-2/checkpoints/step-10.g2}
 cd "$scratch/work"
 : >runs/taxi-1/job.yaml
 : >runs/taxi-2/job.yaml
@@ -91,6 +91,13 @@ cases() {
     check "$shell" 'kelp checkpoint ex' '=export'
     check "$shell" 'kelp checkpoint ls --ru' '=--run'
     check "$shell" 'kelp checkpoint verify notes no' "=notes$dir"
+    check "$shell" 'kelp checkpoint rm ' '=step-10.g2'
+    check "$shell" 'kelp checkpoint show --run runs/taxi-1 st' '=step-5.g1'
+    check "$shell" 'kelp predict runs/taxi-1 --checkpoint ' 'step-5.g1' '!step-10.g2'
+    check "$shell" 'kelp checkpoint export ' step-10.g2 newest
+    check "$shell" 'kelp chaos --plan ' quick all job.yaml
+    check "$shell" 'kelp train --at ' '='
+    check "$shell" 'kelp ls --sort=val notes no' "=notes$dir"
     check "$shell" 'kelp-ps --thr' '=--threads'
     check "$shell" 'kelp-worker --log-level=de' "=${key:+--log-level=}debug"
     check "$shell" 'kelp-coordinator ' '='

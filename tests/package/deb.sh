@@ -46,9 +46,9 @@ kelp predict --out predictions.csv
 head -n 3 predictions.csv
 TRY
 chmod 755 "$scratch/try"
-# What apt says is of interest when it fails.
-install="chroot \"\$1\" apt-get -q install -y /tmp/$(basename "${main[0]}") >$scratch/apt.log 2>&1 ||
-    { cat $scratch/apt.log; exit 1; }"
+# As by default, also what is recommended: mmdebstrap turns that off. What apt says is of interest when it fails.
+apt="chroot \"\$1\" apt-get -q -o APT::Install-Recommends=true"
+install="$apt install -y /tmp/$(basename "${main[0]}") >$scratch/apt.log 2>&1 || { cat $scratch/apt.log; exit 1; }"
 # Nothing of it may be left behind.
 gone="! chroot \"\$1\" find /usr /etc /var/lib -path /var/lib/apt -prune -o -name '*kelp*' -print | grep ."
 # Packages come from where those of this machine come from.
