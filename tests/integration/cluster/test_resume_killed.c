@@ -1,0 +1,228 @@
+/*
+ * `kelp` is killed at moments spread over a whole resume, told by changes of the run's folder: each
+ * time the run is as it was or goes on, and in the end it is that of a run that nothing disturbed.
+ * KELP_MOMENTS of the environment says how many moments; 50 take minutes.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/files.h"
+#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/suite.h"
+
+#define MOMENTS    6
+#define FOLDER_MAX 64
+
+#define LONGER "train.epochs=4"
+
+static const char job_text[] = "name: moments\nseed: 11\n"
+                               "model: {kind: mlp, hidden: [64]}\n"
+                               "data: {kind: synthetic, rows: 1400, split: [960, 200, 200],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {epochs: 2, batch_size: 32, schedule: constant}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                               "checkpoint: {digest_steps: 10, steps: 20, interval: 0s}\n";
+
+static struct kelp_run quiet; /* what all of the epochs come to */
+static struct kelp_run first; /* the run that was done before it is resumed */
+static struct kelp_run run;
+static unsigned changes; /* of the folder in a resume that nothing disturbs */
+
+/* ---- changes of a folder -----------------------------------------------------------------------
+ */
+
+struct changes_watch {
+    int fd;
+    char folders[FOLDER_MAX][PATH_MAX]; /* by watch */
+    unsigned count;
+};
+
+static void add_folder(struct changes_watch *watch, const char *path)
+{
+    int id = inotify_add_watch(watch->fd, path,
+                               IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MODIFY |
+                                   IN_ONLYDIR | IN_EXCL_UNLINK);
+    if (id >= 0 && id < FOLDER_MAX) { /* else it has gone already, or is one too many */
+        (void)snprintf(watch->folders[id], PATH_MAX, "%s", path);
+    }
+}
+
+/* Take what has happened within wait_ms. */
+static void take_changes(struct changes_watch *watch, int wait_ms)
+{
+    char room[16384] __attribute__((aligned(8)));
+    char path[PATH_MAX];
+    struct pollfd item = {.fd = watch->fd, .events = POLLIN};
+    if (poll(&item, 1, wait_ms) <= 0) {
+        return;
+    }
+    ssize_t got = read(watch->fd, room, sizeof(room));
+    for (char *at = room; at < room + (got > 0 ? got : 0);) {
+        const struct inotify_event *event = (const struct inotify_event *)(const void *)at;
+        watch->count++;
+        if ((event->mask & IN_ISDIR) && (event->mask & (IN_CREATE | IN_MOVED_TO)) &&
+            event->wd > 0 && event->wd < FOLDER_MAX) {
+            int length =
+                snprintf(path, sizeof(path), "%s/%s", watch->folders[event->wd], event->name);
+            if (length > 0 && (size_t)length < sizeof(path)) {
+                add_folder(watch, path);
+            }
+        }
+        at += sizeof(*event) + event->len;
+    }
+}
+
+/* Resume the run, and kill `kelp` once the folder has changed so often. Returns how often it did.
+ */
+static unsigned resume_until(unsigned wanted)
+{
+    struct changes_watch *watch = calloc(1, sizeof(*watch));
+    char path[PATH_MAX];
+    ck_assert_ptr_nonnull(watch);
+    watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    ck_assert_int_ge(watch->fd, 0);
+    static const char *const folders[] = {".", "logs", "checkpoints"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(folders); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", run.run_folder, folders[i]);
+        add_folder(watch, path);
+    }
+    kelp_run_start(&run, "--resume", (const char *[]){"--set", LONGER, "--no-plots", NULL});
+    while (watch->count < wanted && !kelp_test_command_ended(&run.command)) {
+        take_changes(watch, 20);
+    }
+    kelp_process_signal(run.command.process, SIGKILL);
+    unsigned count = watch->count;
+    (void)close(watch->fd);
+    free(watch);
+    return count;
+}
+
+/* ---- folders -----------------------------------------------------------------------------------
+ */
+
+static void copy_first(void)
+{
+    char command[800];
+    kelp_run_prepare(&run);
+    (void)snprintf(command, sizeof(command), "cp -a '%s' '%s'", first.run_folder, run.run_folder);
+    ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c): a test's own paths */
+}
+
+static bool same_bytes(const char *name, const struct kelp_run *other)
+{
+    size_t bytes[2];
+    char *texts[2] = {kelp_test_read(run.run_folder, name, &bytes[0]),
+                      kelp_test_read(other->run_folder, name, &bytes[1])};
+    bool same = bytes[0] == bytes[1] && memcmp(texts[0], texts[1], bytes[0]) == 0;
+    free(texts[0]);
+    free(texts[1]);
+    return same;
+}
+
+static bool waits(void)
+{
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/next/job.yaml", run.run_folder);
+    return access(path, F_OK) == 0;
+}
+
+static bool has_result(void)
+{
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/result.json", run.run_folder);
+    return access(path, F_OK) == 0;
+}
+
+/* It has not taken hold. (While it does, the end of before has moved to previous/ already.) */
+static void check_as_it_was(void)
+{
+    static const char *const names[] = {"job.yaml", "result.json", "model.safetensors",
+                                        "metrics.jsonl", "digests.jsonl"};
+    if (!waits() || !has_result()) {
+        return;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_msg(same_bytes(names[i], &first), "%s has changed", names[i]);
+    }
+}
+
+static void check_as_if_quiet(void)
+{
+    ck_assert_str_eq(kelp_run_digest(&run), kelp_run_digest(&quiet));
+    ck_assert(same_bytes("metrics.jsonl", &quiet));
+    ck_assert(same_bytes("digests.jsonl", &quiet));
+    ck_assert(same_bytes("model.safetensors", &quiet));
+}
+
+/* ---- tests -------------------------------------------------------------------------------------
+ */
+
+static void begin(void)
+{
+    kelp_run_prepare(&quiet);
+    (void)kelp_test_write(quiet.folder, "job.yaml", job_text);
+    kelp_run_start(&quiet, "job.yaml", (const char *[]){"--set", LONGER, "--no-plots", NULL});
+    kelp_run_finish(&quiet, 0);
+    kelp_run_prepare(&first);
+    (void)kelp_test_write(first.folder, "job.yaml", job_text);
+    kelp_run_start(&first, "job.yaml", (const char *[]){"--no-plots", NULL});
+    kelp_run_finish(&first, 0);
+    copy_first();
+    changes = resume_until(UINT_MAX);
+    kelp_run_finish(&run, 0);
+    check_as_if_quiet();
+    kelp_run_fini(&run);
+}
+
+static void end(void)
+{
+    kelp_run_fini(&quiet);
+    kelp_run_fini(&first);
+}
+
+static unsigned moments(void)
+{
+    const char *text = getenv("KELP_MOMENTS");
+    long wanted = text ? strtol(text, NULL, 10) : MOMENTS;
+    return wanted > 0 && wanted <= 1000 ? (unsigned)wanted : MOMENTS;
+}
+
+KELP_SUITE(.no_fork = true)
+KELP_CASE("moments", .timeout_s = 3600, .begin = begin, .end = end)
+
+/* Each time: what is there counts, then the job as it stands ends, then the longer one. */
+KELP_TEST(killed_at_each_moment)
+{
+    unsigned all = moments();
+    unsigned taken = 0;
+    for (unsigned i = 0; i < all; i++) {
+        copy_first();
+        unsigned at = (unsigned)((uint64_t)changes * (2 * i + 1) / (2 * all));
+        (void)resume_until(at);
+        (void)kelp_test_command_wait(&run.command, KELP_TEST_HANG_MS);
+        kelp_test_command_gone(&run.command);
+        bool unheld = waits();
+        taken += !unheld;
+        check_as_it_was();
+        if (i % 2 == 0) {
+            kelp_run_resume(&run, (const char *[]){"--no-plots", NULL}, 0);
+            ck_assert_str_eq(kelp_run_digest(&run), kelp_run_digest(unheld ? &first : &quiet));
+        }
+        kelp_run_resume(&run, (const char *[]){"--set", LONGER, "--no-plots", NULL}, 0);
+        check_as_if_quiet();
+        (void)printf("killed at change %u of %u: %s\n", at, changes,
+                     unheld ? "as it was, then the longer job" : "the longer job goes on");
+        (void)fflush(stdout);
+        kelp_run_fini(&run);
+    }
+    ck_assert_uint_gt(taken, 0);
+    ck_assert_uint_lt(taken, all);
+}
