@@ -239,8 +239,16 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
                    meter->workers, meter->shards, left);
 }
 
+void kelp_rate_begin(struct kelp_rate *rate, uint64_t step)
+{
+    if (!rate->started) {
+        rate->base = step;
+    }
+}
+
 void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms)
 {
+    step = step > rate->base ? step - rate->base : 0;
     if (rate->count > 0) {
         uint32_t last = rate->count - 1;
         bool back = step < rate->samples[last].step || now_ms < rate->samples[last].at_ms;

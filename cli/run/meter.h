@@ -57,6 +57,7 @@ void kelp_meter_count(double value, char *text, size_t text_bytes);
 #define KELP_RATE_WINDOW_MS 6000 /* their age at most */
 
 struct kelp_rate {
+    uint64_t base; /* steps that were made before; those of the samples come on top */
     struct {
         uint64_t step;
         uint64_t at_ms;
@@ -71,6 +72,9 @@ struct kelp_rate {
     uint64_t highest_ms;
 };
 
+/* Training goes on from this step: what was made before does not count. No effect once a step was
+ * seen. */
+void kelp_rate_begin(struct kelp_rate *rate, uint64_t step);
 void kelp_rate_add(struct kelp_rate *rate, uint64_t step, uint64_t now_ms);
 /* Steps per second over the window; 0 while there are fewer than two different samples. */
 double kelp_rate_recent(const struct kelp_rate *rate);

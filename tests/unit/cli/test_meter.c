@@ -170,6 +170,39 @@ KELP_TEST(test_rate_of_a_short_run)
     ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
 }
 
+/* A run that goes on from step 5000: what was made before counts in no rate, from the first look.
+ */
+KELP_TEST(test_rate_after_resume)
+{
+    struct kelp_rate rate = {0};
+
+    kelp_rate_add(&rate, 0, 1000); /* the cluster starts */
+    kelp_rate_add(&rate, 0, 1100);
+    kelp_rate_begin(&rate, 5000);
+    kelp_rate_add(&rate, 5000, 1200);
+    ck_assert(kelp_rate_recent(&rate) == 0);
+    kelp_rate_add(&rate, 5010, 1300);
+    ck_assert(fabs(kelp_rate_recent(&rate) - 100) < 1e-9);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+    kelp_rate_begin(&rate, 0); /* it has begun */
+    for (uint64_t i = 1; i <= 20; i++) {
+        kelp_rate_add(&rate, 5010 + i * 10, 1300 + i * 100);
+    }
+    ck_assert(fabs(kelp_rate_recent(&rate) - 100) < 1e-9);
+    ck_assert(fabs(kelp_rate_whole(&rate) - 100) < 1e-9);
+}
+
+/* The first look comes late: steps made since the restore count, those before do not. */
+KELP_TEST(test_rate_of_a_late_look)
+{
+    struct kelp_rate rate = {0};
+
+    kelp_rate_add(&rate, 0, 1000);
+    kelp_rate_begin(&rate, 5000);
+    kelp_rate_add(&rate, 5050, 1500);
+    ck_assert(fabs(kelp_rate_recent(&rate) - 100) < 1e-9);
+}
+
 /* After a roll-back the window begins anew and no rate is negative. */
 KELP_TEST(test_rate_after_roll_back)
 {
