@@ -31,8 +31,10 @@ static const struct kelp_option options[] = {
         "continue the run in that folder from its newest checkpoint; the job may differ where "
         "docs/JOB.md allows it"),
     KELP_VERB_FLAG("force", NULL, "resume although the job differs in keys that shape the result"),
-    KELP_VERB_NUMBER("pause-timeout", DURATION, 0, 86400000, "25s", NULL,
-                     "how long SIGTERM waits for a checkpoint; 0s: it stops at once"),
+    KELP_VERB_NUMBER(
+        "pause-timeout", DURATION, 0, 86400000, "25s", NULL,
+        "how long Ctrl-C, SIGTERM and SIGHUP wait for a checkpoint; 0s: they stop the run at "
+        "once"),
     KELP_VERB_FLAG("print-config", NULL,
                    "print the job in effect, and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),

@@ -22,9 +22,9 @@ const struct kelp_program kelp_command_program = {
 };
 
 const char kelp_command_exit_statuses[] =
-    "0 done, stopped in order, or no difference, 1 failed while running,\n"
-    "or a difference, 2 bad option, job or data, 3 no cluster reached in time, 4 the\n"
-    "job has failed, 130 ended by Ctrl-C.\n";
+    "0 done, or no difference, 1 failed while running, or a difference,\n"
+    "2 bad option, job or data, 3 no cluster reached in time, 4 the job has failed,\n"
+    "129, 130, 143 paused or stopped by SIGHUP, Ctrl-C, SIGTERM.\n";
 
 static void print_help(FILE *out)
 {

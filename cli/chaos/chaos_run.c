@@ -407,6 +407,9 @@ static kelp_status handle_end(struct run *run, int wait_status, bool *ret_over,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     status = kelp_run_result_read(run->run_path, result, reterr);
+    if (status == KELP_ERR_NOT_FOUND) { /* killed before, and resumed in vain */
+        status = KELP_OK;
+    }
     if (status == KELP_OK && strcmp(result->status, "done") != 0) {
         *ret_over = false;
         status = forget_dead(run, reterr);

@@ -1,5 +1,6 @@
 #include "cli/chaos/chaos_train.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,8 +59,9 @@ kelp_status kelp_chaos_train_end(struct kelp_chaos_train *train, int wait_status
 
     kelp_process_destroy(train->process);
     train->process = NULL;
-    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == KELP_EXIT_OK) {
-        return KELP_OK;
+    if (WIFEXITED(wait_status) &&
+        (WEXITSTATUS(wait_status) == KELP_EXIT_OK || WEXITSTATUS(wait_status) == 128 + SIGTERM)) {
+        return KELP_OK; /* done, or paused as it was asked to */
     }
     kelp_process_describe(wait_status, how, sizeof(how));
     kelp_log_tail_read(train->log_path, train->log_from, words, sizeof(words));

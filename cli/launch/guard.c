@@ -22,7 +22,7 @@ struct kelp_guard {
     int done_fd;   /* eventfd, raised when the work has returned */
     atomic_int signal_number;
     atomic_int stage;         /* enum kelp_guard_stage */
-    atomic_uint wind_down_ms; /* 0: SIGTERM stops */
+    atomic_uint wind_down_ms; /* 0: any signal stops */
     int exit_status;          /* written by the work's thread before done_fd is raised */
 };
 
@@ -73,7 +73,7 @@ _Noreturn static void end_at_once(int signal_number)
     ssize_t written = write(STDERR_FILENO, text, sizeof(text) - 1);
 
     (void)written; /* the process ends anyway */
-    _exit(signal_number == SIGTERM ? 1 : 128 + signal_number);
+    _exit(128 + signal_number);
 }
 
 /* Go to the stage; returns when its time is over. */
@@ -95,7 +95,7 @@ static int64_t advance(struct kelp_guard *guard, int number)
     if (number != 0) {
         atomic_store(&guard->signal_number, number);
     }
-    if (atomic_load(&guard->stage) == KELP_GUARD_RUN && number == SIGTERM && wind_down_ms > 0) {
+    if (atomic_load(&guard->stage) == KELP_GUARD_RUN && number != 0 && wind_down_ms > 0) {
         return enter(guard, KELP_GUARD_WIND_DOWN, wind_down_ms);
     }
     return enter(guard, KELP_GUARD_STOP, KELP_GUARD_GRACE_MS);

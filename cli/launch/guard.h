@@ -3,11 +3,10 @@
  * work runs in a thread of its own. So nothing that the work waits for (an etcd that does not come
  * up, a call with a deadline) can keep Ctrl-C from ending the command in time.
  *
- *                 SIGTERM, if the work winds down          SIGINT, SIGHUP, any second signal,
- *                                                          or it took too long
- *     RUN  ------------------------------> WIND_DOWN ------------------------------> STOP
- *      |                                                                              ^
- *      +-------- SIGINT, SIGHUP, or SIGTERM when the work does not wind down ---------+
+ *          SIGINT, SIGTERM, SIGHUP, if the work winds down      a second one, or it took too long
+ *     RUN  -----------------------------------> WIND_DOWN ---------------------------> STOP
+ *      |                                                                                ^
+ *      +----------------- a signal when the work does not wind down --------------------+
  *
  * In STOP the work is to end; 1.8 s later, or at one more signal, the process ends at once. Its
  * children are killed by the kernel with it (common/base/process.h).
@@ -33,8 +32,8 @@ struct kelp_guard;
 kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), void *user,
                            int *ret_exit_status, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* From now on SIGTERM asks the work to wind down for at most wind_down_ms, and then to stop. 0:
- * SIGTERM stops it, as at the beginning. By the work's thread. */
+/* From now on a signal asks the work to wind down for at most wind_down_ms, and then to stop. 0: it
+ * stops it, as at the beginning. By the work's thread. */
 void kelp_guard_winds_down(struct kelp_guard *guard, uint32_t wind_down_ms);
 
 /* Readable (poll(2)) when the stage has changed since it was asked for; borrowed. */

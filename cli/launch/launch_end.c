@@ -98,21 +98,29 @@ static int set_outcome(struct kelp_result *result, int exit_status, const char *
     return exit_status;
 }
 
+/* As a shell says of a command that a signal ended: nobody takes it for one that is done. */
+static int signal_status(const struct kelp_launcher *launcher)
+{
+    return 128 + kelp_guard_signal(launcher->guard);
+}
+
 static int stopped(struct kelp_launcher *launcher)
 {
     const Kelp__V1__CheckpointStatus *checkpoint =
         launcher->status ? launcher->status->checkpoint : NULL;
     char reason[128] = "";
 
-    if (launcher->pausing && checkpoint && checkpoint->version > 0) {
+    if (launcher->launch->job->run.mode != KELP_RUN_TRAIN) {
+        return set_outcome(launcher->result, signal_status(launcher), "stopped", reason);
+    }
+    if (checkpoint && checkpoint->version > 0) {
         (void)snprintf(reason, sizeof(reason), "the newest checkpoint is of step %" PRIu64,
                        checkpoint->step);
-    } else if (launcher->pausing) {
-        (void)snprintf(reason, sizeof(reason), "there is no checkpoint yet");
+    } else {
+        (void)snprintf(reason, sizeof(reason),
+                       "there is no checkpoint yet, so it begins again at step 0");
     }
-    return set_outcome(launcher->result,
-                       kelp_guard_signal(launcher->guard) == SIGINT ? 128 + SIGINT : KELP_EXIT_OK,
-                       "stopped", reason);
+    return set_outcome(launcher->result, signal_status(launcher), "stopped", reason);
 }
 
 static void fill_result(struct kelp_launcher *launcher)
@@ -157,7 +165,7 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
         if (launcher->status->checkpoint) { /* training may have been further: that is lost */
             result->step = launcher->status->checkpoint->step;
         }
-        return set_outcome(result, KELP_EXIT_OK, "paused", "");
+        return set_outcome(result, signal_status(launcher), "paused", "");
     }
     if (status == KELP_OK && kelp__launch_state_is(launcher, "failed")) {
         return set_outcome(result, KELP_EXIT_JOB_FAILED, "failed", launcher->status->reason);

@@ -318,6 +318,9 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
         kelp_rate_add(&launcher->rate, 0, now);
         return KELP_OK;
     }
+    if (launcher->launch->entries == 0) {
+        kelp_rate_begin(&launcher->rate, status->restore_step);
+    }
     /* The end is seen up to one question late: it does not count once there is enough to go by. */
     uint64_t total =
         launcher->launch->entries > 0 ? launcher->launch->entries : status->total_steps;
@@ -367,7 +370,7 @@ static bool nothing_to_save(const struct kelp_launcher *launcher)
     return !launcher->status || kelp__launch_state_is(launcher, "starting");
 }
 
-/* SIGTERM: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
+/* A signal: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
 static bool wind_down(struct kelp_launcher *launcher)
 {
     if (launcher->pausing || kelp_guard_stage(launcher->guard) != KELP_GUARD_WIND_DOWN) {
@@ -379,7 +382,7 @@ static bool wind_down(struct kelp_launcher *launcher)
     }
     kelp_display_say(launcher->display,
                      "pausing: the run stops once a checkpoint is written, at the latest in %u s; "
-                     "Ctrl-C stops it at once",
+                     "a second signal (Ctrl-C) stops it at once",
                      launcher->launch->pause_ms / 1000);
     kelp_monitor_pause(launcher->monitor);
     return true;

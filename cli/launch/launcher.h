@@ -3,7 +3,7 @@
  * and workers as children, watched until the job is done, failed, or asked to stop.
  *
  *     STARTING   etcd, then the job's text to /kelp/<job>/spec, then the daemons
- *     RUNNING    ends are taken in, the dead start again, progress is shown; SIGTERM asks for a
+ *     RUNNING    ends are taken in, the dead start again, progress is shown; a signal asks for a
  *                checkpoint, which ends the run when it is committed
  *     ENDING     the model is pulled, checked and written, everything is stopped
  */
@@ -46,7 +46,7 @@ struct kelp_launch {
     bool resume;
     const char *abandoned; /* job of a resume that did not take hold, still in etcd; NULL: none */
     bool force;            /* go on although keys that shape the result differ */
-    uint32_t pause_ms;     /* what SIGTERM leaves for a checkpoint; 0: it stops at once */
+    uint32_t pause_ms;     /* what a signal leaves for a checkpoint; 0: it stops at once */
     uint64_t start_ms;     /* CLOCK_MONOTONIC when the command began */
 };
 

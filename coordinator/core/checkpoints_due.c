@@ -115,6 +115,17 @@ static bool near(const struct kelp_checkpointer *checkpoints, uint64_t step)
            step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
 }
 
+/* Is one due by time? A job without any has more to lose. */
+static bool timed_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
+{
+    uint32_t interval_ms = checkpoints->options.interval_ms;
+    if (!kelp_committed_list_newest(&checkpoints->list) &&
+        interval_ms > KELP_COORDINATOR_EARLY_MS) {
+        interval_ms = KELP_COORDINATOR_EARLY_MS;
+    }
+    return interval_ms > 0 && now_ms >= checkpoints->last_ms + interval_ms;
+}
+
 bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                                 struct kelp__checkpointer_due *ret_due)
 {
@@ -123,8 +134,7 @@ bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uin
     bool asked = checkpoints->requested > options->first_serial &&
                  checkpoints->requested > checkpoints->answered &&
                  checkpoints->requested > checkpoints->refused;
-    bool timed =
-        options->interval_ms > 0 && !done && now_ms >= checkpoints->last_ms + options->interval_ms;
+    bool timed = !done && timed_now(checkpoints, now_ms);
     if (done && !checkpoints->finished) {
         return false; /* the end is not on record yet; then its checkpoint answers everybody */
     }

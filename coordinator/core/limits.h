@@ -40,6 +40,7 @@
     65536                                  /* factor on the margin, doubled each time it was late  \
                                             */
 #define KELP_COORDINATOR_WINDOW          8 /* margins ahead at which a scheduled one is ordered */
+#define KELP_COORDINATOR_EARLY_MS        10000  /* to the first checkpoint of a job, by time */
 #define KELP_COORDINATOR_STILL_MS        1000   /* no step for this long: training stands still */
 #define KELP_COORDINATOR_ANSWER_MS       10000  /* a shard takes an order within this */
 #define KELP_COORDINATOR_WRITE_MS        600000 /* a snapshot is durable within this */

@@ -254,12 +254,13 @@ KELP_LOOP_TEST(test_interrupt, 0, KELP_ARRAY_COUNT(moments_ms))
  * afterwards. */
 KELP_TEST(test_terminate)
 {
-    kelp_test_command_start(
-        &train, folder.path,
-        (const char *[]){"train", "long.yaml", "--run", "r", "--pause-timeout", "0s", NULL});
+    kelp_test_command_start(&train, folder.path,
+                            (const char *[]){"train", "long.yaml", "--run", "r", "--pause-timeout",
+                                             "0s", "--set", "checkpoint.interval=0s", NULL});
     kelp_test_command_await(&train, "step ");
     stop(SIGTERM);
-    ck_assert_int_eq(train.exit_code, 0);
+    ck_assert_int_eq(train.exit_code, 128 + SIGTERM);
+    ck_assert_ptr_nonnull(strstr(train.err, "no checkpoint yet, so it begins again at step 0"));
     ck_assert_ptr_nonnull(strstr(train.err, "--resume --run r"));
     kelp_test_command_gone(&train);
     cJSON *result = kelp_test_read_json(folder.path, "r/result.json");
@@ -278,6 +279,8 @@ KELP_TEST(test_interrupt_with_a_stopped_child)
     kelp_test_command_await(&train, "step ");
     (void)kelp_test_command_signal(&train, "kelp-ps", "shard-0", SIGSTOP);
     (void)kelp_test_command_signal(&train, "etcd", "--data-dir", SIGSTOP);
+    kelp_process_signal(train.process, SIGINT);
+    kelp_test_command_await(&train, "kelp: pausing: "); /* which it cannot */
     stop(SIGINT);
     kelp_test_command_gone(&train);
 }
@@ -649,15 +652,21 @@ KELP_TEST(test_live_export)
     stop(SIGINT);
 }
 
-/* A second signal ends everything at once: the exit status names it, not the first one, which would
- * have taken its time. */
-KELP_TEST(test_second_interrupt)
+/* A third signal ends everything at once, or the time for a stop is over: the exit status names the
+ * newest one. Nobody reads the result that the run wants to write, so that it cannot end before. */
+KELP_TEST(test_third_signal)
 {
+    char path[300];
+
     kelp_test_command_start(&train, folder.path,
                             (const char *[]){"train", "long.yaml", "--run", "r", NULL});
     kelp_test_command_await(&train, "step ");
+    (void)snprintf(path, sizeof(path), "%s/r/result.json.new", folder.path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
     (void)kelp_test_command_signal(&train, "kelp-ps", "shard-0", SIGSTOP);
     kelp_process_signal(train.process, SIGHUP);
+    kelp_test_command_await(&train, "kelp: pausing: ");
+    kelp_process_signal(train.process, SIGINT);
     stop(SIGINT);
     ck_assert_int_eq(train.exit_code, 128 + SIGINT);
     ck_assert_ptr_nonnull(strstr(train.err, "ended at once"));

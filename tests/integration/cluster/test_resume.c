@@ -149,13 +149,16 @@ KELP_TEST(killed_three_times)
     ck_assert_double_le(result_number("steps_recomputed"), recomputed + 3 * BETWEEN);
 }
 
-/* SIGTERM: a checkpoint, exit status 0, and what it holds is not computed again. */
-KELP_TEST(paused)
+static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+
+/* A signal: a checkpoint, an exit status that says which, and what the checkpoint holds is not
+ * computed again. */
+KELP_LOOP_TEST(paused, 0, KELP_ARRAY_COUNT(signals))
 {
-    start(NULL);
+    start((const char *[]){"--set", "checkpoint.steps=0", NULL}); /* none was written before */
     kelp_run_await_step(&run, 500);
-    kelp_process_signal(run.command.process, SIGTERM);
-    kelp_run_finish(&run, 0);
+    kelp_process_signal(run.command.process, signals[_i]);
+    kelp_run_finish(&run, 128 + signals[_i]);
     kelp_test_command_gone(&run.command);
     ck_assert(said("kelp: pausing: "));
     ck_assert(said("kelp: paused at step "));
@@ -181,7 +184,7 @@ KELP_TEST(terminated_twice)
     kelp_process_signal(run.command.process, SIGTERM);
     kelp_test_command_await(&run.command, "kelp: pausing: ");
     kelp_process_signal(run.command.process, SIGTERM);
-    kelp_run_finish(&run, 0);
+    kelp_run_finish(&run, 128 + SIGTERM);
     ck_assert(said("kelp: stopped at step "));
     kelp_test_command_gone(&run.command);
     check_status("stopped");
@@ -197,7 +200,7 @@ KELP_TEST(pause_timeout)
     (void)signal_to("kelp-ps", "shard-0", SIGSTOP);
     kelp_process_signal(run.command.process, SIGTERM);
     uint64_t begin_ms = kelp_clock_ms();
-    kelp_run_finish(&run, 0);
+    kelp_run_finish(&run, 128 + SIGTERM);
     ck_assert_uint_ge(kelp_clock_ms() - begin_ms, 900);
     ck_assert(said("at the latest in 1 s"));
     ck_assert(said("the newest checkpoint is of step "));
@@ -214,7 +217,7 @@ KELP_TEST(other_numbers)
             (const char *[]){"--workers", numbers[i][0], "--shards", numbers[i][1], NULL});
         kelp_run_await_step(&run, before + 100);
         kelp_process_signal(run.command.process, SIGTERM);
-        kelp_run_finish(&run, 0);
+        kelp_run_finish(&run, 128 + SIGTERM);
         check_status("paused");
     }
     kelp_run_resume(&run, (const char *[]){"--workers", "2", "--shards", "4", NULL}, 0);
@@ -437,7 +440,7 @@ KELP_TEST(killed_before_it_takes_hold)
     start(NULL);
     await_progress(300);
     kelp_process_signal(run.command.process, SIGTERM);
-    kelp_run_finish(&run, 0);
+    kelp_run_finish(&run, 128 + SIGTERM);
     hide_storage(true);
     kelp_run_start(&run, "--resume",
                    (const char *[]){"--set", LONGER, "--set", "train.lr=0.1", "--force", NULL});
