@@ -135,7 +135,7 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
     }
     if (status == KELP_OK && done_already(train)) {
         *ret_done = true;
-        return KELP_OK;
+        return kelp_launcher_clear(&train->run, reterr);
     }
     if (status == KELP_OK) {
         memset(&train->result, 0, sizeof(train->result));

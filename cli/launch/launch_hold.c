@@ -49,6 +49,15 @@ static kelp_status clear_abandoned(const struct kelp_run_dir *run, char **ret_ab
     return status;
 }
 
+kelp_status kelp_launcher_clear(const struct kelp_run_dir *run, struct kelp_error *reterr)
+{
+    char *abandoned = NULL;
+
+    kelp_status status = clear_abandoned(run, &abandoned, reterr);
+    free(abandoned);
+    return status == KELP_OK ? kelp_run_next_drop(run->path, reterr) : status;
+}
+
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
                                     char **ret_abandoned, struct kelp_error *reterr)
 {

@@ -58,6 +58,10 @@ struct kelp_launch {
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
                                     char **ret_abandoned, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Clear what such a resume left in the folder of a run that needs no more. Errors: of files. */
+kelp_status kelp_launcher_clear(const struct kelp_run_dir *run,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
 /*
  * Run it. Returns the exit status of the command (common/program/options.h); result is filled in
  * every case and its JSON is in the run's folder. What went wrong is in result->reason.

@@ -161,6 +161,9 @@ KELP_TEST(test_run_folder)
     ck_assert_uint_eq(each_line("runs/one/metrics.jsonl", look_at_metrics), 9);
     ck_assert_uint_ge(each_line("runs/one/digests.jsonl", look_at_digests), 3 * 61 / 20);
     cJSON_Delete(kelp_test_read_json(folder.path, "runs/one/cluster.json"));
+    char etcd[300]; /* the data of its own, which nothing needs any more */
+    (void)snprintf(etcd, sizeof(etcd), "%s/runs/one/etcd", folder.path);
+    ck_assert_int_ne(access(etcd, F_OK), 0);
     static const char *const logs[] = {"coordinator-0", "shard-0",  "shard-1",
                                        "worker-0",      "worker-1", "etcd"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(logs); i++) {
@@ -449,6 +452,56 @@ static struct kelp_etcd_server *start_own_etcd(void)
     ck_assert_int_eq(curl_global_init(CURL_GLOBAL_DEFAULT), CURLE_OK);
     ck_assert_msg(kelp_etcd_server_start(&options, &server, &error) == KELP_OK, "%s", error.text);
     return server;
+}
+
+/* The job as that etcd holds it; owned by the caller (free()). */
+static char *spec_in_etcd(const char *url, const char *key)
+{
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_etcd_range range = {0};
+
+    ck_assert_int_eq(kelp_etcd_open(url, &etcd, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_etcd_get(etcd, key, 5000, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 1);
+    char *text = strdup(range.pairs[0].value);
+    ck_assert_ptr_nonnull(text);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    return text;
+}
+
+/* A resume that fails puts back what an etcd that others use holds of the job. */
+KELP_TEST(test_failed_resume_external_etcd)
+{
+    struct kelp_etcd_server *server = start_own_etcd();
+    const char *url = kelp_etcd_server_url(server);
+    char digest[33];
+    char again[33];
+
+    run_verb((const char *[]){"train", "short.yaml", "--run", "r", "--etcd", url, NULL});
+    digest_of(&verb, digest);
+    char *spec = spec_in_etcd(url, "/kelp/short/spec");
+    char *state = spec_in_etcd(url, "/kelp/short/state");
+    run_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, "--set",
+                              "model.kind=mlp", "--force", NULL});
+    ck_assert_msg(verb.exit_code == 4 || verb.exit_code == 2, "exit %d: %s", verb.exit_code,
+                  verb.err);
+    ck_assert_ptr_nonnull(strstr(verb.err, "nothing of the run has changed"));
+    char *spec_now = spec_in_etcd(url, "/kelp/short/spec");
+    char *state_now = spec_in_etcd(url, "/kelp/short/state");
+    ck_assert_str_eq(spec_now, spec);
+    ck_assert_str_eq(state_now, state);
+    run_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, NULL});
+    digest_of(&verb, again);
+    ck_assert_str_eq(again, digest);
+    run_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, "--set",
+                              "train.epochs=4", NULL});
+    ck_assert_msg(verb.exit_code == 0, "exit %d: %s", verb.exit_code, verb.err);
+    free(spec);
+    free(state);
+    free(spec_now);
+    free(state_now);
+    kelp_etcd_server_stop(server, 1000);
 }
 
 /* An etcd that is there already: the job's prefix must be free, or the same job's to resume. */

@@ -140,6 +140,8 @@ KELP_TEST(each_sample_once_and_in_order)
     char folder[512];
     (void)snprintf(folder, sizeof(folder), "%s/p1/predict", trained.folder);
     ck_assert_int_ne(access(folder, F_OK), 0); /* the parts are gone */
+    (void)snprintf(folder, sizeof(folder), "%s/p1/etcd", trained.folder);
+    ck_assert_int_ne(access(folder, F_OK), 0); /* and nothing of etcd is left */
 }
 
 /* One worker; three workers of which one dies with a lane computed and another while it sends it,
