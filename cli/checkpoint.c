@@ -11,6 +11,8 @@
 
 #define POLL_US 50000 /* between questions */
 
+#define VERBS_MAX 16
+
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a line for people, or one JSON object"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "60s", NULL,
@@ -121,13 +123,33 @@ static kelp_status open_client(const char *typed, const char *etcd,
     return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
 }
 
+/* `kelp checkpoint lss`: the verb that is near, or NULL. */
+static const char *verb_meant(const char *typed)
+{
+    const char *names[VERBS_MAX + 1] = {NULL};
+
+    for (size_t i = 0; kelp_checkpoint_verbs[i] && i < VERBS_MAX; i++) {
+        names[i] = kelp_checkpoint_verbs[i]->name;
+    }
+    return kelp_value_nearest(typed, names);
+}
+
 static int ask_for_one(const struct kelp_options *given)
 {
     struct kelp_job_client *client = NULL;
     struct kelp_error error;
 
-    if (open_client(kelp_verb_typed(given), kelp_options_text(given, "etcd"), &client, &error) !=
-        KELP_OK) {
+    const char *typed = kelp_verb_typed(given);
+    const char *meant = typed && !kelp_options_given(given, "etcd") && !kelp_run_dir_is_run(typed)
+                            ? verb_meant(typed)
+                            : NULL;
+    if (meant) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "'%s' is neither a run nor a verb of kelp checkpoint; did you mean "
+                             "'%s'?",
+                             typed, meant);
+    }
+    if (open_client(typed, kelp_options_text(given, "etcd"), &client, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     int exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/launch/launcher_internal.h"
@@ -249,9 +250,7 @@ static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume
     }
     (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", job);
     status = kelp_etcd_get_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &range, reterr);
-    if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "etcd at %s", etcd_url);
-    } else if (range.count > 0 && !resume) {
+    if (status == KELP_OK && range.count > 0 && !resume) {
         status = kelp_fail(reterr, KELP_ERR_EXISTS,
                            "etcd at %s has a job '%s' already; continue it with --resume, or "
                            "choose another name",
@@ -266,14 +265,16 @@ static kelp_status find_etcd(const char *url, const char *etcd_program, const ch
                              bool resume, struct kelp_error *reterr)
 {
     char path[KELP_PROCESS_PATH_MAX];
+    struct stat info;
 
     if (url) {
         return check_etcd(url, job, resume, reterr);
     }
     if (etcd_program &&
-        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--etcd-program '%s' cannot be executed",
-                         etcd_program);
+        (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0 ||
+         stat(path, &info) != 0 || !S_ISREG(info.st_mode))) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "--etcd-program '%s' is no program that can be executed", etcd_program);
     }
     if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
         access("/usr/bin/etcd", X_OK) != 0) {

@@ -73,11 +73,14 @@ kelp_status kelp_value_bool(const char *text, bool *ret_value, struct kelp_error
 {
     static const char *const like_true[] = {"true", "yes", "y", "on", "1", "t", NULL};
     static const char *const like_false[] = {"false", "no", "n", "off", "0", "f", NULL};
+    static const char *const words[] = {"true", "false", NULL};
     bool yes = is_word(text, "true", "True", "TRUE");
 
     if (!yes && !is_word(text, "false", "False", "FALSE")) {
         (void)kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not true or false", SHOWN_MAX, text);
-        return suggest(reterr, is_one_of(text, like_true)    ? "true"
+        const char *nearest = kelp_value_nearest(text, words);
+        return suggest(reterr, nearest                       ? nearest
+                               : is_one_of(text, like_true)  ? "true"
                                : is_one_of(text, like_false) ? "false"
                                                              : "");
     }

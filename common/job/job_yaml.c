@@ -126,7 +126,10 @@ static kelp_status read_value(struct reader *reader, const char *key, const yaml
         }
         text = list;
     } else if (!text) {
-        return fail_at(reader, value, key, "not a single value");
+        return fail_at(reader, value, key,
+                       value->type == YAML_SEQUENCE_NODE  ? "is a list; the key takes one value"
+                       : value->type == YAML_MAPPING_NODE ? "is a section; the key takes a value"
+                                                          : "not a single value");
     } else if (is_null(value, text)) {
         return fail_at(reader, name, key, "has no value (an empty text is written \"\")");
     }
@@ -223,7 +226,8 @@ static kelp_status read_top(yaml_document_t *document, const yaml_node_t *root, 
 
     reader->document = document;
     if (root->type != YAML_MAPPING_NODE) {
-        return fail_at(reader, root, "", "not sections and keys (name: …)");
+        return fail_at(reader, root, "",
+                       "is no job: sections and keys are expected, such as name: …");
     }
     for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
          pair < root->data.mapping.pairs.top; pair++) {
@@ -277,7 +281,7 @@ static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
 
     if (!in) {
         return kelp_fail(reterr, errno == ENOENT ? KELP_ERR_NOT_FOUND : KELP_ERR_IO, "%.255s: %s",
-                         path, strerror(errno));
+                         path, errno == ENOENT ? "there is no such job file" : strerror(errno));
     }
     char *text = malloc(KELP_JOB_FILE_BYTES_MAX + 1);
     if (!text) {
@@ -285,7 +289,8 @@ static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
     } else {
         *ret_bytes = fread(text, 1, KELP_JOB_FILE_BYTES_MAX + 1, in);
         if (ferror(in)) {
-            status = kelp_fail(reterr, KELP_ERR_IO, "%.255s: %s", path, strerror(errno));
+            status = kelp_fail(reterr, KELP_ERR_IO, "%.255s: %s", path,
+                               errno == EISDIR ? "is a folder; give a job file" : strerror(errno));
         }
     }
     (void)fclose(in); /* only read from */

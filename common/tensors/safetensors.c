@@ -108,7 +108,7 @@ static kelp_status parse_offsets(const cJSON *item, const unsigned char *data, u
         status = kelp_json_element_u64(cJSON_GetArrayItem(offsets, 1), data_bytes, &end, reterr);
     }
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "data_offsets");
+        kelp_error_prefix(reterr, "data_offsets (is the file cut off?)");
         return status;
     }
     if (begin > end ||
@@ -255,17 +255,20 @@ static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *
     uint64_t header_bytes;
 
     if (file->byte_count < HEADER_LENGTH_BYTES) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "truncated: %zu bytes", file->byte_count);
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "is cut off, or no safetensors file: it has %zu bytes", file->byte_count);
     }
     memcpy(&header_bytes, file->bytes, sizeof(header_bytes));
     if (header_bytes > KELP_SAFETENSORS_HEADER_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "the header has %" PRIu64 " bytes, over %u: is this a safetensors file?",
-                         header_bytes, KELP_SAFETENSORS_HEADER_MAX);
+        return kelp_fail(
+            reterr, KELP_ERR_LIMIT,
+            "is no safetensors file: its first 8 bytes, the length of a header, are over "
+            "%u",
+            KELP_SAFETENSORS_HEADER_MAX);
     }
     if (header_bytes > file->byte_count - HEADER_LENGTH_BYTES) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "truncated: the header has %" PRIu64 " bytes",
-                         header_bytes);
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "is cut off: its header alone has %" PRIu64 " bytes", header_bytes);
     }
     kelp_status status = kelp_json_parse((const char *)file->bytes + HEADER_LENGTH_BYTES,
                                          (size_t)header_bytes, &file->json, reterr);
@@ -387,6 +390,23 @@ const struct kelp_safetensors_tensor *kelp_safetensors_find(const struct kelp_sa
         }
     }
     return NULL;
+}
+
+void kelp_safetensors_names(const struct kelp_safetensors *file, char *text, size_t text_bytes)
+{
+    static const char more[] = ", …";
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < kelp_safetensors_count(file); i++) {
+        const char *name = kelp_safetensors_at(file, i)->name;
+        if (used + strlen(name) + 2 + sizeof(more) > text_bytes) {
+            (void)snprintf(text + used, text_bytes - used, "%s", used > 0 ? more : "…");
+            return;
+        }
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", name);
+    }
 }
 
 size_t kelp_safetensors_metadata_count(const struct kelp_safetensors *file)

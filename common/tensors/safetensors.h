@@ -55,6 +55,9 @@ const struct kelp_safetensors_tensor *kelp_safetensors_at(const struct kelp_safe
 const struct kelp_safetensors_tensor *kelp_safetensors_find(const struct kelp_safetensors *file,
                                                             const char *name);
 
+/* "a, b, c, …": the names of as many tensors as text has room for. */
+void kelp_safetensors_names(const struct kelp_safetensors *file, char *text, size_t text_bytes);
+
 /* Metadata, in the order of the header. */
 size_t kelp_safetensors_metadata_count(const struct kelp_safetensors *file);
 const char *kelp_safetensors_metadata_key(const struct kelp_safetensors *file, size_t index);

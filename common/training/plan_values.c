@@ -82,10 +82,12 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
     (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
     *ret_found = kelp_safetensors_find(init_data, name);
     if (!*ret_found) {
+        char names[192];
+        kelp_safetensors_names(init_data, names, sizeof(names));
         return tensor->statistic && job->run.mode == KELP_RUN_TRAIN
                    ? KELP_OK
-                   : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s",
-                               kelp_safetensors_path(init_data), name);
+                   : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s; the file has %s",
+                               kelp_safetensors_path(init_data), name, names);
     }
     if ((*ret_found)->rank != tensor->rank ||
         memcmp((*ret_found)->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {

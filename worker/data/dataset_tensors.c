@@ -36,9 +36,11 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
 {
     const struct kelp_safetensors_tensor *tensor = kelp_safetensors_find(tensors->file, key->name);
     if (!tensor) {
+        char names[256];
+        kelp_safetensors_names(tensors->file, names, sizeof(names));
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "tensor %s: no such tensor; %s must name one of the %zu of the file",
-                         key->name, key->key, kelp_safetensors_count(tensors->file));
+                         "tensor %s: no such tensor; set %s to one of: %s", key->name, key->key,
+                         names);
     }
     if (tensor->dtype == KELP_DTYPE_F64) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -168,7 +168,7 @@ static const struct {
     {"train.lr: 0.1\n",
      "job.yaml:1: train.lr: write the section and the key as two levels, the key indented"},
     {"train: 5\n", "job.yaml:1: train: is a section; its keys stand indented below it"},
-    {"name:\n  x: 5\n", "job.yaml:2: name: not a single value"},
+    {"name:\n  x: 5\n", "job.yaml:2: name: is a section; the key takes a value"},
     {"train:\n  lr: fast\n", "job.yaml:2: train.lr: 'fast' is not a number from 0 to 1000"},
     {"train:\n  lr: -1\n", "job.yaml:2: train.lr: '-1' is not a number from 0 to 1000"},
     {"train:\n  lr: .nan\n", "job.yaml:2: train.lr: '.nan' is not a number from 0 to 1000"},
@@ -287,7 +287,7 @@ static const struct {
     {"data:\n  target: \"a\\0b\"\n", "job.yaml:2: data.target: not a single value"},
     {"", "job.yaml: holds no keys"},
     {"# nothing\n", "job.yaml: holds no keys"},
-    {"- a\n", "job.yaml:1: not sections and keys (name: …)"},
+    {"- a\n", "job.yaml:1: is no job: sections and keys are expected, such as name: …"},
     {"name: a\n---\nname: b\n", "job.yaml:3: a second document"},
     {"name: [a\n", "job.yaml:2: not YAML: did not find expected ',' or ']'"},
     {"name: a\n\tb: c\n", "job.yaml:2: is indented with a tab; YAML takes spaces alone"},
@@ -488,9 +488,9 @@ KELP_TEST(test_read)
     ck_assert_uint_eq(kelp_job_file_job(file)->seed, 7);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(kelp_job_file_read(file, path, &error), KELP_ERR_NOT_FOUND);
-    ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
+    ck_assert_ptr_nonnull(strstr(error.text, "no such job file"));
     ck_assert_int_eq(kelp_job_file_read(file, "/tmp", &error), KELP_ERR_IO);
-    ck_assert_str_eq(error.text, "/tmp: Is a directory");
+    ck_assert_str_eq(error.text, "/tmp: is a folder; give a job file");
 }
 
 /* docs/JOB.md is what the table says. KELP_UPDATE=1 writes it. */

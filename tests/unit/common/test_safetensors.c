@@ -129,7 +129,7 @@ static const struct {
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, KELP_ERR_FORMAT,
      "m: tensor x: data_offsets do not fit dtype and shape"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 3, KELP_ERR_FORMAT,
-     "m: tensor x: data_offsets: not an integer from 0 to 3"},
+     "m: tensor x: data_offsets (is the file cut off?): not an integer from 0 to 3"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, KELP_ERR_FORMAT,
      "m: tensor x: data_offsets do not fit dtype and shape"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, KELP_ERR_FORMAT,
@@ -141,7 +141,7 @@ static const struct {
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
      KELP_ERR_UNSUPPORTED, "m: tensor x: rank is over 8"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, KELP_ERR_FORMAT,
-     "m: tensor x: data_offsets: not an integer"},
+     "m: tensor x: data_offsets (is the file cut off?): not an integer"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
      "\"y\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
      4, KELP_ERR_FORMAT, "m: data of tensor y overlaps or has a gap"},
