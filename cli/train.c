@@ -1,4 +1,6 @@
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "cli/launch/children.h"
 #include "cli/launch/launcher.h"
 #include "cli/launch/preflight.h"
+#include "cli/launch/run_plugin.h"
 #include "cli/launch/train_job.h"
 #include "cli/plot/plot_run.h"
 #include "cli/run/run_client.h"
@@ -122,6 +125,35 @@ static kelp_status write_card(const struct train *train, struct kelp_error *rete
                                : KELP_OK;
 }
 
+/* The job as it runs: with its own copy of the model's library, and in a job.yaml that names what
+ * lies in the run's folder by where it lies there. */
+static kelp_status write_job(struct train *train, struct kelp_error *reterr)
+{
+    char folder[PATH_MAX];
+    char *text = NULL;
+
+    kelp_status status = kelp_run_plugin_keep(train->file, train->run.path, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_print(train->file, false, &train->spec, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!realpath(train->run.path, folder)) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", train->run.path,
+                         strerror(errno));
+    }
+    status = kelp_job_file_print_in(train->file, folder, &text, reterr);
+    if (status == KELP_OK) {
+        status =
+            kelp_options_flag(train->given, "resume")
+                ? kelp_launcher_lay_ready(&train->run, train->spec, text, &train->abandoned, reterr)
+                : kelp_run_dir_write(&train->run, "job.yaml", text, reterr);
+        free(text);
+    }
+    return status;
+}
+
 /* Take the folder. *ret_done is set when there is nothing to do in it any more. */
 static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_error *reterr)
 {
@@ -139,9 +171,7 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
     }
     if (status == KELP_OK) {
         memset(&train->result, 0, sizeof(train->result));
-        status = kelp_options_flag(train->given, "resume")
-                     ? kelp_launcher_lay_ready(&train->run, train->spec, &train->abandoned, reterr)
-                     : kelp_run_dir_write(&train->run, "job.yaml", train->spec, reterr);
+        status = write_job(train, reterr);
     }
     if (status == KELP_OK) {
         status = write_card(train, reterr);
@@ -281,10 +311,11 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
         status = kelp_children_check_programs(train->bin_folder, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_job_file_print(train->file, false, &train->spec, reterr);
-    }
-    if (status == KELP_OK) {
         status = choose_run(train, reterr);
+    }
+    if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
+        status = kelp_run_plugin_find(train->file, train->run_path,
+                                      kelp_options_flag(train->given, "force"), reterr);
     }
     if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
         status = kelp_train_job_follows(train->file, train->run_path,

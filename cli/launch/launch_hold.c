@@ -15,6 +15,8 @@
 
 /* In next/: the etcd that the resume uses began with it, so that all it holds is the resume's. */
 #define NEW_ETCD KELP_RUN_NEXT "/.new-etcd"
+/* In next/: the job as etcd has it, where job.yaml names what is in the run's folder from there. */
+#define SPEC KELP_RUN_NEXT "/.spec"
 
 static bool is_there(const char *run, const char *name)
 {
@@ -36,8 +38,7 @@ static kelp_status remove_etcd(const char *run, struct kelp_error *reterr)
 static kelp_status clear_abandoned(const struct kelp_run_dir *run, char **ret_abandoned,
                                    struct kelp_error *reterr)
 {
-    kelp_status status =
-        kelp_run_dir_read(run->path, KELP_RUN_NEXT "/job.yaml", ret_abandoned, reterr);
+    kelp_status status = kelp_run_dir_read(run->path, SPEC, ret_abandoned, reterr);
 
     if (status == KELP_ERR_NOT_FOUND) {
         *ret_abandoned = NULL;
@@ -59,7 +60,8 @@ kelp_status kelp_launcher_clear(const struct kelp_run_dir *run, struct kelp_erro
 }
 
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
-                                    char **ret_abandoned, struct kelp_error *reterr)
+                                    const char *job_text, char **ret_abandoned,
+                                    struct kelp_error *reterr)
 {
     char *abandoned = NULL;
 
@@ -71,7 +73,10 @@ kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *
         status = kelp_run_dir_write(run, NEW_ETCD, "", reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_run_dir_write(run, KELP_RUN_NEXT "/job.yaml", spec, reterr);
+        status = kelp_run_dir_write(run, SPEC, spec, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(run, KELP_RUN_NEXT "/job.yaml", job_text, reterr);
     }
     if (status != KELP_OK) {
         free(abandoned);

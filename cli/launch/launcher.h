@@ -52,11 +52,12 @@ struct kelp_launch {
 
 /*
  * Lay what a resume will put in place ready in the run's folder (common/program/run_next.h), which
- * is ours. *ret_abandoned is owned (free()): the job of an earlier resume that was killed before it
- * took hold, or NULL. Errors: of files.
+ * is ours: the job's text for etcd, and that of job.yaml. *ret_abandoned is owned (free()): the job
+ * of an earlier resume that was killed before it took hold, or NULL. Errors: of files.
  */
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
-                                    char **ret_abandoned, struct kelp_error *reterr) KELP_MUST_USE;
+                                    const char *job_text, char **ret_abandoned,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Clear what such a resume left in the folder of a run that needs no more. Errors: of files. */
 kelp_status kelp_launcher_clear(const struct kelp_run_dir *run,

@@ -111,18 +111,17 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
     struct kelp_job_differences differences = {.count = 0};
     struct kelp_job_file *before = NULL;
     char path[KELP_RUN_PATH_MAX + 64];
-    char *text = NULL;
+    const struct kelp_job_source source = {.path = path, .unfinished = true};
 
     kelp_status status = kelp_run_dir_path(run_path, "job.yaml", path, sizeof(path), reterr);
     if (status != KELP_OK) {
         return status;
     }
-    if (kelp_run_dir_read(run_path, "job.yaml", &text, reterr) != KELP_OK) {
+    if (!kelp_run_dir_is_run(run_path)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "nothing to resume in '%s': there is no job.yaml of a run", run_path);
     }
-    status = kelp_job_load_text(path, text, &before, reterr);
-    free(text);
+    status = kelp_job_load(&source, &before, reterr);
     if (status != KELP_OK) {
         return status;
     }

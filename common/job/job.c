@@ -33,6 +33,7 @@ void kelp_job_file_destroy(struct kelp_job_file *file)
 {
     if (file) {
         free(file->name);
+        free(file->folder);
         free(file);
     }
 }
@@ -96,10 +97,18 @@ kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, c
                                   struct kelp_origin origin, struct kelp_error *reterr)
 {
     size_t index = kelp__job_key_find(key);
-    kelp_status status = index < kelp__job_key_count
-                             ? kelp__job_key_read(&kelp__job_keys[index], value, &file->job, reterr)
-                             : kelp__job_key_unknown(key, reterr);
+    char path[KELP_JOB_PATH_MAX + 1];
+    kelp_status status = index < kelp__job_key_count ? KELP_OK : kelp__job_key_unknown(key, reterr);
 
+    if (status == KELP_OK &&
+        kelp__job_path_is_relative(file, &kelp__job_keys[index], value, origin.kind)) {
+        status = kelp__job_path_resolve(origin.kind == KELP_ORIGIN_FILE ? file->folder : NULL,
+                                        value, path, reterr);
+        value = path;
+    }
+    if (status == KELP_OK) {
+        status = kelp__job_key_read(&kelp__job_keys[index], value, &file->job, reterr);
+    }
     if (status != KELP_OK) {
         prefix_origin(file, key, &origin, reterr);
         return status;

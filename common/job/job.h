@@ -303,17 +303,18 @@ void kelp_job_file_destroy(struct kelp_job_file *file);
 
 /*
  * Read path over what is there; each key at most once. Set what overrides it afterwards: the last
- * one wins. Relative paths stay as they are, relative to the current directory. The error text is
+ * one wins. Relative paths become absolute: they begin at the file's folder. The error text is
  * "FILE:LINE: key: what is wrong; what is allowed". Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO,
  * KELP_ERR_LIMIT (over 64 KiB), KELP_ERR_INVALID.
  */
 kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
                                struct kelp_error *reterr) KELP_MUST_USE;
-/* The same from memory; name stands for the file in errors. */
+/* The same from memory; name stands for the file in errors. Relative paths stay as they are. */
 kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
                                 size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Set one key as --set does ("train.lr", "0.01"). The origin becomes kind. */
+/* Set one key as --set does ("train.lr", "0.01"). The origin becomes kind. Relative paths become
+ * absolute, from the current folder; run.dir stays as it is. */
 kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
                               enum kelp_origin_kind kind, struct kelp_error *reterr) KELP_MUST_USE;
 
@@ -346,8 +347,16 @@ kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_orig
 kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **ret_text,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
-/* XXH3-64 of the canonical text without run.dir: names the job in every hello on the wire. 0 when
- * out of memory, which no peer will take for its job. */
+/*
+ * The canonical text as a file that lies in folder, which is absolute: paths below it are relative,
+ * and run.dir is empty. Reading that file gives the same job, also when the folder was moved.
+ */
+kelp_status kelp_job_file_print_in(const struct kelp_job_file *file, const char *folder,
+                                   char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* XXH3-64 of the canonical text without run.dir, and of paths their last component alone: names the
+ * job in every hello on the wire, wherever its files lie. 0 when out of memory, which no peer will
+ * take for its job. */
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
 
 /* A key whose values in two jobs differ. */
@@ -367,7 +376,8 @@ struct kelp_job_differences {
 
 /*
  * What changes when a run that was made as `before` goes on as `now`: keys that shape the result
- * must be equal, train.epochs may grow, the others may be anything. Keys that do not apply to both
+ * must be equal, train.epochs may grow, the others may be anything. Files may lie in another
+ * folder: only their names must be equal. Keys that do not apply to both
  * jobs are left out: the kind that they go with differs then. Errors: KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_job_compare(const struct kelp_job_file *before, const struct kelp_job_file *now,

@@ -31,6 +31,15 @@ static bool goes_by_whole_run(const struct kelp_job *job)
             job->train.schedule == KELP_SCHEDULE_LINEAR);
 }
 
+/* The same file or folder, by its name, in another place. */
+static bool only_moved(const struct kelp_job_key *key, const struct kelp_job *before,
+                       const struct kelp_job *now)
+{
+    return key->type == KELP_JOB_PATH &&
+           strcmp(kelp__job_path_name((const char *)before + key->offset),
+                  kelp__job_path_name((const char *)now + key->offset)) == 0;
+}
+
 static bool may_differ(const struct kelp_job_key *key, const struct kelp_job *before,
                        const struct kelp_job *now)
 {
@@ -38,7 +47,7 @@ static bool may_differ(const struct kelp_job_key *key, const struct kelp_job *be
 
     switch (key->change) {
     case KELP_JOB_STAYS:
-        return false;
+        return only_moved(key, before, now);
     case KELP_JOB_CHANGES:
         return true;
     case KELP_JOB_GROWS:

@@ -116,8 +116,8 @@ const struct kelp_job_key kelp__job_keys[] = {
              "`runs/<name>-<time>`"},
     {KEY(seed, U64), .max = UINT64_MAX, .default_text = "1",
      .help = "Seed of initial weights, sample order, dropout and generated data"},
-    {KEY(run.dir, TEXT), .change = KELP_JOB_CHANGES, .default_text = "",
-     .help = "Folder of the run. Empty: `runs/<name>-<time>`"},
+    {KEY(run.dir, PATH), .change = KELP_JOB_CHANGES, .default_text = "",
+     .help = "Folder of the run. Empty: `runs/<name>-<time>` in the current directory"},
 
     {KEY(run.mode, CHOICE), .choices = run_modes, .default_text = "train",
      .help = "`train`: train the model. `evaluate`: measure the validation and test splits with "
@@ -142,7 +142,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "A separate linear map for each channel, instead of one for all"},
     {KEY(model.kernel_size, U32), WITHIN(1, 9999), .default_text = "25", WITH_MODEL(MODEL_DLINEAR),
      .help = "Width of the moving average that gives the trend. It must be odd"},
-    {KEY(model.plugin, TEXT), .default_text = "", WITH_MODEL(MODEL_PLUGIN),
+    {KEY(model.plugin, PATH), .default_text = "", WITH_MODEL(MODEL_PLUGIN),
      .help = "Shared library with a model of your own (docs/MODELS.md). Setting it is enough: "
              "model.kind follows"},
     {KEY(model.params, TEXTS), .default_text = "[]", WITH_MODEL(MODEL_PLUGIN),
@@ -159,7 +159,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Hidden size"},
     {KEY(model.heads, U32), WITHIN(1, 64), .default_text = "4", WITH_MODEL(MODEL_TFT),
      .help = "Attention heads. It must divide model.d_model"},
-    {KEY(model.init, TEXT), .default_text = "",
+    {KEY(model.init, PATH), .default_text = "",
      .help = "A safetensors file with the initial weights. Empty: they are drawn from the seed"},
     {KEY(model.init_prefix, TEXT), .default_text = "",
      .help = "Prefix of each parameter's name in that file"},
@@ -172,7 +172,7 @@ const struct kelp_job_key kelp__job_keys[] = {
              "`panel`: windows of one or many time series in CSV files, with inputs known ahead. "
              "`idx`: images and labels in MNIST's format. `npy`: NumPy arrays. `binary`: rows of "
              "numbers without a header"},
-    {KEY(data.path, TEXT), .default_text = "", WITH_DATA(DATA_FILE),
+    {KEY(data.path, PATH), .default_text = "", WITH_DATA(DATA_FILE),
      .help = "The file. It is required. `table`, `panel`: it may be compressed with gzip, or be a "
              "pattern (`2017-0?.csv`) whose files are joined in the order of their names. `idx`: a "
              "folder with the usual four files. `npy`: the inputs"},
@@ -243,11 +243,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Images become (x / 255 - mean) / std"},
     {KEY(data.std, DOUBLE), BETWEEN(1e-30, 1e30), .default_text = "1", WITH_DATA(DATA_IDX),
      .help = "See data.mean"},
-    {KEY(data.target_path, TEXT), .default_text = "", WITH_DATA(DATA_NPY),
+    {KEY(data.target_path, PATH), .default_text = "", WITH_DATA(DATA_NPY),
      .help = "The targets of data.path. It is required"},
-    {KEY(data.val_target_path, TEXT), .default_text = "", WITH_DATA(DATA_NPY),
+    {KEY(data.val_target_path, PATH), .default_text = "", WITH_DATA(DATA_NPY),
      .help = "The targets of data.val_path"},
-    {KEY(data.test_target_path, TEXT), .default_text = "", WITH_DATA(DATA_NPY),
+    {KEY(data.test_target_path, PATH), .default_text = "", WITH_DATA(DATA_NPY),
      .help = "The targets of data.test_path. Samples to predict need none"},
     {KEY(data.dtype, CHOICE), .choices = dtypes, .default_text = "float32", WITH_DATA(DATA_BINARY),
      .help = "Type of the numbers, little-endian"},
@@ -262,16 +262,16 @@ const struct kelp_job_key kelp__job_keys[] = {
              "order from the top. `[]`: all rows are training rows"},
     {KEY(data.test_every, U32), .max = 1 << 30, .default_text = "0", WITH_DATA(DATA_ROWS),
      .help = "N: the last of every N rows is in the test split. 0: none"},
-    {KEY(data.val_path, TEXT), .default_text = "", WITH_DATA(DATA_ROWS),
+    {KEY(data.val_path, PATH), .default_text = "", WITH_DATA(DATA_ROWS),
      .help = "A separate file for the validation split, instead of that of data.fractions"},
-    {KEY(data.test_path, TEXT), .default_text = "", WITH_DATA(DATA_FILE),
+    {KEY(data.test_path, PATH), .default_text = "", WITH_DATA(DATA_FILE),
      .help =
          "A separate file for the test split, instead of that of data.fractions or "
          "data.test_every. The training split does not change. `csv`, `panel`, `idx`, "
          "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
     {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0",
      .help = "Use only the first N training samples. 0: all"},
-    {KEY(data.cache, TEXT), .change = KELP_JOB_CHANGES, .default_text = "",
+    {KEY(data.cache, PATH), .change = KELP_JOB_CHANGES, .default_text = "",
      WITH_DATA(DATA_ROWS | DATA_PANEL),
      .help = "Folder for data that was parsed and measured once. Empty: `$XDG_CACHE_HOME/kelp` or "
              "`~/.cache/kelp`. It changes no result"},

@@ -17,6 +17,7 @@ enum kelp_job_type {
     KELP_JOB_DOUBLE,
     KELP_JOB_NAME,     /* letters, digits, '-', '_', '.' */
     KELP_JOB_TEXT,     /* any printable text */
+    KELP_JOB_PATH,     /* a text that names a file or a folder (kelp__job_path_resolve()) */
     KELP_JOB_SIZE,     /* uint32_t bytes */
     KELP_JOB_DURATION, /* uint32_t milliseconds */
     KELP_JOB_RANGE,    /* struct kelp_range */
@@ -82,7 +83,8 @@ void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *te
 
 struct kelp_job_file {
     struct kelp_job job;
-    char *name; /* of the file that was read, or NULL */
+    char *name;   /* of the file that was read, or NULL */
+    char *folder; /* in which it lies, absolute; NULL: it is a text in memory */
     struct kelp_origin origins[KELP__JOB_KEYS_MAX];
 };
 
@@ -94,6 +96,24 @@ kelp_status kelp__job_key_unknown(const char *typed, struct kelp_error *reterr);
 kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, const char *value,
                                   struct kelp_origin origin,
                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Is this value of the key, set at origin, a relative path that becomes absolute? Not in a text in
+ * memory, and not a run.dir that is not of a file: it is printed as it was given. */
+bool kelp__job_path_is_relative(const struct kelp_job_file *file, const struct kelp_job_key *key,
+                                const char *value, enum kelp_origin_kind origin);
+
+/* The absolute path of value in folder, or in the current folder where that is NULL. Errors:
+ * KELP_ERR_IO (the current folder has no name), KELP_ERR_INVALID (it is too long). */
+kelp_status kelp__job_path_resolve(const char *folder, const char *value,
+                                   char ret_path[KELP_JOB_PATH_MAX + 1],
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The absolute folder of a file; owned. Errors: KELP_ERR_IO, KELP_ERR_NO_MEMORY. */
+kelp_status kelp__job_path_folder(const char *path, char **ret_folder,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The last component of a path: what is left of it wherever its folder lies. */
+const char *kelp__job_path_name(const char *path);
 
 /* Refuse a value in effect: where it comes from, its key, and what is wrong. KELP_ERR_INVALID. */
 kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,

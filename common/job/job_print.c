@@ -134,6 +134,7 @@ void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct
         return;
     case KELP_JOB_NAME:
     case KELP_JOB_TEXT:
+    case KELP_JOB_PATH:
         print_text(out, field);
         return;
     case KELP_JOB_RANGE: {
@@ -215,6 +216,33 @@ static void print_section(FILE *out, const struct kelp_job_key *key, char sectio
     }
     (void)snprintf(section, 32, "%.*s", (int)length, key->name);
     (void)fprintf(out, "%s:\n", section);
+}
+
+/* The paths of a job that lies in folder. */
+static void move_into(struct kelp_job *job, const char *folder)
+{
+    size_t length = strlen(folder);
+
+    job->run.dir[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        char *path = (char *)job + kelp__job_keys[i].offset;
+        if (kelp__job_keys[i].type == KELP_JOB_PATH && strncmp(path, folder, length) == 0 &&
+            path[length] == '/' && path[length + 1] != '\0') {
+            memmove(path, path + length + 1, strlen(path + length + 1) + 1);
+        }
+    }
+}
+
+/* Of paths, what is the same wherever they lie. */
+static void leave_places_out(struct kelp_job *job)
+{
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        char *path = (char *)job + kelp__job_keys[i].offset;
+        if (kelp__job_keys[i].type == KELP_JOB_PATH) {
+            const char *name = kelp__job_path_name(path);
+            memmove(path, name, strlen(name) + 1);
+        }
+    }
 }
 
 enum print_form { PRINT_CANONICAL, PRINT_WITH_ORIGIN, PRINT_WITHOUT_RUN_DIR, PRINT_MODEL };
@@ -300,12 +328,46 @@ kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **r
     return print_to_memory(file, PRINT_MODEL, ret_text, &text_bytes, reterr);
 }
 
+/* A copy whose job may be changed before it is printed; owned (free()). Its texts are borrowed. */
+static struct kelp_job_file *copy_file(const struct kelp_job_file *file)
+{
+    struct kelp_job_file *copy = malloc(sizeof(*copy));
+
+    if (copy) {
+        *copy = *file;
+    }
+    return copy;
+}
+
+kelp_status kelp_job_file_print_in(const struct kelp_job_file *file, const char *folder,
+                                   char **ret_text, struct kelp_error *reterr)
+{
+    struct kelp_job_file *moved = copy_file(file);
+    size_t text_bytes;
+
+    if (!moved) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    move_into(&moved->job, folder);
+    kelp_status status = print_to_memory(moved, PRINT_CANONICAL, ret_text, &text_bytes, reterr);
+    free(moved);
+    return status;
+}
+
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file)
 {
+    struct kelp_job_file *placeless = copy_file(file);
     char *text = NULL;
     size_t text_bytes = 0;
 
-    if (print_to_memory(file, PRINT_WITHOUT_RUN_DIR, &text, &text_bytes, NULL) != KELP_OK) {
+    if (!placeless) {
+        return 0;
+    }
+    leave_places_out(&placeless->job);
+    kelp_status status =
+        print_to_memory(placeless, PRINT_WITHOUT_RUN_DIR, &text, &text_bytes, NULL);
+    free(placeless);
+    if (status != KELP_OK) {
         return 0;
     }
     uint64_t digest = kelp_digest_bytes(text, text_bytes);

@@ -48,6 +48,7 @@ void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key)
         [KELP_JOB_DOUBLE] = "number",
         [KELP_JOB_NAME] = "letters, digits, `-`, `_`, `.`",
         [KELP_JOB_TEXT] = "text",
+        [KELP_JOB_PATH] = "path",
         [KELP_JOB_SIZE] = "size",
         [KELP_JOB_DURATION] = "duration",
         [KELP_JOB_RANGE] = "`MIN:MAX` or `N`,",
@@ -68,6 +69,7 @@ void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key)
         return;
     case KELP_JOB_NAME:
     case KELP_JOB_TEXT:
+    case KELP_JOB_PATH:
     case KELP_JOB_TEXTS:
         (void)fprintf(out, ", at most %zu bytes", key->bytes - 1);
         return;
@@ -151,11 +153,13 @@ static void print_page(FILE *out)
         "key that does not apply to the chosen kind, a value out of range, a missing unit.\n"
         "- **Units**: sizes need one (`B`, `KiB`, `MiB`, `GiB`), and so do durations (`ms`, `s`, "
         "`m`, `h`).\n"
-        "- **Relative paths** are relative to the folder in which the command is given, not to "
-        "the job file's.\n"
+        "- **Relative paths** in a job file begin at the file's folder, those of `--set` and the "
+        "environment at the current directory. `job.yaml` of a run has absolute paths, and the run "
+        "works from any directory.\n"
         "- **On resume**: `kelp train --resume` compares the job with the one that the run had. "
         "A key that *may change* does not affect the result. One that *may grow* continues where "
-        "the shorter job ended. One that *stays* must be the same. `--force` accepts a difference; "
+        "the shorter job ended. One that *stays* must be the same; of a path, the last part. "
+        "`--force` accepts a difference; "
         "the result is then that of neither job.\n\n"
         "Each entry below has the values, the default, and what `--resume` accepts.\n\n"
         "This page is generated from the program's own table, `common/job/job_options.c`. The test "

@@ -295,6 +295,7 @@ kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
                                  reterr);
     case KELP_JOB_NAME:
     case KELP_JOB_TEXT:
+    case KELP_JOB_PATH:
         return read_text(key, text, field, reterr);
     case KELP_JOB_RANGE:
         return kelp_value_range(text, (uint32_t)key->min, (uint32_t)key->max,

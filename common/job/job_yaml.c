@@ -307,11 +307,17 @@ kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
 {
     char *text = NULL;
     size_t text_bytes = 0;
+    char *folder = NULL;
     kelp_status status = load(path, &text, &text_bytes, reterr);
 
     if (status == KELP_OK) {
-        status = kelp_job_file_parse(file, path, text, text_bytes, reterr);
-        free(text);
+        status = kelp__job_path_folder(path, &folder, reterr);
     }
+    if (status == KELP_OK) {
+        free(file->folder);
+        file->folder = folder;
+        status = kelp_job_file_parse(file, path, text, text_bytes, reterr);
+    }
+    free(text);
     return status;
 }

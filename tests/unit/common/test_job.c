@@ -464,12 +464,78 @@ KELP_LOOP_TEST(test_canonical, 0, KELP_ARRAY_COUNT(canonical))
     free(again);
 }
 
-/* The digest follows every key but the run's folder. */
+/* Paths of a file begin at its folder, those of options at the current one; in memory they stay. */
+KELP_TEST(test_paths)
+{
+    char folder[] = "/tmp/kelp-test-job-XXXXXX", path[64], expected[128], current[4096];
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/job.yaml", folder);
+    FILE *out = fopen(path, "we");
+    ck_assert_ptr_nonnull(out);
+    (void)fputs("data: {kind: npy, path: ../x.npy, target_path: ./a/y.npy, val_path: /v.npy,\n"
+                "       val_target_path: '../../../..', cache: .}\nrun: {dir: runs/a}\n",
+                out);
+    ck_assert_int_eq(fclose(out), 0);
+    ck_assert_msg(kelp_job_file_read(file, path, &error) == KELP_OK, "%s", error.text);
+    const struct kelp_job *job = kelp_job_file_job(file);
+    ck_assert_str_eq(job->data.path, "/tmp/x.npy");
+    (void)snprintf(expected, sizeof(expected), "%s/a/y.npy", folder);
+    ck_assert_str_eq(job->data.target_path, expected);
+    ck_assert_str_eq(job->data.val_path, "/v.npy");
+    ck_assert_str_eq(job->data.val_target_path, "/");
+    ck_assert_str_eq(job->data.cache, folder);
+    (void)snprintf(expected, sizeof(expected), "%s/runs/a", folder);
+    ck_assert_str_eq(job->run.dir, expected);
+    ck_assert_int_eq(kelp_job_file_set(file, "run.dir", "r", KELP_ORIGIN_FLAG, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "i", KELP_ORIGIN_FLAG, &error), KELP_OK);
+    ck_assert_str_eq(job->run.dir, "r");
+    ck_assert_ptr_nonnull(getcwd(current, sizeof(current)));
+    ck_assert_int_eq(strncmp(job->model.init, current, strlen(current)), 0);
+    ck_assert_str_eq(job->model.init + strlen(current), "/i");
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+    char relative[KELP_JOB_PATH_MAX + 1] = {0}; /* it fits alone, but not with a folder */
+    memset(relative, 'x', KELP_JOB_PATH_MAX);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.init", relative, KELP_ORIGIN_FLAG, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "with its folder"));
+}
+
+/* What lies in the folder is named from there, so that it may be moved; reading that gives the same
+ * job. */
+KELP_TEST(test_print_in)
+{
+    char *text = NULL;
+
+    ck_assert_int_eq(parse("data: {kind: csv, path: /a/b/c.csv}\nmodel: {init: /a/bc/d}\n"
+                           "run: {dir: /a/b}\n"),
+                     KELP_OK);
+    uint64_t digest = kelp_job_file_digest(file);
+    ck_assert_int_eq(kelp_job_file_print_in(file, "/a/b", &text, &error), KELP_OK);
+    ck_assert_ptr_nonnull(strstr(text, "\n  path: c.csv\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  init: \"/a/bc/d\"\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  dir: \"\"\n"));
+    kelp_job_file_destroy(file);
+    file = kelp_job_file_create();
+    ck_assert_msg(parse(text) == KELP_OK, "%s", error.text);
+    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
+    free(text);
+}
+
+/* The digest follows every key but the run's folder, and of paths their names. */
 KELP_TEST(test_digest)
 {
     uint64_t digest = kelp_job_file_digest(file);
 
     ck_assert_int_eq(kelp_job_file_set(file, "run.dir", "/x", KELP_ORIGIN_FLAG, &error), KELP_OK);
+    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "/a/i", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
+    ck_assert_uint_ne(kelp_job_file_digest(file), digest);
+    digest = kelp_job_file_digest(file);
+    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "/b/c/i", KELP_ORIGIN_FLAG, &error),
+                     KELP_OK);
     ck_assert_uint_eq(kelp_job_file_digest(file), digest);
     ck_assert_int_eq(kelp_job_file_set(file, "seed", "2", KELP_ORIGIN_FLAG, &error), KELP_OK);
     ck_assert_uint_ne(kelp_job_file_digest(file), digest);

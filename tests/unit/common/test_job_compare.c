@@ -58,6 +58,9 @@ static const struct {
      "cluster.workers 2:2 -> 3:3, cluster.shards 1 -> 2", ""},
     {"run:\n  dir: /a\n", "run:\n  dir: \"/b c\"\ntransport:\n  piece: 64KiB\n",
      "run.dir \"/a\" -> \"/b c\", transport.piece 4MiB -> 64KiB", ""},
+    /* a file may be elsewhere, but it is the same one by its name */
+    {"model:\n  init: /a/w\n", "model:\n  init: /b/w\n", "model.init \"/a/w\" -> \"/b/w\"", ""},
+    {"model:\n  init: /a/w\n", "model:\n  init: /a/v\n", "", "model.init \"/a/w\" -> \"/a/v\""},
     {"train:\n  epochs: 3\n", "train:\n  epochs: 4\n", "train.epochs 3 -> 4", ""},
     {"train:\n  epochs: 3\n", "train:\n  epochs: 2\n", "", "train.epochs 3 -> 2"},
     /* the rate of the first epochs would have been another one */

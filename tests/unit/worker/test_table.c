@@ -234,6 +234,12 @@ KELP_TEST(files_of_parts)
     check_sample(dataset, KELP_SPLIT_TRAIN, 1, (const double[]){2, 2});
     check_sample(dataset, KELP_SPLIT_TEST, 0, (const double[]){7, 8});
     kelp_dataset_close(dataset);
+    char odd[128]; /* the folder's own name is no pattern */
+    (void)snprintf(odd, sizeof(odd), "%s/[x]?", folder);
+    ck_assert_int_eq(mkdir(odd, 0777), 0);
+    write_file("[x]?/a1.csv", "x,y\n3,4\n");
+    (void)snprintf(job.data.path, sizeof(job.data.path), "%s/[x]?/a*.csv", folder);
+    kelp_dataset_close(open_or_fail());
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/b*.csv", folder);
     check_refused(KELP_ERR_NOT_FOUND, "data.path: |b*.csv: there is no such file, and none");
     (void)snprintf(job.data.path, sizeof(job.data.path), "%s/b.csv", folder);

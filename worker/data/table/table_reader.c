@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/files.h"
 #include "worker/data/text/calendar.h"
@@ -65,11 +66,46 @@ static kelp_status copy_paths(char *const *paths, size_t count, struct kelp_tabl
     return KELP_OK;
 }
 
+/* The folder of a pattern that is there by its name, however that looks: only what follows it is a
+ * pattern. A job file's own folder stands before each of its paths. */
+static size_t plain_bytes(const char *path)
+{
+    char folder[KELP_JOB_PATH_MAX + 1];
+    size_t plain = 0;
+    for (size_t i = 1; path[i] != '\0' && i < sizeof(folder); i++) {
+        if (path[i] != '/') {
+            continue;
+        }
+        memcpy(folder, path, i);
+        folder[i] = '\0';
+        if (access(folder, F_OK) != 0) {
+            break;
+        }
+        plain = i;
+    }
+    return plain;
+}
+
+/* The path as glob() takes it. */
+static void print_pattern(const char *path, char pattern[2 * KELP_JOB_PATH_MAX + 1])
+{
+    size_t plain = plain_bytes(path), used = 0;
+    for (size_t i = 0; path[i] != '\0'; i++) {
+        if (i < plain && strchr("*?[\\", path[i])) {
+            pattern[used++] = '\\';
+        }
+        pattern[used++] = path[i];
+    }
+    pattern[used] = '\0';
+}
+
 static kelp_status find_pattern(const char *key, const char *path, struct kelp_table_files *files,
                                 struct kelp_error *reterr)
 {
+    char pattern[2 * KELP_JOB_PATH_MAX + 1];
     glob_t found = {0};
-    int result = glob(path, GLOB_NOSORT, NULL, &found);
+    print_pattern(path, pattern);
+    int result = glob(pattern, GLOB_NOSORT, NULL, &found);
     kelp_status status;
     if (result == GLOB_NOMATCH) {
         status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,

@@ -1,0 +1,92 @@
+/* Paths of a job file: relative ones begin where the file lies, or where the command is given. */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/job/job_options.h"
+
+kelp_status kelp__job_path_folder(const char *path, char **ret_folder, struct kelp_error *reterr)
+{
+    const char *slash = strrchr(path, '/');
+    char *above = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+
+    if (!above) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", path);
+    }
+    char *folder = realpath(above, NULL);
+    free(above);
+    if (!folder) {
+        return kelp_fail(reterr, KELP_ERR_IO, "%.255s: its folder has no name: %s", path,
+                         strerror(errno));
+    }
+    *ret_folder = folder;
+    return KELP_OK;
+}
+
+/* Take "./" and "../" off the front of path, and what the latter leave from the folder, whose name
+ * has no symbolic link. The root's name is empty then. */
+static const char *climb(char *folder, const char *path)
+{
+    if (strcmp(folder, "/") == 0) {
+        folder[0] = '\0';
+    }
+    for (;;) {
+        size_t dots = strspn(path, ".");
+        if (dots == 0 || dots > 2 || (path[dots] != '/' && path[dots] != '\0')) {
+            return path;
+        }
+        char *slash = dots == 2 ? strrchr(folder, '/') : NULL;
+        if (slash) {
+            *slash = '\0';
+        }
+        path += dots;
+        path += strspn(path, "/");
+    }
+}
+
+bool kelp__job_path_is_relative(const struct kelp_job_file *file, const struct kelp_job_key *key,
+                                const char *value, enum kelp_origin_kind origin)
+{
+    if (key->type != KELP_JOB_PATH || value[0] == '\0' || value[0] == '/') {
+        return false;
+    }
+    return origin == KELP_ORIGIN_FILE ? file->folder != NULL : strcmp(key->name, "run.dir") != 0;
+}
+
+kelp_status kelp__job_path_resolve(const char *folder, const char *value,
+                                   char ret_path[KELP_JOB_PATH_MAX + 1], struct kelp_error *reterr)
+{
+    char above[PATH_MAX];
+
+    if (folder) {
+        (void)snprintf(above, sizeof(above), "%s", folder);
+    } else if (!getcwd(above, sizeof(above))) {
+        return kelp_fail(reterr, KELP_ERR_IO, "the current folder has no name: %s",
+                         strerror(errno));
+    }
+    const char *rest = climb(above, value);
+    const char *slash = rest[0] != '\0' || above[0] == '\0' ? "/" : "";
+    int length = snprintf(ret_path, KELP_JOB_PATH_MAX + 1, "%s%s%s", above, slash, rest);
+    if (length < 0 || length > KELP_JOB_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "is longer than %d bytes with its folder %.200s",
+                         KELP_JOB_PATH_MAX, above);
+    }
+    return KELP_OK;
+}
+
+const char *kelp__job_path_name(const char *path)
+{
+    size_t end = strlen(path);
+
+    while (end > 0 && path[end - 1] == '/') {
+        end--;
+    }
+    while (end > 0 && path[end - 1] != '/') {
+        end--;
+    }
+    return path + end;
+}
