@@ -9,6 +9,7 @@
 
 #include "cli/launch/children.h"
 #include "cli/launch/launcher.h"
+#include "cli/launch/notices.h"
 #include "cli/launch/preflight.h"
 #include "cli/launch/run_plugin.h"
 #include "cli/launch/train_job.h"
@@ -87,6 +88,21 @@ static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
                                        reterr);
     }
     return status;
+}
+
+/* What --fault and --at name is of this run. */
+static kelp_status check_trials(const struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(train->file);
+    uint32_t later = kelp_trials_added_workers(&train->trials);
+    uint32_t most = job->cluster.workers.max, least = job->cluster.workers.min + later;
+    const struct kelp_trials_run run = {
+        .workers = most > least ? most : least,
+        .shards = job->cluster.shards,
+        .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
+        .steps = train->carried.steps};
+
+    return kelp_trials_check(&train->trials, &run, reterr);
 }
 
 /* The folder: --run or run.dir; to resume, runs/latest else; for a new run a name of its own. The
@@ -284,6 +300,8 @@ static int run(struct train *train)
     int exit_status = KELP_EXIT_FAILED;
 
     kelp_display_say(&train->display, "run %s", train->run.path);
+    kelp_notices_say(&program, kelp_job_file_job(train->file), train->carried.samples,
+                     &train->display);
     if (train->changes.text[0]) {
         kelp_display_say(&train->display, "the job has changed: %s", train->changes.text);
     }
@@ -304,6 +322,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
     kelp_status status = kelp_preflight(train->file, &train->carried, reterr);
 
+    if (status == KELP_OK) {
+        status = check_trials(train, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);
     }

@@ -207,7 +207,7 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
                          "with them%s",
                          job->data.kind == KELP_DATA_NPY ? " (data.test_target_path)" : "");
     }
-    status = kelp_derive_model(job, &info->shape, &model, reterr);
+    status = kelp_model_build(job, &info->shape, &model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(job, inference->dataset, model, &inference->plan, reterr);
     }

@@ -11,7 +11,9 @@
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
 #include "common/base/clock.h"
+#include "common/tensors/digest.h"
 
+#define LOG_LINES     6 /* of a child that ends for one reason again and again */
 #define ARGUMENTS_MAX (16 + 2 * KELP_TRIALS_MAX)
 
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
@@ -238,6 +240,67 @@ static kelp_status fail_of_input(const struct kelp_children *children,
                      reason[0] ? reason : "exited with status 2 and logged nothing");
 }
 
+/* What a log says, without the numbers that differ from time to time. */
+static uint64_t digest_of_words(const char *text)
+{
+    char words[512];
+    size_t count = 0;
+
+    for (; *text != '\0' && count < sizeof(words); text++) {
+        if (*text < '0' || *text > '9') {
+            words[count++] = *text;
+        }
+    }
+    return kelp_digest_bytes(words, count);
+}
+
+/* Why it ended; 0 when that was no doing of its own. */
+static uint64_t cause_of(const struct kelp_children *children, const struct kelp_child *child,
+                         int wait_status)
+{
+    static const int own[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSYS};
+    char path[KELP_RUN_PATH_MAX + 64];
+    char reason[384];
+
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0) {
+        log_path(children, child, path, sizeof(path));
+        kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
+        return digest_of_words(reason) + (uint64_t)WEXITSTATUS(wait_status);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(own) && WIFSIGNALED(wait_status); i++) {
+        if (WTERMSIG(wait_status) == own[i]) {
+            return (uint64_t)own[i];
+        }
+    }
+    return 0;
+}
+
+/* The end of its log for people, and the reason in one line. */
+static kelp_status fail_of_same(const struct kelp_children *children,
+                                const struct kelp_child *child, const char *how,
+                                struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    char text[4096];
+    char reason[160];
+    char *rest = text;
+
+    log_path(children, child, path, sizeof(path));
+    kelp_log_tail_lines(path, child->log_from, LOG_LINES, text, sizeof(text));
+    if (text[0] != '\0') {
+        kelp_display_say(children->options.display, "the end of %s:", path);
+    }
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        if (line[0] != '\0') {
+            kelp_display_say(children->options.display, "  %s", line);
+        }
+    }
+    kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
+    return kelp_fail(reterr, KELP_ERR_LIMIT, "%s %s, %d times in a row%s%s; see logs/%s.log",
+                     child->id, how, KELP_SUPERVISE_SAME_MAX, reason[0] ? ": " : "", reason,
+                     child->id);
+}
+
 /* The child is gone: what now? */
 static kelp_status handle_end(struct kelp_children *children, struct kelp_child *child,
                               int wait_status, uint64_t now, bool *ret_gave_up,
@@ -256,6 +319,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
         .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
         .lived_ms = now - child->start_ms,
         .enough_left = workers_running(children) >= children->options.workers_min,
+        .cause = cause_of(children, child, wait_status),
     };
     switch (kelp_supervise(&children->options.policy, &end, &child->supervise, &children->failures,
                            &delay_ms)) {
@@ -266,6 +330,9 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
             kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
         }
         return KELP_OK;
+    case KELP_SUPERVISE_STUCK:
+        *ret_gave_up = true;
+        return fail_of_same(children, child, how, reterr);
     case KELP_SUPERVISE_GIVE_UP:
         kelp_supervise_limit_text(&children->options.policy, limit, sizeof(limit));
         *ret_gave_up = true;

@@ -299,6 +299,19 @@ static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
     }
 }
 
+/* Training goes on from a checkpoint that need not be the newest. */
+static void tell_damage(struct kelp_launcher *launcher)
+{
+    const Kelp__V1__StatusReply *status = launcher->status;
+
+    if (status->generation == launcher->generation || strcmp(status->state, "starting") == 0) {
+        return;
+    }
+    launcher->generation = status->generation;
+    kelp_damage_tell(&launcher->damage, launcher->launch->run->path, status->leader,
+                     status->restore_step, launcher->display);
+}
+
 static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
                                struct kelp_error *reterr)
 {
@@ -328,6 +341,7 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < KELP_RATE_SHORT_MS) {
         kelp_rate_add(&launcher->rate, progress(launcher), now);
     }
+    tell_damage(launcher);
     return apply_timed(launcher, status->word->step, reterr);
 }
 
@@ -432,6 +446,19 @@ static void settle_run(struct kelp_launcher *launcher)
     }
 }
 
+/* What was asked for by --at, and did not come about. */
+static void tell_idle_trials(const struct kelp_launcher *launcher)
+{
+    for (uint32_t i = 0; i < launcher->trials.timed_count; i++) {
+        const struct kelp_timed *timed = &launcher->trials.timed[i];
+        if (!timed->done) {
+            kelp_display_say(launcher->display,
+                             "--at step=%" PRIu64 " did not happen: the run ended at step %" PRIu64,
+                             timed->step, launcher->result->step);
+        }
+    }
+}
+
 static void stop_all(struct kelp_launcher *launcher)
 {
     kelp_children_stop(&launcher->children, KELP_LAUNCH_GRACE_MS);
@@ -467,12 +494,14 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->display = display;
     launcher->result = result;
     launcher->trials = *launch->trials;
+    kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     kelp_status status = start_all(launcher, &error);
     if (status == KELP_OK && !stopping(launcher)) {
         status = run(launcher, &error);
     }
     int exit_status = kelp__launch_conclude(launcher, status, &error);
+    tell_idle_trials(launcher);
     kelp_display_clear(display);
     result->unheld = kelp__launch_unheld(launcher);
     if (!result->unheld) {

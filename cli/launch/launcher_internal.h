@@ -9,6 +9,7 @@
 #include <poll.h>
 
 #include "cli/launch/children.h"
+#include "cli/launch/damage.h"
 #include "cli/launch/launcher.h"
 #include "cli/launch/ledger.h"
 #include "cli/launch/monitor.h"
@@ -31,6 +32,8 @@ struct kelp_launcher {
     struct kelp_trials trials; /* with what has happened already */
     struct kelp_rate rate;
     struct kelp_ledger ledger;
+    struct kelp_damage damage;
+    uint64_t generation;           /* whose checkpoint was looked at */
     Kelp__V1__StatusReply *status; /* newest, or NULL */
     uint64_t status_ms;
     uint64_t checkpoints_failed; /* as told to people, of the leader below */

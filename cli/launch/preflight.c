@@ -4,7 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/launch/machine.h"
+#include "cli/launch/model_probe.h"
 #include "common/tensors/safetensors.h"
+#include "common/training/control.h"
 #include "worker/data/model_card.h"
 #include "worker/model/derive.h"
 
@@ -28,6 +31,24 @@ static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan
     return status;
 }
 
+kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                             struct kelp_model **ret_model, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_model_probe(job, shape, KELP_PROBE_MS, reterr);
+
+    return status == KELP_OK ? kelp_derive_model(job, shape, ret_model, reterr) : status;
+}
+
+static kelp_status check_memory(const struct kelp_job *job, const struct kelp_derived *derived,
+                                struct kelp_error *reterr)
+{
+    struct kelp_machine machine;
+
+    kelp_machine_read(&machine);
+    return kelp_machine_check(&machine, job, &derived->plan, derived->model, derived->dataset,
+                              reterr);
+}
+
 kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
                               struct kelp_error *reterr)
 {
@@ -35,8 +56,8 @@ kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *r
 
     kelp_status status = kelp_dataset_open(job, &derived.dataset, reterr);
     if (status == KELP_OK) {
-        status = kelp_derive_model(job, &kelp_dataset_info(derived.dataset)->shape, &derived.model,
-                                   reterr);
+        status = kelp_model_build(job, &kelp_dataset_info(derived.dataset)->shape, &derived.model,
+                                  reterr);
     }
     if (status == KELP_OK) {
         status = kelp_derive_plan(job, derived.dataset, derived.model, &derived.plan, reterr);
@@ -100,9 +121,14 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried
     if (status != KELP_OK) {
         return status;
     }
-    status = check_init(job, &derived.plan, reterr);
+    status = check_memory(job, &derived, reterr);
+    if (status == KELP_OK) {
+        status = check_init(job, &derived.plan, reterr);
+    }
     if (status == KELP_OK) {
         status = describe(file, derived.dataset, &carried, reterr);
+        carried.samples = derived.plan.samples[KELP_SPLIT_TRAIN];
+        carried.steps = kelp_control_total_steps(job, &derived.plan);
     }
     kelp_derived_close(&derived);
     if (status == KELP_OK) {

@@ -18,18 +18,28 @@ struct kelp_derived {
     struct kelp_plan plan;
 };
 
-/* Errors: those of kelp_dataset_open(), kelp_derive_model() and kelp_derive_plan(). */
+/* The model of samples of this shape; one of a library is built in a child process first
+ * (cli/launch/model_probe.h). Errors: those of both. */
+kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                             struct kelp_model **ret_model,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Errors: those of kelp_dataset_open(), kelp_model_build() and kelp_derive_plan(). */
 kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
-/* What the model that is trained will carry (worker/data/model_card.h). */
+/* What the model that is trained will carry (worker/data/model_card.h), and how much there is to
+ * train. */
 struct kelp_carried {
     char *card;            /* owned (free()); NULL: nothing, or the job does not train */
     struct kelp_error why; /* it carries nothing: it would be too much */
+    uint64_t samples;      /* of the training split */
+    uint64_t steps;        /* of the whole job */
 };
 
-/* Errors: as above, and those of the file with the initial weights. */
+/* Errors: as above, those of the file with the initial weights, and KELP_ERR_LIMIT where the job
+ * does not fit this machine. */
 kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried *ret_carried,
                            struct kelp_error *reterr) KELP_MUST_USE;
 

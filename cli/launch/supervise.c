@@ -60,6 +60,18 @@ static uint32_t backoff_ms(const struct kelp_supervise_policy *policy, uint32_t 
     return (uint32_t)(delay < most ? delay : most);
 }
 
+/* Has it ended for one reason too often? With endless restarts it never has. */
+static bool is_stuck(const struct kelp_supervise_policy *policy,
+                     const struct kelp_supervise_end *end, struct kelp_supervise_child *child)
+{
+    bool again =
+        end->cause != 0 && end->cause == child->cause && end->lived_ms < KELP_SUPERVISE_SETTLED_MS;
+
+    child->same = again ? child->same + 1 : 1;
+    child->cause = end->cause;
+    return child->same >= KELP_SUPERVISE_SAME_MAX && policy->max_failures >= 0;
+}
+
 enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
                                            const struct kelp_supervise_end *end,
                                            struct kelp_supervise_child *child,
@@ -75,6 +87,9 @@ enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *p
     if (end->exited && end->exit_status == 0 && child->worker) {
         *ret_delay_ms = KELP_SUPERVISE_LEFT_MS; /* no failure, so it is not counted as one */
         return KELP_SUPERVISE_RESTART;
+    }
+    if (is_stuck(policy, end, child)) {
+        return KELP_SUPERVISE_STUCK;
     }
     if (!count_failure(policy, failures, end->now_ms)) {
         return KELP_SUPERVISE_GIVE_UP;

@@ -9,6 +9,8 @@
  *     anything else                        RESTART  at once the first time, then after a back-off
  *                                                   that doubles while it keeps dying young
  *     the failures are used up             GIVE_UP
+ *     as the KELP_SUPERVISE_SAME_MAX - 1   STUCK    it will end so again
+ *     before it, each young
  */
 #ifndef KELP_CLI_LAUNCH_SUPERVISE_H
 #define KELP_CLI_LAUNCH_SUPERVISE_H
@@ -22,6 +24,9 @@
     10000 /* a child that ran for so long is restarted at once when it ends */
 #define KELP_SUPERVISE_BACKOFF_MAX_MS 15000 /* unless the policy's first one is longer */
 #define KELP_SUPERVISE_DOUBLINGS_MAX  8
+/* Ends for one reason, in a row, all young: half a minute with the default back-off, longer than a
+ * moment without memory or storage. */
+#define KELP_SUPERVISE_SAME_MAX 8
 /* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear
  * first, must be known by then. */
 #define KELP_SUPERVISE_LEFT_MS 2000
@@ -44,6 +49,8 @@ struct kelp_failures {
 struct kelp_supervise_child {
     bool worker;
     uint32_t young_deaths; /* in a row */
+    uint64_t cause;        /* of its last end */
+    uint32_t same;         /* young ends of that cause, in a row */
 };
 
 struct kelp_supervise_end {
@@ -52,13 +59,15 @@ struct kelp_supervise_end {
     uint64_t now_ms; /* growing from end to end, whatever its origin */
     uint64_t lived_ms;
     bool enough_left; /* as many workers as the job needs are there without it */
+    uint64_t cause;   /* equal ones for one reason; 0: somebody outside has ended it, or unknown */
 };
 
 enum kelp_supervise_verdict {
     KELP_SUPERVISE_RESTART,
     KELP_SUPERVISE_LEAVE,
     KELP_SUPERVISE_FAIL,
-    KELP_SUPERVISE_GIVE_UP
+    KELP_SUPERVISE_GIVE_UP,
+    KELP_SUPERVISE_STUCK
 };
 
 /* Room for what the policy looks back on. Errors: KELP_ERR_NO_MEMORY. */

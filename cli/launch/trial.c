@@ -2,6 +2,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,4 +141,66 @@ uint32_t kelp_trials_added_workers(const struct kelp_trials *trials)
         count += trials->timed[i].action == KELP_TIMED_ADD_WORKER;
     }
     return count;
+}
+
+/* "worker-9" of a run with fewer: its last one into text. */
+static bool has_process(const struct kelp_trials_run *run, const char *id, char *last,
+                        size_t last_bytes)
+{
+    const struct {
+        const char *role;
+        uint32_t count;
+    } roles[] = {
+        {"worker", run->workers}, {"shard", run->shards}, {"coordinator", run->coordinators}};
+    const char *dash = strrchr(id, '-');
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        if (strncmp(id, roles[i].role, (size_t)(dash - id)) == 0) {
+            (void)snprintf(last, last_bytes, "%s-%" PRIu32, roles[i].role, roles[i].count - 1);
+            return strtoull(dash + 1, NULL, 10) < roles[i].count;
+        }
+    }
+    return false;
+}
+
+static kelp_status check_process(const struct kelp_trials_run *run, const char *option,
+                                 const char *id, struct kelp_error *reterr)
+{
+    char last[32] = "";
+
+    return has_process(run, id, last, sizeof(last))
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "%s %s: the run has no such process; its last one is %s", option, id,
+                           last);
+}
+
+static kelp_status check_step(const struct kelp_trials_run *run, const char *option, uint64_t step,
+                              struct kelp_error *reterr)
+{
+    return step <= run->steps ? KELP_OK
+                              : kelp_fail(reterr, KELP_ERR_INVALID,
+                                          "%s step=%" PRIu64 ": the job has %" PRIu64 " steps",
+                                          option, step, run->steps);
+}
+
+kelp_status kelp_trials_check(const struct kelp_trials *trials, const struct kelp_trials_run *run,
+                              struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; status == KELP_OK && i < trials->fault_count; i++) {
+        const char *step = strstr(trials->faults[i].spec, "@step=");
+        status = check_process(run, "--fault", trials->faults[i].id, reterr);
+        if (status == KELP_OK && step) {
+            status = check_step(run, "--fault", strtoull(step + 6, NULL, 10), reterr);
+        }
+    }
+    for (uint32_t i = 0; status == KELP_OK && i < trials->timed_count; i++) {
+        status = check_step(run, "--at", trials->timed[i].step, reterr);
+        if (status == KELP_OK && trials->timed[i].action == KELP_TIMED_KILL) {
+            status = check_process(run, "--at kill", trials->timed[i].id, reterr);
+        }
+    }
+    return status;
 }

@@ -50,6 +50,16 @@ kelp_status kelp_trials_add_timed(struct kelp_trials *trials, const char *text,
 kelp_status kelp_trials_add_faults(struct kelp_trials *trials, const struct kelp_options *given,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* What the run will have, to check trials against. */
+struct kelp_trials_run {
+    uint32_t workers, shards, coordinators; /* with those that --at adds */
+    uint64_t steps;                         /* of the whole job */
+};
+
+/* Each names a process and a step that the run has. Errors: KELP_ERR_INVALID. */
+kelp_status kelp_trials_check(const struct kelp_trials *trials, const struct kelp_trials_run *run,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
 /* How many workers `--at` will add. */
 uint32_t kelp_trials_added_workers(const struct kelp_trials *trials);
 

@@ -62,23 +62,47 @@ void kelp_log_tail_message(const char *text, size_t text_bytes, char *message, s
     }
 }
 
+/* The file's end, from byte `from` on; how many bytes. */
+static size_t read_end(const char *path, long from, char *text, size_t text_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return 0;
+    }
+    off_t size = lseek(fd, 0, SEEK_END);
+    off_t start = size > (off_t)text_bytes ? size - (off_t)text_bytes : 0;
+    start = start > from ? start : from;
+    ssize_t got = pread(fd, text, text_bytes, start);
+    (void)close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
 void kelp_log_tail_read(const char *path, long from, char *message, size_t message_bytes)
 {
     char text[KELP_LOG_TAIL_BYTES];
+    size_t count = read_end(path, from, text, sizeof(text));
 
     message[0] = '\0';
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return;
+    if (count > 0) {
+        kelp_log_tail_message(text, count, message, message_bytes);
     }
-    off_t size = lseek(fd, 0, SEEK_END);
-    off_t start = size > (off_t)sizeof(text) ? size - (off_t)sizeof(text) : 0;
-    start = start > from ? start : from;
-    ssize_t got = pread(fd, text, sizeof(text), start);
-    (void)close(fd);
-    if (got > 0) {
-        kelp_log_tail_message(text, (size_t)got, message, message_bytes);
+}
+
+void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text, size_t text_bytes)
+{
+    char end[KELP_LOG_TAIL_BYTES];
+    size_t count = read_end(path, from, end, sizeof(end));
+    size_t start = count;
+
+    while (start > 0 && count - start + 1 < text_bytes) {
+        if (end[start - 1] == '\n' && start < count && lines-- == 1) {
+            break;
+        }
+        start--;
     }
+    memcpy(text, end + start, count - start);
+    text[count - start] = '\0';
 }
 
 kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from, struct kelp_error *reterr)

@@ -20,6 +20,11 @@ void kelp_log_tail_message(const char *text, size_t text_bytes, char *message,
 /* The same of the end of a file from byte `from` on; "" when it cannot be read. */
 void kelp_log_tail_read(const char *path, long from, char *message, size_t message_bytes);
 
+/* The last lines of that, at most `lines` of them, each with its line feed; "" when it cannot be
+ * read. */
+void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text,
+                         size_t text_bytes);
+
 /* Open a log to append to; *ret_from is how long it is. *ret_fd is owned. Errors: KELP_ERR_IO. */
 kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from,
                           struct kelp_error *reterr) KELP_MUST_USE;

@@ -3,7 +3,6 @@
 #include "common/job/job.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,14 +44,6 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
 
 /* ---- errors ---- */
 
-static void environment_name(const char *key, char *name, size_t name_bytes)
-{
-    (void)snprintf(name, name_bytes, "KELP_%s", key);
-    for (char *c = name; *c != '\0'; c++) {
-        *c = *c == '.' ? '_' : (char)toupper((unsigned char)*c);
-    }
-}
-
 /* Put in front of the text where the key's value comes from. */
 static void prefix_origin(const struct kelp_job_file *file, const char *key,
                           const struct kelp_origin *origin, struct kelp_error *reterr)
@@ -67,7 +58,7 @@ static void prefix_origin(const struct kelp_job_file *file, const char *key,
         kelp_error_prefix(reterr, "%.127s:%" PRIu32 ": %.63s", file->name, origin->line, key);
         return;
     case KELP_ORIGIN_ENVIRONMENT:
-        environment_name(key, variable, sizeof(variable));
+        kelp__job_variable(key, variable, sizeof(variable));
         kelp_error_prefix(reterr, "environment %s", variable);
         return;
     case KELP_ORIGIN_FLAG:
@@ -128,7 +119,7 @@ kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_er
 {
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         char variable[64];
-        environment_name(kelp__job_keys[i].name, variable, sizeof(variable));
+        kelp__job_variable(kelp__job_keys[i].name, variable, sizeof(variable));
         const char *value = getenv(variable);
         if (!value || value[0] == '\0') {
             continue; /* as everywhere: an empty variable counts as unset */

@@ -322,6 +322,12 @@ kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const
 kelp_status kelp_job_file_environment(struct kelp_job_file *file,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * Looks the name of a variable as if it were meant for a job, although there is no such key? It is
+ * like that of a key, which is nearest ("" where none is near), or begins like those of a section.
+ */
+bool kelp_job_variable_unknown(const char *variable, char *nearest, size_t nearest_bytes);
+
 /* Checks that need more than one key (lanes a power of two, kernel odd, keys that do not apply to
  * the chosen kinds …). Call it once all values are set; after it the job may be used. */
 kelp_status kelp_job_file_finish(struct kelp_job_file *file,

@@ -108,6 +108,9 @@ kelp_status kelp__job_path_resolve(const char *folder, const char *value,
                                    char ret_path[KELP_JOB_PATH_MAX + 1],
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* "KELP_TRAIN_LR" of "train.lr". */
+void kelp__job_variable(const char *key, char *name, size_t name_bytes);
+
 /* The absolute folder of a file; owned. Errors: KELP_ERR_IO, KELP_ERR_NO_MEMORY. */
 kelp_status kelp__job_path_folder(const char *path, char **ret_folder,
                                   struct kelp_error *reterr) KELP_MUST_USE;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/optimizer.h"
 #include "worker/core/schedule.h"
 #include "worker/model/graph/graph.h"
 
@@ -71,6 +72,12 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     footprint.total = footprint.weights + footprint.gradients + footprint.activations +
                       footprint.batch + footprint.data + footprint.messages + footprint.process;
     *ret_footprint = footprint;
+}
+
+uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    const uint64_t slots = job->run.mode == KELP_RUN_TRAIN ? kelp_optimizer_slot_count(job) : 0;
+    return plan->flat_count * sizeof(float) * (3 + slots);
 }
 
 uint64_t kelp_footprint_peak(void)

@@ -1,6 +1,6 @@
 /*
  * The memory that a worker takes for a job: what `kelp model show` prints, and what a worker
- * measures of itself.
+ * measures of itself; and that of the shards.
  */
 #ifndef KELP_WORKER_MODEL_FOOTPRINT_H
 #define KELP_WORKER_MODEL_FOOTPRINT_H
@@ -26,6 +26,9 @@ struct kelp_footprint {
 void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                     const struct kelp_model *model, const struct kelp_dataset *dataset,
                     struct kelp_footprint *ret_footprint);
+
+/* Of all shards together: two versions of the weights, the optimizer's slots, a gradient. */
+uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan);
 
 /* The most memory that this process has had so far, in bytes; 0 where the system does not tell. */
 uint64_t kelp_footprint_peak(void);

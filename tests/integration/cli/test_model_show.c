@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_train.h"
@@ -130,7 +131,9 @@ KELP_TEST(test_bad_plugins)
                  {"no_symbol", "", "no symbol"},
                  {"there_is_none", "", "there_is_none.so"},
                  {"conv_small", "", "takes an image"},
-                 {"windows", "hiden=3", "'hiden'"}};
+                 {"windows", "hiden=3", "'hiden'"},
+                 {"unruly", "how=abort", "unruly.so crashed while it built the model: killed by"},
+                 {"unruly", "how=exit", "unruly.so ended the process while it built the model"}};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         const char *job = write_job(plugin_model(cases[i].name, cases[i].params));
         for (int verb = 0; verb < 2; verb++) {
@@ -156,4 +159,31 @@ KELP_TEST(test_plugin_trains)
         kelp_run_fini(&trained);
     }
     ck_assert_str_eq(digests[0], digests[1]);
+}
+
+/* What only workers die of: the run ends with that reason and what the log says, not with a limit
+ * of restarts. */
+KELP_TEST(test_same_end_again_and_again)
+{
+    const char *job = write_job(plugin_model("unruly", "how=worker"));
+    run((const char *[]){"train", job, "--run", "run", "--workers", "1", "--set",
+                         "failure.restart_backoff=10ms", NULL});
+    ck_assert_msg(command.exit_code == 4, "exit %d: %s", command.exit_code, command.err);
+    ck_assert_ptr_nonnull(strstr(command.err, "killed by signal 6 (Aborted), 8 times in a row: unruly"));
+    ck_assert_ptr_nonnull(strstr(command.err, "the end of run/logs/worker-0.log:\n"));
+    ck_assert_ptr_null(strstr(command.err, "failure.max_failures"));
+}
+
+/* A model of half a terabyte and more is refused before there is a folder for the run. */
+KELP_TEST(test_too_large_for_this_machine)
+{
+    const char *job = write_job("{kind: mlp, hidden: [1048576, 65536]}");
+    run((const char *[]){"train", job, "--run", "run", NULL});
+    ck_assert_msg(command.exit_code == 2, "exit %d: %s", command.exit_code, command.err);
+    ck_assert_ptr_nonnull(strstr(command.err, "GiB of memory on this machine (2 workers of "));
+    ck_assert_ptr_nonnull(strstr(command.err, "take fewer --workers"));
+    ck_assert_ptr_eq(strchr(command.err, '\n') + 1, strchr(command.err, '\0'));
+    char path[200];
+    (void)snprintf(path, sizeof(path), "%s/run", folder.path);
+    ck_assert_int_ne(access(path, F_OK), 0);
 }

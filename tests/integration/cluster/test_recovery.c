@@ -169,6 +169,11 @@ KELP_TEST(newest_is_damaged)
     finish("the newest checkpoint damaged");
     ck_assert(kelp_run_logged(&run, "is damaged: shard-"));
     ck_assert_double_eq(restored_step(), (double)first.step);
+    char told[128]; /* once, to whoever waits for the run */
+    (void)snprintf(told, sizeof(told), "the run goes on from step %ld,", first.step);
+    ck_assert_msg(strstr(run.output, told) != NULL, "%s", run.output);
+    ck_assert_ptr_eq(strstr(strstr(run.output, told) + 1, told), NULL);
+    ck_assert_ptr_nonnull(strstr(run.output, " is damaged: shard-"));
     ck_assert_int_ne(stat(second.path, &info), 0); /* taken out of the list, then removed */
 }
 

@@ -35,6 +35,36 @@ KELP_TEST(test_backoff_doubles)
     ck_assert_uint_eq(failures.total, 30);
 }
 
+/* Young ends for one reason, in a row, are enough at some point; another reason, a long life or an
+ * end from outside begin anew, and endless restarts are endless. */
+KELP_TEST(test_stuck)
+{
+    struct kelp_supervise_policy patient = policy;
+    struct kelp_supervise_child child = {.worker = true};
+    struct kelp_failures failures = {.capacity = 0};
+    struct kelp_supervise_end end = {.exited = true, .exit_status = 1, .lived_ms = 50, .cause = 7};
+    uint32_t delay_ms = 0;
+
+    patient.max_failures = 1000;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < KELP_SUPERVISE_SAME_MAX - 1; i++) {
+            ck_assert_int_eq(kelp_supervise(&patient, &end, &child, &failures, &delay_ms),
+                             KELP_SUPERVISE_RESTART);
+        }
+        struct kelp_supervise_end other = end;
+        other.cause = round == 0 ? 8 : round == 1 ? 0 : end.cause;
+        other.lived_ms = round == 2 ? KELP_SUPERVISE_SETTLED_MS : end.lived_ms;
+        patient.max_failures = round == 3 ? -1 : 1000;
+        ck_assert_int_eq(kelp_supervise(&patient, &other, &child, &failures, &delay_ms),
+                         KELP_SUPERVISE_RESTART);
+        child.same = 0;
+    }
+    patient.max_failures = 1000;
+    child.same = KELP_SUPERVISE_SAME_MAX - 1;
+    ck_assert_int_eq(kelp_supervise(&patient, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_STUCK);
+}
+
 /* A back-off that is longer than ours at its longest is kept as it is. */
 KELP_TEST(test_long_backoff)
 {

@@ -1,0 +1,38 @@
+/*
+ * What this machine has, as the system and its limits tell, against what a job takes here.
+ */
+#ifndef KELP_CLI_LAUNCH_MACHINE_H
+#define KELP_CLI_LAUNCH_MACHINE_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/training/plan.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+
+struct kelp_machine {
+    uint64_t memory_bytes; /* memory and swap; UINT64_MAX: not known */
+    bool limited;          /* by the control group, which has less than the machine */
+};
+
+/* Out of /proc/meminfo: MemTotal and SwapTotal; 0: they are not there. Pure. */
+uint64_t kelp_machine_meminfo(const char *text);
+
+/* The folder of the control group under /sys/fs/cgroup, out of /proc/self/cgroup (version 2);
+ * false: there is none. Pure. */
+bool kelp_machine_group(const char *text, char *path, size_t path_bytes);
+
+void kelp_machine_read(struct kelp_machine *ret_machine);
+
+/*
+ * Do the processes of a job fit: shards with weights and optimizer, and cluster.workers.max
+ * workers? The text has both figures and what to change. Errors: KELP_ERR_LIMIT.
+ */
+kelp_status kelp_machine_check(const struct kelp_machine *machine, const struct kelp_job *job,
+                               const struct kelp_plan *plan, const struct kelp_model *model,
+                               const struct kelp_dataset *dataset,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif

@@ -1,0 +1,106 @@
+#include "cli/launch/notices.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the environment ----------------------------------------------------------------------- */
+
+static bool is_option(const struct kelp_program *program, const char *variable)
+{
+    char name[KELP_OPTION_VARIABLE_MAX + 1];
+
+    for (size_t i = 0; i < program->option_count; i++) {
+        kelp_option_variable(&program->options[i], name);
+        if (strcmp(name, variable) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_variables(const struct kelp_program *program, struct kelp_display *display)
+{
+    for (char **entry = environ; *entry; entry++) {
+        char name[96], nearest[96];
+        size_t length = strcspn(*entry, "=");
+        if (length >= sizeof(name)) {
+            continue;
+        }
+        (void)snprintf(name, sizeof(name), "%.*s", (int)length, *entry);
+        if (kelp_job_variable_unknown(name, nearest, sizeof(nearest)) &&
+            !is_option(program, name)) {
+            kelp_display_say(display, "environment %s: no key of a job, it is not used%s%s%s", name,
+                             nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
+        }
+    }
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
+/* Is the first entry of `texts`, entries of which end with a line feed, one of `list`? */
+static bool has_entry(const char *list, const char *entry, size_t bytes)
+{
+    while (*list != '\0') {
+        size_t length = strcspn(list, "\n");
+        if (length == bytes && strncmp(list, entry, bytes) == 0) {
+            return true;
+        }
+        list += length + (list[length] == '\n');
+    }
+    return false;
+}
+
+/* A target that is an input as well tells the model what it is to find out. */
+static void say_leaks(const struct kelp_job *job, struct kelp_display *display)
+{
+    const struct {
+        const char *key, *list;
+        bool told; /* of this kind of data */
+    } inputs[] = {
+        {"data.columns", job->data.columns, job->data.kind == KELP_DATA_TABLE},
+        {"data.categories", job->data.categories, job->data.kind == KELP_DATA_TABLE},
+        {"data.known", job->data.known, job->data.kind == KELP_DATA_PANEL},
+    };
+
+    for (const char *at = job->data.targets; *at != '\0';) {
+        size_t length = strcspn(at, "\n");
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(inputs); i++) {
+            if (inputs[i].told && has_entry(inputs[i].list, at, length)) {
+                kelp_display_say(display,
+                                 "%.*s is in data.targets and in %s: the model is given what it is "
+                                 "to predict",
+                                 (int)length, at, inputs[i].key);
+            }
+        }
+        at += length + (at[length] == '\n');
+    }
+}
+
+static void say_sizes(const struct kelp_job *job, uint64_t samples, struct kelp_display *display)
+{
+    if (job->cluster.workers.max > job->cluster.lanes) {
+        kelp_display_say(display,
+                         "%" PRIu32 " workers for %" PRIu32 " lanes (cluster.lanes): %" PRIu32
+                         " of them will be spares",
+                         job->cluster.workers.max, job->cluster.lanes,
+                         job->cluster.workers.max - job->cluster.lanes);
+    }
+    if (job->train.batch_size > samples) {
+        kelp_display_say(display,
+                         "train.batch_size %" PRIu32 " is more than the %" PRIu64
+                         " training samples: an epoch is one step over all of them",
+                         job->train.batch_size, samples);
+    }
+}
+
+void kelp_notices_say(const struct kelp_program *program, const struct kelp_job *job,
+                      uint64_t samples, struct kelp_display *display)
+{
+    say_variables(program, display);
+    say_sizes(job, samples, display);
+    if (job->data.kind == KELP_DATA_TABLE || job->data.kind == KELP_DATA_PANEL) {
+        say_leaks(job, display);
+    }
+}
