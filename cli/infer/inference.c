@@ -168,6 +168,21 @@ static kelp_status set_data(struct kelp_inference *inference, struct kelp_error 
     return status;
 }
 
+/* A model alone does not say which rows. */
+static kelp_status check_data(const struct kelp_inference *inference,
+                              const struct kelp_sources *sources, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+
+    if (sources->alone && job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0' &&
+        job->data.val_path[0] == '\0' && job->data.test_path[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s names no data: give the rows to %s with --data PATH",
+                         kelp_verb_typed(inference->given), mode_name(inference));
+    }
+    return KELP_OK;
+}
+
 static kelp_status read_job(struct kelp_inference *inference, struct kelp_sources *sources,
                             struct kelp_error *reterr)
 {
@@ -185,7 +200,10 @@ static kelp_status read_job(struct kelp_inference *inference, struct kelp_source
     if (status == KELP_OK) {
         status = set_data(inference, reterr);
     }
-    return status == KELP_OK ? set_given(inference, reterr) : status;
+    if (status == KELP_OK) {
+        status = set_given(inference, reterr);
+    }
+    return status == KELP_OK ? check_data(inference, sources, reterr) : status;
 }
 
 /* ---- before anything starts ---------------------------------------------------------------- */

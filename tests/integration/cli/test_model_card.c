@@ -193,7 +193,7 @@ KELP_TEST(what_does_not_fit_is_refused)
         const char *args[12];
         const char *says;
     } mistakes[] = {
-        {{"predict", "run/model.safetensors", "--out", "p.csv"}, "data.path"},
+        {{"predict", "run/model.safetensors", "--out", "p.csv"}, "with --data PATH"},
         {{"predict", "run", "--data", "unlabelled.csv", "--targets", "--out", "p.csv"},
          "--targets: the rows to predict have none"},
         {{"evaluate", "run", "--data", "unlabelled.csv"}, "column fare: no such column"},

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "common/base/files.h"
 #include "tests/lib/cluster/run_command.h"
@@ -252,6 +253,53 @@ KELP_TEST(arrays)
     kelp_test_remove(run.folder, "y.npy");
     predict(&run, "m.safetensors", "--data", "new.npy", "after.csv");
     kelp_test_expect_same(run.folder, "before.csv", "after.csv");
+    kelp_run_fini(&run);
+}
+
+/* ---- Python ---------------------------------------------------------------------------------- */
+
+/* 77: skipped. */
+static int check_in_python(const struct kelp_run *run, const char *how)
+{
+    char command[2048];
+    (void)snprintf(command, sizeof(command),
+                   "cd %s && python3 %s/tests/integration/cli/model_card_check.py m.safetensors "
+                   "rows.csv predictions.csv %s",
+                   run->folder, getenv("KELP_SOURCE"), how);
+    int status = system(command); /* NOLINT(cert-env33-c): a test's own script */
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The weights with the scales of the card give the same predictions in Python: with its own
+ * numbers, and with PyTorch where that is installed. */
+KELP_TEST(python)
+{
+    struct kelp_run run;
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(table.text);
+    kelp_run_prepare(&run);
+    kelp_test_add(&table, "x,y,z\n");
+    for (uint32_t i = 0; i < 400; i++) {
+        double x = 100.0 + (double)((i * 2654435761u) >> 24), y = 1e-3 * (double)(i % 37);
+        kelp_test_add(&table, "%.3f,%.4f,%.3f\n", x, y, 5000.0 + 3.0 * x + 1e4 * y);
+    }
+    (void)kelp_test_write(run.folder, "rows.csv", table.text);
+    free(table.text);
+    train_in(&run, "name: python\n"
+                   "model: {kind: mlp, hidden: [8, 4]}\n"
+                   "data: {kind: table, path: rows.csv, columns: [x, y], targets: [z],"
+                   " normalize: minmax, normalize_target: standard, cache: cache}\n"
+                   "train: {epochs: 3, batch_size: 32}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "m.safetensors", "--data", "rows.csv", "predictions.csv");
+    if (system("python3 -c ''") != 0) { /* NOLINT(cert-env33-c) */
+        (void)printf("skipped: there is no Python\n");
+    } else {
+        ck_assert_int_eq(check_in_python(&run, "plain"), 0);
+        int status = check_in_python(&run, "torch");
+        ck_assert(status == 0 || status == 77);
+    }
     kelp_run_fini(&run);
 }
 
