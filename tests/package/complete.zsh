@@ -16,6 +16,9 @@ bindkey '^I' complete-word
 comppostfuncs=(offers_end)
 SETUP
 cat >>"$scratch/setup" <<'SETUP'
+# Keys that come before the line editor reads them are edited by the terminal.
+ready() { print -u 9 -- READY; }
+zle -N zle-line-init ready
 offers_end() {
     compstate[insert]= compstate[list]=
     print -u 9 -- END
@@ -40,6 +43,7 @@ SETUP
 zpty shell zsh -f -i
 zpty -w shell ". $scratch/setup"
 exec 8<"$scratch/offers"
+IFS= read -r -t 60 -u 8 offer
 while IFS= read -r line; do
     zpty -w -n shell $'\C-u'"$line"$'\t'
     while IFS= read -r -t 60 -u 8 offer; do
