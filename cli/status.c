@@ -4,6 +4,8 @@
 
 #include "cli/run/run_client.h"
 #include "cli/run/status_view.h"
+#include "cli/runs/live_view.h"
+#include "cli/runs/run_watch.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 
@@ -11,6 +13,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a table for people, or one JSON object"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", NULL,
                      "how long to try to reach the run's coordinator"),
+    KELP_VERB_FLAG("watch", NULL,
+                   "show it again and again, with rate and time left, until the run ends"),
 };
 
 static const struct kelp_program program = {
@@ -19,6 +23,7 @@ static const struct kelp_program program = {
     .positional = "[RUN]",
     .positional_max = 1,
     .examples = "  kelp status\n"
+                "  kelp status --watch\n"
                 "  kelp status runs/etth1-dlinear-20260131-120000 -o json\n",
     KELP_VERB_OPTIONS(options),
 };
@@ -91,26 +96,56 @@ static int show_unfinished(const char *run_path, bool json)
     return KELP_EXIT_OK;
 }
 
+/* Until the run ends; what it came to is shown afterwards. */
+static int watch(const char *run_path, uint32_t timeout_ms, bool json)
+{
+    struct kelp_live_view view;
+    struct kelp_run_watch end;
+    struct kelp_error error;
+
+    kelp_status status = kelp_live_view_open(run_path, json, &view, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    kelp_run_watch_open(&end, run_path, false);
+    while (kelp_run_dir_running(run_path) && kelp_live_view_show(&view, timeout_ms)) {
+        kelp_run_watch_wait(&end, KELP_RUN_WATCH_MS);
+    }
+    kelp_run_watch_close(&end);
+    kelp_live_view_close(&view);
+    return KELP_EXIT_OK;
+}
+
+static int show_ended(const char *run_path, bool json)
+{
+    static struct kelp_result result; /* large */
+    struct kelp_error error;
+
+    kelp_status status = kelp_run_result_read(run_path, &result, &error);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return show_unfinished(run_path, json);
+    }
+    return status == KELP_OK ? show_result(run_path, json, &result)
+                             : kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+}
+
 static int show(const struct kelp_options *given)
 {
     bool json = kelp_verb_json(given);
+    uint32_t timeout_ms = (uint32_t)kelp_options_duration_ms(given, "timeout");
     struct kelp_error error;
-    struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
 
     kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    if (kelp_run_dir_running(run_path)) {
-        return show_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), json);
+    if (kelp_run_dir_running(run_path) && !kelp_options_flag(given, "watch")) {
+        return show_live(run_path, timeout_ms, json);
     }
-    status = kelp_run_result_read(run_path, &result, &error);
-    if (status == KELP_ERR_NOT_FOUND) {
-        return show_unfinished(run_path, json);
-    }
-    return status == KELP_OK ? show_result(run_path, json, &result)
-                             : kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    int exit_status =
+        kelp_run_dir_running(run_path) ? watch(run_path, timeout_ms, json) : KELP_EXIT_OK;
+    return exit_status == KELP_EXIT_OK ? show_ended(run_path, json) : exit_status;
 }
 
 const struct kelp_verb kelp_verb_status = {

@@ -8,11 +8,23 @@
 #define VERBS_MAX 32
 
 const struct kelp_verb *const kelp_verbs[] = {
-    &kelp_verb_train,  &kelp_verb_status, &kelp_verb_ls,      &kelp_verb_checkpoint,
-    &kelp_verb_digest, &kelp_verb_export, &kelp_verb_predict, &kelp_verb_evaluate,
-    &kelp_verb_plot,   &kelp_verb_verify, &kelp_verb_diff,    &kelp_verb_chaos,
-    &kelp_verb_model,  &kelp_verb_data,   &kelp_verb_explain, NULL,
+    &kelp_verb_train,      &kelp_verb_stop,    &kelp_verb_chaos,
+    &kelp_verb_status,     &kelp_verb_ls,      &kelp_verb_logs,
+    &kelp_verb_plot,       &kelp_verb_diff,    &kelp_verb_verify,
+    &kelp_verb_checkpoint, &kelp_verb_digest,  &kelp_verb_predict,
+    &kelp_verb_evaluate,   &kelp_verb_export,  &kelp_verb_model,
+    &kelp_verb_data,       &kelp_verb_explain, NULL,
 };
+
+/* Where a heading stands in the list: before this verb. */
+static const struct {
+    const struct kelp_verb *before;
+    const char *title;
+} headings[] = {{&kelp_verb_train, "Run a job"},
+                {&kelp_verb_status, "Look at runs"},
+                {&kelp_verb_verify, "Check and keep"},
+                {&kelp_verb_predict, "Use a model"},
+                {&kelp_verb_model, "Before a run"}};
 
 const struct kelp_program kelp_command_program = {
     .name = "kelp",
@@ -31,6 +43,11 @@ static void print_help(FILE *out)
     (void)fprintf(out, "Usage: kelp VERB [options]\n\nkelp: %s.\n", kelp_command_program.summary);
     (void)fputs("The result has the same bits whatever happens.\n\nVerbs:\n", out);
     for (size_t i = 0; kelp_verbs[i]; i++) {
+        for (size_t h = 0; h < KELP_ARRAY_COUNT(headings); h++) {
+            if (headings[h].before == kelp_verbs[i]) {
+                (void)fprintf(out, " %s\n", headings[h].title);
+            }
+        }
         (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }
     (void)fputs("\nOptions:\n"
@@ -45,12 +62,25 @@ static void print_help(FILE *out)
 static const char *other_name(const char *typed)
 {
     static const char *const names[][2] = {
-        {"run", "train"},      {"fit", "train"},
-        {"start", "train"},    {"resume", "train --resume"},
-        {"eval", "evaluate"},  {"test", "evaluate"},
-        {"infer", "predict"},  {"forecast", "predict"},
-        {"config", "explain"}, {"describe", "explain"},
-        {"compare", "diff"},   {"replay", "verify --replay"},
+        {"run", "train"},
+        {"fit", "train"},
+        {"start", "train"},
+        {"resume", "train --resume"},
+        {"eval", "evaluate"},
+        {"test", "evaluate"},
+        {"infer", "predict"},
+        {"forecast", "predict"},
+        {"config", "explain"},
+        {"describe", "explain"},
+        {"compare", "diff"},
+        {"replay", "verify --replay"},
+        {"list", "ls"},
+        {"runs", "ls"},
+        {"kill", "stop"},
+        {"pause", "stop"},
+        {"log", "logs"},
+        {"tail", "logs -f"},
+        {"watch", "status --watch"},
     };
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {

@@ -11,7 +11,9 @@ extern const struct kelp_verb *const kelp_verbs[];
 
 extern const struct kelp_verb kelp_verb_train;
 extern const struct kelp_verb kelp_verb_status;
+extern const struct kelp_verb kelp_verb_stop;
 extern const struct kelp_verb kelp_verb_ls;
+extern const struct kelp_verb kelp_verb_logs;
 extern const struct kelp_verb kelp_verb_checkpoint;
 extern const struct kelp_verb kelp_verb_digest;
 extern const struct kelp_verb kelp_verb_export;

@@ -54,7 +54,7 @@ fi
 
 # Every verb has its block: those of kelp --help, and those of kelp checkpoint, which its own --help names.
 verbs_of() {
-    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on { print $1 }'
+    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on && /^  / { print $1 }'
 }
 {
     "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp /'

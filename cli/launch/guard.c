@@ -95,7 +95,8 @@ static int64_t advance(struct kelp_guard *guard, int number)
     if (number != 0) {
         atomic_store(&guard->signal_number, number);
     }
-    if (atomic_load(&guard->stage) == KELP_GUARD_RUN && number != 0 && wind_down_ms > 0) {
+    if (atomic_load(&guard->stage) == KELP_GUARD_RUN && number != 0 && number != SIGQUIT &&
+        wind_down_ms > 0) {
         return enter(guard, KELP_GUARD_WIND_DOWN, wind_down_ms);
     }
     return enter(guard, KELP_GUARD_STOP, KELP_GUARD_GRACE_MS);
@@ -157,6 +158,7 @@ static sigset_t guarded_signals(void)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGQUIT);
     sigaddset(&set, SIGHUP);
     return set;
 }
@@ -164,7 +166,7 @@ static sigset_t guarded_signals(void)
 /* Blocked until kelp_guard_run() has made the work's thread, which inherits that. */
 static kelp_status catch_signals(struct kelp_guard *guard, struct kelp_error *reterr)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigset_t set = guarded_signals();
     int fds[2];

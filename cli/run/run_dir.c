@@ -14,7 +14,6 @@
 
 #include "common/base/files.h"
 
-#define LOCK_NAME    "lock"
 #define NUMBERED_MAX 1000 /* runs of one name begun in one second */
 /* A command that only looks whether the run goes on holds the lock for a moment: so many tries, of
  * a run that is there, and of one that has just been made. */
@@ -114,7 +113,7 @@ static kelp_status lock_folder(struct kelp_run_dir *run, int tries, struct kelp_
 {
     char path[KELP_RUN_PATH_MAX + 16];
 
-    kelp_status status = kelp_run_dir_path(run->path, LOCK_NAME, path, sizeof(path), reterr);
+    kelp_status status = kelp_run_dir_path(run->path, KELP_RUN_LOCK, path, sizeof(path), reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -132,6 +131,10 @@ static kelp_status lock_folder(struct kelp_run_dir *run, int tries, struct kelp_
                              run->path);
         }
         return kelp_fail(reterr, KELP_ERR_IO, "cannot lock '%s': %s", path, strerror(error));
+    }
+    /* Who holds it, for kelp stop; that it is held does not depend on it. */
+    if (ftruncate(fd, 0) == 0) {
+        (void)dprintf(fd, "%ld\n", (long)getpid());
     }
     run->lock_fd = fd;
     return KELP_OK;
@@ -284,7 +287,7 @@ bool kelp_run_dir_running(const char *path)
 {
     char lock[KELP_RUN_PATH_MAX + 16];
 
-    if (kelp_run_dir_path(path, LOCK_NAME, lock, sizeof(lock), NULL) != KELP_OK) {
+    if (kelp_run_dir_path(path, KELP_RUN_LOCK, lock, sizeof(lock), NULL) != KELP_OK) {
         return false;
     }
     int fd = open(lock, O_RDONLY | O_CLOEXEC);

@@ -1,0 +1,166 @@
+/*
+ * A run in the background, seen and stopped by others: kelp ls, logs, status --watch, stop.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/suite.h"
+
+/* Longer than any test. */
+static const char job_text[] = "name: long\nseed: 3\n"
+                               "model: {kind: dlinear}\n"
+                               "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {epochs: 100000, batch_size: 32}\n"
+                               "cluster: {workers: 2, shards: 1, lanes: 4}\n"
+                               "checkpoint: {digest_steps: 5}\n";
+
+static struct kelp_test_folder folder;
+static struct kelp_test_command train;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    memset(&train, 0, sizeof(train));
+}
+
+static void teardown(void)
+{
+    kelp_test_command_fini(&train);
+    kelp_test_folder_fini(&folder);
+}
+
+static void says(const char *const *args, int exit_code, const char *text)
+{
+    kelp_test_command_says(folder.path, args, exit_code, text);
+}
+
+static void start(struct kelp_test_command *command, const char *const *args)
+{
+    memset(command, 0, sizeof(*command));
+    kelp_test_command_start(command, folder.path, args);
+}
+
+static long bytes_of(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    long bytes = 0;
+
+    if (file) {
+        (void)fseek(file, 0, SEEK_END);
+        bytes = ftell(file);
+        (void)fclose(file);
+    }
+    return bytes;
+}
+
+/* Training has begun: there are digests on record. */
+static void start_training(void)
+{
+    char path[300];
+
+    start(&train, (const char *[]){"train", "job.yaml", "--run", "runs/one", NULL});
+    (void)snprintf(path, sizeof(path), "%s/runs/one/digests.jsonl", folder.path);
+    KELP_TEST_AWAIT_FROM(&train, bytes_of(path) > 0, "training does not begin");
+}
+
+/* Lines of daemons begin with their time; each is no older than the one before. */
+static unsigned check_order(char *text)
+{
+    char before[24] = "";
+    unsigned count = 0;
+
+    for (char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        ck_assert_msg(length > 23 && line[10] == 'T', "no time: %.*s", (int)length, line);
+        ck_assert_msg(strncmp(before, line, 23) <= 0, "%s before %.*s", before, (int)length, line);
+        memcpy(before, line, 23);
+        before[23] = '\0';
+        count++;
+        line += length + (line[length] != '\0');
+    }
+    return count;
+}
+
+KELP_CASE("control", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+/* Others see the run while it goes on; who follows it comes to an end with it; a stop pauses it, in
+ * order, and says how to go on. */
+KELP_TEST(seen_and_stopped)
+{
+    struct kelp_test_command followers[2];
+
+    start_training();
+    says((const char *[]){"ls", NULL}, 0, "running");
+    says((const char *[]){"ls", "runs/one", "-o", "csv", NULL}, 0, "one,runs/one,long,running,");
+    start(&followers[0], (const char *[]){"logs", "-f", NULL});
+    start(&followers[1], (const char *[]){"status", "one", "--watch", "-o", "json", NULL});
+    KELP_TEST_AWAIT_FROM(&followers[0], bytes_of(followers[0].out_path) > 0, "no line followed");
+    KELP_TEST_AWAIT_FROM(&followers[1], bytes_of(followers[1].out_path) > 0, "nothing watched");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(followers); i++) {
+        (void)kelp_test_command_wait(&followers[i], KELP_TEST_HANG_MS);
+        ck_assert_msg(followers[i].exit_code == 0, "%s", followers[i].err);
+    }
+    ck_assert_ptr_nonnull(strstr(followers[1].out, "\"left_s\":"));
+    ck_assert_ptr_nonnull(strstr(followers[1].out, "\"paused\""));
+    ck_assert_uint_gt(check_order(followers[0].out), 5);
+
+    /* Of the end: every line, the newest ones, one process, a kind of them. */
+    struct kelp_test_command logs;
+    memset(&logs, 0, sizeof(logs));
+    kelp_test_command_run(&logs, folder.path, (const char *[]){"logs", NULL}, KELP_TEST_HANG_MS);
+    ck_assert_str_eq(logs.out, followers[0].out);
+    kelp_test_command_fini(&logs);
+    memset(&logs, 0, sizeof(logs));
+    kelp_test_command_run(&logs, folder.path,
+                          (const char *[]){"logs", "worker", "--lines", "3", NULL},
+                          KELP_TEST_HANG_MS);
+    ck_assert_uint_eq(check_order(logs.out), 3);
+    ck_assert_ptr_null(strstr(logs.out, "ps/shard"));
+    kelp_test_command_fini(&logs);
+    says((const char *[]){"logs", "etcd", "-f", NULL}, 0, "\"ts\":");
+    says((const char *[]){"stop", NULL}, 0, "continue   kelp train --resume --run runs/one");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(followers); i++) {
+        kelp_test_command_fini(&followers[i]);
+    }
+}
+
+/* --now does not wait for a checkpoint, and is not a kill: the run says what it came to. */
+KELP_TEST(stopped_at_once)
+{
+    start_training();
+    says((const char *[]){"stop", "one", "--now", NULL}, 0, "state      stopped at step ");
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+}
+
+/* Mistakes are one line. */
+KELP_TEST(mistakes)
+{
+    static const char *const cases[][4] = {{"stop", "nowhere", NULL},
+                                           {"logs", "worker-7", NULL},
+                                           {"logs", "--run", "nowhere", NULL},
+                                           {"ls", "nowhere", NULL},
+                                           {"ls", "--sort", "zebra", NULL}};
+
+    (void)kelp_test_write(folder.path, "short.yaml", job_text);
+    kelp_test_command_run(
+        &train, folder.path,
+        (const char *[]){"train", "short.yaml", "--set", "train.epochs=1", "--no-plots", NULL},
+        KELP_TEST_HANG_MS);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        struct kelp_test_command command;
+        memset(&command, 0, sizeof(command));
+        kelp_test_command_run(&command, folder.path, cases[i], KELP_TEST_HANG_MS);
+        ck_assert_msg(command.exit_code == 2, "%s: exit %d: %s", cases[i][0], command.exit_code,
+                      command.err);
+        ck_assert_str_eq(command.out, "");
+        ck_assert_ptr_eq(strchr(command.err, '\n'), strrchr(command.err, '\n'));
+        kelp_test_command_fini(&command);
+    }
+}
