@@ -307,8 +307,8 @@ kelp_status kelp_checkpoints_find(const struct kelp_checkpoints *list, const cha
                               list->items[i].name);
         used = length > 0 && used + (size_t)length < sizeof(names) ? used + (size_t)length : used;
     }
-    return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "there is no checkpoint '%s'; the run has %s", name,
-                     list->count == 0 ? "none" : names);
+    return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "there is no checkpoint '%s'; the run has %s",
+                     name, list->count == 0 ? "none" : names);
 }
 
 const struct kelp_checkpoint *kelp_checkpoints_before(const struct kelp_checkpoints *list,
