@@ -102,7 +102,10 @@ static kelp_status make_room(struct work *work, const struct kelp_dataset_info *
 
 static kelp_status prepare(struct work *work, struct kelp_error *reterr)
 {
+    /* As a job that uses the model: with the scales that it carries, whatever the data are now. */
+    work->job.run.mode = KELP_RUN_EVALUATE;
     kelp_status status = kelp_dataset_open(&work->job, &work->dataset, reterr);
+    work->job.run.mode = KELP_RUN_TRAIN;
     if (status != KELP_OK) {
         return status;
     }
