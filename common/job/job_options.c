@@ -143,8 +143,8 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(model.kernel_size, U32), WITHIN(1, 9999), .default_text = "25", WITH_MODEL(MODEL_DLINEAR),
      .help = "Width of the moving average that gives the trend. It must be odd"},
     {KEY(model.plugin, PATH), .default_text = "", WITH_MODEL(MODEL_PLUGIN),
-     .help = "Shared library with a model of your own (docs/MODELS.md). Setting it is enough: "
-             "model.kind follows"},
+     .help = "Shared library with a model of your own (docs/MODELS.md). Where it is set and "
+             "model.kind is not, model.kind is `plugin`"},
     {KEY(model.params, TEXTS), .default_text = "[]", WITH_MODEL(MODEL_PLUGIN),
      .help = "Parameters for the library, each as `name=value`"},
     {KEY(model.classes, U32), WITHIN(2, 1 << 20), .default_text = "10", WITH_MODEL(MODEL_IMAGES),
@@ -160,7 +160,9 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(model.heads, U32), WITHIN(1, 64), .default_text = "4", WITH_MODEL(MODEL_TFT),
      .help = "Attention heads. It must divide model.d_model"},
     {KEY(model.init, PATH), .default_text = "",
-     .help = "A safetensors file with the initial weights. Empty: they are drawn from the seed"},
+     .help =
+         "A safetensors file with the initial weights. Names are those of the model; letter case "
+         "may differ. Empty: they are drawn from the seed"},
     {KEY(model.init_prefix, TEXT), .default_text = "",
      .help = "Prefix of each parameter's name in that file"},
 

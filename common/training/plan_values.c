@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/tensors/digest.h"
 #include "common/tensors/normal.h"
@@ -70,6 +71,24 @@ static kelp_status refuse_shape(const struct kelp_tensor *tensor,
                      path, found->name, theirs, ours);
 }
 
+/* By its name, else the only one that has it in other letter case: the published code of DLinear
+ * says Linear_Seasonal.weight for linear_seasonal.weight. */
+static const struct kelp_safetensors_tensor *find_by_name(const struct kelp_safetensors *file,
+                                                          const char *name)
+{
+    const struct kelp_safetensors_tensor *found = kelp_safetensors_find(file, name);
+    size_t count = 0;
+
+    for (size_t i = 0; !found && i < kelp_safetensors_count(file); i++) {
+        count += strcasecmp(kelp_safetensors_at(file, i)->name, name) == 0;
+    }
+    for (size_t i = 0; count == 1 && !found; i++) {
+        const struct kelp_safetensors_tensor *tensor = kelp_safetensors_at(file, i);
+        found = strcasecmp(tensor->name, name) == 0 ? tensor : NULL;
+    }
+    return found;
+}
+
 /* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
  * lacks, where training goes on from its usual start. */
 static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
@@ -80,7 +99,7 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
     char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
 
     (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
-    *ret_found = kelp_safetensors_find(init_data, name);
+    *ret_found = find_by_name(init_data, name);
     if (!*ret_found) {
         char names[192];
         kelp_safetensors_names(init_data, names, sizeof(names));

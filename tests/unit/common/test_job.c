@@ -138,7 +138,7 @@ static const struct {
      "optimizer, lr, momentum, "
      "dampening, nesterov, weight_decay, decay_exclude, beta1, beta2, amsgrad, alpha, centered, "
      "rho, lr_decay, initial_accumulator, eps, clip_norm, schedule, schedule_unit, schedule_step, "
-     "gamma, milestones, schedule_total, … (kelp explain lists all)"},
+     "gamma, milestones, … (kelp explain lists all)"},
     {"zebra: 3\n", "job.yaml:1: zebra: unknown key; allowed are name, seed, run, model, data, "
                    "train, cluster, transport, failure, checkpoint, metrics"},
     {"lr: 3\n", "job.yaml:1: lr: unknown key; did you mean train.lr?"},

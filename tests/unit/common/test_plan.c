@@ -338,6 +338,9 @@ KELP_TEST(test_initialise_from_file)
     ck_assert_int_eq(
         kelp_plan_initialise(&plan, &job, NULL, (struct kelp_slice_range){496, 16}, values, &error),
         KELP_ERR_INVALID);
+    (void)snprintf(job.model.init_prefix, sizeof(job.model.init_prefix), "Init.");
+    ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_OK);
+    (void)snprintf(job.model.init_prefix, sizeof(job.model.init_prefix), "init.");
     name_tensor(2, "scale", 1, (const uint64_t[]){1});
     ck_assert_int_eq(
         kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),

@@ -1,0 +1,49 @@
+#!/bin/bash
+# The commands of README.md do what it says: they are run, and what they print has the shape of the sample.
+# usage: tests/readme.sh SOURCE_DIR BUILD_DIR
+#
+# Not run are those that install packages or build (deploy/quickstart.sh, whose last command is run instead; sudo).
+set -euo pipefail
+export LC_ALL=C.UTF-8
+usage='usage: tests/readme.sh SOURCE_DIR BUILD_DIR'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+bin="$(cd "${2:?$usage}/bin" && pwd)"
+for variable in $(compgen -e | grep '^KELP_' || true); do unset "$variable"; done
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+ln -s "$source_dir/examples" examples
+mkdir -p build/release
+ln -s "$bin" build/release/bin
+
+# Lines of the first block of commands: "$ command", then what it prints.
+awk '/^```console$/ { on = 1; next } /^```$/ { on = 0 } on' "$source_dir/README.md" >block
+# Numbers, digests and times are another machine's.
+shape() { sed -E -e 's/[0-9a-f]{32}/DIGEST/; s/[0-9]{8}-[0-9]{6}/TIME/; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g'; }
+
+run() {
+    printf '$ %s\n' "$1"
+    bash -euc "$1" >out 2>err || { cat out err; echo "README.md: this command failed: $1"; exit 1; }
+    shape <out >"$2"
+    sed -nE 's/^digest +//p' out >"$2.digest"
+}
+
+count=0
+while IFS= read -r command; do
+    case "$command" in
+    ./deploy/quickstart.sh*) command='build/release/bin/kelp train examples/etth1-dlinear.yaml' ;;
+    sudo*) continue ;;
+    esac
+    run "${command%%  #*}" "shape-$count"
+    if ! cmp -s shape-0.digest "shape-$count.digest"; then
+        echo "README.md: '$command' ends with another digest"
+        exit 1
+    fi
+    count=$((count + 1))
+done < <(sed -n 's/^\$ //p' block)
+
+grep -v '^\$ ' block | shape >sample
+diff -u sample shape-0 || { echo 'README.md: the sample output has another shape than what is printed'; exit 1; }
+[ "$count" -ge 2 ] || { echo 'README.md: where are its commands?'; exit 1; }
+echo "readme: $count commands"
