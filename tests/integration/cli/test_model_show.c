@@ -169,7 +169,8 @@ KELP_TEST(test_same_end_again_and_again)
     run((const char *[]){"train", job, "--run", "run", "--workers", "1", "--set",
                          "failure.restart_backoff=10ms", NULL});
     ck_assert_msg(command.exit_code == 4, "exit %d: %s", command.exit_code, command.err);
-    ck_assert_ptr_nonnull(strstr(command.err, "killed by signal 6 (Aborted), 8 times in a row: unruly"));
+    ck_assert_ptr_nonnull(
+        strstr(command.err, "killed by signal 6 (Aborted), 8 times in a row: unruly"));
     ck_assert_ptr_nonnull(strstr(command.err, "the end of run/logs/worker-0.log:\n"));
     ck_assert_ptr_null(strstr(command.err, "failure.max_failures"));
 }
