@@ -30,9 +30,8 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[] = {
-    [KELP_DTYPE_F32] = {"F32", 4},
-    [KELP_DTYPE_F64] = {"F64", 8},
-    [KELP_DTYPE_I64] = {"I64", 8},
+    [KELP_DTYPE_F32] = {"F32", 4}, [KELP_DTYPE_F64] = {"F64", 8},   [KELP_DTYPE_I64] = {"I64", 8},
+    [KELP_DTYPE_F16] = {"F16", 2}, [KELP_DTYPE_BF16] = {"BF16", 2},
 };
 
 const char *kelp_dtype_name(enum kelp_dtype dtype)
@@ -60,8 +59,8 @@ static kelp_status parse_dtype(const cJSON *item, enum kelp_dtype *ret_dtype,
             return KELP_OK;
         }
     }
-    return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "dtype %s: supported are F32, F64 and I64",
-                     name);
+    return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                     "dtype %s: supported are F32, F64, F16, BF16 and I64", name);
 }
 
 static kelp_status parse_shape(const cJSON *item, struct kelp_safetensors_tensor *tensor,
@@ -434,6 +433,47 @@ const char *kelp_safetensors_metadata(const struct kelp_safetensors *file, const
     return NULL;
 }
 
+/* The upper half of a float32. */
+static uint32_t bfloat_bits(uint16_t bits)
+{
+    return (uint32_t)bits << 16;
+}
+
+/* IEEE 754 binary16: 1 bit sign, 5 bits exponent with bias 15, 10 bits fraction. */
+static uint32_t half_bits(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    uint32_t exponent = bits >> 10 & 0x1fu;
+    uint32_t fraction = bits & 0x3ffu;
+    if (exponent == 0x1f) {
+        return sign | 0x7f800000u | fraction << 13;
+    }
+    if (exponent > 0) {
+        return sign | (exponent + 127 - 15) << 23 | fraction << 13;
+    }
+    if (fraction == 0) {
+        return sign;
+    }
+    uint32_t shift = 0; /* a subnormal one is a normal float32: its leading 1 goes to bit 10 */
+    while ((fraction & 0x400u) == 0) {
+        fraction <<= 1;
+        shift++;
+    }
+    return sign | (127 - 14 - shift) << 23 | (fraction & 0x3ffu) << 13;
+}
+
+/* In little-endian files the lower byte comes first. */
+static void widen(const struct kelp_safetensors_tensor *tensor, uint64_t first, uint64_t count,
+                  float *values)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const unsigned char *at = tensor->data + 2 * (first + i);
+        uint16_t bits = (uint16_t)(at[0] | at[1] << 8);
+        uint32_t wide = tensor->dtype == KELP_DTYPE_F16 ? half_bits(bits) : bfloat_bits(bits);
+        memcpy(&values[i], &wide, sizeof(wide));
+    }
+}
+
 kelp_status kelp_safetensors_floats(const struct kelp_safetensors_tensor *tensor, uint64_t first,
                                     uint64_t count, float *values, struct kelp_error *reterr)
 {
@@ -451,6 +491,10 @@ kelp_status kelp_safetensors_floats(const struct kelp_safetensors_tensor *tensor
     }
     if (tensor->dtype == KELP_DTYPE_F32) {
         memcpy(values, tensor->data + first * sizeof(float), count * sizeof(float));
+        return KELP_OK;
+    }
+    if (tensor->dtype != KELP_DTYPE_F64) {
+        widen(tensor, first, count, values);
         return KELP_OK;
     }
     for (uint64_t i = 0; i < count; i++) {

@@ -14,7 +14,7 @@
 
 #define KELP_SAFETENSORS_RANK_MAX 8
 
-enum kelp_dtype { KELP_DTYPE_F32, KELP_DTYPE_F64, KELP_DTYPE_I64 };
+enum kelp_dtype { KELP_DTYPE_F32, KELP_DTYPE_F64, KELP_DTYPE_I64, KELP_DTYPE_F16, KELP_DTYPE_BF16 };
 
 /* One tensor of an opened file; borrowed until the file is closed. */
 struct kelp_safetensors_tensor {
@@ -66,8 +66,9 @@ const char *kelp_safetensors_metadata_value(const struct kelp_safetensors *file,
 const char *kelp_safetensors_metadata(const struct kelp_safetensors *file, const char *key);
 
 /*
- * Copy elements [first, first + count) of an F32 or F64 tensor to values, as float32 (an F64 is
- * rounded). Errors: KELP_ERR_UNSUPPORTED (I64), KELP_ERR_INVALID (beyond its end).
+ * Copy elements [first, first + count) of a tensor of floats to values, as float32: F32, F16 and
+ * BF16 exactly (a NaN keeps its sign and leading bits), F64 rounded. Errors: KELP_ERR_UNSUPPORTED
+ * (I64), KELP_ERR_INVALID (beyond its end).
  */
 kelp_status kelp_safetensors_floats(const struct kelp_safetensors_tensor *tensor, uint64_t first,
                                     uint64_t count, float *values,

@@ -113,7 +113,7 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
         return refuse_shape(tensor, *ret_found, kelp_safetensors_path(init_data), reterr);
     }
     if ((*ret_found)->dtype == KELP_DTYPE_I64) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are F32 or F64",
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are floats",
                          kelp_safetensors_path(init_data), name);
     }
     return KELP_OK;

@@ -43,9 +43,10 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
                          names);
     }
     if (tensor->dtype == KELP_DTYPE_F64) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "tensor %s: is F64; samples must be F32, or I64 for categories",
-                         key->name);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "tensor %s: is F64; samples must be F32, F16 or BF16, or I64 for categories",
+            key->name);
     }
     if (tensor->rank == 0 || tensor->elem_count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -1,4 +1,5 @@
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,73 @@ static size_t build(unsigned char *bytes, const char *header, size_t data_bytes)
 }
 
 KELP_CASE("safetensors", .setup = setup, .teardown = teardown)
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* Every float16 and bfloat16 as the float32 of the same value, bit by bit: known patterns, and all
+ * others against their definition. */
+KELP_TEST(test_half_floats)
+{
+    static const struct {
+        uint16_t half;
+        uint32_t bits;
+    } halves[] = {{0x0000, 0x00000000}, {0x8000, 0x80000000}, {0x3c00, 0x3f800000},
+                  {0xc000, 0xc0000000}, {0x3555, 0x3eaaa000}, {0x7bff, 0x477fe000},
+                  {0x0400, 0x38800000}, {0x03ff, 0x387fc000}, {0x0001, 0x33800000},
+                  {0x8001, 0xb3800000}, {0x0200, 0x38000000}, {0x7c00, 0x7f800000},
+                  {0xfc00, 0xff800000}, {0x7e00, 0x7fc00000}, {0xfe01, 0xffc02000}},
+      brains[] = {{0x0000, 0x00000000}, {0x8000, 0x80000000}, {0x3f80, 0x3f800000},
+                  {0x0001, 0x00010000}, {0x7f7f, 0x7f7f0000}, {0x7f80, 0x7f800000},
+                  {0xff80, 0xff800000}, {0x7fc0, 0x7fc00000}};
+    static unsigned char bytes[4 * 65536 + 256];
+    static float values[65536];
+    struct kelp_safetensors *file;
+    size_t count = build(bytes,
+                         "{\"h\":{\"dtype\":\"F16\",\"shape\":[65536],"
+                         "\"data_offsets\":[0,131072]},"
+                         "\"b\":{\"dtype\":\"BF16\",\"shape\":[65536],"
+                         "\"data_offsets\":[131072,262144]}}",
+                         262144);
+    for (uint32_t i = 0; i < 2 * 65536; i++) {
+        bytes[count - 262144 + 2 * i] = (unsigned char)i;
+        bytes[count - 262144 + 2 * i + 1] = (unsigned char)(i >> 8);
+    }
+    ck_assert_msg(kelp_safetensors_open_memory("m", bytes, count, &file, &error) == KELP_OK, "%s",
+                  error.text);
+    const struct kelp_safetensors_tensor *half = kelp_safetensors_find(file, "h");
+    const struct kelp_safetensors_tensor *brain = kelp_safetensors_find(file, "b");
+    ck_assert_int_eq(kelp_safetensors_floats(half, 0, 65536, values, NULL), KELP_OK);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(halves); i++) {
+        const float expected = float_of(halves[i].bits);
+        ck_assert_mem_eq(&values[halves[i].half], &expected, sizeof(expected));
+    }
+    for (uint32_t i = 0; i < 65536; i++) {
+        int exponent = (int)(i >> 10 & 0x1f);
+        double fraction = (double)(i & 0x3ff);
+        double value = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+        if (exponent < 31) {
+            ck_assert_double_eq((double)values[i], i >> 15 ? -value : value);
+        } else {
+            ck_assert(fraction > 0 ? isnan(values[i]) : isinf(values[i]) != 0);
+        }
+    }
+    ck_assert_int_eq(kelp_safetensors_floats(brain, 0, 65536, values, NULL), KELP_OK);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(brains); i++) {
+        const float expected = float_of(brains[i].bits);
+        ck_assert_mem_eq(&values[brains[i].half], &expected, sizeof(expected));
+    }
+    ck_assert_int_eq(kelp_safetensors_floats(half, 65535, 2, values, NULL), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_safetensors_floats(half, 65535, 1, values, NULL), KELP_OK);
+    kelp_safetensors_close(file);
+    count = build(bytes, "{\"h\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,5]}}", 5);
+    ck_assert_int_eq(kelp_safetensors_open_memory("m", bytes, count, &file, &error),
+                     KELP_ERR_FORMAT);
+}
 
 /* What is written is read back: order, names, shapes, types, values, metadata. */
 KELP_TEST(test_round_trip)
@@ -124,8 +192,8 @@ static const struct {
     {"{} x", 0, KELP_ERR_FORMAT, "m: header: something follows the JSON (byte 3)"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}", 4, KELP_ERR_FORMAT,
      "m: header: not JSON"},
-    {"{\"x\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, KELP_ERR_UNSUPPORTED,
-     "m: tensor x: dtype BF16: supported are F32, F64 and I64"},
+    {"{\"x\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, KELP_ERR_UNSUPPORTED,
+     "m: tensor x: dtype BOOL: supported are F32, F64, F16, BF16 and I64"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, KELP_ERR_FORMAT,
      "m: tensor x: data_offsets do not fit dtype and shape"},
     {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 3, KELP_ERR_FORMAT,
