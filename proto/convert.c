@@ -55,11 +55,12 @@ bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metri
 
     if (message) {
         if (message->present >> KELP_METRIC_COUNT != 0 ||
-            (message->present != 0 && message->n_value != KELP_METRIC_COUNT)) {
+            (message->present != 0 &&
+             (message->n_value > KELP_METRIC_COUNT || message->present >> message->n_value != 0))) {
             return false;
         }
         metrics.present = message->present;
-        for (size_t i = 0; metrics.present != 0 && i < KELP_METRIC_COUNT; i++) {
+        for (size_t i = 0; metrics.present != 0 && i < message->n_value; i++) {
             metrics.of[i] = message->value[i];
         }
     }

@@ -13,7 +13,7 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
 /* False: a kind that does not exist, or a learning rate that is not finite. */
 bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word);
 
-/* NULL: none. False: not as many values as there are metrics. */
+/* NULL: none. False: more values than there are metrics, or fewer than are present. */
 bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics);
 
 /* Messages with what they point at: valid as long as these and what they were made of are. */

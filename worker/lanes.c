@@ -21,7 +21,9 @@ struct kelp_lanes {
     const float *weights;
     struct kelp_sample_reader *reader;
     uint64_t output_count;
-    float *output; /* [batch_max][output_count]; run.mode predict alone */
+    float *output;                    /* [batch_max][output_count]; run.mode predict alone */
+    struct kelp_target_scale *scales; /* room for those of one sample */
+    double *factors;                  /* [batch_max]; NULL: errors have no unit */
 };
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
@@ -98,6 +100,33 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
     return KELP_OK;
 }
 
+/* What turns the errors of a sample into the data's own unit: 0 where its columns differ in it, or
+ * where they are in it anyhow. */
+static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
+                        uint32_t which)
+{
+    const uint32_t columns = kelp_dataset_info(lanes->dataset)->target_columns;
+    kelp_dataset_target_scales(lanes->dataset, batch->split, batch->indices[which], lanes->scales);
+    for (uint32_t c = 1; c < columns; c++) {
+        if (lanes->scales[c].factor != lanes->scales[0].factor) {
+            return 0.0;
+        }
+    }
+    return lanes->scales[0].factor == 1.0 ? 0.0 : lanes->scales[0].factor;
+}
+
+static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
+                                  uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
+                                  struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; lanes->factors && i < count; i++) {
+        lanes->factors[i] = factor_of(lanes, batch, i);
+    }
+    const struct kelp_model_evaluation what = {
+        .input = batch->input, .target = batch->target, .factors = lanes->factors, .count = count};
+    return kelp_model_evaluate_unscaled(lanes->model, &what, sums, reterr);
+}
+
 static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
                                  const struct kelp_schedule_range *samples,
                                  struct kelp_gradient *gradient, struct kelp_error *reterr)
@@ -109,8 +138,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
         const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
         kelp_status status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
         if (status == KELP_OK) {
-            status = kelp_model_evaluate(lanes->model, batch.input, batch.target,
-                                         (uint32_t)block.count, sums, reterr);
+            status = evaluate_batch(lanes, &batch, (uint32_t)block.count, sums, reterr);
         }
         if (status != KELP_OK) {
             return status;
@@ -254,6 +282,22 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
 }
 
+/* Room to tell errors in the data's own unit, for losses whose forecast is one of the target. */
+static kelp_status prepare_factors(struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    const enum kelp_loss_kind loss = lanes->job->train.loss;
+    if (loss != KELP_LOSS_MSE && loss != KELP_LOSS_MAE && loss != KELP_LOSS_SMOOTH_L1 &&
+        loss != KELP_LOSS_HUBER && loss != KELP_LOSS_QUANTILE) {
+        return KELP_OK;
+    }
+    lanes->scales =
+        calloc(kelp_dataset_info(lanes->dataset)->target_columns, sizeof(*lanes->scales));
+    lanes->factors = calloc(kelp_model_batch_max(lanes->model), sizeof(*lanes->factors));
+    return lanes->scales && lanes->factors
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the target's scales");
+}
+
 static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
@@ -270,6 +314,9 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
     }
     status = kelp_sample_reader_create(lanes->job, lanes->dataset,
                                        kelp_model_batch_max(lanes->model), &lanes->reader, reterr);
+    if (status == KELP_OK) {
+        status = prepare_factors(lanes, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -300,6 +347,8 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
     }
     kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
     free(lanes->output);
+    free(lanes->scales);
+    free(lanes->factors);
     kelp_plan_fini(&lanes->plan);
     kelp_model_destroy(lanes->model);
     kelp_dataset_close(lanes->dataset);

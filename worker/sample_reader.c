@@ -162,7 +162,10 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
     if (reader->prefetch) {
         ask_next(reader, lane, range);
     }
-    *ret_batch = (struct kelp_sample_batch){.input = reader->input, .target = reader->target};
+    *ret_batch = (struct kelp_sample_batch){.input = reader->input,
+                                            .target = reader->target,
+                                            .split = batch.split,
+                                            .indices = reader->indices};
     return KELP_OK;
 }
 

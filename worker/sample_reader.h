@@ -32,6 +32,8 @@ const struct kelp_schedule *kelp_sample_reader_schedule(const struct kelp_sample
 struct kelp_sample_batch {
     const float *input;
     const float *target;
+    enum kelp_split split;
+    const uint64_t *indices; /* of the samples in their split */
 };
 
 /* Samples at positions range, of at most count_max, of a lane. Errors: those of

@@ -298,6 +298,9 @@ kelp_status kelp_checkpoints_find(const struct kelp_checkpoints *list, const cha
     char names[256] = "";
     size_t used = 0;
 
+    if (strcmp(name, "best") == 0) {
+        return kelp_checkpoints_best(list, ret_checkpoint, reterr);
+    }
     for (size_t i = 0; i < list->count; i++) {
         if (strcmp(list->items[i].name, name) == 0) {
             *ret_checkpoint = &list->items[i];

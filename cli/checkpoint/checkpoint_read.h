@@ -29,13 +29,27 @@ kelp_status kelp_checkpoints_list(const char *run_path, struct kelp_checkpoints 
                                   struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_checkpoints_fini(struct kelp_checkpoints *list); /* all zero is fine */
 
-/* By name. Errors: KELP_ERR_NOT_FOUND (the text names those that are there). */
+/* By name, or "best". Errors: KELP_ERR_NOT_FOUND (the text names those that are there), those of
+ * kelp_checkpoints_best(). */
 kelp_status kelp_checkpoints_find(const struct kelp_checkpoints *list, const char *name,
                                   const struct kelp_checkpoint **ret_checkpoint,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 /* The newest at or below a step, without a fault; NULL: none. */
 const struct kelp_checkpoint *kelp_checkpoints_before(const struct kelp_checkpoints *list,
                                                       uint64_t step);
+
+/* The newest good one of that step; NULL: none. */
+const struct kelp_checkpoint *kelp_checkpoints_at(const struct kelp_checkpoints *list,
+                                                  uint64_t step);
+/*
+ * That of the best evaluation of the validation split which metrics.jsonl of the run has, by the
+ * job's train.monitor. Another one, though the best of those that are there, is no answer.
+ * Errors: KELP_ERR_NOT_FOUND (nothing was evaluated, or it was not kept; the text says how to),
+ *         those of kelp_checkpoint_job() and of reading the file.
+ */
+kelp_status kelp_checkpoints_best(const struct kelp_checkpoints *list,
+                                  const struct kelp_checkpoint **ret_checkpoint,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* A checkpoint that lies at path, as a folder of its own. Errors: KELP_ERR_NOT_FOUND (it has no
  * manifest.json), KELP_ERR_CORRUPT, KELP_ERR_IO, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */

@@ -26,7 +26,8 @@ bool kelp_checkpoint_choose(const struct kelp_options *given, const char *typed,
                             char run_path[KELP_RUN_PATH_MAX + 1], struct kelp_checkpoints *ret_list,
                             int *ret_exit_status);
 
-/* The one that a command line names; "newest", and NULL, stand for the newest good one. The same
+/* The one that a command line names; "newest", and NULL, stand for the newest good one, "best" for
+ * kelp_checkpoints_best(). The same
  * when there is none. */
 const struct kelp_checkpoint *kelp_checkpoint_named(const struct kelp_checkpoints *list,
                                                     const char *name, int *ret_exit_status);

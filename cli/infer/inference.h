@@ -26,7 +26,7 @@
                    "safetensors file with the weights, instead of the run's own"),                 \
         KELP_VERB_TEXT(                                                                            \
             "checkpoint", "NAME", NULL,                                                            \
-            "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, "        \
+            "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, best, "  \
             "or a folder"),                                                                        \
         KELP_VERB_TEXT("data", "PATH", NULL,                                                       \
                        "the rows to use the model on: all of a file or pattern of files (of "      \

@@ -1,17 +1,21 @@
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher_internal.h"
 #include "cli/run/model_file.h"
 #include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
 #include "common/program/run_next.h"
+#include "common/program/version.h"
 
 /* The model as the shards have it must be the one that the workers reported the digest of. */
 static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
@@ -56,6 +60,23 @@ free_copy:
     return status;
 }
 
+/* When and where each command ran on this run: beside the exact records, and no part of them. */
+static void write_history(const struct kelp_launcher *launcher)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    struct kelp_error error;
+
+    kelp_status status =
+        kelp_run_dir_path(launcher->launch->run->path, "history.jsonl", path, sizeof(path), &error);
+    FILE *out = status == KELP_OK ? fopen(path, "ae") : NULL;
+    if (out) {
+        kelp_result_print_history(launcher->result, out);
+    }
+    if (!out || fclose(out) != 0) {
+        kelp_display_say(launcher->display, "%s: cannot write: %s", path, strerror(errno));
+    }
+}
+
 static void print_result(const void *result, FILE *out)
 {
     kelp_result_print(result, out);
@@ -63,13 +84,21 @@ static void print_result(const void *result, FILE *out)
 
 void kelp__launch_write_result(struct kelp_launcher *launcher)
 {
+    struct kelp_result *result = launcher->result;
     struct kelp_error error;
 
-    launcher->result->wall_s = (double)(kelp_clock_ms() - launcher->launch->start_ms) / 1000;
-    if (kelp_run_dir_print(launcher->launch->run, "result.json", print_result, launcher->result,
-                           &error) != KELP_OK) {
+    result->wall_s = (double)(kelp_clock_ms() - launcher->launch->start_ms) / 1000;
+    kelp_result_stamp(result, time(NULL), result->wall_s);
+    (void)snprintf(result->version, sizeof(result->version), "%s (%s)", kelp_version(),
+                   kelp_version_commit());
+    if (gethostname(result->host, sizeof(result->host) - 1) != 0) {
+        result->host[0] = '\0';
+    }
+    if (kelp_run_dir_print(launcher->launch->run, "result.json", print_result, result, &error) !=
+        KELP_OK) {
         kelp_display_say(launcher->display, "%s", error.text);
     }
+    write_history(launcher);
 }
 
 static int exit_status_of(const struct kelp_launcher *launcher, kelp_status status)
@@ -123,6 +152,23 @@ static int stopped(struct kelp_launcher *launcher)
     return set_outcome(launcher->result, signal_status(launcher), "stopped", reason);
 }
 
+/* Which of the checkpoints that were kept has the best weights. */
+static void find_best_checkpoint(const struct kelp_launcher *launcher, struct kelp_result *result)
+{
+    struct kelp_checkpoints list;
+
+    result->best_checkpoint[0] = '\0';
+    if (!result->best_known ||
+        kelp_checkpoints_list(launcher->launch->run->path, &list, NULL) != KELP_OK) {
+        return; /* then it is not told */
+    }
+    const struct kelp_checkpoint *best = kelp_checkpoints_at(&list, result->best_step);
+    if (best) {
+        (void)snprintf(result->best_checkpoint, sizeof(result->best_checkpoint), "%s", best->name);
+    }
+    kelp_checkpoints_fini(&list);
+}
+
 static void fill_result(struct kelp_launcher *launcher)
 {
     struct kelp_result *result = launcher->result;
@@ -130,6 +176,8 @@ static void fill_result(struct kelp_launcher *launcher)
     if (launcher->status) {
         kelp_status_result(launcher->status, result);
     }
+    find_best_checkpoint(launcher, result);
+    kelp_result_unit(launcher->launch->job, result);
     result->restarts = launcher->children.failures.total;
     result->steps_per_s = launcher->launch->entries == 0 ? kelp_rate_whole(&launcher->rate) : 0;
     kelp_ledger_result(&launcher->ledger, result);

@@ -115,6 +115,9 @@ size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_pa
             (void)snprintf(name, sizeof(name), "%s/%s", splits[split], kelp_metric_name(i));
             add_line(curves, name, split, panel);
         }
+        if (i == KELP_METRIC_LOSS) { /* between the ends of epochs (metrics.every) */
+            add_line(curves, "train/step_loss", 4, panel);
+        }
         count += panel->line_count > 0;
     }
     begin_panel(&panels[count], "learning rate");

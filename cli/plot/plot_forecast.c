@@ -37,7 +37,7 @@ bool kelp_forecasts_apply(const struct kelp_job *job)
 }
 
 /* The input that holds the target's past (worker/data/sample.h), where its first row begins in the
- * record, and how many columns it has, the targets first. */
+ * record, and how many columns it has: the targets first, or last with data.features MS. */
 static const struct kelp_sample_tensor *past_of(const struct work *work,
                                                 const struct kelp_sample_shape *shape,
                                                 uint64_t *ret_first, uint64_t *ret_columns)
@@ -169,6 +169,7 @@ static void fill_future(const struct work *work, double *const arrays[ARRAYS])
 static uint64_t fill_past(const struct work *work, double *const arrays[ARRAYS])
 {
     uint64_t first = 0, columns = 0;
+    bool last = work->job.data.features == KELP_FEATURES_MS;
     const struct kelp_sample_tensor *past =
         past_of(work, &kelp_dataset_info(work->dataset)->shape, &first, &columns);
 
@@ -178,7 +179,8 @@ static uint64_t fill_past(const struct work *work, double *const arrays[ARRAYS])
     for (uint64_t i = 0; i < work->history; i++) {
         uint64_t row = past->dims[0] - work->history + i;
         arrays[AT_HISTORY][i] = (double)i - (double)work->history;
-        arrays[HISTORY][i] = scaled(work, work->input[first + row * columns + work->column]);
+        uint64_t column = work->column + (last ? columns - work->columns : 0);
+        arrays[HISTORY][i] = scaled(work, work->input[first + row * columns + column]);
     }
     return work->history;
 }

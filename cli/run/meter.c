@@ -16,6 +16,7 @@ enum field {
     FIELD_PERCENT,
     FIELD_STEP,
     FIELD_LOSS,
+    FIELD_VAL,
     FIELD_SKIPPED,
     FIELD_RATE,
     FIELD_WORKERS,
@@ -25,9 +26,9 @@ enum field {
 };
 
 /* What is left out first when the terminal is narrow; percent is never left out. */
-static const enum field drop_order[] = {FIELD_SHARDS, FIELD_WORKERS, FIELD_RATE,
-                                        FIELD_EPOCH,  FIELD_BAR,     FIELD_LEFT,
-                                        FIELD_LOSS,   FIELD_SKIPPED, FIELD_STEP};
+static const enum field drop_order[] = {FIELD_SHARDS,  FIELD_WORKERS, FIELD_RATE, FIELD_EPOCH,
+                                        FIELD_BAR,     FIELD_LEFT,    FIELD_VAL,  FIELD_LOSS,
+                                        FIELD_SKIPPED, FIELD_STEP};
 
 void kelp_meter_duration(double seconds, char *text, size_t text_bytes)
 {
@@ -107,6 +108,9 @@ static void fill_fields(const struct kelp_meter *meter, char fields[FIELD_COUNT]
     }
     if (meter->loss_known) {
         (void)snprintf(fields[FIELD_LOSS], FIELD_BYTES, "loss %.4g", meter->loss);
+    }
+    if (meter->val_known) {
+        (void)snprintf(fields[FIELD_VAL], FIELD_BYTES, "val %.4g", meter->val_loss);
     }
     if (meter->steps_skipped > 0) {
         (void)snprintf(fields[FIELD_SKIPPED], FIELD_BYTES, "%" PRIu64 " skipped",
@@ -213,7 +217,8 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
 {
     char loss[32] = "-";
     char left[32] = "-";
-    char training[128] = "";
+    char training[192] = "";
+    char val[40] = "";
     char skipped[40] = "";
 
     if (!meter->running) {
@@ -223,6 +228,9 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
     if (meter->loss_known) {
         (void)snprintf(loss, sizeof(loss), "%.6g", meter->loss);
     }
+    if (meter->val_known) {
+        (void)snprintf(val, sizeof(val), " val/loss %.6g", meter->val_loss);
+    }
     if (meter->steps_skipped > 0) {
         (void)snprintf(skipped, sizeof(skipped), " skipped %" PRIu64, meter->steps_skipped);
     }
@@ -230,8 +238,8 @@ void kelp_meter_line(const struct kelp_meter *meter, char *text, size_t text_byt
         (void)snprintf(left, sizeof(left), "%.0f s", meter->left_s);
     }
     if (meter->epochs > 0) {
-        (void)snprintf(training, sizeof(training), " epoch %u/%u loss %s%s", meter->epoch,
-                       meter->epochs, loss, skipped);
+        (void)snprintf(training, sizeof(training), " epoch %u/%u loss %s%s%s", meter->epoch,
+                       meter->epochs, loss, val, skipped);
     }
     (void)snprintf(text, text_bytes,
                    "%s %" PRIu64 "/%" PRIu64 "%s samples/s %.0f workers %u shards %u left %s",

@@ -22,6 +22,8 @@ struct kelp_meter {
     uint32_t epochs;        /* 0: there are none */
     bool loss_known;
     double loss; /* of the newest training step */
+    bool val_known;
+    double val_loss; /* of the newest evaluation of the validation split */
     double samples_per_s;
     uint32_t workers;
     uint32_t shards;

@@ -40,7 +40,7 @@ void kelp_result_print_metrics(FILE *out, const struct kelp_result_metric *metri
     (void)fputc('}', out);
 }
 
-void kelp_result_print_best(FILE *out, const struct kelp_result *result)
+void kelp_result_print_best(FILE *out, const struct kelp_result *result, bool with_checkpoint)
 {
     if (!result->best_known) {
         (void)fputs(",\"best\":null", out);
@@ -49,7 +49,64 @@ void kelp_result_print_best(FILE *out, const struct kelp_result *result)
     (void)fprintf(out, ",\"best\":{\"step\":%" PRIu64 ",\"epoch\":%u,", result->best_step,
                   result->best_epoch);
     kelp_result_print_metrics(out, result->best, result->best_count);
+    if (with_checkpoint && result->best_checkpoint[0]) {
+        kelp_json_print_member(out, ",", "checkpoint", result->best_checkpoint);
+    } else if (with_checkpoint) {
+        (void)fputs(",\"checkpoint\":null", out);
+    }
     (void)fputc('}', out);
+}
+
+static void print_stamp(FILE *out, const char *before, const struct kelp_result *result)
+{
+    kelp_json_print_member(out, before, "started", result->started);
+    kelp_json_print_member(out, ",", "ended", result->ended);
+    kelp_json_print_member(out, ",", "host", result->host);
+    kelp_json_print_member(out, ",", "version", result->version);
+}
+
+void kelp_result_print_history(const struct kelp_result *result, FILE *out)
+{
+    print_stamp(out, "{", result);
+    kelp_json_print_member(out, ",", "status", result->status);
+    (void)fprintf(out, ",\"step\":%" PRIu64 ",\"wall_s\":", result->step);
+    kelp_json_print_double(out, result->wall_s);
+    (void)fputs("}\n", out);
+}
+
+static void print_time(time_t at, char *text, size_t text_bytes)
+{
+    struct tm utc;
+
+    text[0] = '\0';
+    if (gmtime_r(&at, &utc)) {
+        (void)strftime(text, text_bytes, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+}
+
+void kelp_result_stamp(struct kelp_result *result, time_t now, double wall_s)
+{
+    print_time(now, result->ended, sizeof(result->ended));
+    print_time(now - (time_t)wall_s, result->started, sizeof(result->started));
+}
+
+/* Of a list of one name; "" for another number. */
+static const char *only_name(const char *names)
+{
+    return strchr(names, '\n') ? "" : names;
+}
+
+void kelp_result_unit(const struct kelp_job *job, struct kelp_result *result)
+{
+    const char *unit = job->data.unit;
+
+    if (unit[0] == '\0' &&
+        (job->data.kind == KELP_DATA_CSV || job->data.kind == KELP_DATA_SYNTHETIC)) {
+        unit = job->data.features == KELP_FEATURES_M ? "" : job->data.target;
+    } else if (unit[0] == '\0') {
+        unit = only_name(job->data.targets);
+    }
+    (void)snprintf(result->unit, sizeof(result->unit), "%.63s", unit);
 }
 
 void kelp_result_print(const struct kelp_result *result, FILE *out)
@@ -58,7 +115,7 @@ void kelp_result_print(const struct kelp_result *result, FILE *out)
     (void)fprintf(out, ",\"step\":%" PRIu64 ",\"epoch\":%u,\"steps_skipped\":%" PRIu64 ",",
                   result->step, result->epoch, result->steps_skipped);
     kelp_result_print_metrics(out, result->metrics, result->metric_count);
-    kelp_result_print_best(out, result);
+    kelp_result_print_best(out, result, true);
     kelp_json_print_member(out, ",", "digest", result->digest);
     (void)fputs(",\"steps_per_s\":", out);
     kelp_json_print_double(out, result->steps_per_s);
@@ -66,6 +123,8 @@ void kelp_result_print(const struct kelp_result *result, FILE *out)
     kelp_json_print_double(out, result->wall_s);
     kelp_json_print_member(out, ",", "job", result->job);
     kelp_json_print_member(out, ",", "reason", result->reason);
+    kelp_json_print_member(out, ",", "unit", result->unit);
+    print_stamp(out, ",", result);
     (void)fprintf(out,
                   ",\"restarts\":%u,\"restores\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 ","
                   "\"checkpoints\":%" PRIu64 ",\"workers\":[",
@@ -115,6 +174,10 @@ static kelp_status parse_best(const cJSON *json, struct kelp_result *result,
     }
     if (status == KELP_OK) {
         status = parse_metrics(best, result->best, &result->best_count, reterr);
+    }
+    if (status == KELP_OK && cJSON_IsString(cJSON_GetObjectItemCaseSensitive(best, "checkpoint"))) {
+        status = kelp_json_string(best, "checkpoint", result->best_checkpoint,
+                                  sizeof(result->best_checkpoint), reterr);
     }
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "best");
@@ -172,6 +235,29 @@ static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
     return status;
 }
 
+/* Texts that earlier versions did not write. */
+static kelp_status parse_stamp(const cJSON *json, struct kelp_result *result,
+                               struct kelp_error *reterr)
+{
+    const struct {
+        const char *name;
+        char *text;
+        size_t bytes;
+    } texts[] = {{"started", result->started, sizeof(result->started)},
+                 {"ended", result->ended, sizeof(result->ended)},
+                 {"host", result->host, sizeof(result->host)},
+                 {"version", result->version, sizeof(result->version)},
+                 {"unit", result->unit, sizeof(result->unit)}};
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(texts); i++) {
+        if (cJSON_GetObjectItemCaseSensitive(json, texts[i].name)) {
+            status = kelp_json_string(json, texts[i].name, texts[i].text, texts[i].bytes, reterr);
+        }
+    }
+    return status;
+}
+
 static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
                                  struct kelp_error *reterr)
 {
@@ -204,6 +290,9 @@ static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
     }
     if (status == KELP_OK) {
         status = kelp_json_string(json, "reason", result->reason, sizeof(result->reason), reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_stamp(json, result, reterr);
     }
     if (status == KELP_OK) {
         status = parse_counts(json, result, reterr);
@@ -270,13 +359,26 @@ static const struct kelp_result_metric *find_metric(const struct kelp_result_met
 }
 
 /* The metrics of the table, as far as this job has them. */
-static const char *const columns[] = {"loss", "mse", "mae", "accuracy", "auc"};
+static const char *const columns[] = {"loss", "mse", "mae", "mae_unscaled", "accuracy", "auc"};
 
 static bool has_column(const struct kelp_result *result, size_t column)
 {
     const char *name = columns[column];
     return column == 0 || find_metric(result->metrics, result->metric_count, "val", name) ||
            find_metric(result->metrics, result->metric_count, "test", name);
+}
+
+/* "mae (rides)": its head, and how wide the column is. */
+static int column_head(const struct kelp_result *result, size_t column, char text[96])
+{
+    const bool unscaled = strcmp(columns[column], "mae_unscaled") == 0;
+
+    (void)snprintf(text, 96, unscaled ? "mae (%s)" : "%s",
+                   !unscaled         ? columns[column]
+                   : result->unit[0] ? result->unit
+                                     : "unscaled");
+    int length = (int)strlen(text);
+    return length > 12 ? length : 12;
 }
 
 static void print_row(FILE *out, const struct kelp_result *result, const char *title,
@@ -288,10 +390,12 @@ static void print_row(FILE *out, const struct kelp_result *result, const char *t
     (void)fprintf(out, "%-10s", title);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
         const struct kelp_result_metric *metric = find_metric(metrics, count, split, columns[i]);
+        char head[96];
+        int width = column_head(result, i, head);
         if (has_column(result, i) && metric && !isnan(metric->value)) {
-            (void)fprintf(out, " %12.6g", metric->value);
+            (void)fprintf(out, " %*.6g", width, metric->value);
         } else if (has_column(result, i) && (metric || strcmp(split, "train") != 0)) {
-            (void)fprintf(out, " %12s", "-");
+            (void)fprintf(out, " %*s", width, "-");
         }
     }
     (void)fputc('\n', out);
@@ -307,7 +411,9 @@ void kelp_result_table(FILE *out, const struct kelp_result *result)
     (void)fprintf(out, "%-10s", "METRIC");
     for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
         if (has_column(result, i)) {
-            (void)fprintf(out, " %12s", columns[i]);
+            char head[96];
+            int width = column_head(result, i, head);
+            (void)fprintf(out, " %*s", width, head);
         }
     }
     (void)fputc('\n', out);
@@ -317,8 +423,9 @@ void kelp_result_table(FILE *out, const struct kelp_result *result)
     if (result->best_known && result->best_step != result->step) {
         print_row(out, result, "best val", result->best, result->best_count, "val");
         print_row(out, result, "best test", result->best, result->best_count, "test");
-        (void)fprintf(out, "best       epoch %u, step %" PRIu64 "\n", result->best_epoch,
-                      result->best_step);
+        (void)fprintf(out, "best       epoch %u, step %" PRIu64 "%s%s\n", result->best_epoch,
+                      result->best_step, result->best_checkpoint[0] ? ", " : "",
+                      result->best_checkpoint);
     }
 }
 

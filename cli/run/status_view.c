@@ -26,6 +26,17 @@ static bool newest_loss(const Kelp__V1__StatusReply *status, double *ret_loss)
     return true;
 }
 
+static void add_val(const Kelp__V1__StatusReply *status, struct kelp_meter *meter)
+{
+    struct kelp_metrics metrics;
+
+    if (evaluated(status->latest_val) &&
+        kelp_wire_take_metrics(status->latest_val->measures, &metrics)) {
+        meter->val_known = kelp_metrics_have(&metrics, KELP_METRIC_LOSS);
+        meter->val_loss = metrics.of[KELP_METRIC_LOSS];
+    }
+}
+
 /* Completed epochs: a job that has made its last step counts its last one. */
 static uint32_t epochs_done(const Kelp__V1__StatusReply *status)
 {
@@ -55,6 +66,7 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
     meter.total_steps = status->total_steps;
     meter.epochs = status->epochs;
     meter.loss_known = newest_loss(status, &meter.loss);
+    add_val(status, &meter);
     meter.samples_per_s = steps_per_s * batch_size;
     meter.workers = (uint32_t)status->n_workers;
     for (size_t i = 0; i < status->n_shards; i++) {
@@ -229,7 +241,7 @@ static void json_metrics(FILE *out, const Kelp__V1__StatusReply *status)
                   result.step, status->total_steps, result.epoch, status->epochs,
                   result.steps_skipped);
     kelp_result_print_metrics(out, result.metrics, result.metric_count);
-    kelp_result_print_best(out, &result);
+    kelp_result_print_best(out, &result, false);
 }
 
 static void json_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)

@@ -111,6 +111,13 @@ enum kelp_monitored {
     KELP_MONITOR_AUC,
 };
 enum kelp_device_kind { KELP_DEVICE_CPU };
+/* csv, synthetic: the columns that go in and come out. */
+enum kelp_features {
+    KELP_FEATURES_S, /* the target in and out */
+    KELP_FEATURES_M, /* all in and out */
+    KELP_FEATURES_MS /* all in, the target last; the target out */
+};
+
 enum kelp_nan_policy {
     KELP_NAN_STOP, /* nothing of the step is applied, the job fails */
     KELP_NAN_SKIP, /* the step is left out: its weights are those before it */
@@ -153,8 +160,8 @@ struct kelp_job {
     struct {
         enum kelp_data_kind kind;
         char path[KELP_JOB_PATH_MAX + 1];
-        char target[KELP_JOB_WORD_MAX + 1];                 /* csv: name of the target column */
-        enum { KELP_FEATURES_S, KELP_FEATURES_M } features; /* target alone, or all columns */
+        char target[KELP_JOB_WORD_MAX + 1]; /* csv: name of the target column */
+        enum kelp_features features;
         uint32_t seq_len;
         uint32_t pred_len;
         uint64_t split[3]; /* csv, synthetic, panel: rows of the train, validation and test split */
@@ -190,6 +197,7 @@ struct kelp_job {
         char cache[KELP_JOB_PATH_MAX + 1]; /* folder for parsed files and statistics */
         uint64_t rows;                     /* synthetic: rows to generate */
         bool shuffle;
+        char unit[KELP_JOB_WORD_MAX + 1];        /* of the target, for people */
         char input_name[KELP_JOB_TEXTS_MAX + 1]; /* tensors: names of input tensors [N, ...] */
         char target_name[KELP_JOB_WORD_MAX + 1]; /* tensors: name of the target tensor [N, ...] */
     } data;

@@ -16,7 +16,7 @@ static const char *const dtypes[] = {"float32", "float64", "uint8", "int32", NUL
 static const char *const schedule_units[] = {"epoch", "step", NULL};
 static const char *const monitors[] = {"val/loss",     "val/mse", "val/mae",
                                        "val/accuracy", "val/auc", NULL};
-static const char *const feature_kinds[] = {"S", "M", NULL};
+static const char *const feature_kinds[] = {"S", "M", "MS", NULL};
 static const char *const nan_policies[] = {"stop", "skip", NULL};
 static const char *const loss_kinds[] = {"mse",           "mae", "smooth_l1", "huber",
                                          "cross_entropy", "nll", "bce",       "bce_with_logits",
@@ -44,7 +44,7 @@ CHECK_ORDER(normalize_kinds, KELP_NORMALIZE_NONE, KELP_NORMALIZE_MINMAX);
 CHECK_ORDER(dtypes, KELP_NUMBER_FLOAT32, KELP_NUMBER_INT32);
 CHECK_ORDER(schedule_units, KELP_SCHEDULE_EPOCH, KELP_SCHEDULE_BY_STEP);
 CHECK_ORDER(monitors, KELP_MONITOR_LOSS, KELP_MONITOR_AUC);
-_Static_assert(KELP_FEATURES_S == 0 && KELP_FEATURES_M == 1, "order of feature_kinds");
+CHECK_ORDER(feature_kinds, KELP_FEATURES_S, KELP_FEATURES_MS);
 CHECK_ORDER(loss_kinds, KELP_LOSS_MSE, KELP_LOSS_QUANTILE);
 CHECK_ORDER(optimizer_kinds, KELP_OPTIMIZER_SGD, KELP_OPTIMIZER_LAMB);
 CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
@@ -182,7 +182,9 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Name of the column to forecast"},
     {KEY(data.features, CHOICE), .choices = feature_kinds, .default_text = "S",
      WITH_DATA(DATA_CSV | DATA_SYNTHETIC),
-     .help = "`S`: the target column alone. `M`: all columns, forecast together"},
+     .help =
+         "`S`: the target column alone. `M`: all columns, forecast together. `MS`: all columns are "
+         "inputs, the target last, and the target alone is forecast"},
     {KEY(data.seq_len, U32), WITHIN(1, 1 << 16), .default_text = "96", WITH_DATA(DATA_SERIES),
      .help = "Rows that the model sees"},
     {KEY(data.pred_len, U32), WITHIN(1, 1 << 16), .default_text = "96", WITH_DATA(DATA_SERIES),
@@ -195,6 +197,9 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Rows to generate"},
     {KEY(data.shuffle, BOOL), .default_text = "true",
      .help = "Use another order of the training samples in each epoch, from the seed"},
+    {KEY(data.unit, TEXT), .change = KELP_JOB_CHANGES, .default_text = "",
+     .help = "Unit of the target (`rides`), for people: errors in the data's own unit carry it. "
+             "Empty: the name of the target column"},
     {KEY(data.input_name, TEXTS), .default_text = "[x]", WITH_DATA(DATA_TENSORS),
      .help = "Names of the tensors with one input in each row: float32, or int64 for categories"},
     {KEY(data.target_name, TEXT), .default_text = "y", WITH_DATA(DATA_TENSORS),

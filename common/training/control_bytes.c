@@ -4,8 +4,8 @@
  *     u32 layout | u32 kind | u64 version | u64 step | u64 step_in_epoch | u32 epoch | u32 flags
  *     (1: skipped, 2: stopped) | double epoch_loss | double epoch_samples | best | best_before |
  *     double patience_best | u32 patience_count | u32 plateau_count | double plateau_best |
- *     double plateau_lr | u64 steps_skipped | double window_loss | double window_samples | zeros to
- *     the end
+ *     double plateau_lr | u64 steps_skipped | double window_loss | double window_samples |
+ *     double val[9..10] and test[9..10] of best, then of best_before
  * Programs that did not count steps_skipped left zeros there and behind it: still the same layout.
  * best, best_before:
  *     u32 known | u32 epoch | u64 step | u32 present in val | u32 present in test |
@@ -18,14 +18,17 @@
 
 #include "common/training/control.h"
 
-#define LAYOUT       2
-#define BEST_BYTES   (4 + 4 + 8 + 4 + 4 + 2 * KELP_METRIC_COUNT * 8)
-#define USED         (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8 + 3 * 8)
+#define LAYOUT     2
+#define FIRST      9 /* metrics that stand in best; the others at the end */
+#define BEST_BYTES (4 + 4 + 8 + 4 + 4 + 2 * FIRST * 8)
+#define MORE_BYTES (4 * (KELP_METRIC_COUNT - FIRST) * 8)
+#define USED                                                                                       \
+    (4 + 4 + 3 * 8 + 4 + 4 + 2 * 8 + 2 * BEST_BYTES + 8 + 4 + 4 + 2 * 8 + 3 * 8 + MORE_BYTES)
 #define FLAG_SKIPPED 1u
 #define FLAG_STOPPED 2u
 
 _Static_assert(USED <= KELP_CONTROL_BYTES, "the state fits");
-_Static_assert(KELP_METRIC_COUNT == 9, "another number of measures is another layout");
+_Static_assert(KELP_METRIC_COUNT == 11, "another number of metrics is another layout");
 
 /* ---- writing ---- */
 
@@ -56,10 +59,20 @@ static void put_best(unsigned char **at, const struct kelp_best *best)
     put_u64(at, best->step, 8);
     put_u32(at, best->val.present);
     put_u32(at, best->test.present);
-    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
+    for (unsigned i = 0; i < FIRST; i++) {
         put_double(at, best->val.of[i]);
     }
-    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
+    for (unsigned i = 0; i < FIRST; i++) {
+        put_double(at, best->test.of[i]);
+    }
+}
+
+static void put_more(unsigned char **at, const struct kelp_best *best)
+{
+    for (unsigned i = FIRST; i < KELP_METRIC_COUNT; i++) {
+        put_double(at, best->val.of[i]);
+    }
+    for (unsigned i = FIRST; i < KELP_METRIC_COUNT; i++) {
         put_double(at, best->test.of[i]);
     }
 }
@@ -88,6 +101,8 @@ void kelp_control_pack(const struct kelp_control_state *state, unsigned char *re
     put_u64(&at, state->steps_skipped, 8);
     put_double(&at, state->window_loss);
     put_double(&at, state->window_samples);
+    put_more(&at, &state->best);
+    put_more(&at, &state->best_before);
     assert(at == ret_bytes + USED);
 }
 
@@ -117,9 +132,10 @@ static double get_double(const unsigned char **at)
     return value;
 }
 
-static void get_metrics(const unsigned char **at, struct kelp_metrics *metrics)
+static void get_metrics(const unsigned char **at, struct kelp_metrics *metrics, unsigned first,
+                        unsigned end)
 {
-    for (unsigned i = 0; i < KELP_METRIC_COUNT; i++) {
+    for (unsigned i = first; i < end; i++) {
         metrics->of[i] = get_double(at);
     }
 }
@@ -132,8 +148,14 @@ static void get_best(const unsigned char **at, uint32_t *ret_known, struct kelp_
     best->step = get_u64(at, 8);
     best->val.present = get_u32(at);
     best->test.present = get_u32(at);
-    get_metrics(at, &best->val);
-    get_metrics(at, &best->test);
+    get_metrics(at, &best->val, 0, FIRST);
+    get_metrics(at, &best->test, 0, FIRST);
+}
+
+static void get_more(const unsigned char **at, struct kelp_best *best)
+{
+    get_metrics(at, &best->val, FIRST, KELP_METRIC_COUNT);
+    get_metrics(at, &best->test, FIRST, KELP_METRIC_COUNT);
 }
 
 /* What is not there is zero, and of what is there nothing is left over. */
@@ -192,6 +214,8 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     state->steps_skipped = get_u64(&at, 8);
     state->window_loss = get_double(&at);
     state->window_samples = get_double(&at);
+    get_more(&at, &state->best);
+    get_more(&at, &state->best_before);
     bool zeros = true;
     while (at < bytes + KELP_CONTROL_BYTES) {
         zeros = *at++ == 0 && zeros;

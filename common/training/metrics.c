@@ -13,8 +13,9 @@ uint32_t kelp_metric_sum_trim(const double *sums, uint32_t count)
 
 const char *kelp_metric_name(enum kelp_metric metric)
 {
-    static const char *const names[KELP_METRIC_COUNT] = {"loss", "mse", "mae",      "rmse", "mape",
-                                                         "mspe", "rse", "accuracy", "auc"};
+    static const char *const names[KELP_METRIC_COUNT] = {
+        "loss", "mse",      "mae", "rmse",         "mape",         "mspe",
+        "rse",  "accuracy", "auc", "mae_unscaled", "rmse_unscaled"};
 
     assert(metric < KELP_METRIC_COUNT);
     return names[metric];
@@ -130,6 +131,13 @@ static void set_errors(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_met
     if (deviations > 0) {
         kelp_metrics_set(metrics, KELP_METRIC_RSE,
                          sqrt(sums[KELP_METRIC_SUM_SQUARED]) / sqrt(deviations));
+    }
+    if (sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] > 0 &&
+        sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] == sums[KELP_METRIC_SUM_SAMPLES]) {
+        kelp_metrics_set(metrics, KELP_METRIC_MAE_UNSCALED,
+                         sums[KELP_METRIC_SUM_UNSCALED_ABSOLUTE] / elements);
+        kelp_metrics_set(metrics, KELP_METRIC_RMSE_UNSCALED,
+                         sqrt(sums[KELP_METRIC_SUM_UNSCALED_SQUARED] / elements));
     }
     if (squares > 0 && target == squares) {
         set_classes(sums, metrics);

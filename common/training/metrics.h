@@ -26,6 +26,10 @@ enum kelp_metric_sum {
     KELP_METRIC_SUM_TARGET,           /* of the target */
     KELP_METRIC_SUM_TARGET_SQUARED,   /* of its square */
     KELP_METRIC_SUM_CORRECT,          /* elements whose class is right */
+    /* Of samples whose target has one scale, in the data's own unit; evaluations alone. */
+    KELP_METRIC_SUM_UNSCALED_SQUARED,
+    KELP_METRIC_SUM_UNSCALED_ABSOLUTE,
+    KELP_METRIC_SUM_UNSCALED_SAMPLES, /* how many these are */
     KELP_METRIC_SUM_SCALARS = 16,     /* up to here it is zero */
     /* Evaluations of one score for each sample (one element, or two classes): samples by score, in
      * equal bins over [0, 1], of those whose target is below 0.5 (class 0) and of the others. */
@@ -55,7 +59,9 @@ enum kelp_metric {
     KELP_METRIC_MSPE,
     KELP_METRIC_RSE, /* root of the squared error over the target's squared deviations */
     KELP_METRIC_ACCURACY,
-    KELP_METRIC_AUC, /* from the histogram: equal scores, those of one bin, count half */
+    KELP_METRIC_AUC,          /* from the histogram: equal scores, those of one bin, count half */
+    KELP_METRIC_MAE_UNSCALED, /* in the data's own unit, where the target is scaled */
+    KELP_METRIC_RMSE_UNSCALED,
     KELP_METRIC_COUNT
 };
 struct kelp_metrics {
@@ -67,7 +73,8 @@ struct kelp_metrics {
  * The metrics of an evaluation. Of a class loss: loss, accuracy, with two classes AUC. Of others
  * loss, mse, mae, rmse; unless all targets are zero rse; where the targets are all 0 or 1 accuracy
  * and, with one score for each sample of which both kinds are there, AUC; else mape and mspe if no
- * target is zero. A NaN that training produced is a value like any other.
+ * target is zero. Where every sample's target has one scale mae_unscaled and rmse_unscaled. A NaN
+ * that training produced is a value like any other.
  */
 void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_loss_kind loss,
                           struct kelp_metrics *ret_metrics);

@@ -81,8 +81,29 @@ static void tell_evaluated(struct kelp_term *term, const struct kelp_record *rec
     kelp__term_checkpoint(term, event);
 }
 
+/* " loss=0.16 mse=0.16 …" */
+static void print_measures(const struct kelp_metrics *metrics, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT && used < text_bytes; i++) {
+        if (kelp_metrics_have(metrics, i)) {
+            used += (size_t)snprintf(text + used, text_bytes - used, " %s=%.9g",
+                                     kelp_metric_name(i), metrics->of[i]);
+        }
+    }
+}
+
 static void log_record(const struct kelp_term *term, const struct kelp_record *record)
 {
+    if (record->word.kind == KELP_STEP_EVALUATE_VAL ||
+        record->word.kind == KELP_STEP_EVALUATE_TEST) {
+        char measures[512];
+        print_measures(&record->metrics, measures, sizeof(measures));
+        kelp_outside_log(&term->outside, KELP_LOG_INFO, "evaluated split=%s epoch=%u step=%llu%s",
+                         record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test",
+                         record->word.epoch + 1, (unsigned long long)record->word.step, measures);
+    }
     if (record->word.kind == KELP_STEP_TRAIN && record->epoch_end) {
         kelp_outside_log(&term->outside, KELP_LOG_INFO,
                          "epoch completed epoch=%u step=%llu loss=%.9g", record->word.epoch + 1,

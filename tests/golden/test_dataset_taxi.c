@@ -65,7 +65,8 @@ static void fare_job(struct kelp_job *job)
                           "day_of_week = weekday(tpep_pickup_datetime)\n"
                           "is_big_tip = tip_amount > 0.2 * fare_amount");
     SET(job->data.filter, "passenger_count < 5\n"
-                          "trip_duration >= 0 and trip_duration < 18000\n"
+                          "trip_duration >= 0 and trip_duration <= 14400\n"
+                          "trip_distance < 100\n"
                           "fare_amount < 1000");
     SET(job->data.targets, "is_big_tip");
     job->data.test_every = 10;

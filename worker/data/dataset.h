@@ -5,7 +5,8 @@
  *            validation, then test (data.split); the last two start seq_len rows earlier, for the
  *            input of their first window. Each column is scaled by the mean and the population
  *            standard deviation of its training rows, in double. data.features S takes the target
- *            column alone; M takes all columns but the first (the date), in file order.
+ *            column alone; M takes all columns but the first (the date), in file order; MS takes
+ *            these as inputs, the target moved to the end, and the target alone as target.
  * synthetic  the same windows over a series that the project generates itself, from data.rows and
  *            the seed alone, to the same bits on every machine.
  * table      rows of CSV files: columns of them or derived from them, filtered, filled, numbered

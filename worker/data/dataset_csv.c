@@ -28,7 +28,7 @@ static kelp_status select_columns(const struct kelp_csv *csv, const char *target
     }
     if (all == 1) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:1: the header has one column; data.features M takes all but the "
+                         "%s:1: the header has one column; data.features M and MS take all but the "
                          "first, separated by commas",
                          kelp_csv_name(csv));
     }

@@ -249,8 +249,12 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
         }
         strided->values[at] = scaled;
     }
-    dataset->scales[column] =
-        (struct kelp_target_scale){.factor = scale.deviation, .shift = scale.mean};
+    if (column + dataset->info.target_columns >= series->column_count) { /* a target too */
+        uint32_t out = column + dataset->info.target_columns - series->column_count;
+        dataset->scales[out] =
+            (struct kelp_target_scale){.factor = scale.deviation, .shift = scale.mean};
+        memcpy(dataset->names[out], name, sizeof(*dataset->names));
+    }
     return KELP_OK;
 }
 
@@ -265,6 +269,9 @@ static uint64_t compute_fingerprint(const struct kelp_job *job, const struct kel
     struct kelp_digest digest;
     kelp_digest_init(&digest);
     kelp_digest_update(&digest, borders, sizeof(borders));
+    if (job->data.features == KELP_FEATURES_MS) {
+        kelp_digest_update(&digest, "MS", 2);
+    }
     kelp_digest_update(&digest, series->values,
                        (size_t)(rows * series->column_count) * sizeof(*series->values));
     return kelp_digest_short(&digest);
@@ -276,12 +283,53 @@ static void set_windows(struct kelp_dataset *dataset, struct kelp_strided *strid
     dataset->info.shape = (struct kelp_sample_shape){
         .input_count = 1,
         .inputs[0] = {.rank = 2, .dims = {job->data.seq_len, column_count}},
-        .target = {.rank = 2, .dims = {job->data.pred_len, column_count}},
+        .target = {.rank = 2, .dims = {job->data.pred_len, dataset->info.target_columns}},
     };
     strided->input_stride = column_count;
-    strided->target_stride = column_count;
+    strided->target_stride = dataset->info.target_columns;
     strided->input = strided->values;
     strided->target = strided->values + kelp_sample_input_count(&dataset->info.shape);
+}
+
+/* The target of MS stands beside the other columns: it becomes an array of its own behind them. */
+static void set_target_alone(struct kelp_strided *strided, const struct kelp_job *job,
+                             uint32_t column_count, uint64_t rows)
+{
+    float *target = strided->values + rows * column_count;
+    for (uint64_t row = 0; row < rows; row++) {
+        target[row] = strided->values[(row + 1) * column_count - 1];
+    }
+    strided->target = target + job->data.seq_len;
+}
+
+/* Move the target's column behind the others, which keep their order (MS). */
+static kelp_status put_target_last(struct kelp_series *series, const struct kelp_job *job,
+                                   const struct kelp_series_source *source,
+                                   struct kelp_error *reterr)
+{
+    uint32_t last = series->column_count - 1, at = 0;
+    while (at <= last && strcmp(series->column_names[at], job->data.target) != 0) {
+        at++;
+    }
+    if (at > last) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: column %s: no such column behind the first; set data.target to one "
+                         "of them",
+                         source->name, job->data.target);
+    }
+    for (; at < last; at++) {
+        char name[sizeof(*series->column_names)];
+        memcpy(name, series->column_names[at], sizeof(name));
+        memcpy(series->column_names[at], series->column_names[at + 1], sizeof(name));
+        memcpy(series->column_names[at + 1], name, sizeof(name));
+        for (uint64_t row = 0; row < series->row_count; row++) {
+            double *values = series->values + row * series->column_count;
+            double value = values[at];
+            values[at] = values[at + 1];
+            values[at + 1] = value;
+        }
+    }
+    return KELP_OK;
 }
 
 static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_job *job,
@@ -292,6 +340,9 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     bool whole = kelp__dataset_is_whole(job);
     kelp_status status =
         whole ? check_whole(job, series, source, reterr) : check_rows(job, series, source, reterr);
+    if (status == KELP_OK && job->data.features == KELP_FEATURES_MS) {
+        status = put_target_last(series, job, source, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -300,24 +351,24 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     if (status != KELP_OK) {
         return status;
     }
+    bool alone = job->data.features == KELP_FEATURES_MS;
     struct kelp_strided *strided = NULL;
-    status = kelp__dataset_make_strided(dataset, (rows + rows_beyond(job)) * series->column_count,
-                                        &strided, reterr);
+    uint64_t columns = series->column_count + (alone ? 1 : 0);
+    status =
+        kelp__dataset_make_strided(dataset, (rows + rows_beyond(job)) * columns, &strided, reterr);
     if (status == KELP_OK) {
         status = kelp_card_columns_init(&strided->columns, series->column_count, reterr);
     }
     if (status == KELP_OK && whole) {
         status = go_beyond(job, series, strided, reterr);
     }
-    if (status != KELP_OK) {
-        return status;
+    if (status == KELP_OK) {
+        status = kelp__dataset_name_targets(dataset, alone ? 1 : series->column_count, reterr);
     }
-    status = kelp__dataset_name_targets(dataset, series->column_count, reterr);
     if (status != KELP_OK) {
         return status;
     }
     for (uint32_t column = 0; column < series->column_count; column++) {
-        memcpy(dataset->names[column], series->column_names[column], sizeof(*dataset->names));
         status = scale_column(dataset, series, column, job, source, reterr);
         if (status != KELP_OK) {
             return status;
@@ -332,6 +383,9 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
         kelp_windows_place(job, strided->first, dataset->info.samples);
     }
     set_windows(dataset, strided, job, series->column_count);
+    if (alone) {
+        set_target_alone(strided, job, series->column_count, rows + rows_beyond(job));
+    }
     dataset->info.fingerprint = compute_fingerprint(job, series, rows);
     return KELP_OK;
 }

@@ -30,7 +30,8 @@ struct kelp_sample_tensor {
 
 /*
  * What the kinds of data sets hand out:
- *   csv, synthetic  [seq_len, channels]; target [pred_len, channels]
+ *   csv, synthetic  [seq_len, channels]; target [pred_len, channels], or with data.features MS
+ *                   [pred_len, 1]: the last one
  *   table           categories [m] where there are any, then numbers [n] where there are any;
  *                   target [targets], rank 0 for one
  *   panel           category of the series [] (vocab 1 for a single one), known [seq_len, k],

@@ -256,6 +256,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
         }
         run.input += run.count * model->input_count;
         run.target = !run.target ? NULL : run.target + run.count * model->target_count;
+        run.factors = !run.factors ? NULL : run.factors + run.count;
         run.output = !run.output ? NULL : run.output + run.count * model->output_count;
     }
     if (sums) {
@@ -268,9 +269,21 @@ kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, co
                                 uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
                                 struct kelp_error *reterr)
 {
-    const struct kelp_graph_run run = {
-        .mode = KELP_GRAPH_EVALUATE, .input = input, .target = target, .sums = sums};
-    return run_pieces(model, run, count, reterr);
+    const struct kelp_model_evaluation what = {.input = input, .target = target, .count = count};
+    return kelp_model_evaluate_unscaled(model, &what, sums, reterr);
+}
+
+kelp_status kelp_model_evaluate_unscaled(struct kelp_model *model,
+                                         const struct kelp_model_evaluation *what,
+                                         double sums[KELP_METRIC_SUM_COUNT],
+                                         struct kelp_error *reterr)
+{
+    const struct kelp_graph_run run = {.mode = KELP_GRAPH_EVALUATE,
+                                       .input = what->input,
+                                       .target = what->target,
+                                       .factors = what->factors,
+                                       .sums = sums};
+    return run_pieces(model, run, what->count, reterr);
 }
 
 kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uint32_t count,

@@ -91,7 +91,18 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
                              double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The same sums without a gradient, for any count: batch_max samples at a time. */
+/* The same sums without a gradient, for any count: batch_max samples at a time. factors: [count],
+ * what turns each sample's errors into the data's own unit, 0 for none; NULL: there are none. */
+struct kelp_model_evaluation {
+    const float *input, *target;
+    const double *factors;
+    uint32_t count;
+};
+kelp_status kelp_model_evaluate_unscaled(struct kelp_model *model,
+                                         const struct kelp_model_evaluation *what,
+                                         double sums[KELP_METRIC_SUM_COUNT],
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+/* Without factors. */
 kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
                                 uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
                                 struct kelp_error *reterr) KELP_MUST_USE;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/etcd/etcd_fixture.h"
@@ -267,6 +268,84 @@ KELP_TEST(weights_from_anywhere)
     ck_assert(count != csv_count || memcmp(earlier_text, final_text, count) != 0);
     free(earlier_text);
     free(final_text);
+}
+
+/* All columns to the target alone. The error that training tells in the target's own unit is that
+ * of the predictions, which are in it; the summary names it. */
+KELP_TEST(in_the_unit_of_the_target)
+{
+    const char *const train[] = {"train", "job.yaml", "--set", "data.features=MS",
+                                 "--run", "ms",       NULL};
+    const char *const args[] = {"predict",   "ms",    "--out", "ms.csv",
+                                "--targets", "--run", "ms1",   NULL};
+    double absolute = 0.0;
+    size_t count = 0;
+
+    char *out = run_or_fail(train);
+    ck_assert_msg(strstr(out, "mae (OT)") != NULL, "%s", out);
+    free(out);
+    predict(args);
+    char *text = read_file("ms.csv", &count);
+    ck_assert_int_eq(strncmp(text, "sample,ahead,time,OT,OT_target\n", 31), 0);
+    char *at = text + 31;
+    for (unsigned i = 0; i < SAMPLES * AHEAD; i++) {
+        (void)next_number(&at);
+        (void)next_number(&at);
+        at = strchr(at, ',') + 1; /* the time */
+        double forecast = next_number(&at);
+        absolute += fabs(forecast - next_number(&at));
+    }
+    ck_assert_int_eq(*at, '\0');
+    free(text);
+    cJSON *result = kelp_test_read_json(trained.folder, "ms/result.json");
+    ck_assert_str_eq(kelp_test_text(result, "unit"), "OT");
+    ck_assert_uint_eq(strlen(kelp_test_text(result, "started")), 20);
+    ck_assert_uint_eq(strlen(kelp_test_text(result, "ended")), 20);
+    ck_assert_str_ne(kelp_test_text(result, "host"), "");
+    const cJSON *metrics = cJSON_GetObjectItemCaseSensitive(result, "metrics");
+    ck_assert_double_eq_tol(kelp_test_number(metrics, "test/mae_unscaled"),
+                            absolute / (SAMPLES * AHEAD), 1e-5);
+    ck_assert(kelp_test_number(metrics, "test/mae") <
+              kelp_test_number(metrics, "test/mae_unscaled"));
+    cJSON_Delete(result);
+    text = read_file("ms/history.jsonl", &count);
+    ck_assert_ptr_nonnull(strstr(text, "\"status\":\"done\""));
+    free(text);
+}
+
+/* The checkpoint with the best weights: named in the result, found by "best", and not replaced by
+ * another one when it is not there. */
+KELP_TEST(best_checkpoint)
+{
+    const char *const train[] = {"train", "job.yaml",
+                                 "--set", "train.epochs=3",
+                                 "--set", "checkpoint.epochs=1",
+                                 "--set", "checkpoint.keep_best=1",
+                                 "--set", "checkpoint.metric=val/loss",
+                                 "--set", "train.lr=0.3",
+                                 "--run", "kept",
+                                 NULL};
+    const char *const best[] = {"predict", "kept",  "--out", "best.csv", "--checkpoint",
+                                "best",    "--run", "b1",    NULL};
+    const char *const export[] = {"checkpoint", "export", "best", "best.safetensors",
+                                  "--run",      "kept",   NULL};
+    char name[128], path[512];
+
+    free(run_or_fail(train));
+    cJSON *result = kelp_test_read_json(trained.folder, "kept/result.json");
+    const cJSON *told = cJSON_GetObjectItemCaseSensitive(result, "best");
+    (void)snprintf(name, sizeof(name), "step-%.0f.g1", kelp_test_number(told, "step"));
+    ck_assert_str_eq(kelp_test_text(told, "checkpoint"), name);
+    cJSON_Delete(result);
+    predict(best);
+    const char *const by_name[] = {"predict", "kept",  "--out", "named.csv", "--checkpoint",
+                                   name,      "--run", "b2",    NULL};
+    predict(by_name);
+    expect_same("best.csv", "named.csv");
+    free(run_or_fail(export));
+    (void)snprintf(path, sizeof(path), "%s/kept/checkpoints/%s", trained.folder, name);
+    ck_assert_int_eq(kelp_files_remove(path, NULL), KELP_OK);
+    kelp_test_command_says(trained.folder, best, 2, "of which there is no checkpoint");
 }
 
 /* The metrics of training's last evaluation, with a worker that dies; and of the other parts. */

@@ -33,6 +33,22 @@ KELP_TEST(test_wide_bar)
                            "00:12 left");
 }
 
+/* What validation and left-out steps add to both forms. */
+KELP_TEST(test_val_and_skipped)
+{
+    struct kelp_meter meter = busy();
+    char text[KELP_METER_TEXT_MAX];
+
+    meter.val_known = true;
+    meter.val_loss = 0.25;
+    meter.steps_skipped = 7;
+    kelp_meter_bar(&meter, 200, text, sizeof(text));
+    ck_assert_msg(strstr(text, "loss 0.1612  val 0.25  7 skipped  24.1k") != NULL, "%s", text);
+    kelp_meter_line(&meter, text, sizeof(text));
+    ck_assert_msg(strstr(text, "loss 0.161234 val/loss 0.25 skipped 7 samples/s") != NULL, "%s",
+                  text);
+}
+
 /* No line is longer than the terminal is wide, and the share done is always told. */
 KELP_TEST(test_every_width)
 {

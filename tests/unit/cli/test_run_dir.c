@@ -234,6 +234,12 @@ KELP_TEST(test_result)
     result.best_epoch = 7;
     kelp_result_add_best(&result, "val/loss", 0.25);
     kelp_result_add_best(&result, "val/auc", 0.75);
+    (void)snprintf(result.best_checkpoint, sizeof(result.best_checkpoint), "step-765.g1");
+    result.steps_skipped = 5;
+    (void)snprintf(result.unit, sizeof(result.unit), "rides");
+    (void)snprintf(result.host, sizeof(result.host), "here");
+    (void)snprintf(result.version, sizeof(result.version), "0.1.0 (abc)");
+    kelp_result_stamp(&result, 1767225605, 6.25);
     FILE *out = open_memstream(&text, &bytes);
     ck_assert_ptr_nonnull(out);
     kelp_result_print(&result, out);
@@ -248,6 +254,13 @@ KELP_TEST(test_result)
     ck_assert(again.best_known);
     ck_assert_uint_eq(again.best_step, 765);
     ck_assert_uint_eq(again.best_epoch, 7);
+    ck_assert_str_eq(again.best_checkpoint, "step-765.g1");
+    ck_assert_uint_eq(again.steps_skipped, 5);
+    ck_assert_str_eq(again.unit, "rides");
+    ck_assert_str_eq(again.started, "2025-12-31T23:59:59Z");
+    ck_assert_str_eq(again.ended, "2026-01-01T00:00:05Z");
+    ck_assert_str_eq(again.version, "0.1.0 (abc)");
+    ck_assert_str_eq(again.host, "here");
     ck_assert_uint_eq(again.best_count, 2);
     ck_assert_str_eq(again.best[1].name, "val/auc");
     ck_assert(again.best[1].value == 0.75);

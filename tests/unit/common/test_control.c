@@ -307,6 +307,27 @@ KELP_TEST(test_not_finite_is_no_best)
     ck_assert_double_eq(values[KELP_CHECKPOINT_VAL_MAE], 2);
 }
 
+/* Errors in the data's own unit are told when every sample has them. */
+KELP_TEST(test_unscaled)
+{
+    struct kelp_metrics metrics;
+    double sums[KELP_METRIC_SUM_COUNT] = {[KELP_METRIC_SUM_SAMPLES] = 2,
+                                          [KELP_METRIC_SUM_ELEMENTS] = 8,
+                                          [KELP_METRIC_SUM_ABSOLUTE] = 4,
+                                          [KELP_METRIC_SUM_SQUARED] = 8,
+                                          [KELP_METRIC_SUM_UNSCALED_ABSOLUTE] = 40,
+                                          [KELP_METRIC_SUM_UNSCALED_SQUARED] = 200,
+                                          [KELP_METRIC_SUM_UNSCALED_SAMPLES] = 2};
+
+    kelp_metrics_of_sums(sums, KELP_LOSS_MSE, &metrics);
+    ck_assert_double_eq(metrics.of[KELP_METRIC_MAE], 0.5);
+    ck_assert_double_eq(metrics.of[KELP_METRIC_MAE_UNSCALED], 5);
+    ck_assert_double_eq(metrics.of[KELP_METRIC_RMSE_UNSCALED], 5);
+    sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] = 1;
+    kelp_metrics_of_sums(sums, KELP_LOSS_MSE, &metrics);
+    ck_assert(!kelp_metrics_have(&metrics, KELP_METRIC_MAE_UNSCALED));
+}
+
 /* Steps that are left out are counted; the epoch's loss is that of the others, none of none. */
 KELP_TEST(test_skipped_steps)
 {

@@ -146,10 +146,11 @@ KELP_TEST(layout)
     static const unsigned char begin[] = {
         2, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0,    0,    0, 0, 3, 0,
         0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0,
-        0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3,    0,    0, 0};
+        0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3,    2,    0, 0};
 
     kelp_metrics_set(&state.best.val, KELP_METRIC_LOSS, 1.0);
     kelp_metrics_set(&state.best.val, KELP_METRIC_MSE, -2.0);
+    kelp_metrics_set(&state.best.val, KELP_METRIC_MAE_UNSCALED, 1.0);
     kelp_control_pack(&state, bytes);
     ck_assert_mem_eq(bytes, begin, sizeof(begin));
     ck_assert_uint_eq(bytes[80 + 7], 0x3f); /* val loss */
@@ -162,7 +163,8 @@ KELP_TEST(layout)
     ck_assert_uint_eq(bytes[424], 5);
     ck_assert_uint_eq(bytes[432 + 7], 0xc0);
     ck_assert_uint_eq(bytes[440 + 7], 0x3f);
-    for (size_t i = 448; i < sizeof(bytes); i++) {
+    ck_assert_uint_eq(bytes[448 + 7], 0x3f); /* of the best: val mae_unscaled */
+    for (size_t i = 456; i < sizeof(bytes); i++) {
         ck_assert_uint_eq(bytes[i], 0);
     }
 }
@@ -300,7 +302,7 @@ KELP_TEST(impossible_values)
     static const struct {
         size_t at;
         unsigned char value;
-    } bytes_of[] = {{BEST, 2},         {BEST + 4, 9}, {BEST + 8, 200}, {BEST + 17, 4},
+    } bytes_of[] = {{BEST, 2},         {BEST + 4, 9}, {BEST + 8, 200}, {BEST + 17, 8},
                     {PATIENCE + 8, 1}, {36, 2},       {36, 4}};
 
     walk();

@@ -146,6 +146,48 @@ KELP_TEST(all_columns)
     kelp_dataset_close(dataset);
 }
 
+static void check_error(const struct kelp_job *job, kelp_status expected_status,
+                        const char *expected);
+
+/* Features MS: all columns in, the target moved behind the others, and the target alone out. */
+KELP_TEST(all_columns_to_the_target)
+{
+    static const char text[] = "date,OT,A\n"
+                               "d0,1,10\nd1,3,20\nd2,5,10\nd3,1,20\nd4,3,10\nd5,5,20\n"
+                               "d6,7,30\nd7,-1,40\nd8,2,50\nd9,4,60\nd10,6,70\nd11,8,80\n";
+    struct kelp_job job;
+    struct kelp_target_scale scale;
+    float input[4];
+    float target;
+    const uint64_t first[] = {0};
+    small_job(&job);
+    job.data.features = KELP_FEATURES_MS;
+    write_text(text, strlen(text));
+    struct kelp_dataset *dataset = open_or_fail(&job);
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    ck_assert_uint_eq(info->shape.inputs[0].dims[1], 2);
+    ck_assert_uint_eq(info->shape.target.dims[0], 1);
+    ck_assert_uint_eq(info->shape.target.dims[1], 1);
+    ck_assert_uint_eq(info->target_columns, 1);
+    ck_assert_str_eq(kelp_dataset_target_name(dataset, 0), "OT");
+    kelp_dataset_target_scales(dataset, KELP_SPLIT_TRAIN, 0, &scale);
+    ck_assert_double_eq(scale.shift, 3.0);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, first, 1, input, &target),
+                     KELP_OK);
+    ck_assert_float_eq(input[0], -1.0f); /* A: mean 15, deviation 5 */
+    ck_assert_float_eq(input[1], scaled_ot(1));
+    ck_assert_float_eq(input[2], 1.0f);
+    ck_assert_float_eq(input[3], scaled_ot(3));
+    ck_assert_float_eq(target, scaled_ot(5));
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, first, 1, input, &target),
+                     KELP_OK);
+    ck_assert_float_eq(input[3], scaled_ot(2));
+    ck_assert_float_eq(target, scaled_ot(4));
+    kelp_dataset_close(dataset);
+    (void)snprintf(job.data.target, sizeof(job.data.target), "B");
+    check_error(&job, KELP_ERR_INVALID, "data.csv: column B: no such column");
+}
+
 /* Byte order mark, CRLF, quotes, spaces, signs, exponents, no last line end, blank lines at the
  * end: the same data. */
 KELP_TEST(spellings)

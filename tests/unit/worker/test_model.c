@@ -159,6 +159,44 @@ KELP_TEST(test_dlinear_shapes)
     ck_assert_ptr_null(model);
 }
 
+/* All channels in, the last one out: its forecast is that of the model of all, for the same
+ * weights, and learning it leaves the own maps of the others alone. */
+KELP_LOOP_TEST(test_last_channel_alone, 0, 4)
+{
+    float *all = calloc(BATCH * 12, sizeof(*all)), *alone = calloc(BATCH * 4, sizeof(*alone));
+    double sums[KELP_METRIC_SUM_COUNT];
+
+    ck_assert(all != NULL && alone != NULL);
+    job.model.kind = _i < 2 ? KELP_MODEL_DLINEAR : KELP_MODEL_NLINEAR;
+    job.model.individual = _i % 2 == 1;
+    build(BATCH);
+    kelp_model_bind(model, &plan, weights, gradient);
+    ck_assert_int_eq(kelp_model_forward(model, input, BATCH, all, &error), KELP_OK);
+    kelp_model_destroy(model);
+    shape.target.dims[1] = 1;
+    ck_assert_msg(kelp_model_create(&job, &shape, BATCH, &model, &error) == KELP_OK, "%s",
+                  error.text);
+    kelp_model_bind(model, &plan, weights, gradient);
+    ck_assert_int_eq(kelp_model_forward(model, input, BATCH, alone, &error), KELP_OK);
+    for (uint32_t i = 0; i < BATCH * 4; i++) {
+        ck_assert_float_eq(alone[i], all[3 * i + 2]);
+    }
+    ck_assert_int_eq(kelp_model_train(model,
+                                      &(struct kelp_model_piece){.input = input,
+                                                                 .target = target,
+                                                                 .count = BATCH,
+                                                                 .batch_total = BATCH},
+                                      sums, &error),
+                     KELP_OK);
+    ck_assert_double_eq(sums[KELP_METRIC_SUM_ELEMENTS], BATCH * 4);
+    for (uint32_t t = 0; job.model.individual && t < plan.tensor_count; t++) {
+        bool last = strstr(plan.tensors[t].name, ".2.") != NULL;
+        ck_assert_int_eq(gradient[plan.tensors[t].offset] != 0.0f, last);
+    }
+    free(all);
+    free(alone);
+}
+
 KELP_TEST(test_bad_hyperparameters)
 {
     job.model.kind = KELP_MODEL_DLINEAR;

@@ -274,6 +274,8 @@ struct kelp_graph_run {
     uint32_t count;
     float *output;
     double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars alone */
+    const double *factors; /* evaluating: [count], of each sample's target to the data's unit, 0 for
+                              none; NULL: there are none */
     double batch_total;
     bool accumulate;
     uint64_t seed, step, position;

@@ -86,6 +86,21 @@ static bool has_scores(const struct kelp_graph *graph)
     return classes ? elements == 2 : graph->target_count == 1;
 }
 
+/* The same in the data's own unit: all elements of a sample have one factor. */
+static void add_unscaled(const struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    for (uint32_t s = 0; s < run->count; s++) {
+        const double *sums = graph->host_sums + KELP_LOSS_SUMS * (size_t)s;
+        const double factor = run->factors[s];
+        if (factor != 0.0) {
+            run->sums[KELP_METRIC_SUM_UNSCALED_SQUARED] +=
+                factor * factor * sums[KELP_LOSS_SUM_SQUARED];
+            run->sums[KELP_METRIC_SUM_UNSCALED_ABSOLUTE] += factor * sums[KELP_LOSS_SUM_ABSOLUTE];
+            run->sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] += 1.0;
+        }
+    }
+}
+
 /* Sample by sample, so that the sums do not depend on how the device cut its work. */
 static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
@@ -104,6 +119,9 @@ static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *
                 run->target[s] < 0.5f ? KELP_METRIC_SUM_NEGATIVE : KELP_METRIC_SUM_POSITIVE;
             run->sums[(uint32_t)first + kelp_metric_sum_bin(sums[KELP_LOSS_SUM_SCORE])] += 1.0;
         }
+    }
+    if (run->factors) {
+        add_unscaled(graph, run);
     }
     run->sums[KELP_METRIC_SUM_SAMPLES] = run->count;
     run->sums[KELP_METRIC_SUM_ELEMENTS] = (double)graph->target_count * run->count;

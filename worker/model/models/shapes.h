@@ -40,9 +40,11 @@ struct kelp__model_name {
 struct kelp__model_name kelp__model_name(const char *prefix, const char *part);
 struct kelp__model_name kelp__model_name_index(const char *prefix, uint32_t index);
 
-/* A model over windows [sequence, channels] to [prediction, channels] (dlinear, nlinear). */
+/* A model over windows [sequence, channels] to [prediction, channels], or to the last channel
+ * alone, [prediction, 1] (dlinear, nlinear). */
 struct kelp__model_windows {
     uint64_t sequence, prediction, channels;
+    bool last_alone;
 };
 /*
  * Declare the input and hand it out with time as the last dimension, [channels, sequence], so that

@@ -8,11 +8,15 @@ static bool read_windows(const struct kelp_sample_shape *shape,
                          struct kelp__model_windows *ret_windows)
 {
     const struct kelp_sample_tensor *input = &shape->inputs[0], *target = &shape->target;
-    *ret_windows = (struct kelp__model_windows){
-        .sequence = input->dims[0], .prediction = target->dims[0], .channels = input->dims[1]};
+    *ret_windows =
+        (struct kelp__model_windows){.sequence = input->dims[0],
+                                     .prediction = target->dims[0],
+                                     .channels = input->dims[1],
+                                     .last_alone = target->dims[1] == 1 && input->dims[1] > 1};
     return shape->input_count == 1 && input->rank == 2 && target->rank == 2 &&
            input->vocab_count == 0 && target->vocab_count == 0 &&
-           input->dims[1] == target->dims[1] && input->dims[1] <= KELP_PLAN_TENSORS_MAX;
+           (input->dims[1] == target->dims[1] || ret_windows->last_alone) &&
+           input->dims[1] <= KELP_PLAN_TENSORS_MAX;
 }
 
 uint32_t kelp__model_windows_input(struct kelp_graph *graph, const char *model,
@@ -23,8 +27,8 @@ uint32_t kelp__model_windows_input(struct kelp_graph *graph, const char *model,
     if (!read_windows(shape, ret_windows)) {
         char takes[128];
         (void)snprintf(takes, sizeof(takes),
-                       "%s takes [seq_len, channels] to [pred_len, channels] with at most %d "
-                       "channels",
+                       "%s takes [seq_len, channels] to [pred_len, channels] or [pred_len, 1] "
+                       "with at most %d channels",
                        model, KELP_PLAN_TENSORS_MAX);
         return kelp__model_refuse_sample(graph, shape, takes);
     }
@@ -34,7 +38,8 @@ uint32_t kelp__model_windows_input(struct kelp_graph *graph, const char *model,
         return kelp_graph_input(graph, "input", &input_shape);
     }
     const struct kelp_shape input_shape = kelp__model_shape_of(&shape->inputs[0]);
-    *ret_target = kelp__model_shape_of(&shape->target);
+    *ret_target = ret_windows->last_alone ? kelp__model_shape2(1, ret_windows->prediction)
+                                          : kelp__model_shape_of(&shape->target);
     const uint32_t input = kelp_graph_input(graph, "input", &input_shape);
     return kelp_graph_transpose(graph, "input_by_channel", input);
 }
@@ -66,5 +71,8 @@ uint32_t kelp__model_windows_linear(struct kelp_graph *graph, const struct kelp_
 uint32_t kelp__model_windows_output(struct kelp_graph *graph, uint32_t y,
                                     const struct kelp__model_windows *windows)
 {
+    if (windows->last_alone) {
+        return kelp_graph_slice(graph, "output_of_target", y, 0, windows->channels - 1, 1);
+    }
     return windows->channels == 1 ? y : kelp_graph_transpose(graph, "output_by_time", y);
 }
