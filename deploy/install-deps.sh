@@ -10,9 +10,9 @@ packages=(
     libopenblas-pthread-dev libdnnl-dev
     librocksdb-dev
     etcd-server etcd-client
-    check iproute2
+    check iproute2 man-db
 )
-dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb man-db zsh fish lintian mmdebstrap)
+dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap)
 bench_packages=(python3-torch)
 
 usage() {
@@ -22,7 +22,7 @@ usage: deploy/install-deps.sh [--dev] [--bench] [--list]
 Install the packages that Kelp needs (root, or a user who may use sudo).
 
   --dev    also what contributors use: clang-format, clang-tidy, shellcheck, gdb, and what tests
-           of the installation use: man, zsh, fish, lintian, mmdebstrap
+           of the installation use: zsh, fish, lintian, mmdebstrap
   --bench  also python3-torch, which the benchmarks compare with (about 1 GB)
   --list   print the packages that are missing and install nothing
 USAGE
