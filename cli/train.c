@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "cli/launch/children.h"
+#include "cli/launch/detach.h"
 #include "cli/launch/launcher.h"
 #include "cli/launch/notices.h"
 #include "cli/launch/preflight.h"
 #include "cli/launch/run_plugin.h"
 #include "cli/launch/train_job.h"
 #include "cli/plot/plot_run.h"
+#include "cli/run/job_load.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
@@ -39,6 +41,9 @@ static const struct kelp_option options[] = {
         "pause-timeout", DURATION, 0, 86400000, "25s", NULL,
         "how long Ctrl-C, SIGTERM and SIGHUP wait for a checkpoint; 0s: they stop the run at "
         "once"),
+    KELP_VERB_FLAG("detach", NULL,
+                   "run it in the background: print the run's folder once training has started, "
+                   "or why it did not"),
     KELP_VERB_FLAG("print-config", NULL,
                    "print the job in effect, and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
@@ -57,7 +62,8 @@ static const struct kelp_program program = {
     .positional_max = 1,
     .examples = "  kelp train examples/etth1-dlinear.yaml --workers 2:4 --set train.lr=0.01\n"
                 "  kelp train --resume --run runs/etth1-dlinear-20260131-120000\n"
-                "  kelp train --resume --set train.epochs=20 --workers 4\n",
+                "  kelp train --resume --set train.epochs=20 --workers 4\n"
+                "  kelp train --detach - <job.yaml\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -74,6 +80,7 @@ struct train {
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     struct kelp_display display;
+    int report_fd; /* to the command that waits for the start of training; -1: none does */
     struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
 };
@@ -229,6 +236,16 @@ static int print_summary(const struct train *train)
     return KELP_EXIT_OK;
 }
 
+static void report_training(void *user)
+{
+    struct train *train = user;
+
+    if (train->report_fd >= 0) {
+        kelp_detach_report_started(train->report_fd);
+        train->report_fd = -1;
+    }
+}
+
 static int work(struct kelp_guard *guard, void *user)
 {
     struct train *train = user;
@@ -249,6 +266,8 @@ static int work(struct kelp_guard *guard, void *user)
         .force = kelp_options_flag(train->given, "force"),
         .pause_ms = (uint32_t)kelp_options_duration_ms(train->given, "pause-timeout"),
         .start_ms = train->start_ms,
+        .on_training = report_training,
+        .user = train,
     };
 
     return kelp_launcher_run(&launch, guard, &train->display, &train->result);
@@ -293,12 +312,27 @@ static void draw(struct train *train)
     }
 }
 
+/* In the background: from here on there is a log to write to. */
+static kelp_status report_run(struct train *train, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    if (train->report_fd >= 0) {
+        status = kelp_detach_report_run(train->report_fd, train->run.path, reterr);
+        kelp_display_init(&train->display, STDERR_FILENO);
+    }
+    return status;
+}
+
 /* Start, run, and say what came of it. */
 static int run(struct train *train)
 {
     struct kelp_error error;
     int exit_status = KELP_EXIT_FAILED;
 
+    if (report_run(train, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
     kelp_display_say(&train->display, "run %s", train->run.path);
     kelp_notices_say(&program, kelp_job_file_job(train->file), train->carried.samples,
                      &train->display);
@@ -377,16 +411,28 @@ static int train_job(struct train *train)
     return done ? print_summary(train) : run(train);
 }
 
+static bool job_is_input(const struct kelp_options *given)
+{
+    const char *typed = kelp_verb_typed(given);
+
+    return typed && strcmp(typed, KELP_JOB_SOURCE_INPUT) == 0;
+}
+
 static int train(const struct kelp_options *given)
 {
-    struct train *train = calloc(1, sizeof(*train));
+    int report_fd = kelp_detach_take();
 
+    if (report_fd < 0 && kelp_options_flag(given, "detach")) {
+        return kelp_detach_start(job_is_input(given));
+    }
+    struct train *train = calloc(1, sizeof(*train));
     if (!train) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
     train->given = given;
     train->start_ms = kelp_clock_ms();
     train->run.lock_fd = -1;
+    train->report_fd = report_fd;
     kelp_display_init(&train->display, STDERR_FILENO);
     int exit_status = train_job(train);
     kelp_run_dir_close(&train->run);

@@ -263,6 +263,12 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
             meter.reason = "the coordinator does not answer";
         }
     }
+    if (meter.running && !launcher->training) {
+        launcher->training = true;
+        if (launcher->launch->on_training) {
+            launcher->launch->on_training(launcher->launch->user);
+        }
+    }
     kelp_display_update(launcher->display, &meter, now);
 }
 

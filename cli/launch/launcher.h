@@ -48,6 +48,8 @@ struct kelp_launch {
     bool force;            /* go on although keys that shape the result differ */
     uint32_t pause_ms;     /* what a signal leaves for a checkpoint; 0: it stops at once */
     uint64_t start_ms;     /* CLOCK_MONOTONIC when the command began */
+    void (*on_training)(void *user); /* once, when steps are being made; NULL: nobody asks */
+    void *user;
 };
 
 /*

@@ -38,6 +38,7 @@ struct kelp_launcher {
     uint64_t status_ms;
     uint64_t checkpoints_failed; /* as told to people, of the leader below */
     char leader[64];
+    bool training; /* steps are being made, or were */
     bool pausing;
     bool gave_up; /* restarts are used up */
     /* What a resume that does not take hold puts back, owned; NULL: there was none. */

@@ -8,6 +8,8 @@
 #include "common/job/job.h"
 #include "common/program/options.h"
 
+#define KELP_JOB_SOURCE_INPUT "-" /* the path that means standard input */
+
 struct kelp_job_source {
     const char *path; /* of the job file */
     bool environment; /* KELP_ variables are laid over it */

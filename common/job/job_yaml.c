@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "common/base/limits.h"
 #include "common/base/value.h"
@@ -273,10 +274,13 @@ kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, co
 
 /* The whole file; *ret_text is owned. One byte more than the limit is read, which the parser then
  * refuses. */
+#define INPUT_PATH "-" /* standard input */
+
 static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
                         struct kelp_error *reterr)
 {
-    FILE *in = fopen(path, "re");
+    bool given = strcmp(path, INPUT_PATH) == 0;
+    FILE *in = given ? fdopen(dup(STDIN_FILENO), "r") : fopen(path, "re");
     kelp_status status = KELP_OK;
 
     if (!in) {
@@ -316,7 +320,8 @@ kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
     if (status == KELP_OK) {
         free(file->folder);
         file->folder = folder;
-        status = kelp_job_file_parse(file, path, text, text_bytes, reterr);
+        status = kelp_job_file_parse(file, strcmp(path, INPUT_PATH) == 0 ? "standard input" : path,
+                                     text, text_bytes, reterr);
     }
     free(text);
     return status;

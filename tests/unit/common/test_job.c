@@ -586,3 +586,27 @@ KELP_TEST(test_reference)
     free(on_file);
     free(text);
 }
+
+/* "-" is standard input; a mistake in it says so. */
+KELP_TEST(job_of_standard_input)
+{
+    static const char *const texts[] = {
+        "name: piped\nmodel: {kind: mlp}\ndata: {kind: synthetic}\n", "zebra: 1\n"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(texts); i++) {
+        int fds[2];
+        ck_assert_int_eq(pipe(fds), 0);
+        ck_assert_int_eq(write(fds[1], texts[i], strlen(texts[i])), (ssize_t)strlen(texts[i]));
+        ck_assert_int_eq(close(fds[1]), 0);
+        ck_assert_int_eq(dup2(fds[0], STDIN_FILENO), STDIN_FILENO);
+        ck_assert_int_eq(close(fds[0]), 0);
+        struct kelp_job_file *piped = kelp_job_file_create();
+        kelp_status status = kelp_job_file_read(piped, "-", &error);
+        ck_assert_int_eq(status, i == 0 ? KELP_OK : KELP_ERR_INVALID);
+        if (i == 0) {
+            ck_assert_str_eq(kelp_job_file_job(piped)->name, "piped");
+        } else {
+            ck_assert_ptr_nonnull(strstr(error.text, "standard input:1: zebra: "));
+        }
+        kelp_job_file_destroy(piped);
+    }
+}

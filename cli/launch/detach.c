@@ -1,0 +1,274 @@
+#include "cli/launch/detach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/run/log_tail.h"
+#include "cli/run/run_dir.h"
+#include "cli/run/verb.h"
+#include "common/base/value.h"
+
+#define VARIABLE      "KELP_DETACHED_REPORT" /* the descriptor of the pipe */
+#define REPORT_FD     3
+#define ARGUMENTS_MAX (1 << 20) /* bytes */
+#define WORDS_MAX     4096
+#define LOG           "logs/train.log"
+
+extern char **environ;
+
+/* ---- starting ------------------------------------------------------------------------------ */
+
+/* Of the child, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+static volatile pid_t detached_pid;
+
+/* Who waits is asked to end: the run is, and what it came to is said. */
+static void pass_on(int number)
+{
+    (void)number;
+    if (detached_pid > 0) {
+        (void)kill(detached_pid, SIGTERM);
+    }
+}
+
+/* The words of this command; *ret_text holds them. Both are owned. */
+static char **own_words(char **ret_text)
+{
+    char **words = calloc(WORDS_MAX + 1, sizeof(*words));
+    char *text = calloc(1, ARGUMENTS_MAX + 1);
+    FILE *in = fopen("/proc/self/cmdline", "re");
+    size_t bytes = in && text ? fread(text, 1, ARGUMENTS_MAX, in) : 0;
+    size_t count = 0;
+
+    if (in) {
+        (void)fclose(in); /* only read from */
+    }
+    for (size_t at = 0; words && at < bytes && count < WORDS_MAX; at += strlen(text + at) + 1) {
+        words[count++] = text + at;
+    }
+    if (count == 0) {
+        free(words);
+        words = NULL;
+    }
+    *ret_text = text;
+    return words;
+}
+
+/* Our environment and the variable; owned, the texts are borrowed. */
+static char **own_environment(char *variable)
+{
+    size_t count = 0;
+
+    while (environ[count]) {
+        count++;
+    }
+    char **entries = calloc(count + 2, sizeof(*entries));
+    if (entries) {
+        memcpy(entries, environ, count * sizeof(*entries));
+        entries[count] = variable;
+    }
+    return entries;
+}
+
+static int spawn(char **words, char **environment, int report_fd, bool keep_input, pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+
+    sigemptyset(&none);
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawnattr_init(&attributes);
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+    (void)posix_spawn_file_actions_adddup2(&actions, report_fd, REPORT_FD);
+    if (!keep_input) {
+        (void)posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    }
+    int error = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, words, environment);
+    (void)posix_spawnattr_destroy(&attributes);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+/* The command once more; *ret_fd is the end of its pipe. Returns errno. */
+static int start(bool keep_input, pid_t *ret_pid, int *ret_fd)
+{
+    char variable[] = VARIABLE "=3";
+    char *text = NULL;
+    char **words = own_words(&text);
+    char **environment = own_environment(variable);
+    int fds[2] = {-1, -1};
+    int error = words && environment ? 0 : ENOMEM;
+
+    if (error == 0 && pipe2(fds, O_CLOEXEC) < 0) {
+        error = errno;
+    }
+    /* dup2() of a descriptor to itself would keep its O_CLOEXEC. */
+    if (error == 0 && fds[1] == REPORT_FD) {
+        fds[1] = fcntl(REPORT_FD, F_DUPFD_CLOEXEC, REPORT_FD + 1);
+        error = fds[1] < 0 ? errno : 0;
+        (void)close(REPORT_FD);
+    }
+    if (error == 0) {
+        error = spawn(words, environment, fds[1], keep_input, ret_pid);
+    }
+    if (fds[1] >= 0) {
+        (void)close(fds[1]);
+    }
+    free(environment);
+    free(words);
+    free(text);
+    *ret_fd = fds[0];
+    return error;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+struct reports {
+    char run_path[KELP_RUN_PATH_MAX + 1];
+    bool started;
+};
+
+static void take_report(struct reports *reports, const char *line)
+{
+    if (strncmp(line, "run ", 4) == 0) {
+        (void)snprintf(reports->run_path, sizeof(reports->run_path), "%.*s", KELP_RUN_PATH_MAX,
+                       line + 4);
+        (void)kelp_complain(KELP_EXIT_OK, "run %s", reports->run_path);
+    } else if (strcmp(line, "started") == 0) {
+        reports->started = true;
+    }
+}
+
+static void read_reports(int fd, struct reports *reports)
+{
+    char line[KELP_RUN_PATH_MAX + 16];
+    FILE *in = fdopen(fd, "r");
+
+    if (!in) {
+        (void)close(fd);
+        return;
+    }
+    while (!reports->started && fgets(line, sizeof(line), in)) {
+        line[strcspn(line, "\n")] = '\0';
+        take_report(reports, line);
+    }
+    (void)fclose(in);
+}
+
+/* It ended without having started: what it said last is in its log, once it had one. */
+static int tell_end(pid_t pid, const struct reports *reports)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    char words[1024] = "";
+    int wait_status = 0;
+
+    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+    }
+    int exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : KELP_EXIT_FAILED;
+    if (reports->run_path[0] == '\0') {
+        return exit_status; /* it has said all itself */
+    }
+    if (exit_status == KELP_EXIT_OK) {
+        (void)printf("%s\n", reports->run_path);
+        return exit_status;
+    }
+    if (kelp_run_dir_path(reports->run_path, LOG, path, sizeof(path), NULL) == KELP_OK) {
+        kelp_log_tail_read(path, 0, words, sizeof(words));
+    }
+    return kelp_complain(exit_status, "%s",
+                         strncmp(words, "kelp: ", 6) == 0 ? words + 6 : "the run was killed");
+}
+
+static void tell_started(pid_t pid, const char *run_path)
+{
+    (void)kelp_complain(KELP_EXIT_OK,
+                        "training has started in process %ld; kelp status --watch %s shows it, "
+                        "kelp stop %s ends it",
+                        (long)pid, run_path, run_path);
+    (void)printf("%s\n", run_path);
+}
+
+int kelp_detach_start(bool keep_input)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    struct reports reports = {.started = false};
+    pid_t pid = -1;
+    int fd = -1;
+
+    int error = start(keep_input, &pid, &fd);
+    if (error != 0) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return kelp_complain(KELP_EXIT_FAILED, "cannot start the run in the background: %s",
+                             strerror(error));
+    }
+    detached_pid = pid;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
+        (void)sigaction(numbers[i], &action, NULL);
+    }
+    read_reports(fd, &reports);
+    if (!reports.started) {
+        return tell_end(pid, &reports);
+    }
+    tell_started(pid, reports.run_path);
+    return KELP_EXIT_OK;
+}
+
+/* ---- in the background --------------------------------------------------------------------- */
+
+int kelp_detach_take(void)
+{
+    const char *text = getenv(VARIABLE);
+    uint64_t fd = 0;
+
+    if (!text || kelp_value_u64(text, REPORT_FD, REPORT_FD, &fd, NULL) != KELP_OK) {
+        return -1;
+    }
+    (void)unsetenv(VARIABLE);
+    return fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0 ? (int)fd : -1;
+}
+
+static void report(int fd, const char *text)
+{
+    (void)signal(SIGPIPE, SIG_IGN); /* who waited may be gone; the run goes on */
+    (void)dprintf(fd, "%s\n", text);
+}
+
+kelp_status kelp_detach_report_run(int fd, const char *run_path, struct kelp_error *reterr)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    char line[KELP_RUN_PATH_MAX + 16];
+    long from = 0;
+    int log_fd = -1;
+
+    kelp_status status = kelp_run_dir_path(run_path, LOG, path, sizeof(path), reterr);
+    if (status == KELP_OK) {
+        status = kelp_log_open(path, &log_fd, &from, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(line, sizeof(line), "run %s", run_path);
+    report(fd, line);
+    (void)fflush(NULL);
+    (void)dup2(log_fd, STDOUT_FILENO);
+    (void)dup2(log_fd, STDERR_FILENO);
+    (void)close(log_fd);
+    return KELP_OK;
+}
+
+void kelp_detach_report_started(int fd)
+{
+    report(fd, "started");
+    (void)close(fd);
+}
