@@ -84,7 +84,11 @@ safetensors() {
     { printf '%b\0\0\0\0\0\0' "$(printf '\\x%02x\\x%02x' $((${#2} % 256)) $((${#2} / 256)))"
       printf '%s' "$2"; head -c "$3" /dev/zero; } >"$1"
 }
-safetensors data.safetensors '{"x":{"dtype":"F32","shape":[4,3],"data_offsets":[0,48]},"y":{"dtype":"F32","shape":[4,1],"data_offsets":[48,64]}}' 64
+safetensors data.safetensors "$(tr -d '\n' <<'END'
+{"x":{"dtype":"F32","shape":[4,3],"data_offsets":[0,48]},
+"y":{"dtype":"F32","shape":[4,1],"data_offsets":[48,64]}}
+END
+)" 64
 safetensors half.safetensors '{"x":{"dtype":"I32","shape":[4,3],"data_offsets":[0,48]}}' 48
 mkdir runs
 kelp train job.yaml --run runs/done --no-plots --set checkpoint.steps=3

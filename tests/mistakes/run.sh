@@ -34,7 +34,8 @@ export XDG_CACHE_HOME="$scratch/cache"
 plain() {
     sed -E -e "s#$scratch/(here|files)#HERE#g" -e "s#$bin#BIN#g" -e 's/[0-9]{8}-[0-9]{6}/TIME/g' \
         -e 's/(127\.0\.0\.1|localhost):[0-9]{5}/\1:PORT/g' -e 's/(pid|process) [0-9]+/\1 N/g' \
-        -e 's/(shard-[0-9]+)\.[0-9a-f]{16}/\1.ID/g' -e 's/\r/\n/g' -e 's/[0-9]+(\.[0-9]+)? (GiB|MiB) free/N \2 free/g' | sed -e '/^$/d'
+        -e 's/(shard-[0-9]+)\.[0-9a-f]{16}/\1.ID/g' -e 's/[0-9]+(\.[0-9]+)? (GiB|MiB) free/N \2 free/g' \
+        -e 's/\r/\n/g' | sed -e '/^$/d'
 }
 
 commands=()

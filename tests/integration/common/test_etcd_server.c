@@ -156,6 +156,20 @@ KELP_TEST(does_not_serve)
     ck_assert_ptr_nonnull(strstr(error.text, "the disk is on fire"));
     ck_assert_ptr_nonnull(strstr(error.text, log));
 
+    /* Of a panic the line that says why, and not the stack behind it; a full disk by its name. */
+    write_program(program,
+                  "#!/bin/sh\n"
+                  "printf 'panic: the store is locked\\n\\ngoroutine 1:\\n\\tmain.go:3\\n'\n"
+                  "exit 2\n");
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_UNREACHABLE);
+    ck_assert_ptr_nonnull(strstr(error.text, "): panic: the store is locked"));
+    ck_assert_ptr_null(strstr(error.text, "main.go"));
+    write_program(program, "#!/bin/sh\n"
+                           "printf 'panic: write wal: no space left on device\\n\\tmain.go:3\\n'\n"
+                           "exit 2\n");
+    ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_NO_SPACE);
+    ck_assert_ptr_nonnull(strstr(error.text, "no space is left on the disk"));
+
     write_program(program, "#!/bin/sh\nexec sleep 60\n");
     options.deadline_ms = 300;
     ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_TIMEOUT);
