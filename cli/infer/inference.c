@@ -135,7 +135,6 @@ static kelp_status set_data(struct kelp_inference *inference, struct kelp_error 
     const char *path = kelp_options_text(inference->given, "data");
     enum kelp_data_kind kind = kelp_job_file_job(inference->file)->data.kind;
     const struct kelp_job_setting test = {"data.test_path", path};
-    const struct kelp_job_setting csv = {"data.kind", "csv"};
     static const struct kelp_job_setting none = {"data.path", ""};
     static const struct kelp_job_setting rows = {"data.val_path", ""};
     static const struct kelp_job_setting arrays[] = {{"data.target_path", ""},
@@ -148,14 +147,8 @@ static kelp_status set_data(struct kelp_inference *inference, struct kelp_error 
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "--data: all of its rows are predicted; leave out --part");
     }
-    kelp_status status = KELP_OK;
-    if (kind == KELP_DATA_SYNTHETIC) { /* a file may look like the series that was generated */
-        status = kelp_job_set(inference->file, &csv, 1, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_set(inference->file, &test, 1, reterr);
-    }
-    if (status == KELP_OK) {
+    kelp_status status = kelp_job_set(inference->file, &test, 1, reterr);
+    if (status == KELP_OK && kind != KELP_DATA_SYNTHETIC) { /* that has no path to unset */
         status = kelp_job_set(inference->file, &none, 1, reterr);
     }
     if (status == KELP_OK &&

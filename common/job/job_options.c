@@ -271,10 +271,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "N: the last of every N rows is in the test split. 0: none"},
     {KEY(data.val_path, PATH), .default_text = "", WITH_DATA(DATA_ROWS),
      .help = "A separate file for the validation split, instead of that of data.fractions"},
-    {KEY(data.test_path, PATH), .default_text = "", WITH_DATA(DATA_FILE),
+    {KEY(data.test_path, PATH), .default_text = "",
      .help =
          "A separate file for the test split, instead of that of data.fractions or "
-         "data.test_every. The training split does not change. `csv`, `panel`, `idx`, "
+         "data.test_every. The training split does not change. `csv`, `synthetic` (a CSV file), "
+         "`panel`, `idx`, "
          "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
     {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0",
      .help = "Use only the first N training samples. 0: all"},

@@ -420,6 +420,9 @@ kelp_status kelp__dataset_open_csv(struct kelp_dataset *dataset, const struct ke
 kelp_status kelp__dataset_open_synthetic(struct kelp_dataset *dataset, const struct kelp_job *job,
                                          struct kelp_error *reterr)
 {
+    if (kelp__dataset_is_whole(job)) { /* a file that looks like the generated series */
+        return kelp__dataset_open_csv(dataset, job, reterr);
+    }
     struct kelp_series series = {0};
     kelp_status status =
         kelp_synthetic_generate(job->data.rows, job->seed, target_column(job), &series, reterr);

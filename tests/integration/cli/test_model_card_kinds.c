@@ -108,6 +108,33 @@ KELP_TEST(series)
     kelp_run_fini(&run);
 }
 
+/* The generated series, and the rows of its test split in a file. */
+KELP_TEST(generated_series)
+{
+    struct kelp_run run;
+    size_t count = 0;
+    kelp_run_prepare(&run);
+    train_in(&run, "name: generated\n"
+                   "model: {kind: dlinear}\n"
+                   "data: {kind: synthetic, features: M, seq_len: 12, pred_len: 4, rows: 400,"
+                   " split: [240, 80, 80]}\n"
+                   "train: {epochs: 1, batch_size: 32}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "m.safetensors", NULL, NULL, "before.csv");
+    const char *const generate[] = {"data", "generate", "--rows", "400", "--out", "all.csv", NULL};
+    kelp_test_run_ok(run.folder, generate);
+    char *text = kelp_test_read(run.folder, "all.csv", &count), *from = text;
+    for (uint32_t row = 0; row < 320 - 12 + 1; row++) {
+        from = strchr(from, '\n') + 1;
+    }
+    memmove(strchr(text, '\n') + 1, from, strlen(from) + 1);
+    (void)kelp_test_write(run.folder, "new.csv", text);
+    free(text);
+    predict(&run, "m.safetensors", "--data", "new.csv", "after.csv");
+    expect_begins(run.folder, "after.csv", "before.csv");
+    kelp_run_fini(&run);
+}
+
 /* Rows of three series; the last `ahead` of each lack what is to be forecast. */
 static void write_panel(const char *folder, const char *name, uint32_t first, uint32_t ahead)
 {
