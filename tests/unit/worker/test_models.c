@@ -181,7 +181,8 @@ KELP_TEST(samples_that_do_not_fit)
                   "[1, 28, 28] to one of 11 classes");
     job = job_of(KELP_MODEL_NLINEAR, KELP_LOSS_MSE);
     check_refused(&job, &image,
-                  "nlinear takes [seq_len, channels] to [pred_len, channels] with at most 16384 "
+                  "nlinear takes [seq_len, channels] to [pred_len, channels] or [pred_len, 1] with "
+                  "at most 16384 "
                   "channels, but the data has [1, 28, 28] to one of 11 classes");
     job = job_of(KELP_MODEL_MLP, KELP_LOSS_CROSS_ENTROPY);
     check_refused(&job, &row,
