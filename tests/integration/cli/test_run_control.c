@@ -7,6 +7,7 @@
 
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
+#include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 
 /* Longer than any test. */
@@ -178,14 +179,39 @@ KELP_TEST(detached_in_vain)
     says((const char *[]){"ls", "r", NULL}, 0, "failed");
 }
 
+/* A job's name on a shared etcd is free again once nobody uses the job and kelp free was told so.
+ */
+KELP_TEST(name_freed)
+{
+    struct etcd_fixture etcd;
+
+    etcd_fixture_start(&etcd);
+    const char *const free_job[] = {"free", "long", "--etcd", etcd.url, NULL};
+    const char *const begin[] = {"train",  "--detach", "job.yaml", "--etcd",
+                                 etcd.url, "--run",    "r",        NULL};
+    const char *const other[] = {"train",  "--detach", "job.yaml", "--etcd",
+                                 etcd.url, "--run",    "s",        NULL};
+    says(free_job, 2, "etcd holds no job 'long'");
+    says(begin, 0, "training has started");
+    says(free_job, 2, "job 'long' is in use");
+    says((const char *[]){"stop", "r", NULL}, 0, "paused");
+    says(other, 2, "long");
+    says((const char *[]){"free", "long", "--etcd", etcd.url, "--dry-run", NULL}, 0,
+         "state      paused at step ");
+    says(free_job, 0, "lost ");
+    says(other, 0, "training has started");
+    says((const char *[]){"stop", "s", NULL}, 0, "paused");
+    etcd_fixture_stop(&etcd);
+}
+
 /* Mistakes are one line. */
 KELP_TEST(mistakes)
 {
-    static const char *const cases[][4] = {{"stop", "nowhere", NULL},
-                                           {"logs", "worker-7", NULL},
-                                           {"logs", "--run", "nowhere", NULL},
-                                           {"ls", "nowhere", NULL},
-                                           {"ls", "--sort", "zebra", NULL}};
+    static const char *const cases[][4] = {
+        {"stop", "nowhere", NULL},          {"logs", "worker-7", NULL},
+        {"logs", "--run", "nowhere", NULL}, {"ls", "nowhere", NULL},
+        {"ls", "--sort", "zebra", NULL},    {"gc", NULL},
+        {"gc", "--keep", "1", "nowhere"},   {"metrics", "nowhere", NULL}};
 
     (void)kelp_test_write(folder.path, "short.yaml", job_text);
     kelp_test_command_run(
@@ -195,11 +221,36 @@ KELP_TEST(mistakes)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         struct kelp_test_command command;
         memset(&command, 0, sizeof(command));
-        kelp_test_command_run(&command, folder.path, cases[i], KELP_TEST_HANG_MS);
+        const char *args[] = {cases[i][0], cases[i][1], cases[i][2], cases[i][3], NULL};
+        kelp_test_command_run(&command, folder.path, args, KELP_TEST_HANG_MS);
         ck_assert_msg(command.exit_code == 2, "%s: exit %d: %s", cases[i][0], command.exit_code,
                       command.err);
         ck_assert_str_eq(command.out, "");
         ck_assert_ptr_eq(strchr(command.err, '\n'), strrchr(command.err, '\n'));
         kelp_test_command_fini(&command);
     }
+}
+
+/* Every line of the metrics as a row; old runs go after a yes, and only then. */
+KELP_TEST(metrics_and_gc)
+{
+    static const char *const names[] = {"a", "b"};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        char run[16];
+        (void)snprintf(run, sizeof(run), "runs/%s", names[i]);
+        says((const char *[]){"train", "job.yaml", "--run", run, "--set", "train.epochs=1",
+                              "--no-plots", NULL},
+             0, "done");
+    }
+    says((const char *[]){"metrics", "a", NULL}, 0, "version,step,epoch,");
+    says((const char *[]){"metrics", "a", "-o", "json", NULL}, 0, "\"val/loss\":");
+    says((const char *[]){"metrics", "a", "--out", "a.csv", NULL}, 0, "");
+    free(kelp_test_read(folder.path, "a.csv", NULL));
+    says((const char *[]){"gc", "--keep", "1", NULL}, 1, "nothing is removed");
+    says((const char *[]){"ls", "runs/a", NULL}, 0, "done");
+    says((const char *[]){"gc", "--keep", "1", "--yes", NULL}, 0, "runs/a");
+    says((const char *[]){"ls", "runs/b", NULL}, 0, "done");
+    says((const char *[]){"ls", "runs/a", NULL}, 2, "runs/a");
+    says((const char *[]){"gc", "--keep", "0", "--yes", NULL}, 0, "there is nothing to remove");
 }
