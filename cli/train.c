@@ -377,6 +377,11 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
                                         kelp_options_flag(train->given, "force"), &train->changes,
                                         reterr);
     }
+    if (status == KELP_OK && kelp_options_flag(train->given, "resume") &&
+        !kelp_options_flag(train->given, "force")) {
+        status = kelp_train_job_same_data(kelp_job_file_job(train->file), train->run_path,
+                                          train->carried.card, reterr);
+    }
     return status;
 }
 

@@ -49,5 +49,10 @@ kelp_status kelp_job_plan_compare(const struct kelp_job_plan *kept, const struct
     }
     bool differs = kelp_plan_difference(&kept->plan, &plan, job->cluster.mixed, line, sizeof(line));
     kelp_plan_fini(&plan);
-    return differs ? kelp_fail(reterr, KELP_ERR_MISMATCH, "%s", line) : KELP_OK;
+    if (!differs) {
+        return KELP_OK;
+    }
+    return job->data.path[0] != '\0' && strncmp(line, "data ", 5) == 0
+               ? kelp_fail(reterr, KELP_ERR_MISMATCH, "%s (data.path %.200s)", line, job->data.path)
+               : kelp_fail(reterr, KELP_ERR_MISMATCH, "%s", line);
 }

@@ -6,6 +6,7 @@
 
 #include "cli/run/job_load.h"
 #include "cli/run/run_dir.h"
+#include "common/base/json.h"
 
 /* Which file to read. */
 static kelp_status choose_file(const struct kelp_options *given, char *path, size_t path_bytes,
@@ -142,4 +143,38 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
 destroy_before:
     kelp_job_file_destroy(before);
     return status;
+}
+
+/* The fingerprint that a model's card names; "" where it names none. */
+static void fingerprint_of(const char *card, char text[17])
+{
+    cJSON *json = NULL;
+
+    text[0] = '\0';
+    if (kelp_json_parse(card, strlen(card), &json, NULL) == KELP_OK &&
+        kelp_json_string(json, "fingerprint", text, 17, NULL) != KELP_OK) {
+        text[0] = '\0';
+    }
+    cJSON_Delete(json);
+}
+
+kelp_status kelp_train_job_same_data(const struct kelp_job *job, const char *run_path,
+                                     const char *card, struct kelp_error *reterr)
+{
+    char before[17], now[17];
+    char *text = NULL;
+
+    if (!card || kelp_run_dir_read(run_path, "model.json", &text, NULL) != KELP_OK) {
+        return KELP_OK; /* nothing is known of the data then; shards and workers compare again */
+    }
+    fingerprint_of(text, before);
+    fingerprint_of(card, now);
+    free(text);
+    if (before[0] == '\0' || now[0] == '\0' || strcmp(before, now) == 0) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "data.path: '%.200s' is not what the run '%.100s' began with (fingerprint %s, "
+                     "not %s); bring the file back, start a new run, or use --force",
+                     job->data.path, run_path, now, before);
 }

@@ -37,4 +37,9 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
                                    bool force, struct kelp_train_changes *ret_changes,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Before a run goes on: are the data those that it began with? card: what the model would carry
+ * now, or NULL. A run that carries nothing is not checked here. Errors: KELP_ERR_MISMATCH. */
+kelp_status kelp_train_job_same_data(const struct kelp_job *job, const char *run_path,
+                                     const char *card, struct kelp_error *reterr) KELP_MUST_USE;
+
 #endif
