@@ -487,7 +487,8 @@ const struct kelp_job_key kelp__job_keys[] = {
 
     {KEY(metrics.every, U32), .max = UINT32_MAX, .default_text = "50",
      .help = "Write `train/step_loss`, the mean loss since the line before, to `metrics.jsonl` "
-             "every N steps. 0: only `train/loss` at the ends of epochs"},
+             "every N steps. 0: only `train/loss` at the ends of epochs. After 262144 lines they "
+             "come half as often, and again whenever the steps have doubled"},
 };
 const size_t kelp__job_key_count = KELP_ARRAY_COUNT(kelp__job_keys);
 _Static_assert(KELP_ARRAY_COUNT(kelp__job_keys) <= KELP__JOB_KEYS_MAX, "raise KELP__JOB_KEYS_MAX");

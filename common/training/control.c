@@ -176,11 +176,25 @@ static void add_to_sums(struct kelp_control_state *state, const double *sums)
     state->window_samples += sums[KELP_METRIC_SUM_SAMPLES];
 }
 
+/* Goes by the step alone, so that a run that was made longer has the same lines. */
+static bool is_window_end(const struct kelp_job *job, uint64_t step)
+{
+    uint64_t every = job->metrics.every;
+
+    if (every == 0) {
+        return false;
+    }
+    while (step / every > KELP_METRICS_LINES_DENSE) {
+        every *= 2;
+    }
+    return step % every == 0;
+}
+
 /* The end of the steps over which one line of metrics.every tells the loss. */
 static void end_window(struct kelp_control_state *state, const struct kelp_job *job,
                        struct kelp_record *record)
 {
-    if (job->metrics.every == 0 || state->step % job->metrics.every != 0) {
+    if (!is_window_end(job, state->step)) {
         return;
     }
     record->window_end = true;

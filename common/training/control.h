@@ -22,7 +22,9 @@
 #include "common/training/metrics.h"
 #include "common/training/plan.h"
 
-#define KELP_METRICS_LINES_MAX (1u << 19) /* lines that metrics.every may come to in a run */
+/* After so many lines of metrics.every they come half as often, and again after as many steps more:
+ * a record of a long run stays one that people can read. */
+#define KELP_METRICS_LINES_DENSE (1u << 18)
 
 enum kelp_step_kind {
     KELP_STEP_TRAIN = 1,

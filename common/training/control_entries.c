@@ -142,15 +142,6 @@ kelp_status kelp_control_check(const struct kelp_job *job, const struct kelp_pla
                          " samples in a step, but the training split has %" PRIu64,
                          job->train.batch_size, plan->samples[KELP_SPLIT_TRAIN]);
     }
-    if (job->metrics.every > 0 &&
-        kelp_control_total_steps(job, plan) / job->metrics.every > KELP_METRICS_LINES_MAX) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "metrics.every: %" PRIu32 " writes %" PRIu64
-                         " lines; at most %u are allowed: make it larger, or 0",
-                         job->metrics.every,
-                         kelp_control_total_steps(job, plan) / job->metrics.every,
-                         KELP_METRICS_LINES_MAX);
-    }
     if (monitors && plan->samples[KELP_SPLIT_VAL] == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: goes by the validation split, which has no samples",

@@ -239,13 +239,13 @@ KELP_LOOP_TEST(storage_is_away, 0, 2)
     ck_assert_ptr_nonnull(strstr(run.output, "--resume"));
 }
 
-/* SIGTERM: a checkpoint, exit 0; going on from exactly there. */
+/* SIGTERM: a checkpoint, exit 143; going on from exactly there. */
 KELP_TEST(paused)
 {
     start(on_request);
     kelp_run_await_log(&run, "epoch completed epoch=1 ");
     kelp_process_signal(run.command.process, SIGTERM);
-    kelp_run_finish(&run, 0);
+    kelp_run_finish(&run, 128 + SIGTERM);
     double step = kelp_run_logged_number(&run, NULL, "checkpoint committed", "step=");
     ck_assert_double_gt(step, 0);
     ck_assert(kelp_run_logged(&run, "job state=paused"));
