@@ -483,7 +483,7 @@ KELP_TEST(test_failed_resume_external_etcd)
     char *spec = spec_in_etcd(url, "/kelp/short/spec");
     char *state = spec_in_etcd(url, "/kelp/short/state");
     run_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, "--set",
-                              "model.kind=mlp", "--force", NULL});
+                              "data.seq_len=24", "--set", "train.epochs=5", "--force", NULL});
     ck_assert_msg(verb.exit_code == 4 || verb.exit_code == 2, "exit %d: %s", verb.exit_code,
                   verb.err);
     ck_assert_ptr_nonnull(strstr(verb.err, "nothing of the run has changed"));

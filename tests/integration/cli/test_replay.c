@@ -34,7 +34,7 @@ static const struct {
      "train: {epochs: 2, batch_size: 16, optimizer: sgd, lr: 0.05, evaluate: false}\n"
      "cluster: {workers: 1, shards: 2, lanes: 1}\n"},
     {"dlinear, steps left out", "model: {kind: dlinear}\n"
-                                "train: {epochs: 3, batch_size: 16, optimizer: sgd, lr: 1000}\n"
+                                "train: {epochs: 3, batch_size: 16, optimizer: sgd, lr: 5}\n"
                                 "failure: {on_nan: skip}\n"
                                 "cluster: {workers: 2, shards: 2, lanes: 4}\n"},
     {"mlp, clipped, decay with exclusions",
