@@ -223,6 +223,29 @@ static kelp_status apply_timed(struct kelp_launcher *launcher, uint64_t step,
     return KELP_OK;
 }
 
+/* Events are for people: a disk that takes none does not end the run. */
+static void follow_events(struct kelp_launcher *launcher)
+{
+    struct kelp_error error;
+
+    if (launcher->events.fd >= 0 && kelp_event_file_follow(&launcher->events, &error) != KELP_OK) {
+        kelp_display_say(launcher->display, "%s; no more events are written", error.text);
+        kelp_event_file_close(&launcher->events);
+    }
+}
+
+static void open_events(struct kelp_launcher *launcher)
+{
+    const struct kelp_job *job = launcher->launch->job;
+    struct kelp_error error;
+
+    launcher->events.fd = -1;
+    if (job->metrics.tensorboard && job->run.mode == KELP_RUN_TRAIN &&
+        kelp_event_file_open(launcher->launch->run->path, &launcher->events, &error) != KELP_OK) {
+        kelp_display_say(launcher->display, "%s; no events are written", error.text);
+    }
+}
+
 /* How far the job is, in what it counts: training steps, or entries of any kind. */
 static uint64_t progress(const struct kelp_launcher *launcher)
 {
@@ -432,6 +455,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
             return status;
         }
         show(launcher, now);
+        follow_events(launcher);
         wait_for_event(launcher);
     }
     return KELP_OK;
@@ -502,10 +526,13 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->trials = *launch->trials;
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
+    open_events(launcher);
     kelp_status status = start_all(launcher, &error);
     if (status == KELP_OK && !stopping(launcher)) {
         status = run(launcher, &error);
     }
+    follow_events(launcher); /* the coordinator has written all before it says that it is done */
+    kelp_event_file_close(&launcher->events);
     int exit_status = kelp__launch_conclude(launcher, status, &error);
     tell_idle_trials(launcher);
     kelp_display_clear(display);

@@ -13,6 +13,7 @@
 #include "cli/launch/launcher.h"
 #include "cli/launch/ledger.h"
 #include "cli/launch/monitor.h"
+#include "cli/run/event_file.h"
 #include "common/program/etcd_server.h"
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
@@ -38,7 +39,8 @@ struct kelp_launcher {
     uint64_t status_ms;
     uint64_t checkpoints_failed; /* as told to people, of the leader below */
     char leader[64];
-    bool training; /* steps are being made, or were */
+    struct kelp_event_file events; /* fd -1: none are written */
+    bool training;                 /* steps are being made, or were */
     bool pausing;
     bool gave_up; /* restarts are used up */
     /* What a resume that does not take hold puts back, owned; NULL: there was none. */

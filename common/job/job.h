@@ -286,7 +286,8 @@ struct kelp_job {
         enum kelp_checkpoint_order order;
     } checkpoint;
     struct {
-        uint32_t every; /* training steps between two lines of the loss; 0: epochs alone */
+        uint32_t every;   /* training steps between two lines of the loss; 0: epochs alone */
+        bool tensorboard; /* event files besides */
     } metrics;
 };
 

@@ -489,6 +489,9 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Write `train/step_loss`, the mean loss since the line before, to `metrics.jsonl` "
              "every N steps. 0: only `train/loss` at the ends of epochs. After 262144 lines they "
              "come half as often, and again whenever the steps have doubled"},
+    {KEY(metrics.tensorboard, BOOL), .change = KELP_JOB_CHANGES, .default_text = "false",
+     .help = "Write what `metrics.jsonl` gets also as an event file for TensorBoard, "
+             "`events.out.tfevents.…` in the run's folder"},
 };
 const size_t kelp__job_key_count = KELP_ARRAY_COUNT(kelp__job_keys);
 _Static_assert(KELP_ARRAY_COUNT(kelp__job_keys) <= KELP__JOB_KEYS_MAX, "raise KELP__JOB_KEYS_MAX");

@@ -1,6 +1,7 @@
 /*
  * A run in the background, seen and stopped by others: kelp ls, logs, status --watch, stop.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,27 @@ KELP_TEST(mistakes)
     }
 }
 
+/* The last metric of the run is among its events (test_event_file reads them in full). */
+static void expect_events(const char *run)
+{
+    char path[300];
+    bool found = false;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder.path, run);
+    DIR *stream = opendir(path);
+    ck_assert_ptr_nonnull(stream);
+    for (struct dirent *entry = readdir(stream); entry; entry = readdir(stream)) {
+        if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) {
+            size_t bytes = 0;
+            char *text = kelp_test_read(path, entry->d_name, &bytes);
+            found = memmem(text, bytes, "test/mse", 8) != NULL;
+            free(text);
+        }
+    }
+    (void)closedir(stream);
+    ck_assert(found);
+}
+
 /* Every line of the metrics as a row; old runs go after a yes, and only then. */
 KELP_TEST(metrics_and_gc)
 {
@@ -239,9 +261,10 @@ KELP_TEST(metrics_and_gc)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
         char run[16];
         (void)snprintf(run, sizeof(run), "runs/%s", names[i]);
-        says((const char *[]){"train", "job.yaml", "--run", run, "--set", "train.epochs=1",
-                              "--no-plots", NULL},
+        says((const char *[]){"train", "job.yaml", "--run", run, "--set", "train.epochs=1", "--set",
+                              "metrics.tensorboard=true", "--no-plots", NULL},
              0, "done");
+        expect_events(run);
     }
     says((const char *[]){"metrics", "a", NULL}, 0, "version,step,epoch,");
     says((const char *[]){"metrics", "a", "-o", "json", NULL}, 0, "\"val/loss\":");
