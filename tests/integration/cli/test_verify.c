@@ -143,7 +143,8 @@ KELP_TEST(ls_and_show)
     ck_assert_int_eq(kelp_test_member(row, "storages")->valueint, 2);
     cJSON_Delete(json);
     check_says(show, 0, "checkpoint step-36.g1");
-    check_says(missing, 2, "there is no checkpoint 'step-7.g1'; the run has step-10.g1, step-36.g1");
+    check_says(missing, 2,
+               "there is no checkpoint 'step-7.g1'; the run has step-10.g1, step-36.g1");
 }
 
 static void check_same_files(const char *a, const char *b)
