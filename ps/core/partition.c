@@ -295,66 +295,13 @@ kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-/* ---- snapshots ---- */
+/* ---- entries ---- */
 
-static void add_snapshot(const struct kelp_partition *partition, struct kelp_actions *actions)
-{
-    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_SNAPSHOT);
-
-    action->snapshot.serial = partition->snapshot.serial;
-    action->snapshot.step = partition->step;
-    action->snapshot.version = partition->version;
-    action->snapshot.has_control = kelp__partition_holds_control(partition);
-    if (kelp__partition_holds_control(partition)) {
-        action->snapshot.control = partition->control;
-        action->snapshot.word = partition->word;
-    }
-}
-
-/* An order that waits may be due, or too late: after each training step, before anything of the
- * next one, and when the order comes. */
-static void settle_snapshot(struct kelp_partition *partition, struct kelp_actions *actions)
-{
-    bool applying = partition->phase == KELP_PARTITION_APPLYING;
-
-    if (partition->snapshot.serial == 0 || partition->snapshot.step > partition->step) {
-        return;
-    }
-    if (partition->snapshot.step == partition->step && !applying) {
-        add_snapshot(partition, actions);
-    } else {
-        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_PAST);
-        action->past.serial = partition->snapshot.serial;
-        action->past.step = partition->step + (applying ? 1 : 0);
-    }
-    partition->snapshot.serial = 0;
-}
-
-/* Then nobody hears of the next entry, and no snapshot is taken of a state that leads nowhere. */
-static bool has_given_up(const struct kelp_partition *partition)
+bool kelp__partition_has_given_up(const struct kelp_partition *partition)
 {
     return kelp__partition_holds_control(partition) &&
            kelp_control_gives_up(&partition->control, partition->job, partition->plan);
 }
-
-kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
-                                    const struct kelp_snapshot_order *order,
-                                    struct kelp_actions *actions)
-{
-    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    if (partition->phase == KELP_PARTITION_ABSENT || order->generation != partition->generation) {
-        return KELP_OK;
-    }
-    partition->snapshot = *order;
-    if (!has_given_up(partition)) {
-        settle_snapshot(partition, actions);
-    }
-    return KELP_OK;
-}
-
-/* ---- entries ---- */
 
 static void begin_step(struct kelp_partition *partition)
 {
@@ -406,11 +353,11 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         assert(partition->control.step == partition->step);
     }
     begin_step(partition);
-    if (has_given_up(partition)) {
+    if (kelp__partition_has_given_up(partition)) {
         give_up(partition, actions);
         return;
     }
-    settle_snapshot(partition, actions);
+    kelp__partition_settle_snapshot(partition, actions);
     kelp__partition_answer_waiting(partition, actions);
 }
 

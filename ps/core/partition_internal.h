@@ -89,6 +89,15 @@ void kelp__partition_hear_decision(struct kelp_partition *partition,
                                    const struct kelp_step_decision *heard,
                                    struct kelp_actions *actions);
 
+/* Partition 0: the job ends here without being done. Then nobody hears of the next entry, and no
+ * snapshot is taken of a state that leads nowhere. */
+bool kelp__partition_has_given_up(const struct kelp_partition *partition);
+
+/* partition_snapshot.c: an order that waits may be due, or too late: after each training step,
+ * before anything of the next one, and when the order comes. */
+void kelp__partition_settle_snapshot(struct kelp_partition *partition,
+                                     struct kelp_actions *actions);
+
 /* partition_pull.c: answer those who wait for what is there now; or all of them, with a status. */
 void kelp__partition_answer_waiting(struct kelp_partition *partition, struct kelp_actions *actions);
 void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status status,
