@@ -51,7 +51,7 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     kelp_status status = kelp_job_load(&source, &shown->file, reterr);
     if (status == KELP_OK) {
         shown->job = kelp_job_file_job(shown->file);
-        status = kelp_derived_open(shown->job, &shown->derived, reterr);
+        status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);
     }
     return status;
 }

@@ -352,9 +352,16 @@ static int run(struct train *train)
     return say_outcome(train, exit_status);
 }
 
+static void tell_rows(void *user, const char *path, uint64_t rows)
+{
+    kelp_display_prepare(user, path, rows, kelp_clock_ms());
+}
+
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_preflight(train->file, &train->carried, reterr);
+    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
+    kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
+    kelp_display_clear(&train->display);
 
     if (status == KELP_OK) {
         status = check_trials(train, reterr);

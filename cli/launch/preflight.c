@@ -49,12 +49,12 @@ static kelp_status check_memory(const struct kelp_job *job, const struct kelp_de
                               reterr);
 }
 
-kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
-                              struct kelp_error *reterr)
+kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_dataset_watch *watch,
+                              struct kelp_derived *ret_derived, struct kelp_error *reterr)
 {
     struct kelp_derived derived = {.dataset = NULL};
 
-    kelp_status status = kelp_dataset_open(job, &derived.dataset, reterr);
+    kelp_status status = kelp_dataset_open_watched(job, watch, &derived.dataset, reterr);
     if (status == KELP_OK) {
         status = kelp_model_build(job, &kelp_dataset_info(derived.dataset)->shape, &derived.model,
                                   reterr);
@@ -110,14 +110,14 @@ static kelp_status describe(const struct kelp_job_file *file, const struct kelp_
     return status == KELP_OK ? KELP_OK : kelp_fail(reterr, status, "%s", error.text);
 }
 
-kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried *ret_carried,
-                           struct kelp_error *reterr)
+kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_dataset_watch *watch,
+                           struct kelp_carried *ret_carried, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
     struct kelp_carried carried = {.card = NULL};
     struct kelp_derived derived;
 
-    kelp_status status = kelp_derived_open(job, &derived, reterr);
+    kelp_status status = kelp_derived_open(job, watch, &derived, reterr);
     if (status != KELP_OK) {
         return status;
     }

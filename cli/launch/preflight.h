@@ -24,8 +24,10 @@ kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sampl
                              struct kelp_model **ret_model,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Errors: those of kelp_dataset_open(), kelp_model_build() and kelp_derive_plan(). */
-kelp_status kelp_derived_open(const struct kelp_job *job, struct kelp_derived *ret_derived,
+/* watch: of kelp_dataset_open_watched(), or NULL. Errors: those of kelp_dataset_open(),
+ * kelp_model_build() and kelp_derive_plan(). */
+kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_dataset_watch *watch,
+                              struct kelp_derived *ret_derived,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
@@ -40,7 +42,8 @@ struct kelp_carried {
 
 /* Errors: as above, those of the file with the initial weights, and KELP_ERR_LIMIT where the job
  * does not fit this machine. */
-kelp_status kelp_preflight(const struct kelp_job_file *file, struct kelp_carried *ret_carried,
+kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_dataset_watch *watch,
+                           struct kelp_carried *ret_carried,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The folder of this program's file, where its companions are. Errors: KELP_ERR_IO, KELP_ERR_LIMIT.

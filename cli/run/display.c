@@ -92,6 +92,29 @@ void kelp_display_update(struct kelp_display *display, const struct kelp_meter *
                    meter->reason ? meter->reason : "");
 }
 
+void kelp_display_prepare(struct kelp_display *display, const char *path, uint64_t rows,
+                          uint64_t now_ms)
+{
+    char text[KELP_METER_TEXT_MAX];
+    const char *slash = strrchr(path, '/');
+
+    int length =
+        snprintf(text, sizeof(text), "preparing the data: %.*s, %.1f million rows",
+                 (int)terminal_columns(display) - 50, slash ? slash + 1 : path, (double)rows / 1e6);
+    if (display->terminal) {
+        put(display, "\r", 1);
+        put(display, text, (size_t)length);
+        put(display, "\033[K", 3);
+        display->bar_shown = true;
+    } else if (display->prepare_ms == 0) {
+        display->prepare_ms = now_ms;
+    } else if (now_ms - display->prepare_ms >= KELP_DISPLAY_LINE_MS) {
+        display->prepare_ms = now_ms;
+        text[length] = '\n';
+        put(display, text, (size_t)length + 1);
+    }
+}
+
 void kelp_display_say(struct kelp_display *display, const char *format, ...)
 {
     char text[1024] = "kelp: ";

@@ -17,6 +17,7 @@ struct kelp_display {
     bool terminal;
     bool bar_shown;
     bool line_shown;
+    uint64_t prepare_ms; /* when rows were first told of, or last said */
     uint64_t line_ms;
     uint64_t line_step;
     uint32_t line_epoch;
@@ -28,6 +29,10 @@ struct kelp_display {
 void kelp_display_init(struct kelp_display *display, int fd);
 void kelp_display_update(struct kelp_display *display, const struct kelp_meter *meter,
                          uint64_t now_ms);
+/* Data are being prepared, of which so many rows have been read. On a terminal they are counted in
+ * place of the bar; elsewhere it is said now and then, and not at all where it is soon done. */
+void kelp_display_prepare(struct kelp_display *display, const char *path, uint64_t rows,
+                          uint64_t now_ms);
 /* A line of its own, above the bar; "kelp: " and the line break are added. */
 void kelp_display_say(struct kelp_display *display, const char *format, ...) KELP_PRINTF(2, 3);
 /* Take the bar away. */

@@ -201,11 +201,20 @@ kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t co
 kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
                               struct kelp_error *reterr)
 {
+    return kelp_dataset_open_watched(job, NULL, ret_dataset, reterr);
+}
+
+kelp_status kelp_dataset_open_watched(const struct kelp_job *job,
+                                      const struct kelp_dataset_watch *watch,
+                                      struct kelp_dataset **ret_dataset, struct kelp_error *reterr)
+{
     struct kelp_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
+    dataset->watch = watch;
     kelp_status status = open_kind(dataset, job, reterr);
+    dataset->watch = NULL;
     if (status != KELP_OK) {
         kelp_dataset_close(dataset);
         return status;

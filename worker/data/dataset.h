@@ -65,6 +65,20 @@ struct kelp_target_scale {
  */
 kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+#define KELP_DATASET_WATCH_ROWS (1u << 16) /* between two calls of a watch */
+
+/* Who wants to know how far reading is, where that takes its time: the rows of tables and panels
+ * that are not in the cache. Called on the thread that opens the data set. */
+struct kelp_dataset_watch {
+    void (*rows)(void *user, const char *path, uint64_t rows); /* of all files, so far */
+    void *user;
+};
+/* The same, told of its progress. watch is borrowed for the call; NULL: nobody. */
+kelp_status kelp_dataset_open_watched(const struct kelp_job *job,
+                                      const struct kelp_dataset_watch *watch,
+                                      struct kelp_dataset **ret_dataset,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL is ignored */
 
 /*

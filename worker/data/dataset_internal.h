@@ -37,7 +37,8 @@ struct kelp_dataset {
     /* Of the model that the job uses: its fit is taken instead of one of these data. Owned; NULL:
      * the data are fitted. */
     struct kelp_model_card *card;
-    uint64_t card_digest;  /* XXH3-64 of its text */
+    uint64_t card_digest;                   /* XXH3-64 of its text */
+    const struct kelp_dataset_watch *watch; /* while it is opened; borrowed; NULL: nobody */
     uint64_t input_count;  /* elements of a sample's record; both are set by kelp_dataset_open() */
     uint64_t target_count; /* from info.shape */
 };

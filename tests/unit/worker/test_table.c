@@ -101,6 +101,36 @@ static void check_sample(const struct kelp_dataset *dataset, enum kelp_split par
 
 KELP_CASE("table", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
 
+static void count_rows(void *user, const char *path, uint64_t rows)
+{
+    uint64_t *told = user;
+
+    ck_assert_str_eq(path, data_path);
+    ck_assert_uint_eq(rows, *told + KELP_DATASET_WATCH_ROWS);
+    *told = rows;
+}
+
+/* Whoever waits for a long file hears how far reading is; what is prepared already is not read. */
+KELP_TEST(progress_is_told)
+{
+    uint64_t told = 0;
+    const struct kelp_dataset_watch watch = {.rows = count_rows, .user = &told};
+    FILE *file = fopen(data_path, "w");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_gt(fprintf(file, "x,y\n"), 0);
+    for (unsigned i = 0; i < 2 * KELP_DATASET_WATCH_ROWS + 5; i++) {
+        ck_assert_int_gt(fprintf(file, "%u,%u\n", i % 7, i % 3), 0);
+    }
+    ck_assert_int_eq(fclose(file), 0);
+    for (int again = 0; again < 2; again++) {
+        struct kelp_dataset *dataset = NULL;
+        ck_assert_int_eq(kelp_dataset_open_watched(&job, &watch, &dataset, NULL), KELP_OK);
+        kelp_dataset_close(dataset);
+        ck_assert_uint_eq(told, 2 * KELP_DATASET_WATCH_ROWS);
+    }
+}
+
 /* Categories first, then numbers in the job's order, then targets; derived columns are columns. */
 KELP_TEST(columns_of_all_kinds)
 {

@@ -104,8 +104,12 @@ static kelp_status read_and_arrange(struct kelp_table_input *input, const char *
                                     struct kelp_prepared *ret_prepared, struct kelp_error *reterr)
 {
     struct kelp_table_raw raw;
-    kelp_status status = kelp_table_raw_read(&raw, input->schema, input->files,
-                                             kelp_table_missing(input), folder, reterr);
+    const struct kelp_table_reading source = {.schema = input->schema,
+                                              .files = input->files,
+                                              .missing = kelp_table_missing(input),
+                                              .folder = folder,
+                                              .watch = input->dataset->watch};
+    kelp_status status = kelp_table_raw_read(&raw, &source, reterr);
     if (status == KELP_OK) {
         input->raw = &raw;
         status = kelp_spool_open(spool, folder, folder, reterr);

@@ -87,12 +87,21 @@ static kelp_status write_row(struct kelp_table_raw *raw, const struct kelp_table
     return kelp_spool_write(&raw->spool, values, layout.width * sizeof(*values), reterr);
 }
 
-static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_table_files *files,
-                              enum kelp_missing_policy missing, uint32_t file_base,
+static void tell(const struct kelp_dataset_watch *watch, const struct kelp_table_raw *raw,
+                 const char *path)
+{
+    if (watch && raw->row_count % KELP_DATASET_WATCH_ROWS == 0) {
+        watch->rows(watch->user, path, raw->row_count);
+    }
+}
+
+static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_table_reading *source,
+                              const struct kelp_table_files *files, uint32_t file_base,
                               struct kelp_error *reterr)
 {
     struct kelp_table_reader *reader = NULL;
-    kelp_status status = kelp_table_reader_open(raw->schema, files, missing, &reader, reterr);
+    kelp_status status =
+        kelp_table_reader_open(raw->schema, files, source->missing, &reader, reterr);
     while (status == KELP_OK) {
         struct kelp_table_row row = {0};
         bool found = false;
@@ -102,23 +111,23 @@ static kelp_status read_files(struct kelp_table_raw *raw, const struct kelp_tabl
         }
         status = write_row(raw, reader, &row, file_base, reterr);
         raw->row_count++;
+        tell(source->watch, raw, files->paths[kelp_table_reader_file(reader)]);
     }
     raw->has_dates = raw->has_dates || (reader && kelp_table_reader_saw_dates(reader));
     kelp_table_reader_close(reader);
     return status;
 }
 
-kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_schema *schema,
-                                const struct kelp_table_files files[KELP_SPLIT_COUNT],
-                                enum kelp_missing_policy missing, const char *folder,
+kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_reading *source,
                                 struct kelp_error *reterr)
 {
-    *raw = (struct kelp_table_raw){.schema = schema};
+    *raw = (struct kelp_table_raw){.schema = source->schema};
+    const struct kelp_table_files *files = source->files;
     uint32_t file_base = 0;
-    kelp_status status = kelp_spool_open(&raw->spool, folder, false, reterr);
+    kelp_status status = kelp_spool_open(&raw->spool, source->folder, false, reterr);
     for (int split = 0; split < KELP_SPLIT_COUNT && status == KELP_OK; split++) {
         uint64_t before = raw->row_count;
-        status = read_files(raw, &files[split], missing, file_base, reterr);
+        status = read_files(raw, source, &files[split], file_base, reterr);
         raw->file_rows[split] = raw->row_count - before;
         file_base += files[split].count;
         if (status == KELP_OK && files[split].count > 0 && raw->file_rows[split] == 0) {

@@ -20,13 +20,18 @@ struct kelp_table_raw {
     bool has_dates;                                /* times were dates, not plain numbers */
 };
 
-/*
- * Read all files, those of the three keys one after the other. folder is where the spool lies;
- * NULL: in memory. Freed with kelp_table_raw_fini(), in every case.
- */
-kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_schema *schema,
-                                const struct kelp_table_files files[KELP_SPLIT_COUNT],
-                                enum kelp_missing_policy missing, const char *folder,
+/* What is read, and how; all borrowed. */
+struct kelp_table_reading {
+    const struct kelp_table_schema *schema;
+    const struct kelp_table_files *files; /* [KELP_SPLIT_COUNT] */
+    enum kelp_missing_policy missing;
+    const char *folder;                     /* where the spool lies; NULL: in memory */
+    const struct kelp_dataset_watch *watch; /* NULL: nobody */
+};
+
+/* Read all files, those of the three keys one after the other. Freed with kelp_table_raw_fini(), in
+ * every case. */
+kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_table_reading *source,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_table_raw_fini(struct kelp_table_raw *raw);
 
