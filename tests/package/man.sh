@@ -20,7 +20,7 @@ report() {
 }
 
 verbs_of() {
-    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on { print $1 }'
+    awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on && /^  / { print $1 }'
 }
 {
     printf '%s\n' kelp kelp-coordinator kelp-ps kelp-worker
