@@ -13,8 +13,9 @@ const struct kelp_verb *const kelp_verbs[] = {
     &kelp_verb_metrics,  &kelp_verb_plot,       &kelp_verb_diff,
     &kelp_verb_verify,   &kelp_verb_checkpoint, &kelp_verb_digest,
     &kelp_verb_gc,       &kelp_verb_free,       &kelp_verb_predict,
-    &kelp_verb_evaluate, &kelp_verb_export,     &kelp_verb_model,
-    &kelp_verb_data,     &kelp_verb_explain,    NULL,
+    &kelp_verb_evaluate, &kelp_verb_export,     &kelp_verb_init,
+    &kelp_verb_model,    &kelp_verb_data,       &kelp_verb_explain,
+    NULL,
 };
 
 /* Where a heading stands in the list: before this verb. */
@@ -25,7 +26,7 @@ static const struct {
                 {&kelp_verb_status, "Look at runs"},
                 {&kelp_verb_verify, "Check and keep"},
                 {&kelp_verb_predict, "Use a model"},
-                {&kelp_verb_model, "Before a run"}};
+                {&kelp_verb_init, "Before a run"}};
 
 const struct kelp_program kelp_command_program = {
     .name = "kelp",

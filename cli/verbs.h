@@ -26,6 +26,7 @@ extern const struct kelp_verb kelp_verb_plot;
 extern const struct kelp_verb kelp_verb_verify;
 extern const struct kelp_verb kelp_verb_diff;
 extern const struct kelp_verb kelp_verb_chaos;
+extern const struct kelp_verb kelp_verb_init;
 extern const struct kelp_verb kelp_verb_model;
 extern const struct kelp_verb kelp_verb_data;
 extern const struct kelp_verb kelp_verb_explain;

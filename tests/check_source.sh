@@ -42,7 +42,7 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
-        -e 's,VERBS,cli/run cli/runs cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,VERBS,cli/run cli/runs cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -77,12 +77,13 @@ cli/faultdisk: common/base
 cli/run: COMMON proto
 cli/runs: COMMON proto cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
+cli/init: common/base common/job worker/data worker/data/text
 cli/launch: COMMON proto worker/data worker/model cli/run cli/checkpoint
 cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch
 cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch cli/plot
-cli: COMMON worker worker/data worker/model worker/model/graph VERBS
+cli: COMMON worker worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/run cli
 TABLE
 }

@@ -1,0 +1,17 @@
+/* Which column a job learns, and as what. Pure; part of job_choice.h. */
+#ifndef KELP_CLI_INIT_TARGET_CHOICE_H
+#define KELP_CLI_INIT_TARGET_CHOICE_H
+
+#include "cli/init/job_choice.h"
+
+/* Sets target, target_given and target_kind, and classes. */
+kelp_status kelp__init_choose_target(const struct kelp_table_facts *facts, const char *name,
+                                     struct kelp_init_choice *choice,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Can it be named in a job file, alone? */
+bool kelp__init_name_fits(const struct kelp_table_facts *facts, uint32_t column);
+/* Can the word stand in an expression, between quotes of one kind? */
+bool kelp__init_word_fits(const char *word);
+
+#endif
