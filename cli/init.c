@@ -224,7 +224,8 @@ static int init(const struct kelp_options *given)
     struct asked asked = {.data = kelp_options_positional(given, 0),
                           .target = kelp_options_text(given, "target"),
                           .out = kelp_options_text(given, "out")};
-    kelp_init_job_name(asked.data, name);
+    bool named = asked.out && strcmp(asked.out, "-") != 0;
+    kelp_init_job_name(named ? asked.out : asked.data, name);
     (void)snprintf(file, sizeof(file), "%s.yaml", name);
     asked.out = asked.out ? asked.out : file;
     asked.source = (struct kelp_init_source){

@@ -46,4 +46,12 @@ done < <(sed -n 's/^\$ //p' block)
 grep -v '^\$ ' block | shape >sample
 diff -u sample shape-0 || { echo 'README.md: the sample output has another shape than what is printed'; exit 1; }
 [ "$count" -ge 2 ] || { echo 'README.md: where are its commands?'; exit 1; }
-echo "readme: $count commands"
+# From a CSV file to predictions: those of the first sh block that run what was built.
+awk 'BEGIN { print "size,district,rent"
+    for (i = 0; i < 200; i++)
+        printf "%d,%s,%d\n", 20 + i * 37 % 101, i % 3 ? "north" : "south", 300 + i * 370 % 1010 }' >flats.csv
+head -n 3 flats.csv | cut -d , -f 1,2 >new.csv
+mapfile -t own < <(awk '/^```sh$/ { on = 1; next } /^```$/ { if (on) exit } on && /^build/' "$source_dir/README.md")
+for command in "${own[@]}"; do run "${command%%  #*}" own; done
+[ "$(wc -l <predictions.csv)" -eq 3 ] || { echo 'README.md: a CSV file does not end in predictions'; exit 1; }
+echo "readme: $((count + ${#own[@]})) commands"

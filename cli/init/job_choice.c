@@ -315,6 +315,23 @@ static void choose_training(const struct kelp_table_facts *facts, struct kelp_in
     choice->patience = choice->epochs >= 20 ? 10 : 0;
 }
 
+/* The first of the columns that were left out stands for the others. */
+static kelp_status nothing_to_learn_from(const struct kelp_table_facts *facts,
+                                         const struct kelp_init_choice *choice,
+                                         struct kelp_error *reterr)
+{
+    const char *target = facts->columns[choice->target].name;
+    for (uint32_t i = 0; i < facts->column_count; i++) {
+        if (i != choice->target) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "there is no column to learn %s from; column %s is left out: %s",
+                             target, facts->columns[i].name, choice->columns[i].why);
+        }
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "there is no column to learn %s from: it is the only one", target);
+}
+
 static kelp_status choose_table(const struct kelp_table_facts *facts,
                                 struct kelp_init_choice *choice, struct kelp_error *reterr)
 {
@@ -340,10 +357,7 @@ static kelp_status choose_table(const struct kelp_table_facts *facts,
             choice->has_categories || choice->columns[i].use == KELP_INIT_CATEGORY;
     }
     if (used == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "there is no column to learn %s from: all others are empty, constant, or "
-                         "different in each row",
-                         facts->columns[choice->target].name);
+        return nothing_to_learn_from(facts, choice, reterr);
     }
     choose_training(facts, choice);
     return KELP_OK;

@@ -44,6 +44,13 @@ static kelp_status take_columns(struct reading *reading, struct kelp_error *rete
 {
     struct kelp_table_facts *facts = reading->facts;
     uint32_t count = kelp_csv_column_count(reading->csv);
+    const char *only = kelp_csv_column(reading->csv, 0);
+    if (count == 1 && strpbrk(only, ";\t|")) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:1: the header has one column, '%.63s'; columns are separated by "
+                         "commas, with a point in numbers",
+                         kelp_csv_name(reading->csv), only);
+    }
     facts->columns = calloc(count, sizeof(*facts->columns));
     reading->columns = calloc(count, sizeof(*reading->columns));
     if (!facts->columns || !reading->columns) {

@@ -75,7 +75,7 @@ KELP_CASE("cli", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = tear
 KELP_TEST(test_help)
 {
     static const char *const verbs[] = {"train", "status",  "checkpoint", "digest", "export",
-                                        "data",  "predict", "evaluate",   "model"};
+                                        "data",  "predict", "evaluate",   "model",  "init"};
 
     run((const char *[]){"--help", NULL});
     ck_assert_int_eq(command.exit_code, 0);

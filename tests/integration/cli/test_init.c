@@ -207,6 +207,8 @@ KELP_TEST(mistakes)
         {{"init", "x.safetensors", NULL}, "data.kind tensors"},
         {{"init", "nothing", NULL}, "has neither tables"},
         {{"init", "mixed", NULL}, "column b: no such column"},
+        {{"init", "semicolons.csv", NULL}, "separated by commas"},
+        {{"init", "late.csv", NULL}, "column x is left out: it has dates or numbers"},
     };
     write_flats("flats.csv", 100);
     kelp_test_make_folder(folder.path, "nothing");
@@ -214,6 +216,15 @@ KELP_TEST(mistakes)
     (void)kelp_test_write(folder.path, "mixed/a.csv", "a,b\n1,2\n");
     (void)kelp_test_write(folder.path, "mixed/b.csv", "a,c\n1,2\n");
     (void)kelp_test_write(folder.path, "there.yaml", "mine\n");
+    (void)kelp_test_write(folder.path, "semicolons.csv", "a;b\n1;2\n");
+    struct kelp_test_text late = {.text = calloc(1, KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(late.text);
+    kelp_test_add(&late, "x,y\n");
+    for (int i = 0; i < 100; i++) {
+        kelp_test_add(&late, "%s%d,%d\n", i == 99 ? "oops" : "", i % 9, i * 7 % 13);
+    }
+    (void)kelp_test_write(folder.path, "late.csv", late.text);
+    free(late.text);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         kelp_test_command_says(folder.path, cases[i].args, 2, cases[i].text);
     }
