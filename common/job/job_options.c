@@ -269,6 +269,9 @@ const struct kelp_job_key kelp__job_keys[] = {
              "order from the top. `[]`: all rows are training rows"},
     {KEY(data.test_every, U32), .max = 1 << 30, .default_text = "0", WITH_DATA(DATA_ROWS),
      .help = "N: the last of every N rows is in the test split. 0: none"},
+    {KEY(data.random_split, BOOL), .default_text = "false", WITH_DATA(DATA_TABLE),
+     .help = "Let data.fractions and data.test_every count rows of data.path in an order that is "
+             "drawn from the seed, not in that of the file"},
     {KEY(data.val_path, PATH), .default_text = "", WITH_DATA(DATA_ROWS),
      .help = "A separate file for the validation split, instead of that of data.fractions"},
     {KEY(data.test_path, PATH), .default_text = "",

@@ -4,6 +4,10 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* Of the permutation that splits: no epoch of training has this number, so no order is used twice.
+ */
+#define SPLIT_EPOCH UINT32_MAX
+
 static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error *reterr)
 {
     double sum = 0.0;
@@ -106,6 +110,10 @@ static struct kelp_splits make_split(const struct kelp_job *job,
         *test = (struct kelp_split_rows){
             .first = row_counts[0] + row_counts[1], .count = row_counts[2], .stride = 1};
     }
+    splits.random = job->data.random_split && row_counts[0] > 0;
+    if (splits.random) {
+        kelp_permutation_init(&splits.order, job->seed, SPLIT_EPOCH, row_counts[0]);
+    }
     return splits;
 }
 
@@ -132,7 +140,8 @@ uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split
     const struct kelp_split_rows *from = &splits->rows[split];
     assert(index < from->count);
     uint64_t place = from->first + index * from->stride;
-    return from->skip > 0 ? place + place / from->skip : place;
+    uint64_t row = from->skip > 0 ? place + place / from->skip : place;
+    return splits->random && row < splits->order.n ? kelp_permutation_at(&splits->order, row) : row;
 }
 
 /* ---- windows of a time series ---------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/tensors/philox.h"
 #include "common/training/plan.h"
 
 /* Sample i of a split stands at place p = first + i * stride, which is row p, or where every skip
@@ -28,6 +29,8 @@ struct kelp_split_rows {
 
 struct kelp_splits {
     struct kelp_split_rows rows[KELP_SPLIT_COUNT];
+    bool random; /* rows of data.path stand in the order of a permutation (data.random_split) */
+    struct kelp_permutation order;
 };
 
 /*
@@ -38,7 +41,8 @@ kelp_status kelp_splits_init(struct kelp_splits *splits, const struct kelp_job *
                              const uint64_t row_counts[KELP_SPLIT_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The row of sample index, below rows[split].count, of a split. Rises with index. */
+/* The row of sample index, below rows[split].count, of a split. Rises with index, unless the
+ * split is random. */
 uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split, uint64_t index);
 
 /*

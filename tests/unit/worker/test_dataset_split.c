@@ -1,4 +1,5 @@
 /* Which rows make the parts: by shares, by every n-th row, by files. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,4 +153,40 @@ KELP_TEST(mistakes)
     check_refused(100, "data.test_every: 1");
     reset_job();
     check_refused(0, "data.path");
+}
+
+/* A random split has each row once, in the same order for the same seed, and no other of files of
+ * their own. */
+KELP_TEST(random_rows)
+{
+    unsigned char seen[100] = {0};
+    uint64_t moved = 0;
+    reset_job();
+    job.seed = 7;
+    job.data.random_split = true;
+    job.data.test_every = 10;
+    job.data.fractions[0] = 0.9;
+    job.data.fractions[1] = 0.1;
+    job.data.fraction_count = 2;
+    struct kelp_splits splits = split_or_fail(100, 0, 0), again = split_or_fail(100, 0, 0);
+    for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
+        for (uint64_t i = 0; i < splits.rows[split].count; i++) {
+            uint64_t row = kelp_splits_row(&splits, (enum kelp_split)split, i);
+            ck_assert_uint_lt(row, 100);
+            ck_assert_uint_eq(seen[row]++, 0);
+            ck_assert_uint_eq(row, kelp_splits_row(&again, (enum kelp_split)split, i));
+            moved += split == KELP_SPLIT_TEST && row % 10 != 9;
+        }
+    }
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 81);
+    ck_assert_uint_eq(splits.rows[KELP_SPLIT_TEST].count, 10);
+    ck_assert_uint_gt(moved, 0);
+    job.seed = 8;
+    again = split_or_fail(100, 0, 0);
+    ck_assert_uint_ne(kelp_splits_row(&splits, KELP_SPLIT_TEST, 0),
+                      kelp_splits_row(&again, KELP_SPLIT_TEST, 0));
+    (void)snprintf(job.data.test_path, sizeof(job.data.test_path), "t.csv");
+    job.data.test_every = 0;
+    splits = split_or_fail(100, 0, 5);
+    ck_assert_uint_eq(kelp_splits_row(&splits, KELP_SPLIT_TEST, 3), 103);
 }

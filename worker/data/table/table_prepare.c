@@ -24,6 +24,10 @@ static void add_job(struct kelp_digest *key, const struct kelp_job *job)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
         kelp_data_cache_add_number(key, numbers[i]);
     }
+    if (job->data.random_split) {
+        kelp_data_cache_add_text(key, "random");
+        kelp_data_cache_add_number(key, job->seed);
+    }
     kelp_digest_update(key, job->data.fractions,
                        job->data.fraction_count * sizeof(*job->data.fractions));
     kelp_digest_update(key, job->data.vocab, job->data.vocab_count * sizeof(*job->data.vocab));
