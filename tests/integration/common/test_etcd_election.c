@@ -266,7 +266,7 @@ KELP_TEST(lost_answer)
     ck_ok(kelp_etcd_open(proxy.server.url, &through, &error));
     struct kelp_etcd_election *one = stand(through, "one", &first);
     expect_elected(&first, "one");
-    ck_assert_int_eq(tcp_proxy_seen(&proxy), 1);
+    ck_assert_int_ge(tcp_proxy_seen(&proxy), 1); /* a slow etcd is asked again */
     ck_assert(event_log_quiet(&first, 1000));
     kelp_etcd_election_close(one);
     kelp_etcd_close(through);
