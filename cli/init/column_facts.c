@@ -10,7 +10,10 @@
 
 /* Less than this share of the rows has seen two values: validation may have all of the others. */
 #define SPREAD_BY   0.75
-#define SPREAD_ROWS 3
+#define SPREAD_ROWS 8
+
+/* One row in so many may be against the order. */
+#define SORTED_SHARE 50
 
 static void spread_add(struct kelp_spread *spread, uint64_t row, double value)
 {
@@ -34,6 +37,8 @@ static void add_number(struct kelp_column_facts *facts, const struct kelp_field 
 {
     bool first = facts->numbers == 0;
     facts->counts = first || (facts->counts && field->number == facts->last + 1.0);
+    facts->ups += !first && field->number > facts->last;
+    facts->downs += !first && field->number < facts->last;
     facts->last = field->number;
     facts->min = first || field->number < facts->min ? field->number : facts->min;
     facts->max = first || field->number > facts->max ? field->number : facts->max;
@@ -77,6 +82,11 @@ static kelp_status add_word(struct kelp_column_facts *facts, const char *word,
     }
     facts->words_rows = facts->present;
     kelp_status status = kelp_words_add(&facts->words, word, &number, reterr);
+    if (facts->numbers == 0) {
+        facts->ups += number > facts->last_word;
+        facts->downs += number < facts->last_word;
+        facts->last_word = number;
+    }
     facts->words_full = facts->words.count >= KELP_INIT_WORDS_MAX;
     return status;
 }
@@ -117,6 +127,12 @@ enum kelp_column_type kelp_column_type(const struct kelp_column_facts *facts)
         return KELP_COLUMN_NUMBER;
     }
     return facts->dates == facts->present ? KELP_COLUMN_DATE : KELP_COLUMN_WORD;
+}
+
+bool kelp_column_is_sorted(const struct kelp_column_facts *facts)
+{
+    uint64_t fewer = facts->ups < facts->downs ? facts->ups : facts->downs;
+    return fewer * SORTED_SHARE < facts->present;
 }
 
 double kelp_column_variety(const struct kelp_column_facts *facts)

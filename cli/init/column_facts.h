@@ -52,6 +52,9 @@ struct kelp_column_facts {
     struct kelp_spread spread;         /* of numbers */
     bool counts;                       /* each number is the one before it and one more */
     double last;
+    uint64_t ups,
+        downs; /* rows with a larger, smaller number, or later, earlier word, than before */
+    uint32_t last_word;
     int64_t first_date, last_date;
     int64_t step_min, step_max; /* seconds from row to row; negative when the order is another */
     struct kelp_spread parts[KELP_DATE_PART_COUNT];
@@ -82,6 +85,8 @@ double kelp_column_variety(const struct kelp_column_facts *facts);
 bool kelp_column_is_whole(const struct kelp_column_facts *facts);
 /* Dates that grow from row to row in steps that are much alike. */
 bool kelp_column_is_clock(const struct kelp_column_facts *facts);
+/* Whether rows stand in the order of their numbers, or the same words together. */
+bool kelp_column_is_sorted(const struct kelp_column_facts *facts);
 /* Whether training surely sees more than one value, of `rows` rows. */
 bool kelp_spread_is_safe(const struct kelp_spread *spread, uint64_t rows);
 

@@ -14,7 +14,7 @@
 
 /* Steps of a training, and fewer where many categories are learnt from few rows. */
 #define STEPS       3000
-#define SMALL_ROWS  2000
+#define SMALL_ROWS  500
 #define SMALL_STEPS 100
 
 /* Of the bytes of a list in a job: the longest entry of one column is under 1000. */
@@ -310,8 +310,9 @@ static void choose_training(const struct kelp_table_facts *facts, struct kelp_in
     choice->batch_size = rows < 5000 ? 32 : rows < 50000 ? 128 : 256;
     uint64_t epochs = (few ? SMALL_STEPS : STEPS) * (uint64_t)choice->batch_size / rows;
     choice->epochs = (uint32_t)at_most(at_least(epochs, 3), 200);
-    choice->lr = few ? 0.002 : 0.001;
-    choice->weight_decay = few ? 3.0 : 0.01;
+    choice->lr = few ? 0.01 : 0.001;
+    choice->weight_decay = few ? 10.0 : 0.01;
+    choice->decay_weights_alone = few;
     choice->patience = choice->epochs >= 20 ? 10 : 0;
 }
 
@@ -339,6 +340,7 @@ static kelp_status choose_table(const struct kelp_table_facts *facts,
         choice->target_kind == KELP_INIT_CLASS || choice->target_kind == KELP_INIT_WORD_CLASS;
     uint32_t used = 0;
     choice->shape = KELP_INIT_TABLE;
+    choice->random_split = kelp_column_is_sorted(&facts->columns[choice->target]);
     for (uint32_t i = 0; i < facts->column_count; i++) {
         struct kelp_init_column *column = &choice->columns[i];
         use_column(facts, i, column);

@@ -50,11 +50,13 @@ struct kelp_init_choice {
     struct kelp_init_column *columns; /* one for each of the table; owned */
     bool has_categories;              /* columns, or parts of dates */
     bool missing;                     /* some value of the inputs is missing */
+    bool random_split;                /* the file is sorted by the target */
     uint32_t classes;
     uint32_t seq_len, pred_len;
     uint64_t split[3];
     uint32_t epochs, batch_size, patience;
     double lr, weight_decay;
+    bool decay_weights_alone; /* no biases */
 };
 
 /*

@@ -197,6 +197,11 @@ static void print_training(const struct kelp_init_choice *choice, const char *lo
     if (choice->weight_decay > 0.0) {
         (void)fprintf(out, "  weight_decay: %g\n", choice->weight_decay);
     }
+    if (choice->decay_weights_alone) {
+        (void)fputs(
+            "  decay_exclude: ['*.bias']   # few rows for so many categories: keep weights small\n",
+            out);
+    }
     if (choice->patience > 0) {
         (void)fprintf(out,
                       "  patience: %" PRIu32 "   # epochs without a better val/loss, then stop\n",
@@ -250,6 +255,11 @@ static void print_rows(const struct kelp_init_source *source, const struct kelp_
     }
     (void)fputs("  normalize: standard\n", out);
     (void)fputs(amount ? "  normalize_target: standard\n" : "", out);
+    (void)fputs(
+        choice->random_split
+            ? "  random_split: true   # the file is sorted: take its rows in another order\n"
+            : "",
+        out);
     (void)fprintf(out, "  test_every: %d   # the last of every %d rows is for testing\n",
                   KELP_INIT_TEST_EVERY, KELP_INIT_TEST_EVERY);
     (void)fputs("  fractions: [0.9, 0.1]   # of the others: training, validation\n", out);

@@ -123,6 +123,7 @@ KELP_TEST(columns_of_a_table)
         ck_assert_msg(use_of(left[i]) == KELP_INIT_LEFT_OUT, "%s", left[i]);
     }
     expect_printed("kind: deepfm");
+    ck_assert(!choice.random_split);
     expect_printed("id: whole numbers from 1 to 200; left out: it numbers the rows");
 }
 
@@ -167,9 +168,22 @@ KELP_TEST(targets_of_numbers)
     choose_well(NULL);
     ck_assert_int_eq(choice.target_kind, KELP_INIT_CHANCE);
     ck_assert_int_eq(use_of("when"), KELP_INIT_DATE);
+    ck_assert(!choice.random_split);
     expect_printed("'not missing(clicked)'");
     expect_printed("'when_hour = hour(when)'");
     expect_printed("columns: [a b, when_hour, when_weekday]");
+}
+
+/* A file that is sorted by the target needs another order to be split. */
+KELP_TEST(sorted_rows)
+{
+    kelp_test_add(&table, "width,species\n");
+    for (int i = 0; i < 90; i++) {
+        kelp_test_add(&table, "%d,%s\n", i * 7 % 31, i < 30 ? "a" : i < 60 ? "b" : "c");
+    }
+    choose_well(NULL);
+    ck_assert(choice.random_split);
+    expect_printed("random_split: true");
 }
 
 /* Evenly growing dates are a series, whatever the other columns have. */
