@@ -264,9 +264,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      WITH_DATA(DATA_BINARY),
      .help = "Shape of a row's target, which follows the input. `[]`: one number"},
     {KEY(data.fractions, NUMBERS), .count_offset = offsetof(struct kelp_job, data.fraction_count),
-     .number_max = 1, .default_text = "[]", WITH_DATA(DATA_ROWS),
+     .number_max = 1, .default_text = "[]", WITH_DATA(DATA_ROWS | DATA_IDX),
      .help = "Fractions of the rows that are the training, validation and test split, in this "
-             "order from the top. `[]`: all rows are training rows"},
+             "order from the top. `[]`: all rows are training rows. `idx` has test images of its "
+             "own: the fractions are of its training images"},
     {KEY(data.test_every, U32), .max = 1 << 30, .default_text = "0", WITH_DATA(DATA_ROWS),
      .help = "N: the last of every N rows is in the test split. 0: none"},
     {KEY(data.random_split, BOOL), .default_text = "false", WITH_DATA(DATA_TABLE),

@@ -146,6 +146,35 @@ static void check_idx(struct kelp_dataset *dataset)
 
 KELP_CASE("idx", .setup = setup, .teardown = teardown)
 
+static void set_fractions(uint32_t count, const double *fractions)
+{
+    job.data.fraction_count = count;
+    memcpy(job.data.fractions, fractions, count * sizeof(*fractions));
+}
+
+/* Validation images are cut out of the training images; the test images stay. */
+KELP_TEST(validation_images)
+{
+    float input[4], target;
+    const uint64_t first = 0;
+    write_idx();
+    set_fractions(2, (const double[]){0.67, 0.33});
+    struct kelp_dataset *dataset = open_or_fail();
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TRAIN], 2);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_VAL], 1);
+    ck_assert_uint_eq(info->samples[KELP_SPLIT_TEST], 2);
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_VAL, &first, 1, input, &target),
+                     KELP_OK);
+    ck_assert_float_eq(target, 1.0f); /* the third label */
+    ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, &first, 1, input, &target),
+                     KELP_OK);
+    ck_assert_float_eq(target, 3.0f);
+    kelp_dataset_close(dataset);
+    set_fractions(3, (const double[]){0.5, 0.25, 0.25});
+    expect_error(KELP_ERR_INVALID, "data.fractions", "t10k", NULL);
+}
+
 /* Plain, compressed, and under the other usual names: the same samples and fingerprint. */
 KELP_TEST(images_and_labels)
 {

@@ -125,6 +125,39 @@ static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_jo
     return open_pair(dataset, &arrays->sources[files->split], images, labels, reterr);
 }
 
+/* Of the training images, data.fractions leaves some for validation; the test images have files of
+ * their own. */
+static kelp_status set_splits(struct kelp_dataset *dataset, const struct kelp_job *job,
+                              struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    struct kelp_splits *splits = &arrays->splits;
+    const uint64_t rows[KELP_SPLIT_COUNT] = {arrays->sources[KELP_SPLIT_TRAIN].rows};
+    if (job->data.fraction_count > KELP_SPLIT_TEST && job->data.fractions[KELP_SPLIT_TEST] > 0.0) {
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "data.fractions: with data.kind idx the test split is the t10k files; give "
+            "the shares of training and validation alone, as [0.9, 0.1]");
+    }
+    kelp_status status = kelp_splits_init(splits, job, rows, reterr);
+    splits->rows[KELP_SPLIT_TEST] =
+        (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TEST].rows,
+                                 .first = rows[KELP_SPLIT_TRAIN],
+                                 .stride = 1};
+    return status;
+}
+
+/* Training and validation images share files. */
+static bool wants_files(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                        enum kelp_split split)
+{
+    bool has_val =
+        job->data.fraction_count > KELP_SPLIT_VAL && job->data.fractions[KELP_SPLIT_VAL] > 0.0;
+    return kelp__dataset_wants(dataset, job, split) ||
+           (split == KELP_SPLIT_TRAIN && has_val &&
+            kelp__dataset_wants(dataset, job, KELP_SPLIT_VAL));
+}
+
 kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct kelp_job *job,
                                    struct kelp_error *reterr)
 {
@@ -138,7 +171,7 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
         dataset->info.shape.inputs[0] = dataset->card->shape.inputs[0];
     }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(splits) && status == KELP_OK && !whole; i++) {
-        if (kelp__dataset_wants(dataset, job, splits[i].split)) {
+        if (wants_files(dataset, job, splits[i].split)) {
             status = open_split(dataset, job, &splits[i], reterr);
         }
     }
@@ -151,11 +184,6 @@ kelp_status kelp__dataset_open_idx(struct kelp_dataset *dataset, const struct ke
     arrays->images = true;
     arrays->classes = true;
     arrays->class_max = kelp__dataset_class_max(dataset, job);
-    arrays->splits.rows[KELP_SPLIT_TRAIN] =
-        (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TRAIN].rows, .stride = 1};
-    arrays->splits.rows[KELP_SPLIT_TEST] =
-        (struct kelp_split_rows){.count = arrays->sources[KELP_SPLIT_TEST].rows,
-                                 .first = arrays->sources[KELP_SPLIT_TRAIN].rows,
-                                 .stride = 1};
-    return kelp__dataset_survey_arrays(dataset, job, reterr);
+    status = set_splits(dataset, job, reterr);
+    return status == KELP_OK ? kelp__dataset_survey_arrays(dataset, job, reterr) : status;
 }
