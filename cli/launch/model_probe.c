@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,6 +23,14 @@ struct answer {
     struct kelp_error error;
 };
 
+/* A library that calls exit() ends the child alone: what the parent wants done at its end is not
+ * done here. */
+static void leave(int exit_status, void *nothing)
+{
+    (void)nothing;
+    _exit(exit_status);
+}
+
 /* The child: its end closes the pipe. */
 static _Noreturn void build(const struct kelp_job *job, const struct kelp_sample_shape *shape,
                             pid_t parent, struct answer *answer)
@@ -29,6 +38,7 @@ static _Noreturn void build(const struct kelp_job *job, const struct kelp_sample
     struct kelp_model *model = NULL;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)on_exit(leave, NULL);
     if (getppid() == parent) {
         answer->status = kelp_derive_model(job, shape, &model, &answer->error);
         answer->there = true;
