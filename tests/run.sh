@@ -9,7 +9,7 @@ usage() {
 usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL] [--sim-seeds FROM:COUNT]
 
 Without options: every test in the release build, then most of them again under the address and
-undefined-behaviour sanitizers (20 minutes on two cores): not the golden ones, and not those that
+undefined-behaviour sanitizers (25 minutes on two cores): not the golden ones, and not those that
 wait most of the time (long_under_sanitizers); --preset asan-ubsan runs these too.
 
   --quick         unit, property, sim, fuzz and lint tests of the release build alone
@@ -114,7 +114,8 @@ count_results() {
 # Minutes of waiting for leases, elections, restarts and whole runs: under the sanitizers only when
 # their preset is asked for.
 long_under_sanitizers='^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?|resume|recovery'
-long_under_sanitizers+='|power_loss|cover_workers|survival|chaos|cli_cluster|same_bits_models|update_bits)$'
+long_under_sanitizers+='|power_loss|cover_workers|survival|chaos|cli_cluster|same_bits_models|update_bits'
+long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
 # run_preset NAME LABELS [EXCEPT]: build it and run the tests whose label matches (all when empty) and
 # whose name does not match EXCEPT.
