@@ -62,8 +62,10 @@ struct counting {
     pthread_t thread;
     atomic_int attempts;
     atomic_bool stop;
-    int counted;   /* transactions that succeeded, as far as the client was told */
-    int uncertain; /* answers lost for good */
+    int counted; /* transactions that succeeded, as far as the client was told */
+    /* Answers lost for good, and refusals: one of these may have been applied, when the other
+     * client had overwritten it before the look that follows a lost answer. */
+    int uncertain;
     char trouble[256];
 };
 
@@ -98,7 +100,7 @@ static bool count_up(struct counting *counting, struct kelp_etcd *etcd, int64_t 
         etcd, &(struct kelp_etcd_transaction){&same, 1, &put, 1, counter_key, DEADLINE_MS},
         &succeeded, &revision, &why);
     counting->counted += status == KELP_OK && succeeded;
-    counting->uncertain += status == KELP_ERR_TIMEOUT;
+    counting->uncertain += status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded);
     if (status != KELP_OK && status != KELP_ERR_TIMEOUT && status != KELP_ERR_UNREACHABLE) {
         (void)snprintf(counting->trouble, sizeof(counting->trouble), "%s: %.200s",
                        kelp_status_name(status), why.text);
