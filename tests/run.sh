@@ -114,7 +114,7 @@ count_results() {
 # Minutes of waiting for leases, elections, restarts and whole runs: under the sanitizers only when
 # their preset is asked for.
 long_under_sanitizers='^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?|resume|recovery'
-long_under_sanitizers+='|power_loss|cover_workers|survival|chaos|cli_cluster|same_bits_models|update_bits'
+long_under_sanitizers+='|power_loss|cover_workers|survival|chaos|cli_cluster|same_bits(_models)?|update_bits'
 long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
 # run_preset NAME LABELS [EXCEPT]: build it and run the tests whose label matches (all when empty) and
