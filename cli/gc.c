@@ -36,24 +36,6 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* Runs below the folders that were named, or runs/. */
-static kelp_status find_runs(const struct kelp_options *given, time_t now,
-                             struct kelp_run_list *list, struct kelp_error *reterr)
-{
-    struct kelp_run_look look = {.now = now, .timeout_ms = LOOK_MS};
-    size_t count = kelp_options_positional_count(given);
-    kelp_status status = KELP_OK;
-
-    if (count == 0) {
-        status = kelp_run_list_add(list, "runs", &look, reterr);
-        return status == KELP_ERR_NOT_FOUND ? KELP_OK : status;
-    }
-    for (size_t i = 0; i < count && status == KELP_OK; i++) {
-        status = kelp_run_list_add(list, kelp_options_positional(given, i), &look, reterr);
-    }
-    return status;
-}
-
 static double seconds(const struct kelp_options *given, const char *option)
 {
     return (double)kelp_options_duration_ms(given, option) / 1000;
@@ -83,16 +65,16 @@ static kelp_status find(const struct kelp_options *given, struct kelp_sweep *swe
 {
     struct kelp_run_list list = {.count = 0};
     char cache[4096];
-    time_t now = time(NULL);
+    struct kelp_run_look look = {.now = time(NULL), .timeout_ms = LOOK_MS};
 
-    kelp_status status = find_runs(given, now, &list, reterr);
+    kelp_status status = kelp_run_list_find(&list, given, &look, reterr);
     if (status == KELP_OK) {
         status = mark_runs(given, &list, sweep, reterr);
     }
     kelp_run_list_fini(&list);
     if (status == KELP_OK && kelp_options_given(given, "cache") &&
         kelp_environment_cache(cache, sizeof(cache))) {
-        status = kelp_sweep_add_caches(sweep, cache, seconds(given, "cache"), now, reterr);
+        status = kelp_sweep_add_caches(sweep, cache, seconds(given, "cache"), look.now, reterr);
     }
     return status;
 }

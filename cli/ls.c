@@ -39,25 +39,6 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* The folders that were named, or runs/. That there is none of these is no mistake. */
-static kelp_status find(const struct kelp_options *given, struct kelp_run_list *list,
-                        struct kelp_error *reterr)
-{
-    struct kelp_run_look look = {
-        .now = time(NULL), .timeout_ms = (uint32_t)kelp_options_duration_ms(given, "timeout")};
-    size_t count = kelp_options_positional_count(given);
-    kelp_status status = KELP_OK;
-
-    if (count == 0) {
-        status = kelp_run_list_add(list, "runs", &look, reterr);
-        return status == KELP_ERR_NOT_FOUND ? KELP_OK : status;
-    }
-    for (size_t i = 0; i < count && status == KELP_OK; i++) {
-        status = kelp_run_list_add(list, kelp_options_positional(given, i), &look, reterr);
-    }
-    return status;
-}
-
 static void print(const struct kelp_run_list *list, uint32_t output)
 {
     static void (*const forms[])(const struct kelp_run_list *list, FILE *out) = {
@@ -74,10 +55,12 @@ static int list_runs(const struct kelp_options *given)
 {
     struct kelp_run_list list = {.count = 0};
     struct kelp_error error;
+    struct kelp_run_look look = {
+        .now = time(NULL), .timeout_ms = (uint32_t)kelp_options_duration_ms(given, "timeout")};
     struct kelp_run_order order = {.key = kelp_options_text(given, "sort"),
                                    .reverse = kelp_options_flag(given, "reverse")};
 
-    kelp_status status = find(given, &list, &error);
+    kelp_status status = kelp_run_list_find(&list, given, &look, &error);
     if (status == KELP_OK) {
         status = kelp_run_list_sort(&list, &order, &error);
     }

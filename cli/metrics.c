@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cli/run/csv_text.h"
 #include "cli/run/metrics_log.h"
@@ -31,8 +30,10 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-static void print_csv(const struct kelp_metrics_log *log, FILE *out)
+static void print_csv(const void *what, FILE *out)
 {
+    const struct kelp_metrics_log *log = what;
+
     (void)fputs("version,step,epoch", out);
     for (uint32_t i = 0; i < log->name_count; i++) {
         (void)fputc(',', out);
@@ -54,8 +55,10 @@ static void print_csv(const struct kelp_metrics_log *log, FILE *out)
     }
 }
 
-static void print_json(const struct kelp_metrics_log *log, FILE *out)
+static void print_json(const void *what, FILE *out)
 {
+    const struct kelp_metrics_log *log = what;
+
     (void)fputs("{\"lines\":[", out);
     for (size_t i = 0; i < log->row_count; i++) {
         const struct kelp_metrics_row *row = &log->rows[i];
@@ -73,28 +76,9 @@ static void print_json(const struct kelp_metrics_log *log, FILE *out)
     (void)fputs("]}\n", out);
 }
 
-/* The file is whole or not there. */
-static kelp_status write_file(const struct kelp_metrics_log *log,
-                              void (*print)(const struct kelp_metrics_log *log, FILE *out),
-                              const char *path, struct kelp_error *reterr)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    print(log, out);
-    kelp_status status = fclose(out) == 0 ? kelp_files_write(path, text, bytes, reterr)
-                                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    free(text);
-    return status;
-}
-
 static int metrics(const struct kelp_options *given)
 {
-    void (*print)(const struct kelp_metrics_log *log, FILE *out) =
+    void (*print)(const void *what, FILE *out) =
         kelp_options_choice(given, "output") == 0 ? print_csv : print_json;
     const char *path = kelp_options_text(given, "out");
     char run_path[KELP_RUN_PATH_MAX + 1];
@@ -110,7 +94,7 @@ static int metrics(const struct kelp_options *given)
                              "%s", error.text);
     }
     if (path) {
-        status = write_file(&log, print, path, &error);
+        status = kelp_files_print(path, print, &log, &error); /* whole, or not there */
     } else {
         print(&log, stdout);
     }

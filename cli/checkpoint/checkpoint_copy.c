@@ -11,8 +11,7 @@
 
 #include "common/base/files.h"
 
-#define PATH_BYTES   (KELP_RUN_PATH_MAX + 512)
-#define BUFFER_BYTES (256u << 10)
+#define PATH_BYTES (KELP_RUN_PATH_MAX + 512)
 
 static kelp_status join(char path[PATH_BYTES], const char *folder, const char *name,
                         struct kelp_error *reterr)
@@ -24,42 +23,13 @@ static kelp_status join(char path[PATH_BYTES], const char *folder, const char *n
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the path of '%s' is too long", name);
 }
 
-static kelp_status put(int fd, const char *bytes, size_t count, const char *path,
-                       struct kelp_error *reterr)
+/* A file or folder of one folder, and of that name in another. */
+static kelp_status join_both(const char *from_folder, const char *to_folder, const char *name,
+                             char from[PATH_BYTES], char to[PATH_BYTES], struct kelp_error *reterr)
 {
-    while (count > 0) {
-        ssize_t written = write(fd, bytes, count);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written < 0) {
-            return kelp_files_error(errno, "write", path, reterr);
-        }
-        bytes += written;
-        count -= (size_t)written;
-    }
-    return KELP_OK;
-}
+    kelp_status status = join(from, from_folder, name, reterr);
 
-static kelp_status pour(int from, int to, const char *from_path, const char *to_path,
-                        struct kelp_error *reterr)
-{
-    char *buffer = malloc(BUFFER_BYTES);
-    kelp_status status = KELP_OK;
-    ssize_t got = 1;
-
-    if (!buffer) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    while (status == KELP_OK && got > 0) {
-        do {
-            got = read(from, buffer, BUFFER_BYTES);
-        } while (got < 0 && errno == EINTR);
-        status = got < 0 ? kelp_files_error(errno, "read", from_path, reterr)
-                         : put(to, buffer, (size_t)got, to_path, reterr);
-    }
-    free(buffer);
-    return status;
+    return status == KELP_OK ? join(to, to_folder, name, reterr) : status;
 }
 
 static kelp_status copy_file(const char *from_folder, const char *to_folder, const char *name,
@@ -68,10 +38,7 @@ static kelp_status copy_file(const char *from_folder, const char *to_folder, con
     char from_path[PATH_BYTES];
     char to_path[PATH_BYTES];
 
-    kelp_status status = join(from_path, from_folder, name, reterr);
-    if (status == KELP_OK) {
-        status = join(to_path, to_folder, name, reterr);
-    }
+    kelp_status status = join_both(from_folder, to_folder, name, from_path, to_path, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -83,7 +50,7 @@ static kelp_status copy_file(const char *from_folder, const char *to_folder, con
     if (to < 0) {
         status = kelp_files_error(errno, "make", to_path, reterr);
     } else {
-        status = pour(from, to, from_path, to_path, reterr);
+        status = kelp_files_pour(from, from_path, to, to_path, reterr);
         if (close(to) < 0 && status == KELP_OK) {
             status = kelp_files_error(errno, "close", to_path, reterr);
         }
@@ -100,10 +67,7 @@ static kelp_status copy_storage(const char *from_folder, const char *to_folder, 
     char to[PATH_BYTES];
     const struct dirent *entry;
 
-    kelp_status status = join(from, from_folder, name, reterr);
-    if (status == KELP_OK) {
-        status = join(to, to_folder, name, reterr);
-    }
+    kelp_status status = join_both(from_folder, to_folder, name, from, to, reterr);
     if (status == KELP_OK) {
         status = kelp_files_make_folder(to, reterr);
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/run/csv_text.h"
 #include "common/base/files.h"
 #include "worker/core/schedule.h"
 #include "worker/predictions.h"
@@ -72,22 +73,6 @@ static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
 
 /* ---- CSV ----------------------------------------------------------------------------------- */
 
-static void print_text(FILE *out, const char *text)
-{
-    if (!strpbrk(text, ",\"\r\n")) {
-        (void)fputs(text, out);
-        return;
-    }
-    (void)fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') {
-            (void)fputc('"', out);
-        }
-        (void)fputc(*text, out);
-    }
-    (void)fputc('"', out);
-}
-
 static void print_name(const struct writer *writer, uint32_t column, const char *ending)
 {
     char text[KELP_DATASET_LABEL_BYTES + 64];
@@ -102,7 +87,7 @@ static void print_name(const struct writer *writer, uint32_t column, const char 
         (void)snprintf(text, sizeof(text), ",prediction%s", ending);
     }
     (void)fputc(',', writer->out);
-    print_text(writer->out, text + 1);
+    kelp_csv_print_text(writer->out, text + 1);
 }
 
 static void print_names(const struct writer *writer)
@@ -193,7 +178,7 @@ static void print_row(const struct writer *writer, uint64_t sample, uint32_t row
     if (writer->has_time) {
         kelp_dataset_time(writer->table->dataset, writer->split, sample, row, label);
         (void)fputc(',', writer->out);
-        print_text(writer->out, label);
+        kelp_csv_print_text(writer->out, label);
     }
     for (uint32_t i = 0; i < columns * writer->quantiles; i++) {
         (void)fprintf(writer->out, ",%.9g",
@@ -217,7 +202,7 @@ static void print_start(const struct writer *writer, uint64_t sample)
     if (writer->has_group) {
         kelp_dataset_group(writer->table->dataset, writer->split, sample, label);
         (void)fputc(',', writer->out);
-        print_text(writer->out, label);
+        kelp_csv_print_text(writer->out, label);
     }
 }
 

@@ -62,57 +62,78 @@ static kelp_status open_copy(const char *plugin, const char *run_path, struct co
     return name_copy(plugin, copy, reterr);
 }
 
-kelp_status kelp_run_plugin_find(struct kelp_job_file *file, const char *run_path, bool force,
-                                 struct kelp_error *reterr)
+/* Of a library that is none of the run's copies: see to its copy. *ret_there: there is one now. */
+typedef kelp_status see_to_copy(const struct copy *copy, const char *plugin, bool *ret_there,
+                                struct kelp_error *reterr);
+
+/* The job names the run's copy from now on, where there is one. */
+static kelp_status use_copy(struct kelp_job_file *file, const char *run_path, see_to_copy *see_to,
+                            struct kelp_error *reterr)
 {
     const char *plugin = kelp_job_file_job(file)->model.plugin;
     struct copy copy;
-
-    if (plugin[0] == '\0') {
-        return KELP_OK;
-    }
-    kelp_status status = open_copy(plugin, run_path, &copy, reterr);
-    if (status == KELP_OK && !copy.own && access(copy.path, F_OK) == 0) {
-        status = kelp_job_file_set(file, "model.plugin", copy.path, KELP_ORIGIN_FLAG, reterr);
-    } else if (status == KELP_OK && !copy.own && !force && access(copy.folder, F_OK) == 0) {
-        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "model.plugin: %s is not the library that the run was made with; a copy "
-                           "of that one is in %s",
-                           plugin, copy.folder);
-    }
-    close_copy(&copy);
-    return status;
-}
-
-static kelp_status write_copy(const struct copy *copy, struct kelp_error *reterr)
-{
-    char folder[KELP_JOB_PATH_MAX + 1];
-
-    (void)snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(copy->path, '/') - copy->path),
-                   copy->path);
-    kelp_status status = kelp_files_make_folder(folder, reterr);
-    if (status == KELP_OK) {
-        status = kelp_files_write(copy->path, copy->bytes, copy->count, reterr);
-    }
-    return status == KELP_OK ? kelp_files_sync_above(folder, 2, reterr) : status;
-}
-
-kelp_status kelp_run_plugin_keep(struct kelp_job_file *file, const char *run_path,
-                                 struct kelp_error *reterr)
-{
-    const char *plugin = kelp_job_file_job(file)->model.plugin;
-    struct copy copy;
+    bool there = false;
 
     if (plugin[0] == '\0') {
         return KELP_OK;
     }
     kelp_status status = open_copy(plugin, run_path, &copy, reterr);
     if (status == KELP_OK && !copy.own) {
-        status = write_copy(&copy, reterr);
-        if (status == KELP_OK) {
-            status = kelp_job_file_set(file, "model.plugin", copy.path, KELP_ORIGIN_FLAG, reterr);
-        }
+        status = see_to(&copy, plugin, &there, reterr);
+    }
+    if (status == KELP_OK && there) {
+        status = kelp_job_file_set(file, "model.plugin", copy.path, KELP_ORIGIN_FLAG, reterr);
     }
     close_copy(&copy);
     return status;
+}
+
+static kelp_status look_for_copy(const struct copy *copy, const char *plugin, bool *ret_there,
+                                 struct kelp_error *reterr)
+{
+    (void)plugin;
+    (void)reterr;
+    *ret_there = access(copy->path, F_OK) == 0;
+    return KELP_OK;
+}
+
+static kelp_status find_copy(const struct copy *copy, const char *plugin, bool *ret_there,
+                             struct kelp_error *reterr)
+{
+    *ret_there = access(copy->path, F_OK) == 0;
+    if (*ret_there || access(copy->folder, F_OK) != 0) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "model.plugin: %s is not the library that the run was made with; a copy of "
+                     "that one is in %s",
+                     plugin, copy->folder);
+}
+
+kelp_status kelp_run_plugin_find(struct kelp_job_file *file, const char *run_path, bool force,
+                                 struct kelp_error *reterr)
+{
+    return use_copy(file, run_path, force ? look_for_copy : find_copy, reterr);
+}
+
+static kelp_status write_copy(const struct copy *copy, const char *plugin, bool *ret_there,
+                              struct kelp_error *reterr)
+{
+    char folder[KELP_JOB_PATH_MAX + 1];
+
+    (void)plugin; /* its bytes are in copy */
+    (void)snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(copy->path, '/') - copy->path),
+                   copy->path);
+    kelp_status status = kelp_files_make_folder(folder, reterr);
+    if (status == KELP_OK) {
+        status = kelp_files_write(copy->path, copy->bytes, copy->count, reterr);
+    }
+    *ret_there = status == KELP_OK;
+    return status == KELP_OK ? kelp_files_sync_above(folder, 2, reterr) : status;
+}
+
+kelp_status kelp_run_plugin_keep(struct kelp_job_file *file, const char *run_path,
+                                 struct kelp_error *reterr)
+{
+    return use_copy(file, run_path, write_copy, reterr);
 }

@@ -158,30 +158,7 @@ static kelp_status read_lines(struct kelp_metrics_log *log, const char *path, co
     return KELP_OK;
 }
 
-kelp_status kelp_metrics_log_read(const char *run_path, struct kelp_metrics_log *ret_log,
-                                  struct kelp_error *reterr)
-{
-    char path[KELP_RUN_PATH_MAX + 64];
-    char *text = NULL;
-    size_t bytes = 0;
-
-    memset(ret_log, 0, sizeof(*ret_log));
-    kelp_status status = kelp_run_dir_path(run_path, FILE_NAME, path, sizeof(path), reterr);
-    if (status == KELP_OK) {
-        status = kelp_files_read(path, KELP_METRICS_LOG_FILE_MAX, &text, &bytes, reterr);
-    }
-    if (status != KELP_OK) {
-        return status;
-    }
-    status = read_lines(ret_log, path, text, bytes, reterr);
-    free(text);
-    if (status != KELP_OK) {
-        kelp_metrics_log_fini(ret_log);
-    }
-    return status;
-}
-
-/* Whole lines of the file's end; *ret_text is owned (free()). */
+/* The file's end, in which the first line may be cut off. *ret_text is owned (free()). */
 static kelp_status read_end(const char *path, char **ret_text, size_t *ret_bytes,
                             struct kelp_error *reterr)
 {
@@ -210,8 +187,18 @@ static kelp_status read_end(const char *path, char **ret_text, size_t *ret_bytes
     return KELP_OK;
 }
 
-kelp_status kelp_metrics_log_read_end(const char *run_path, struct kelp_metrics_log *ret_log,
-                                      struct kelp_error *reterr)
+static kelp_status read_all(const char *path, char **ret_text, size_t *ret_bytes,
+                            struct kelp_error *reterr)
+{
+    return kelp_files_read(path, KELP_METRICS_LOG_FILE_MAX, ret_text, ret_bytes, reterr);
+}
+
+/* strict: a line that cannot be read is an error, and not left out. */
+static kelp_status read_log(const char *run_path,
+                            kelp_status (*read)(const char *path, char **ret_text,
+                                                size_t *ret_bytes, struct kelp_error *reterr),
+                            bool strict, struct kelp_metrics_log *ret_log,
+                            struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
     char *text = NULL;
@@ -220,16 +207,28 @@ kelp_status kelp_metrics_log_read_end(const char *run_path, struct kelp_metrics_
     memset(ret_log, 0, sizeof(*ret_log));
     kelp_status status = kelp_run_dir_path(run_path, FILE_NAME, path, sizeof(path), reterr);
     if (status == KELP_OK) {
-        status = read_end(path, &text, &bytes, reterr);
+        status = read(path, &text, &bytes, reterr);
     }
     if (status == KELP_OK) {
-        status = read_lines(ret_log, NULL, text, bytes, reterr);
+        status = read_lines(ret_log, strict ? path : NULL, text, bytes, reterr);
     }
     free(text);
     if (status != KELP_OK) {
         kelp_metrics_log_fini(ret_log);
     }
     return status;
+}
+
+kelp_status kelp_metrics_log_read(const char *run_path, struct kelp_metrics_log *ret_log,
+                                  struct kelp_error *reterr)
+{
+    return read_log(run_path, read_all, true, ret_log, reterr);
+}
+
+kelp_status kelp_metrics_log_read_end(const char *run_path, struct kelp_metrics_log *ret_log,
+                                      struct kelp_error *reterr)
+{
+    return read_log(run_path, read_end, false, ret_log, reterr);
 }
 
 void kelp_metrics_log_fini(struct kelp_metrics_log *log)

@@ -320,18 +320,10 @@ kelp_status kelp_run_dir_print(const struct kelp_run_dir *run, const char *name,
                                void (*print)(const void *what, FILE *out), const void *what,
                                struct kelp_error *reterr)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    char path[KELP_RUN_PATH_MAX + 64];
 
-    if (!out) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    print(what, out);
-    kelp_status status = fclose(out) == 0 ? kelp_run_dir_write(run, name, text, reterr)
-                                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    free(text);
-    return status;
+    kelp_status status = kelp_run_dir_path(run->path, name, path, sizeof(path), reterr);
+    return status != KELP_OK ? status : kelp_files_print(path, print, what, reterr);
 }
 
 kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name,

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "common/base/files.h"
-#include "common/program/options.h"
 
 /* ---- finding ------------------------------------------------------------------------------- */
 
@@ -78,6 +77,22 @@ kelp_status kelp_run_list_add(struct kelp_run_list *list, const char *folder,
         }
     }
     (void)closedir(stream);
+    return status;
+}
+
+kelp_status kelp_run_list_find(struct kelp_run_list *list, const struct kelp_options *given,
+                               const struct kelp_run_look *look, struct kelp_error *reterr)
+{
+    size_t count = kelp_options_positional_count(given);
+    kelp_status status = KELP_OK;
+
+    if (count == 0) {
+        status = kelp_run_list_add(list, "runs", look, reterr);
+        return status == KELP_ERR_NOT_FOUND ? KELP_OK : status;
+    }
+    for (size_t i = 0; i < count && status == KELP_OK; i++) {
+        status = kelp_run_list_add(list, kelp_options_positional(given, i), look, reterr);
+    }
     return status;
 }
 

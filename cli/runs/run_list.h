@@ -6,6 +6,7 @@
 
 #include "cli/runs/run_info.h"
 #include "common/base/status.h"
+#include "common/program/options.h"
 
 #define KELP_RUN_LIST_MAX 100000 /* runs */
 
@@ -22,6 +23,10 @@ struct kelp_run_list {
 kelp_status kelp_run_list_add(struct kelp_run_list *list, const char *folder,
                               const struct kelp_run_look *look,
                               struct kelp_error *reterr) KELP_MUST_USE;
+/* The same of all folders that were typed, or of runs/, which may be missing. */
+kelp_status kelp_run_list_find(struct kelp_run_list *list, const struct kelp_options *given,
+                               const struct kelp_run_look *look,
+                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_run_list_fini(struct kelp_run_list *list); /* all zero is fine */
 
 struct kelp_run_order {

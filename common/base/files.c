@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define POUR_BYTES (256u << 10)
+
 static kelp_status status_of(int error)
 {
     switch (error) {
@@ -243,6 +245,47 @@ kelp_status kelp_files_write(const char *path, const void *bytes, size_t count,
     kelp_status status = write_beside(path, temporary, bytes, count, reterr);
     free(temporary);
     return status == KELP_OK ? kelp_files_sync_above(path, 1, reterr) : status;
+}
+
+kelp_status kelp_files_print(const char *path, void (*print)(const void *what, FILE *out),
+                             const void *what, struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        return no_memory(path, reterr);
+    }
+    print(what, out);
+    kelp_status status =
+        fclose(out) == 0 ? kelp_files_write(path, text, bytes, reterr) : no_memory(path, reterr);
+    free(text);
+    return status;
+}
+
+kelp_status kelp_files_pour(int from, const char *from_path, int to, const char *to_path,
+                            struct kelp_error *reterr)
+{
+    char *buffer = malloc(POUR_BYTES);
+    kelp_status status = KELP_OK;
+    ssize_t got = 1;
+
+    if (!buffer) {
+        return no_memory(from_path, reterr);
+    }
+    while (status == KELP_OK && got > 0) {
+        do {
+            got = read(from, buffer, POUR_BYTES);
+        } while (got < 0 && errno == EINTR);
+        if (got < 0) {
+            status = kelp_files_error(errno, "read", from_path, reterr);
+        } else if (!write_all(to, buffer, (size_t)got)) {
+            status = kelp_files_error(errno, "write", to_path, reterr);
+        }
+    }
+    free(buffer);
+    return status;
 }
 
 static kelp_status read_all(int fd, const char *path, size_t count_max, char **ret_bytes,

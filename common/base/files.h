@@ -9,6 +9,7 @@
 #define KELP_COMMON_BASE_FILES_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/base/status.h"
 
@@ -35,6 +36,14 @@ kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr);
  * synced. After a loss of power path is the one before or the new one, whole. */
 kelp_status kelp_files_write(const char *path, const void *bytes, size_t count,
                              struct kelp_error *reterr) KELP_MUST_USE;
+/* The same with what print() puts out. */
+kelp_status kelp_files_print(const char *path, void (*print)(const void *what, FILE *out),
+                             const void *what, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Copy what is left of an open file to another one; the paths are for errors. Not synced. */
+kelp_status kelp_files_pour(int from, const char *from_path, int to, const char *to_path,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Read a whole file. *ret_bytes is owned by the caller (free()) and has a NUL behind it. More than
  * count_max bytes: KELP_ERR_LIMIT. */
 kelp_status kelp_files_read(const char *path, size_t count_max, char **ret_bytes, size_t *ret_count,

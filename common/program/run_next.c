@@ -13,8 +13,7 @@
 
 #include "common/base/files.h"
 
-#define JOB        "job.yaml"
-#define COPY_BYTES 65536
+#define JOB "job.yaml"
 
 /* "<folder>/<name>" */
 static kelp_status join(const char *folder, const char *name, char path[PATH_MAX],
@@ -25,6 +24,16 @@ static kelp_status join(const char *folder, const char *name, char path[PATH_MAX
     return length > 0 && length < PATH_MAX
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the path '%.60s…' is too long", folder);
+}
+
+/* A file in one folder, and of that name in another. */
+static kelp_status join_both(const char *folder, const char *other, const char *name,
+                             char path[PATH_MAX], char other_path[PATH_MAX],
+                             struct kelp_error *reterr)
+{
+    kelp_status status = join(folder, name, path, reterr);
+
+    return status == KELP_OK ? join(other, name, other_path, reterr) : status;
 }
 
 bool kelp_run_next_waits(const char *run)
@@ -69,26 +78,6 @@ kelp_status kelp_run_next_make(const char *run, struct kelp_error *reterr)
 
 /* ---- keeping ---- */
 
-static kelp_status copy_bytes(int from, const char *path, FILE *to, struct kelp_error *reterr)
-{
-    char bytes[COPY_BYTES];
-    ssize_t got = 0;
-
-    do {
-        got = read(from, bytes, sizeof(bytes));
-        if (got < 0 && errno != EINTR) {
-            return kelp_files_error(errno, "read", path, reterr);
-        }
-        if (got > 0 && fwrite(bytes, 1, (size_t)got, to) != (size_t)got) {
-            return kelp_files_error(errno, "copy", path, reterr);
-        }
-    } while (got != 0);
-    if (fflush(to) != 0 || fsync(fileno(to)) != 0) {
-        return kelp_files_error(errno, "copy", path, reterr);
-    }
-    return KELP_OK;
-}
-
 kelp_status kelp_run_next_keep(const char *path, const char *folder, struct kelp_error *reterr)
 {
     char copy[PATH_MAX];
@@ -99,14 +88,17 @@ kelp_status kelp_run_next_keep(const char *path, const char *folder, struct kelp
         return errno == ENOENT ? KELP_OK : kelp_files_error(errno, "open", path, reterr);
     }
     kelp_status status = join(folder, slash ? slash + 1 : path, copy, reterr);
-    FILE *to = status == KELP_OK ? fopen(copy, "we") : NULL;
-    if (status == KELP_OK && !to) {
+    int to = status == KELP_OK ? open(copy, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    if (status == KELP_OK && to < 0) {
         status = kelp_files_error(errno, "open", copy, reterr);
     }
     if (status == KELP_OK) {
-        status = copy_bytes(from, path, to, reterr);
+        status = kelp_files_pour(from, path, to, copy, reterr);
     }
-    if (to && fclose(to) != 0 && status == KELP_OK) {
+    if (status == KELP_OK && fsync(to) != 0) {
+        status = kelp_files_error(errno, "sync", copy, reterr);
+    }
+    if (to >= 0 && close(to) != 0 && status == KELP_OK) {
         status = kelp_files_error(errno, "close", copy, reterr);
     }
     (void)close(from); /* it was only read */
@@ -153,10 +145,7 @@ static kelp_status move_away(const char *run, const char *name, const char *prev
     char from[PATH_MAX];
     char to[PATH_MAX];
 
-    kelp_status status = join(run, name, from, reterr);
-    if (status == KELP_OK) {
-        status = join(previous, name, to, reterr);
-    }
+    kelp_status status = join_both(run, previous, name, from, to, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -198,10 +187,7 @@ static kelp_status replace(const char *run, const char *name, const char *previo
 
     kelp_status status = join(run, KELP_RUN_NEXT, next, reterr);
     if (status == KELP_OK) {
-        status = join(next, name, from, reterr);
-    }
-    if (status == KELP_OK) {
-        status = join(run, name, to, reterr);
+        status = join_both(next, run, name, from, to, reterr);
     }
     if (status == KELP_OK && !same_bytes(from, to)) {
         status = kelp_run_next_keep(to, previous, reterr);

@@ -1,5 +1,6 @@
 /* Durable files: made, replaced whole, synced, removed; what is not possible is said by its kind.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,35 @@ KELP_TEST(write_and_read)
     ck_assert_int_eq(kelp_files_read("a", 2, &bytes, &count, NULL), KELP_ERR_LIMIT);
     ck_assert_int_eq(kelp_files_read("b", 2, &bytes, &count, NULL), KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_files_write("none/a", "x", 1, NULL), KELP_ERR_NOT_FOUND);
+}
+
+static void print_letters(const void *count, FILE *out)
+{
+    for (int i = 0; i < *(const int *)count; i++) {
+        (void)fputc('a' + i % 26, out);
+    }
+}
+
+/* What is printed replaces the file as a whole; a copy has all bytes behind where it begins. */
+KELP_TEST(print_and_pour)
+{
+    static const int counts[] = {3, 600000, 0};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(counts); i++) {
+        char *bytes = NULL;
+        size_t count = 0;
+        ck_assert_int_eq(kelp_files_print("a", print_letters, &counts[i], NULL), KELP_OK);
+        int from = open("a", O_RDONLY);
+        int to = open("b", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        ck_assert_int_eq(kelp_files_pour(from, "a", to, "b", NULL), KELP_OK);
+        ck_assert_int_eq(kelp_files_pour(to, "b", to, "b", NULL), KELP_ERR_IO); /* for writing */
+        ck_assert_int_eq(close(from) | close(to), 0);
+        ck_assert_int_eq(kelp_files_read("b", 1 << 20, &bytes, &count, NULL), KELP_OK);
+        ck_assert_uint_eq(count, (size_t)counts[i]);
+        ck_assert(count == 0 || bytes[count - 1] == 'a' + (counts[i] - 1) % 26);
+        free(bytes);
+    }
+    ck_assert_int_eq(kelp_files_print("none/a", print_letters, &counts[0], NULL),
+                     KELP_ERR_NOT_FOUND);
 }
 
 KELP_TEST(folders)
