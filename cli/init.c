@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/init/job_choice.h"
 #include "cli/init/job_print.h"
 #include "cli/init/table_read.h"
 #include "cli/verbs.h"

@@ -16,19 +16,8 @@
 #ifndef KELP_COORDINATOR_COORDINATOR_H
 #define KELP_COORDINATOR_COORDINATOR_H
 
-#include <stdint.h>
-
 #include "common/base/status.h"
-
-struct kelp_coordinator_options {
-    const char *etcd; /* endpoints */
-    const char *job;
-    const char *id;
-    const char *run_folder;
-    const char *listen; /* host:port */
-    bool force;         /* take checkpoints of a job that kelp_job_compare() refuses */
-    uint64_t incarnation;
-};
+#include "coordinator/coordinator_options.h"
 
 struct kelp_coordinator;
 

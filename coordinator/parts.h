@@ -8,7 +8,7 @@
 
 #include "common/rpc/rpc.h"
 #include "coordinator/checkpoint_folders.h"
-#include "coordinator/coordinator.h"
+#include "coordinator/coordinator_options.h"
 #include "coordinator/etcd/leader.h"
 #include "coordinator/etcd/task_thread.h"
 #include "coordinator/identity.h"

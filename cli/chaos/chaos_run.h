@@ -15,10 +15,6 @@
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
 
-#define KELP_CHAOS_KILLED_MS 5000 /* for processes to be gone after SIGKILL */
-/* A process must have been there while steps were made before it is hit, and so long at least. */
-#define KELP_CHAOS_SETTLED_MS 100
-
 struct kelp_chaos_options {
     const char *folder;       /* of this command: quiet/ and chaos/ are the runs in it */
     const char *bin_folder;   /* where kelp is */

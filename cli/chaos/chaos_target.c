@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_run.h"
-
 #define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
+#define KILLED_MS       5000 /* for processes to be gone after SIGKILL */
+/* A process must have been there while steps were made before it is hit, and so long at least. */
+#define SETTLED_MS 100
 
 /* ---- which process ------------------------------------------------------------------------- */
 
@@ -22,8 +23,7 @@ static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_target 
 /* Was the process there while the last step was made? */
 static bool has_worked(const struct kelp_chaos_target *target, uint64_t age_ms, uint64_t now_ms)
 {
-    return age_ms >= KELP_CHAOS_SETTLED_MS && target->progress_ms > 0 &&
-           now_ms - target->progress_ms < age_ms;
+    return age_ms >= SETTLED_MS && target->progress_ms > 0 && now_ms - target->progress_ms < age_ms;
 }
 
 /* A worker that has not joined yet and a shard without partitions do no work. */
@@ -396,8 +396,8 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
 
     remove_undos(target);
     kelp_chaos_etcd_kill(target->etcd);
-    kelp_status status = kelp_chaos_kill_family(kelp_process_pid(target->train.process),
-                                                KELP_CHAOS_KILLED_MS, &count, reterr);
+    kelp_status status =
+        kelp_chaos_kill_family(kelp_process_pid(target->train.process), KILLED_MS, &count, reterr);
     kelp_chaos_train_kill(&target->train);
     return status;
 }

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-#include "cli/init/job_choice.h"
+#include "cli/init/choice.h"
+#include "cli/init/table_facts.h"
 
 /* The keys of `data` that name columns of a table, target and filters too. */
 void kelp_init_print_table_keys(const struct kelp_table_facts *facts,

@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 
+#include "cli/init/choice.h"
 #include "cli/init/image_folder.h"
-#include "cli/init/job_choice.h"
+#include "cli/init/table_facts.h"
 
 #define KELP_INIT_NAME_MAX 63
 

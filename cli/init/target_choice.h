@@ -1,8 +1,9 @@
-/* Which column a job learns, and as what. Pure; part of job_choice.h. */
+/* Which column a job learns, and as what. Pure; for job_choice.c alone. */
 #ifndef KELP_CLI_INIT_TARGET_CHOICE_H
 #define KELP_CLI_INIT_TARGET_CHOICE_H
 
-#include "cli/init/job_choice.h"
+#include "cli/init/choice.h"
+#include "cli/init/table_facts.h"
 
 /* Sets target, target_given and target_kind, and classes. */
 kelp_status kelp__init_choose_target(const struct kelp_table_facts *facts, const char *name,

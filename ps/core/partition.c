@@ -4,80 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/state_table.h"
 #include "ps/core/limits.h"
 
 /* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
  * snapshot. */
 #define ACTIONS_BESIDES 8
 
-struct phase_rule {
-    const char *name;
-    uint32_t next; /* bits of the phases that may follow */
+static const struct kelp_state phases[KELP_PARTITION_PHASE_COUNT] = {
+    [KELP_PARTITION_ABSENT] = {"absent", KELP_STATE_BIT(KELP_PARTITION_COLLECTING)},
+    [KELP_PARTITION_COLLECTING] = {"collecting", KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
+                                                     KELP_STATE_BIT(KELP_PARTITION_MEASURING) |
+                                                     KELP_STATE_BIT(KELP_PARTITION_FAILED) |
+                                                     KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_MEASURING] = {"measuring", KELP_STATE_BIT(KELP_PARTITION_DECIDING) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_FAILED) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_DECIDING] = {"deciding", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_APPLYING] = {"applying", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_FAILED) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_FAILED] = {"failed", KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
 };
-#define PHASE_BIT(phase) (1u << (phase))
 
-static const struct phase_rule phase_rules[KELP_PARTITION_PHASE_COUNT] = {
-    [KELP_PARTITION_ABSENT] = {"absent", PHASE_BIT(KELP_PARTITION_COLLECTING)},
-    [KELP_PARTITION_COLLECTING] = {"collecting", PHASE_BIT(KELP_PARTITION_APPLYING) |
-                                                     PHASE_BIT(KELP_PARTITION_MEASURING) |
-                                                     PHASE_BIT(KELP_PARTITION_FAILED) |
-                                                     PHASE_BIT(KELP_PARTITION_ABSENT)},
-    [KELP_PARTITION_MEASURING] = {"measuring", PHASE_BIT(KELP_PARTITION_DECIDING) |
-                                                   PHASE_BIT(KELP_PARTITION_FAILED) |
-                                                   PHASE_BIT(KELP_PARTITION_ABSENT)},
-    [KELP_PARTITION_DECIDING] = {"deciding", PHASE_BIT(KELP_PARTITION_COLLECTING) |
-                                                 PHASE_BIT(KELP_PARTITION_APPLYING) |
-                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
-    [KELP_PARTITION_APPLYING] = {"applying", PHASE_BIT(KELP_PARTITION_COLLECTING) |
-                                                 PHASE_BIT(KELP_PARTITION_FAILED) |
-                                                 PHASE_BIT(KELP_PARTITION_ABSENT)},
-    [KELP_PARTITION_FAILED] = {"failed", PHASE_BIT(KELP_PARTITION_ABSENT)},
-};
+static const struct kelp_state_table phase_table = KELP_STATE_TABLE(phases);
 
 static void move_to(struct kelp_partition *partition, enum kelp_partition_phase phase)
 {
-    assert(phase_rules[partition->phase].next & PHASE_BIT(phase));
-    partition->phase = phase;
-}
-
-/* ---- actions ---- */
-
-void kelp_actions_fini(struct kelp_actions *actions)
-{
-    free(actions->items);
-    *actions = (struct kelp_actions){0};
-}
-
-kelp_status kelp__actions_reserve(struct kelp_actions *actions, size_t more)
-{
-    size_t needed = actions->count + more;
-
-    if (needed <= actions->capacity) {
-        return KELP_OK;
-    }
-    size_t capacity = actions->capacity * 2 > needed ? actions->capacity * 2 : needed;
-    struct kelp_action *items = realloc(actions->items, capacity * sizeof(*items));
-    if (!items) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    actions->items = items;
-    actions->capacity = capacity;
-    return KELP_OK;
-}
-
-struct kelp_action *kelp__actions_add(struct kelp_actions *actions, enum kelp_action_kind kind)
-{
-    assert(actions->count < actions->capacity);
-    struct kelp_action *action = &actions->items[actions->count++];
-    action->kind = kind;
-    return action;
-}
-
-void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle)
-{
-    if (handle != KELP_HANDLE_NONE) {
-        kelp__actions_add(actions, KELP_ACTION_RELEASE)->release = handle;
-    }
+    partition->phase =
+        (enum kelp_partition_phase)kelp_state_move(&phase_table, partition->phase, phase);
 }
 
 /* Whatever one event may append, so that no event fails half-way. */

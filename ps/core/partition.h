@@ -1,6 +1,6 @@
 /*
- * One partition as a pure state machine: events in, actions out (docs/ARCHITECTURE.md, "The life of
- * a step").
+ * One partition as a pure state machine: events in, actions out (ps/core/partition_events.h;
+ * docs/ARCHITECTURE.md, "The life of a step").
  *
  * The partition knows lanes, labels and control words, never tensor bytes: gradients are handles,
  * weights are the labels of two buffers that the shell (ps/shard/shard.h) owns. MERGE and APPLY are
@@ -29,10 +29,10 @@
 #ifndef KELP_PS_CORE_PARTITION_H
 #define KELP_PS_CORE_PARTITION_H
 
-#include "common/training/control.h"
+#include "common/job/job.h"
+#include "common/training/plan.h"
 #include "ps/core/cover.h"
-
-#define KELP_HANDLE_NONE 0 /* the gradient of an empty node */
+#include "ps/core/partition_events.h"
 
 enum kelp_partition_phase {
     KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
@@ -44,166 +44,6 @@ enum kelp_partition_phase {
                                   step until unloaded */
     KELP_PARTITION_PHASE_COUNT
 };
-
-/* ---- events ---- */
-
-/* One pushed node. */
-struct kelp_push {
-    uint64_t requester; /* the stream it came on; for the REFUSE action */
-    uint64_t generation;
-    uint64_t map_epoch;
-    const struct kelp_control_word *word; /* of the entry it belongs to */
-    uint32_t lane_first;                  /* aligned: a multiple of lane_count */
-    uint32_t lane_count;                  /* a power of two */
-    uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
-                           KELP_HANDLE_NONE: no samples, or not a training step */
-    const double *sums; /* partition 0 alone, NULL elsewhere */
-    uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
-    const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
-};
-
-enum kelp_pull_mode {
-    KELP_PULL_CURRENT = 0, /* what there is, at once */
-    KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
-    KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
-    KELP_PULL_SHARE = 3,   /* the partition's share in the decision about `step` */
-};
-
-struct kelp_pull {
-    uint64_t requester;
-    uint64_t generation;
-    uint64_t map_epoch;
-    const struct kelp_control_word *word; /* that the requester acts by, or NULL */
-    enum kelp_pull_mode mode;
-    uint64_t step;
-    uint64_t version;
-    struct kelp_step_decision decision; /* that goes with the word: about the step before it */
-    bool holds;                         /* held_step is valid */
-    uint64_t held_step;                 /* weights that need not be sent again */
-    uint64_t rank; /* of the requester among those who are offered lanes: ps/core/cover.h */
-};
-
-/* The share of another partition, brought to partition 0. */
-struct kelp_share_push {
-    uint64_t requester;
-    uint64_t generation;
-    uint64_t map_epoch;
-    const struct kelp_control_word *word; /* of the step that it is about */
-    uint32_t partition;                   /* whose share it is */
-    struct kelp_decision_share share;
-};
-
-/* Where a generation starts from. */
-struct kelp_partition_start {
-    uint64_t generation; /* larger than 0 */
-    uint64_t map_epoch;
-    uint64_t step;
-    uint64_t version;
-    const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
-};
-
-/* A snapshot: the state that the partition has when `step` training steps are complete and the next
- * one is not applied. */
-struct kelp_snapshot_order {
-    uint64_t serial; /* names the order in what comes of it; 0: none, a waiting one is given up */
-    uint64_t generation;
-    uint64_t step;
-};
-
-/* ---- actions ---- */
-
-enum kelp_action_kind {
-    KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
-    KELP_ACTION_MEASURE, /* compute the partition's share from root; then measured() */
-    KELP_ACTION_REPEAT,  /* the step is left out: the current weights are those before it too */
-    KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
-    KELP_ACTION_ANSWER,  /* a pull */
-    KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
-    KELP_ACTION_RELEASE, /* nobody needs the handle any more */
-    KELP_ACTION_RECORD,  /* partition 0 completed an entry */
-    KELP_ACTION_GIVE_UP, /* partition 0: more steps were left out than made; after their RECORD */
-    KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
-    KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
-    KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
-};
-
-enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
-
-struct kelp_answer {
-    uint64_t requester;
-    kelp_status status;
-    enum kelp_weights_label send; /* which buffer's bytes to send; NONE: the requester holds them */
-    uint64_t step;                /* label of the weights meant */
-    uint64_t current_step;
-    bool has_word; /* partition 0: word goes with the weights of `step` */
-    struct kelp_control_word word;
-    bool is_share; /* to KELP_PULL_SHARE: values are the share */
-    /* With a word: the decision about the training step before it. Borrowed until the partition's
-     * next event. */
-    const double *values;
-    uint32_t value_count;
-};
-
-struct kelp_refusal {
-    uint64_t requester;
-    kelp_status status;
-    uint64_t map_epoch; /* the partition's */
-    uint64_t version;   /* of the push */
-    const char *why;    /* static text for the log */
-};
-
-struct kelp_offer {
-    uint64_t requester;
-    struct kelp_control_word word; /* of the late entry */
-    uint32_t lane_first;           /* aligned */
-    uint32_t lane_count;
-};
-
-struct kelp_action {
-    enum kelp_action_kind kind;
-    union {
-        struct {
-            uint64_t left;
-            uint64_t right;
-            uint64_t token; /* for kelp_partition_merged() */
-        } merge;
-        struct {
-            uint64_t root;  /* stays valid until its RELEASE */
-            uint64_t token; /* for kelp_partition_applied() */
-            struct kelp_control_word word;
-            struct kelp_step_decision decision; /* borrowed until the partition's next event */
-        } apply; /* and MEASURE, with a token for kelp_partition_measured() */
-        struct kelp_answer answer;
-        struct kelp_refusal refuse;
-        uint64_t release;
-        struct kelp_record record;
-        struct {
-            uint64_t steps; /* of the run so far */
-            uint64_t skipped;
-        } give_up;
-        struct {
-            uint64_t serial;
-            uint64_t step;
-            uint64_t version; /* partitions other than 0: the newest that they have heard of */
-            bool has_control; /* partition 0: control, and the word that follows from it */
-            struct kelp_control_state control;
-            struct kelp_control_word word;
-        } snapshot;
-        struct {
-            uint64_t serial;
-            uint64_t step; /* where the partition stands, or goes by the apply under way */
-        } past;
-        struct kelp_offer offer;
-    };
-};
-
-/* A list that the caller owns, reuses and empties (count = 0); events append to it. */
-struct kelp_actions {
-    struct kelp_action *items;
-    size_t count;
-    size_t capacity;
-};
-void kelp_actions_fini(struct kelp_actions *actions);
 
 /* What becomes of a message of generation `theirs` where `ours` is loaded (0: none): KELP_OK,
  * KELP_ERR_OLD_GENERATION, or KELP_ERR_BUSY (the map has not arrived here yet). */

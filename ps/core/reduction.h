@@ -10,7 +10,7 @@
 #ifndef KELP_PS_CORE_REDUCTION_H
 #define KELP_PS_CORE_REDUCTION_H
 
-#include "ps/core/partition.h"
+#include "ps/core/partition_events.h"
 
 struct kelp_reduction;
 
@@ -52,11 +52,5 @@ uint32_t kelp_reduction_missing(const struct kelp_reduction *reduction, uint8_t 
 uint32_t kelp_reduction_pending(const struct kelp_reduction *reduction);
 /* Most actions that one call appends. */
 size_t kelp_reduction_actions_max(const struct kelp_reduction *reduction);
-
-/* Room for `more` actions. Shared by the files of the core. */
-kelp_status kelp__actions_reserve(struct kelp_actions *actions, size_t more) KELP_MUST_USE;
-/* The next action, zeroed but for its kind; room has been reserved. */
-struct kelp_action *kelp__actions_add(struct kelp_actions *actions, enum kelp_action_kind kind);
-void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle);
 
 #endif

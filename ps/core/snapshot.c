@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/state_table.h"
+
 struct progress {
     bool taken;
     bool written;
@@ -29,27 +31,23 @@ struct kelp_snapshot {
     struct kelp_snapshot_part parts[KELP_PARTITIONS_MAX];
 };
 
-struct state_rule {
-    const char *name;
-    uint32_t next; /* bits of the states that may follow */
-};
-#define STATE_BIT(state) (1u << (state))
 /* What an order may make of any state. */
-#define ORDERED (STATE_BIT(KELP_SNAPSHOT_TAKING) | STATE_BIT(KELP_SNAPSHOT_FAILED))
+#define ORDERED (KELP_STATE_BIT(KELP_SNAPSHOT_TAKING) | KELP_STATE_BIT(KELP_SNAPSHOT_FAILED))
 
-static const struct state_rule state_rules[KELP_SNAPSHOT_STATE_COUNT] = {
+static const struct kelp_state states[KELP_SNAPSHOT_STATE_COUNT] = {
     [KELP_SNAPSHOT_NONE] = {"none", ORDERED},
-    [KELP_SNAPSHOT_TAKING] = {"taking", ORDERED | STATE_BIT(KELP_SNAPSHOT_DURABLE) |
-                                            STATE_BIT(KELP_SNAPSHOT_PAST)},
+    [KELP_SNAPSHOT_TAKING] = {"taking", ORDERED | KELP_STATE_BIT(KELP_SNAPSHOT_DURABLE) |
+                                            KELP_STATE_BIT(KELP_SNAPSHOT_PAST)},
     [KELP_SNAPSHOT_DURABLE] = {"durable", ORDERED},
     [KELP_SNAPSHOT_FAILED] = {"failed", ORDERED},
     [KELP_SNAPSHOT_PAST] = {"past", ORDERED},
 };
 
+static const struct kelp_state_table state_table = KELP_STATE_TABLE(states);
+
 const char *kelp_snapshot_state_name(enum kelp_snapshot_state state)
 {
-    assert((unsigned)state < KELP_SNAPSHOT_STATE_COUNT);
-    return state_rules[state].name;
+    return kelp_state_name(&state_table, state);
 }
 
 static struct kelp_snapshot_action *add(struct kelp_snapshot_actions *actions,
@@ -67,8 +65,8 @@ static struct kelp_snapshot_action *add(struct kelp_snapshot_actions *actions,
 static void move_to(struct kelp_snapshot *snapshot, enum kelp_snapshot_state state,
                     struct kelp_snapshot_actions *actions)
 {
-    assert(state_rules[snapshot->state].next & STATE_BIT(state));
-    snapshot->state = state;
+    snapshot->state =
+        (enum kelp_snapshot_state)kelp_state_move(&state_table, snapshot->state, state);
     (void)add(actions, snapshot, KELP_SNAPSHOT_DO_REPORT);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "ps/service/service_internal.h"
+#include "ps/service/shard_service_internal.h"
 
 /* A coordinator's stream; its address is the stream's number for ps/core/shard_control.h. */
 struct leader {

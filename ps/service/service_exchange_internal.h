@@ -3,7 +3,7 @@
 #ifndef KELP_PS_SERVICE_SERVICE_EXCHANGE_INTERNAL_H
 #define KELP_PS_SERVICE_SERVICE_EXCHANGE_INTERNAL_H
 
-#include "ps/service/service_internal.h"
+#include "ps/service/shard_service_internal.h"
 
 /* One answer on its way into a message. */
 struct outgoing {

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "common/base/log.h"
-#include "ps/service/service_internal.h"
+#include "ps/service/shard_service_internal.h"
 
 /* What a map means for this shard, and what became of it. */
 struct kelp__service_load {
@@ -28,7 +28,7 @@ struct kelp__service_load {
     struct kelp_hosting *hosting;
     kelp_status status;
     struct kelp_error error;
-    struct kelp_shard_place places[]; /* ascending */
+    struct kelp_hosting_place places[]; /* ascending */
 };
 
 /* ---- generations ---- */
@@ -77,10 +77,10 @@ static bool wait_for_storage(const char *text, void *user)
 static void *prepare(void *user)
 {
     struct kelp__service_load *load = user;
-    struct kelp_shard_restore restore = {.manifest = &load->manifest,
-                                         .run = load->service->options.run,
-                                         .wait = wait_for_storage,
-                                         .user = load};
+    struct kelp_hosting_restore restore = {.manifest = &load->manifest,
+                                           .run = load->service->options.run,
+                                           .wait = wait_for_storage,
+                                           .user = load};
     struct kelp_hosting_config config = {.job = load->service->options.job,
                                          .plan = load->plan,
                                          .generation = load->generation,
@@ -158,8 +158,8 @@ static void loaded(void *user)
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct kelp_shard_place *left = a;
-    const struct kelp_shard_place *right = b;
+    const struct kelp_hosting_place *left = a;
+    const struct kelp_hosting_place *right = b;
 
     return (left->partition > right->partition) - (left->partition < right->partition);
 }
@@ -215,7 +215,7 @@ static bool names_another_of_us(const struct kelp_service *service, const Kelp__
 static struct kelp__service_load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
 {
     struct kelp__service_load *load =
-        calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_shard_place));
+        calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_hosting_place));
 
     if (!load) {
         return NULL;
@@ -226,8 +226,8 @@ static struct kelp__service_load *make_load(struct kelp_service *service, const 
     for (size_t i = 0; i < map->n_partitions; i++) {
         const Kelp__V1__PartitionPlace *place = map->partitions[i];
         if (is_us(service, map->shards[place->primary])) {
-            load->places[load->count++] = (struct kelp_shard_place){.partition = place->partition,
-                                                                    .map_epoch = place->map_epoch};
+            load->places[load->count++] = (struct kelp_hosting_place){
+                .partition = place->partition, .map_epoch = place->map_epoch};
         }
     }
     qsort(load->places, load->count, sizeof(*load->places), compare_places);

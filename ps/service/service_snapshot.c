@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "common/training/manifest.h"
 #include "ps/core/snapshot.h"
-#include "ps/service/service_internal.h"
+#include "ps/service/shard_service_internal.h"
 #include "ps/shard/snapshot_thread.h"
 
 _Static_assert((int)KELP_SNAPSHOT_NONE == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_NONE &&

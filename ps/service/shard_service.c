@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "ps/service/service_internal.h"
+#include "ps/service/shard_service_internal.h"
 
 static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                           void *server_user)

@@ -6,6 +6,7 @@
 
 #include "common/tensors/safetensors.h"
 #include "ps/core/limits.h"
+#include "ps/shard/hosting_internal.h"
 
 /* Places of optimizer slots within a page: behind the weight buffers (ps/shard/weights.h). */
 #define STAGGER_SLOTS KELP_PS_WEIGHT_SLOTS_MAX
@@ -32,7 +33,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting)
 }
 
 static kelp_status prepare_partitions(struct kelp_hosting *hosting, const struct kelp_plan *plan,
-                                      const struct kelp_shard_place *places,
+                                      const struct kelp_hosting_place *places,
                                       struct kelp_error *reterr)
 {
     uint64_t offset = 0;

@@ -1,46 +1,59 @@
-/* One generation's partitions, weights, optimizer state and gradients; for ps/shard/shard.c and
- * ps/shard/hosting*.c alone. */
+/*
+ * One generation's partitions, weights, optimizer state and gradients, as one shard hosts them:
+ * made new, or read from a checkpoint, before they are served.
+ *
+ * Threads: one per hosting, until it is installed (ps/shard/shard.h).
+ */
 #ifndef KELP_PS_SHARD_HOSTING_H
 #define KELP_PS_SHARD_HOSTING_H
 
-#include <pthread.h>
+#include "common/job/job.h"
+#include "common/training/manifest.h"
+#include "common/training/plan.h"
 
-#include "kernels/update.h"
-#include "ps/shard/capture.h"
-#include "ps/shard/gradient.h"
-#include "ps/shard/shard.h"
+struct kelp_hosting;
 
-struct hosted {
-    pthread_mutex_t lock; /* guards everything below */
-    struct kelp_partition *core;
-    uint32_t index;
-    uint32_t place; /* in weights and slots */
+/* One partition of the map that this shard hosts. */
+struct kelp_hosting_place {
+    uint32_t partition;
     uint64_t map_epoch;
-    struct kelp_slice_range range;
-    struct kelp_update update;   /* of the range */
-    uint64_t slot_offset;        /* elements, in each optimizer slot's block */
-    struct kelp_capture capture; /* for a snapshot, until the writer takes it */
 };
 
-struct kelp_hosting {
+/* A checkpoint that a generation starts from. Everything is borrowed for the call. */
+struct kelp_hosting_restore {
+    const struct kelp_manifest *manifest;
+    const char *run; /* folder of the run */
+    /* Storage is not there (text says which and what is missing), which is no damage: wait a
+     * little; true: look again, false: give up. */
+    bool (*wait)(const char *text, void *user);
+    void *user;
+};
+
+/* What a generation is made of here. The plan is borrowed as long as the hosting lives, the rest
+ * for the call. */
+struct kelp_hosting_config {
     const struct kelp_job *job;
+    const struct kelp_plan *plan;
     uint64_t generation;
-    struct hosted *hosted;
-    uint32_t count;
-    uint32_t partition_count;
-    struct hosted **by_index; /* partition_count; NULL: another shard's */
-    struct kelp_weights *weights;
-    struct kelp_gradients *gradients;
-    uint64_t element_count; /* of all partitions, and of each optimizer slot's block */
-    uint32_t slot_count;
-    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
-    void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];
+    const struct kelp_hosting_place *places; /* ascending, may be none */
+    uint32_t place_count;
+    const struct kelp_hosting_restore *restore; /* NULL: S_0, by the plan */
 };
 
-/* hosting_restore.c: read weights, slots and control state of all partitions, and load them; the
- * memory is there. */
-kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
-                                  const struct kelp_shard_restore *restore,
-                                  struct kelp_error *reterr) KELP_MUST_USE;
+/*
+ * Allocate the partitions of a generation and give them their state: S_0, or the checkpoint's. Each
+ * part's digest is checked, whatever the number of shards was that wrote it. May take seconds; runs
+ * beside all other calls.
+ *
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those of
+ * reading model.init; of a checkpoint, with a text that names it, the storage and the partition:
+ * KELP_ERR_CORRUPT, KELP_ERR_NOT_FOUND (wait() gave up), KELP_ERR_MISMATCH (of another model or
+ * schedule), KELP_ERR_IO.
+ */
+kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
+                                 struct kelp_hosting **ret_hosting,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* Of one that was never installed. NULL does nothing. */
+void kelp_hosting_destroy(struct kelp_hosting *hosting);
 
 #endif

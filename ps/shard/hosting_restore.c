@@ -8,13 +8,13 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "ps/shard/hosting.h"
+#include "ps/shard/hosting_internal.h"
 #include "ps/storage/snapshot_store.h"
 
 struct restoring {
     struct kelp_hosting *hosting;
     const struct kelp_plan *plan;
-    const struct kelp_shard_restore *restore;
+    const struct kelp_hosting_restore *restore;
     struct kelp_control_state control; /* once partition 0 was read */
 };
 
@@ -145,7 +145,7 @@ static bool needs_storage(const struct restoring *restoring, uint32_t storage)
 
 static kelp_status read_storages(struct restoring *restoring, struct kelp_error *reterr)
 {
-    const struct kelp_shard_restore *restore = restoring->restore;
+    const struct kelp_hosting_restore *restore = restoring->restore;
     kelp_status status = KELP_OK;
 
     for (uint32_t i = 0; status == KELP_OK && i < restore->manifest->storage_count; i++) {
@@ -188,7 +188,7 @@ static void load(struct restoring *restoring)
 }
 
 kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
-                                  const struct kelp_shard_restore *restore,
+                                  const struct kelp_hosting_restore *restore,
                                   struct kelp_error *reterr)
 {
     struct restoring restoring = {.hosting = hosting, .plan = plan, .restore = restore};

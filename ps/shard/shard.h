@@ -2,8 +2,8 @@
  * The shell around the partitions of one shard: tensor memory, locks, and the carrying out of what
  * the pure partitions ask for. It compares no step, version, generation or map epoch itself.
  *
- * One generation's partitions, weights and gradients are one `struct kelp_hosting`, prepared while
- * the one before it is still served, and installed at once.
+ * One generation's partitions, weights and gradients are one `struct kelp_hosting`
+ * (ps/shard/hosting.h), prepared while the one before it is still served, and installed at once.
  *
  * Threads: any; a partition is locked while an event runs through it, and events of different
  * partitions run in parallel. What a call causes is reported through the events below, on the
@@ -13,15 +13,13 @@
 #define KELP_PS_SHARD_SHARD_H
 
 #include "common/job/job.h"
-#include "common/training/manifest.h"
-#include "common/training/plan.h"
 #include "proto/wire.h"
 #include "ps/core/partition.h"
 #include "ps/shard/capture.h"
+#include "ps/shard/hosting.h"
 #include "ps/shard/weights.h"
 
 struct kelp_shard;
-struct kelp_hosting;
 
 /* The answer to one pull. */
 struct kelp_shard_answer {
@@ -74,48 +72,6 @@ void kelp_shard_destroy(struct kelp_shard *shard);
 
 /* ---- generations ---- */
 
-/* One partition of the map that this shard hosts. */
-struct kelp_shard_place {
-    uint32_t partition;
-    uint64_t map_epoch;
-};
-
-/* A checkpoint that a generation starts from. Everything is borrowed for the call. */
-struct kelp_shard_restore {
-    const struct kelp_manifest *manifest;
-    const char *run; /* folder of the run */
-    /* Storage is not there (text says which and what is missing), which is no damage: wait a
-     * little; true: look again, false: give up. */
-    bool (*wait)(const char *text, void *user);
-    void *user;
-};
-
-/* What a generation is made of here. The plan is borrowed as long as the hosting lives, the rest
- * for the call. */
-struct kelp_hosting_config {
-    const struct kelp_job *job;
-    const struct kelp_plan *plan;
-    uint64_t generation;
-    const struct kelp_shard_place *places; /* ascending, may be none */
-    uint32_t place_count;
-    const struct kelp_shard_restore *restore; /* NULL: S_0, by the plan */
-};
-
-/*
- * Allocate the partitions of a generation and give them their state: S_0, or the checkpoint's. Each
- * part's digest is checked, whatever the number of shards was that wrote it. May take seconds; runs
- * beside all other calls.
- *
- * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT (a slice larger than a message may be), those of
- * reading model.init; of a checkpoint, with a text that names it, the storage and the partition:
- * KELP_ERR_CORRUPT, KELP_ERR_NOT_FOUND (wait() gave up), KELP_ERR_MISMATCH (of another model or
- * schedule), KELP_ERR_IO.
- */
-kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
-                                 struct kelp_hosting **ret_hosting,
-                                 struct kelp_error *reterr) KELP_MUST_USE;
-/* Of one that was never installed. NULL does nothing. */
-void kelp_hosting_destroy(struct kelp_hosting *hosting);
 /* Serve it (transferred); pulls that wait in the one before are answered
  * KELP_ERR_OLD_GENERATION. */
 void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,

@@ -3,7 +3,8 @@
 #define KELP_PS_SHARD_SHARD_INTERNAL_H
 
 #include "ps/core/spares.h"
-#include "ps/shard/hosting.h"
+#include "ps/shard/hosting_internal.h"
+#include "ps/shard/shard.h"
 
 struct kelp_shard {
     const struct kelp_job *job;

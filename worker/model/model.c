@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "worker/model/model_internal.h"
+#include "worker/model/model_build.h"
 #include "worker/model/plugin.h"
 
 struct kelp_model {

@@ -6,7 +6,7 @@
 
 #include "kelp/model.h"
 #include "worker/model/graph/layers.h"
-#include "worker/model/model_internal.h"
+#include "worker/model/model_build.h"
 
 /*
  * XXH3-64 of the library's file, for the plan: all workers must have the same one. Errors:

@@ -6,7 +6,8 @@
 #define KELP_WORKER_DATA_TABLE_TABLE_CARD_H
 
 #include "worker/data/model_card.h"
-#include "worker/data/table/table_prepare.h"
+#include "worker/data/table/prepared.h"
+#include "worker/data/table/table_input.h"
 
 /*
  * The job takes the columns that the model was trained with, and the files have them. Files to

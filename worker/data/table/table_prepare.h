@@ -5,18 +5,8 @@
 #ifndef KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
 #define KELP_WORKER_DATA_TABLE_TABLE_PREPARE_H
 
-#include "worker/data/dataset_internal.h"
 #include "worker/data/table/prepared.h"
-#include "worker/data/table/table_fit.h"
-#include "worker/data/table/table_raw.h"
-
-struct kelp_table_input {
-    const struct kelp_dataset *dataset; /* its card, where there is one, has the fit */
-    const struct kelp_job *job;
-    struct kelp_table_schema *schema;
-    struct kelp_table_files files[KELP_SPLIT_COUNT];
-    const struct kelp_table_raw *raw;
-};
+#include "worker/data/table/table_input.h"
 
 /* Turn all rows into prepared data: begin, floats and end of the writer. */
 typedef kelp_status kelp_table_arrange(const struct kelp_table_input *input,
@@ -60,13 +50,6 @@ kelp_status kelp_table_scale(const struct kelp_table_input *input, uint32_t numb
                              struct kelp_target_scale *ret_scale,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Numbers [first, first + count) of the schema, with what scales each. */
-struct kelp_table_numbers {
-    uint32_t first;
-    uint32_t count;
-    const struct kelp_fit *fits;
-    const struct kelp_target_scale *scales;
-};
 /* These numbers of a row as samples have them. Errors: KELP_ERR_FORMAT, with the row's place. */
 kelp_status kelp_table_values(const struct kelp_table_input *input, uint64_t row,
                               const struct kelp_table_numbers *numbers, float *ret_values,

@@ -3,7 +3,7 @@
 #define KELP_WORKER_MODEL_MODELS_SHAPES_H
 
 #include "worker/model/graph/layers.h"
-#include "worker/model/model_internal.h"
+#include "worker/model/model_build.h"
 
 struct kelp_shape kelp__model_shape_of(const struct kelp_sample_tensor *tensor);
 

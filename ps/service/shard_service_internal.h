@@ -1,6 +1,6 @@
 /* What the files of the service share; nobody else includes it. */
-#ifndef KELP_PS_SERVICE_SERVICE_INTERNAL_H
-#define KELP_PS_SERVICE_SERVICE_INTERNAL_H
+#ifndef KELP_PS_SERVICE_SHARD_SERVICE_INTERNAL_H
+#define KELP_PS_SERVICE_SHARD_SERVICE_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,10 @@
 /* The models that worker/model/model.c knows: each builds its graph from the job and the shape. */
-#ifndef KELP_WORKER_MODEL_MODEL_INTERNAL_H
-#define KELP_WORKER_MODEL_MODEL_INTERNAL_H
+#ifndef KELP_WORKER_MODEL_MODEL_BUILD_H
+#define KELP_WORKER_MODEL_MODEL_BUILD_H
 
+#include "common/job/job.h"
+#include "worker/data/sample.h"
 #include "worker/model/graph/graph.h"
-#include "worker/model/model.h"
 
 /*
  * Add the model's input, parameters and layers. ret_target is the target's shape as the model sees

@@ -1,0 +1,18 @@
+/* What a coordinator process is started with. */
+#ifndef KELP_COORDINATOR_COORDINATOR_OPTIONS_H
+#define KELP_COORDINATOR_COORDINATOR_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kelp_coordinator_options {
+    const char *etcd; /* endpoints */
+    const char *job;
+    const char *id;
+    const char *run_folder;
+    const char *listen; /* host:port */
+    bool force;         /* take checkpoints of a job that kelp_job_compare() refuses */
+    uint64_t incarnation;
+};
+
+#endif
