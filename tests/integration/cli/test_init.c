@@ -161,15 +161,22 @@ static void train(const char *job)
 
 KELP_CASE("made tables", .timeout_s = KELP_TEST_HANG_S, .setup = begin, .teardown = end)
 
-/* A number, a chance and classes of one table; its columns need no hand. */
+/* A number, a chance and classes of one table; its columns need no hand, new rows no target. */
 KELP_LOOP_TEST(targets_of_one_table, 0, 3)
 {
     static const char *const targets[] = {"rent", "furnished", "rent class"};
+    static const char *const rows[] = {
+        "size (m2),district,built,furnished,rent class\n50,north,1980-03-01,yes,mid\n",
+        "size (m2),district,built,rent,rent class\n50,north,1980-03-01,650,low\n",
+        "size (m2),district,built,furnished,rent\n50,north,1980-03-01,yes,650\n"};
+    const char *const predict[] = {"predict", "run", "--data", "new.csv", "--out", "p.csv", NULL};
     write_flats("flats.csv", 600);
     const char *const args[] = {"init", "flats.csv", "--target", targets[_i], NULL};
     kelp_test_run_ok(folder.path, args);
     train("flats.yaml");
     expect_better_than_mean("flats");
+    (void)kelp_test_write(folder.path, "new.csv", rows[_i]);
+    kelp_test_run_ok(folder.path, predict);
 }
 
 /* Several files, a job in another folder, and predictions for rows without a target. */

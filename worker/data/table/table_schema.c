@@ -51,7 +51,20 @@ static void add_uses(const struct kelp_table_schema *schema, uint32_t slot,
     add_slot(uses, slot);
 }
 
-/* Sources of targets that no input is computed from. */
+/* Whether a column of the file, in any view of it, is among some slots. */
+static bool has_column(const struct kelp_table_schema *schema, const char *name,
+                       const struct kelp_table_slots *slots)
+{
+    for (uint32_t i = 0; i < schema->source_count; i++) {
+        const struct kelp_table_source *source = &schema->sources[i];
+        if (!source->is_word && has_slot(slots, source->slot) && strcmp(source->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Columns of which targets are made and no input. Texts that a filter alone compares with count. */
 static void mark_labels(struct kelp_table_schema *schema, bool panel)
 {
     struct kelp_table_slots inputs = {{0}};
@@ -71,8 +84,8 @@ static void mark_labels(struct kelp_table_schema *schema, bool panel)
     }
     for (uint32_t i = 0; i < schema->source_count; i++) {
         struct kelp_table_source *source = &schema->sources[i];
-        source->label = !source->is_word && has_slot(&targets, source->slot) &&
-                        !has_slot(&inputs, source->slot);
+        source->label = !source->is_word && has_column(schema, source->name, &targets) &&
+                        !has_column(schema, source->name, &inputs);
     }
 }
 
