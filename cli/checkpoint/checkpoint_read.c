@@ -10,6 +10,7 @@
 
 #include "cli/run/job_load.h"
 #include "common/base/files.h"
+#include "common/base/text.h"
 #include "ps/storage/snapshot_store.h"
 
 #define CHECKPOINTS_MAX 65536 /* folders of one run; retention keeps far fewer */
@@ -296,7 +297,6 @@ kelp_status kelp_checkpoints_find(const struct kelp_checkpoints *list, const cha
                                   struct kelp_error *reterr)
 {
     char names[256] = "";
-    size_t used = 0;
 
     if (strcmp(name, "best") == 0) {
         return kelp_checkpoints_best(list, ret_checkpoint, reterr);
@@ -306,9 +306,7 @@ kelp_status kelp_checkpoints_find(const struct kelp_checkpoints *list, const cha
             *ret_checkpoint = &list->items[i];
             return KELP_OK;
         }
-        int length = snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "",
-                              list->items[i].name);
-        used = length > 0 && used + (size_t)length < sizeof(names) ? used + (size_t)length : used;
+        kelp_text_list_add(names, sizeof(names), list->items[i].name);
     }
     return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "there is no checkpoint '%s'; the run has %s",
                      name, list->count == 0 ? "none" : names);

@@ -258,9 +258,9 @@ static kelp_status parse_stamp(const cJSON *json, struct kelp_result *result,
     return status;
 }
 
-static kelp_status parse_members(const cJSON *json, struct kelp_result *result,
-                                 struct kelp_error *reterr)
+static kelp_status parse_members(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_result *result = into;
     kelp_status status =
         kelp_json_string(json, "status", result->status, sizeof(result->status), reterr);
 
@@ -307,14 +307,9 @@ kelp_status kelp_result_parse(const char *text, size_t text_bytes, struct kelp_r
                               struct kelp_error *reterr)
 {
     struct kelp_result result;
-    cJSON *json = NULL;
 
     memset(&result, 0, sizeof(result));
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = parse_members(json, &result, reterr);
-    }
-    cJSON_Delete(json);
+    kelp_status status = kelp_json_read(text, text_bytes, parse_members, &result, reterr);
     if (status == KELP_OK) {
         *ret_result = result;
     }

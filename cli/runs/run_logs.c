@@ -9,6 +9,7 @@
 
 #include "cli/run/run_dir.h"
 #include "common/base/files.h"
+#include "common/base/text.h"
 #include "common/program/options.h"
 
 #define NAME_MAX_BYTES 63
@@ -222,19 +223,17 @@ static kelp_status unknown(const struct kelp_run_logs *logs, const char *wanted,
 {
     struct known known = {.count = 0};
     char text[256] = "";
-    size_t used = 0;
 
     kelp_status status = each_process(logs, note_process, &known, reterr);
     if (status != KELP_OK) {
         return status;
     }
     qsort(known.names, known.count, sizeof(known.names[0]), by_name);
-    for (size_t i = 0; i < known.count && used < sizeof(text); i++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "",
-                                 known.names[i]);
+    for (size_t i = 0; i < known.count; i++) {
+        kelp_text_list_add(text, sizeof(text), known.names[i]);
     }
-    return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s has no log of '%.40s'; there are: %s%s",
-                     logs->folder, wanted, text, used >= sizeof(text) ? "…" : "");
+    return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s has no log of '%.40s'; there are: %s",
+                     logs->folder, wanted, text);
 }
 
 static kelp_status check_names(const struct kelp_run_logs *logs, struct kelp_error *reterr)

@@ -24,6 +24,34 @@ kelp_status kelp_json_parse(const char *text, size_t text_bytes, cJSON **ret_jso
     return KELP_OK;
 }
 
+kelp_status kelp_json_read(const char *text, size_t text_bytes, kelp_json_reader *read, void *into,
+                           struct kelp_error *reterr)
+{
+    cJSON *json = NULL;
+    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
+
+    if (status == KELP_OK) {
+        status = read(json, into, reterr);
+    }
+    cJSON_Delete(json);
+    return status;
+}
+
+kelp_status kelp_json_each(const cJSON *array, kelp_json_reader *read, void *into,
+                           struct kelp_error *reterr)
+{
+    const cJSON *element = NULL;
+
+    cJSON_ArrayForEach(element, array)
+    {
+        kelp_status status = read(element, into, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
 static const cJSON *member(const cJSON *object, const char *name)
 {
     return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
@@ -68,7 +96,7 @@ kelp_status kelp_json_u32(const cJSON *object, const char *name, uint32_t max, u
     return status;
 }
 
-static int hex_digit(char c)
+int kelp_json_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {
         return c - '0';
@@ -83,8 +111,8 @@ kelp_status kelp_json_hex64(const cJSON *object, const char *name, uint64_t *ret
     uint64_t value = 0;
     size_t digits = 0;
 
-    while (text && digits <= 16 && hex_digit(text[digits]) >= 0) {
-        value = value << 4 | (uint64_t)hex_digit(text[digits]);
+    while (text && digits <= 16 && kelp_json_hex_digit(text[digits]) >= 0) {
+        value = value << 4 | (uint64_t)kelp_json_hex_digit(text[digits]);
         digits++;
     }
     if (!text || digits != 16 || text[digits] != '\0') {

@@ -21,11 +21,23 @@
 kelp_status kelp_json_parse(const char *text, size_t text_bytes, cJSON **ret_json,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Reads a value into something of the caller's. */
+typedef kelp_status kelp_json_reader(const cJSON *json, void *into, struct kelp_error *reterr);
+
+/* Parse a text, read its value, and forget it. */
+kelp_status kelp_json_read(const char *text, size_t text_bytes, kelp_json_reader *read, void *into,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+/* Read each element of an array (NULL: none) in its order, until one fails. */
+kelp_status kelp_json_each(const cJSON *array, kelp_json_reader *read, void *into,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+
 /* An integer in [0, max], max at most KELP_JSON_INTEGER_MAX. */
 kelp_status kelp_json_u64(const cJSON *object, const char *name, uint64_t max, uint64_t *ret_value,
                           struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_json_u32(const cJSON *object, const char *name, uint32_t max, uint32_t *ret_value,
                           struct kelp_error *reterr) KELP_MUST_USE;
+/* What a hexadecimal digit is worth; -1: it is none (capitals are none). */
+int kelp_json_hex_digit(char c);
 /* A string of exactly 16 hexadecimal digits. */
 kelp_status kelp_json_hex64(const cJSON *object, const char *name, uint64_t *ret_value,
                             struct kelp_error *reterr) KELP_MUST_USE;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define CAPACITY_FIRST 256
+#define MORE           "…"
 
 /* Room for `more` bytes and the NUL behind them. */
 static bool make_room(struct kelp_text *text, size_t more)
@@ -88,4 +89,41 @@ void kelp_text_discard(struct kelp_text *text)
 {
     (void)fclose(text->out); /* forgotten anyway */
     free(text->bytes);
+}
+
+kelp_status kelp_text_print(void (*print)(FILE *out, const void *what), const void *what,
+                            size_t bytes_max, char **ret_text, struct kelp_error *reterr)
+{
+    struct kelp_text text;
+    char *bytes = NULL;
+    size_t count = 0;
+    kelp_status status = kelp_text_open(&text, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    print(text.out, what);
+    status = kelp_text_close(&text, &bytes, &count, reterr);
+    if (status == KELP_OK && count > bytes_max) {
+        free(bytes);
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "takes %zu bytes, over %zu", count, bytes_max);
+    }
+    if (status == KELP_OK) {
+        *ret_text = bytes;
+    }
+    return status;
+}
+
+void kelp_text_list_add(char *list, size_t list_bytes, const char *name)
+{
+    static const char comma[] = ", ";
+    size_t used = strlen(list);
+    size_t more = sizeof(MORE) - 1;
+
+    if (used >= more && strcmp(list + used - more, MORE) == 0) {
+        return;
+    }
+    bool fits = used + 2 * strlen(comma) + strlen(name) + more < list_bytes;
+    (void)snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? comma : "",
+                   fits ? name : MORE);
 }

@@ -6,6 +6,7 @@
 #ifndef KELP_COMMON_BASE_TEXT_H
 #define KELP_COMMON_BASE_TEXT_H
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "common/base/status.h"
@@ -31,5 +32,17 @@ kelp_status kelp_text_close(struct kelp_text *text, char **ret_bytes, size_t *re
 
 /* End the text and forget it. */
 void kelp_text_discard(struct kelp_text *text);
+
+/*
+ * What print() prints of `what`, in one go. *ret_text is owned by the caller (free()), and set on
+ * success only. Errors: KELP_ERR_LIMIT (over bytes_max bytes), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_text_print(void (*print)(FILE *out, const void *what), const void *what,
+                            size_t bytes_max, char **ret_text,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Add a name to a list for a message: "a, b". The list, "" at first, ends in ", …" when it is full;
+ * list_bytes is at least 16. */
+void kelp_text_list_add(char *list, size_t list_bytes, const char *name);
 
 #endif

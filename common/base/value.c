@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/text.h"
+
 #define SHOWN_MAX 64 /* bytes of what was typed that an error repeats */
 
 struct unit {
@@ -353,17 +355,13 @@ kelp_status kelp_value_choice(const char *text, const char *const *choices, uint
                               struct kelp_error *reterr)
 {
     char list[256] = "";
-    size_t used = 0;
 
     for (uint32_t i = 0; choices[i]; i++) {
         if (strcmp(text, choices[i]) == 0) {
             *ret_index = i;
             return KELP_OK;
         }
-        if (used < sizeof(list)) {
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
-                                     choices[i]);
-        }
+        kelp_text_list_add(list, sizeof(list), choices[i]);
     }
     const char *nearest = kelp_value_nearest(text, choices);
     (void)kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s' is not one of %s", SHOWN_MAX, text, list);

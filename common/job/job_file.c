@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/base/value.h"
 #include "common/job/job_options.h"
 
@@ -141,14 +142,12 @@ static kelp_status check_required(const struct kelp_job_file *file, size_t index
 {
     const struct kelp_job_key *key = &kelp__job_keys[index];
     char list[256] = "";
-    size_t used = 0;
 
     if (!key->required || file->origins[index].kind != KELP_ORIGIN_DEFAULT) {
         return KELP_OK;
     }
-    for (size_t i = 0; key->choices[i] && used < sizeof(list); i++) {
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
-                                 key->choices[i]);
+    for (size_t i = 0; key->choices[i]; i++) {
+        kelp_text_list_add(list, sizeof(list), key->choices[i]);
     }
     (void)kelp__job_refuse(file, key->name, reterr,
                            "is not set, and has no default; write for example \"%s\" (one of %s)",

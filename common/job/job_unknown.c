@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/base/value.h"
 #include "common/job/job_options.h"
 
@@ -36,17 +37,16 @@ static void list_section(const char *section, size_t section_bytes, char *text, 
 static void list_top(char *text, size_t text_bytes)
 {
     char section[32] = "";
-    size_t used = 0;
 
-    for (size_t i = 0; i < kelp__job_key_count && used < text_bytes; i++) {
+    text[0] = '\0';
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
         const char *key = kelp__job_keys[i].name;
         size_t length = strcspn(key, ".");
         if (strlen(section) == length && strncmp(section, key, length) == 0) {
             continue;
         }
         (void)snprintf(section, sizeof(section), "%.*s", (int)length, key);
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", section);
+        kelp_text_list_add(text, text_bytes, section);
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/base/json.h"
 #include "common/base/limits.h"
+#include "common/base/text.h"
 
 #define HEADER_LENGTH_BYTES 8
 
@@ -393,18 +394,9 @@ const struct kelp_safetensors_tensor *kelp_safetensors_find(const struct kelp_sa
 
 void kelp_safetensors_names(const struct kelp_safetensors *file, char *text, size_t text_bytes)
 {
-    static const char more[] = ", …";
-    size_t used = 0;
-
     text[0] = '\0';
     for (size_t i = 0; i < kelp_safetensors_count(file); i++) {
-        const char *name = kelp_safetensors_at(file, i)->name;
-        if (used + strlen(name) + 2 + sizeof(more) > text_bytes) {
-            (void)snprintf(text + used, text_bytes - used, "%s", used > 0 ? more : "…");
-            return;
-        }
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used > 0 ? ", " : "", name);
+        kelp_text_list_add(text, text_bytes, kelp_safetensors_at(file, i)->name);
     }
 }
 

@@ -263,9 +263,9 @@ static kelp_status parse_parts(const cJSON *array, struct kelp_manifest *manifes
     return KELP_OK;
 }
 
-static kelp_status parse_json(const cJSON *json, struct kelp_manifest *manifest,
-                              struct kelp_error *reterr)
+static kelp_status parse_json(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_manifest *manifest = into;
     const cJSON *storages = NULL;
     const cJSON *parts = NULL;
     kelp_status status = kelp_json_array(json, "storages", STORAGES_MAX, &storages, reterr);
@@ -301,13 +301,8 @@ kelp_status kelp_manifest_parse(const char *text, size_t text_bytes,
         return kelp_fail(reterr, KELP_ERR_LIMIT, "a manifest of %zu bytes; %u is the limit",
                          text_bytes, KELP_MANIFEST_BYTES_MAX);
     }
-    cJSON *json = NULL;
     struct kelp_manifest manifest = {0};
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = parse_json(json, &manifest, reterr);
-    }
-    cJSON_Delete(json);
+    kelp_status status = kelp_json_read(text, text_bytes, parse_json, &manifest, reterr);
     if (status != KELP_OK) {
         kelp_manifest_fini(&manifest);
         return status;

@@ -38,8 +38,10 @@ static void print_tensor(FILE *out, const struct kelp_tensor *tensor)
     (void)fputc('}', out);
 }
 
-static void print_plan(FILE *out, const struct kelp_plan *plan)
+static void print_plan(FILE *out, const void *what)
 {
+    const struct kelp_plan *plan = what;
+
     (void)fprintf(out,
                   "{\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],"
                   "\"data_fingerprint\":\"%016" PRIx64 "\",",
@@ -64,26 +66,12 @@ static void print_plan(FILE *out, const struct kelp_plan *plan)
 kelp_status kelp_plan_print(const struct kelp_plan *plan, char **ret_text,
                             struct kelp_error *reterr)
 {
-    struct kelp_text text;
-    char *bytes = NULL;
-    size_t count = 0;
-    kelp_status status = kelp_text_open(&text, reterr);
+    kelp_status status = kelp_text_print(print_plan, plan, KELP_PLAN_TEXT_MAX, ret_text, reterr);
 
     if (status != KELP_OK) {
-        return status;
+        kelp_error_prefix(reterr, "the plan of %" PRIu32 " tensors", plan->tensor_count);
     }
-    print_plan(text.out, plan);
-    status = kelp_text_close(&text, &bytes, &count, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (count > KELP_PLAN_TEXT_MAX) {
-        free(bytes);
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "the plan has %zu bytes, over %u: %u tensors",
-                         count, KELP_PLAN_TEXT_MAX, plan->tensor_count);
-    }
-    *ret_text = bytes;
-    return KELP_OK;
+    return status;
 }
 
 static kelp_status parse_init(const cJSON *item, struct kelp_tensor *tensor,
@@ -140,31 +128,54 @@ static kelp_status parse_update(const cJSON *item, struct kelp_tensor *tensor,
     return KELP_OK;
 }
 
+static kelp_status parse_dim(const cJSON *element, void *into, struct kelp_error *reterr)
+{
+    struct kelp_tensor *tensor = into;
+    uint64_t *dim = &tensor->shape[tensor->rank++];
+    kelp_status status = kelp_json_element_u64(element, KELP_PLAN_ELEMENTS_MAX, dim, reterr);
+
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "shape");
+    }
+    return status;
+}
+
 static kelp_status parse_shape(const cJSON *item, struct kelp_tensor *tensor,
                                struct kelp_error *reterr)
 {
-    const cJSON *shape, *element;
+    const cJSON *shape = NULL;
     kelp_status status = kelp_json_array(item, "shape", KELP_TENSOR_RANK_MAX, &shape, reterr);
 
+    return status == KELP_OK ? kelp_json_each(shape, parse_dim, tensor, reterr) : status;
+}
+
+static kelp_status parse_tensor(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    struct kelp_plan *plan = into;
+    struct kelp_tensor *tensor = &plan->tensors[plan->tensor_count];
+    kelp_status status = kelp_json_string(item, "name", tensor->name, sizeof(tensor->name), reterr);
+
+    if (status == KELP_OK) {
+        status = parse_shape(item, tensor, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_init(item, tensor, reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_update(item, tensor, reterr);
+    }
     if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "tensors[%" PRIu32 "]", plan->tensor_count);
         return status;
     }
-    cJSON_ArrayForEach(element, shape)
-    {
-        status = kelp_json_element_u64(element, KELP_PLAN_ELEMENTS_MAX,
-                                       &tensor->shape[tensor->rank++], reterr);
-        if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "shape");
-            return status;
-        }
-    }
+    plan->tensor_count++;
     return KELP_OK;
 }
 
 static kelp_status parse_tensors(const cJSON *json, struct kelp_plan *plan,
                                  struct kelp_error *reterr)
 {
-    const cJSON *tensors, *item;
+    const cJSON *tensors = NULL;
     kelp_status status = kelp_json_array(json, "tensors", KELP_PLAN_TENSORS_MAX, &tensors, reterr);
 
     if (status != KELP_OK) {
@@ -174,26 +185,7 @@ static kelp_status parse_tensors(const cJSON *json, struct kelp_plan *plan,
     if (!plan->tensors) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    cJSON_ArrayForEach(item, tensors)
-    {
-        struct kelp_tensor *tensor = &plan->tensors[plan->tensor_count];
-        status = kelp_json_string(item, "name", tensor->name, sizeof(tensor->name), reterr);
-        if (status == KELP_OK) {
-            status = parse_shape(item, tensor, reterr);
-        }
-        if (status == KELP_OK) {
-            status = parse_init(item, tensor, reterr);
-        }
-        if (status == KELP_OK) {
-            status = parse_update(item, tensor, reterr);
-        }
-        if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "tensors[%" PRIu32 "]", plan->tensor_count);
-            return status;
-        }
-        plan->tensor_count++;
-    }
-    return KELP_OK;
+    return kelp_json_each(tensors, parse_tensor, plan, reterr);
 }
 
 static kelp_status parse_samples(const cJSON *json, struct kelp_plan *plan,
@@ -235,8 +227,9 @@ static kelp_status parse_partitions(const cJSON *json, struct kelp_plan *plan,
     return KELP_OK;
 }
 
-static kelp_status parse_plan(const cJSON *json, struct kelp_plan *plan, struct kelp_error *reterr)
+static kelp_status parse_plan(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_plan *plan = into;
     kelp_status status = parse_samples(json, plan, reterr);
 
     if (status == KELP_OK) {
@@ -265,17 +258,12 @@ kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_pla
                             struct kelp_error *reterr)
 {
     struct kelp_plan plan = {0};
-    cJSON *json = NULL;
 
     if (text_bytes > KELP_PLAN_TEXT_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "plan: %zu bytes, over %u", text_bytes,
                          KELP_PLAN_TEXT_MAX);
     }
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = parse_plan(json, &plan, reterr);
-    }
-    cJSON_Delete(json);
+    kelp_status status = kelp_json_read(text, text_bytes, parse_plan, &plan, reterr);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "plan");
         kelp_plan_fini(&plan);

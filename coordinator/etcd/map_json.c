@@ -88,9 +88,9 @@ static kelp_status parse_incarnation(const cJSON *json, uint64_t *ret_value,
     return KELP_OK;
 }
 
-static kelp_status parse_place(const cJSON *json, struct kelp_map_shard *ret_shard,
-                               struct kelp_error *reterr)
+static kelp_status parse_place(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_map_shard *ret_shard = into;
     struct kelp_map_shard shard = *ret_shard;
     kelp_status status =
         kelp_json_string(json, "address", shard.address, sizeof(shard.address), reterr);
@@ -109,13 +109,7 @@ static kelp_status parse_place(const cJSON *json, struct kelp_map_shard *ret_sha
 kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_map_shard *ret_shard, struct kelp_error *reterr)
 {
-    cJSON *json = NULL;
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = parse_place(json, ret_shard, reterr);
-    }
-    cJSON_Delete(json);
-    return status;
+    return kelp_json_read(text, text_bytes, parse_place, ret_shard, reterr);
 }
 
 static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct kelp_error *reterr)
@@ -153,8 +147,9 @@ static kelp_status parse_partitions(const cJSON *array, struct kelp_map *map,
     return KELP_OK;
 }
 
-static kelp_status parse_map(const cJSON *json, struct kelp_map *map, struct kelp_error *reterr)
+static kelp_status parse_map(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_map *map = into;
     const cJSON *shards = NULL;
     const cJSON *partitions = NULL;
     kelp_status status =
@@ -188,13 +183,8 @@ static kelp_status parse_map(const cJSON *json, struct kelp_map *map, struct kel
 kelp_status kelp_map_parse(const char *text, size_t text_bytes, struct kelp_map *ret_map,
                            struct kelp_error *reterr)
 {
-    cJSON *json = NULL;
     struct kelp_map map = {0};
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = parse_map(json, &map, reterr);
-    }
-    cJSON_Delete(json);
+    kelp_status status = kelp_json_read(text, text_bytes, parse_map, &map, reterr);
     if (status != KELP_OK) {
         kelp_map_fini(&map);
         return status;
