@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "worker/data/dataset_series.h"
 #include "worker/data/text/calendar.h"
 #include "worker/data/text/csv.h"
@@ -44,18 +45,10 @@ static kelp_status lacks_column(const struct kelp_csv *csv, const char *name,
                                 const struct kelp_card_columns *columns, struct kelp_error *reterr)
 {
     char list[256] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < columns->count && used < sizeof(list); i++) {
-        int bytes = snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
-                             columns->items[i].name);
-        used += bytes > 0 ? (size_t)bytes : 0;
+    for (uint32_t i = 0; i < columns->count; i++) {
+        kelp_text_list_add(list, sizeof(list), columns->items[i].name);
     }
-    if (used >= sizeof(list)) {
-        (void)snprintf(list + sizeof(list) - 4, 4, "...");
-    }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "%s:1: column %s: no such column; the model takes these: %s",
-                     kelp_csv_name(csv), name, list);
+    return kelp_csv_lacks(csv, name, list, reterr);
 }
 
 static kelp_status select_these(const struct kelp_csv *csv, const struct kelp_card_columns *columns,

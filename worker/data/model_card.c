@@ -251,9 +251,11 @@ static void print_settings(FILE *out, const struct kelp_model_card *card)
     (void)fputs(card->quantile_count > 0 ? "]" : "", out);
 }
 
-static void print_all(const struct printer *printer, const struct kelp_model_card *card)
+static void print_all(FILE *out, const void *what)
 {
-    FILE *out = printer->out;
+    const struct kelp_model_card *card = what;
+    const struct printer own = {.out = out, .arrays = kelp__card_multiplies(card->kind)};
+    const struct printer *printer = &own;
     (void)fprintf(
         out, "{\n  \"format\": %d,\n  \"kind\": \"%s\",\n  \"fingerprint\": \"%016" PRIx64 "\"",
         KELP__CARD_FORMAT, kelp__card_kinds[card->kind], card->fingerprint);
@@ -271,24 +273,10 @@ static void print_all(const struct printer *printer, const struct kelp_model_car
 kelp_status kelp_model_card_print(const struct kelp_model_card *card, char **ret_text,
                                   struct kelp_error *reterr)
 {
-    struct kelp_text text;
-    char *bytes = NULL;
-    size_t count = 0;
-    kelp_status status = kelp_text_open(&text, reterr);
+    kelp_status status =
+        kelp_text_print(print_all, card, KELP_MODEL_CARD_BYTES_MAX, ret_text, reterr);
     if (status != KELP_OK) {
-        return status;
-    }
-    const struct printer printer = {.out = text.out, .arrays = kelp__card_multiplies(card->kind)};
-    print_all(&printer, card);
-    status = kelp_text_close(&text, &bytes, &count, reterr);
-    if (status == KELP_OK && count > KELP_MODEL_CARD_BYTES_MAX) {
-        free(bytes);
-        return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "what was fitted takes %zu bytes; a model carries at most %u", count,
-                         KELP_MODEL_CARD_BYTES_MAX);
-    }
-    if (status == KELP_OK) {
-        *ret_text = bytes;
+        kelp_error_prefix(reterr, "what a model carries of its data");
     }
     return status;
 }

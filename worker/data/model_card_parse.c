@@ -19,6 +19,15 @@ static kelp_status bad(const char *where, const char *what, struct kelp_error *r
     return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: %s", where, what);
 }
 
+/* Name the member in what went wrong with it. */
+static kelp_status within(const char *where, kelp_status status, struct kelp_error *reterr)
+{
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s", where);
+    }
+    return status;
+}
+
 /* A list that may be left out: NULL then. */
 static kelp_status find_list(const cJSON *json, const char *name, size_t count_max,
                              const cJSON **ret_list, uint32_t *ret_count, struct kelp_error *reterr)
@@ -35,15 +44,16 @@ static kelp_status find_list(const cJSON *json, const char *name, size_t count_m
     return status;
 }
 
-/* ---- texts ----------------------------------------------------------------------------------- */
-
-static int hex_digit(char c)
+/* Each element of a list that must be there. */
+static kelp_status read_list(const cJSON *json, const char *name, size_t count_max,
+                             kelp_json_reader *read, void *into, struct kelp_error *reterr)
 {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const cJSON *list = NULL;
+    kelp_status status = kelp_json_array(json, name, count_max, &list, reterr);
+    return status == KELP_OK ? kelp_json_each(list, read, into, reterr) : status;
 }
+
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 static bool read_hex(const char *hex, char *text, size_t text_bytes)
 {
@@ -52,8 +62,8 @@ static bool read_hex(const char *hex, char *text, size_t text_bytes)
         return false;
     }
     for (size_t i = 0; i < bytes; i++) {
-        int high = hex_digit(hex[2 * i]);
-        int low = hex_digit(hex[2 * i + 1]);
+        int high = kelp_json_hex_digit(hex[2 * i]);
+        int low = kelp_json_hex_digit(hex[2 * i + 1]);
         if (high < 0 || low < 0 || high + low == 0) { /* no NUL */
             return false;
         }
@@ -79,27 +89,24 @@ static kelp_status read_text(const cJSON *item, const char *where, char *text, s
                      text_bytes - 1);
 }
 
-static kelp_status read_words(const cJSON *list, const char *where, struct kelp_words *words,
-                              struct kelp_error *reterr)
+/* A word that is not there yet. */
+static kelp_status add_word(const cJSON *item, const char *where, struct kelp_words *words,
+                            struct kelp_error *reterr)
 {
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, list)
-    {
-        char word[KELP_TABLE_WORD_MAX + 1];
-        uint32_t expected = words->count;
-        uint32_t number = 0;
-        kelp_status status = read_text(item, where, word, sizeof(word), reterr);
-        if (status == KELP_OK) {
-            status = kelp_words_add(words, word, &number, reterr);
-        }
-        if (status != KELP_OK) {
-            return status;
-        }
-        if (number != expected) {
-            return bad(where, "a word stands there twice", reterr);
-        }
+    char word[KELP_TABLE_WORD_MAX + 1];
+    uint32_t expected = words->count;
+    uint32_t number = 0;
+    kelp_status status = read_text(item, where, word, sizeof(word), reterr);
+    if (status == KELP_OK) {
+        status = kelp_words_add(words, word, &number, reterr);
     }
-    return KELP_OK;
+    return status == KELP_OK && number != expected ? bad(where, "one stands there twice", reterr)
+                                                   : status;
+}
+
+static kelp_status read_word(const cJSON *item, void *words, struct kelp_error *reterr)
+{
+    return add_word(item, "words", words, reterr);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -123,11 +130,27 @@ static kelp_status read_number(const cJSON *item, enum kelp_data_kind kind,
     return cJSON_IsNull(fill) ? KELP_OK : kelp_json_double(item, "fill", &number->fill, reterr);
 }
 
+/* Where what is read next goes. */
+struct place {
+    enum kelp_data_kind kind;
+    uint32_t target_count;
+    struct kelp_card_column *column;
+    struct kelp_card_number *number;
+};
+
+static kelp_status read_column(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    struct place *next = into;
+    struct kelp_card_column *column = next->column++;
+    kelp_status status =
+        read_text(member(item, "name"), "name", column->name, sizeof(column->name), reterr);
+    return status == KELP_OK ? read_number(item, next->kind, &column->number, reterr) : status;
+}
+
 static kelp_status read_columns(const cJSON *json, const char *key, enum kelp_data_kind kind,
                                 struct kelp_card_columns *columns, struct kelp_error *reterr)
 {
     const cJSON *list = NULL;
-    const cJSON *item = NULL;
     uint32_t count = 0;
     kelp_status status = find_list(json, key, KELP_MODEL_CARD_COLUMNS_MAX, &list, &count, reterr);
     if (status == KELP_OK) {
@@ -136,39 +159,24 @@ static kelp_status read_columns(const cJSON *json, const char *key, enum kelp_da
     if (status != KELP_OK) {
         return status;
     }
-    struct kelp_card_column *column = columns->items;
-    cJSON_ArrayForEach(item, list)
-    {
-        status =
-            read_text(member(item, "name"), "name", column->name, sizeof(column->name), reterr);
-        if (status == KELP_OK) {
-            status = read_number(item, kind, &column->number, reterr);
-        }
-        if (status != KELP_OK) {
-            kelp_error_prefix(reterr, "%s", key);
-            return status;
-        }
-        column++;
-    }
-    return KELP_OK;
+    struct place next = {.kind = kind, .column = columns->items};
+    return within(key, kelp_json_each(list, read_column, &next, reterr), reterr);
 }
 
 /* ---- categories and series ------------------------------------------------------------------- */
 
-static kelp_status read_category(const cJSON *item, struct kelp_card_category *category,
-                                 struct kelp_error *reterr)
+static kelp_status read_category(const cJSON *item, void *into, struct kelp_error *reterr)
 {
-    const cJSON *words = NULL;
+    struct kelp_model_card *card = into;
+    struct kelp_card_category *category = &card->categories[card->category_count++];
     kelp_status status =
         read_text(member(item, "name"), "name", category->name, sizeof(category->name), reterr);
     if (status == KELP_OK) {
         status = kelp_json_u32(item, "size", KELP_SAMPLE_CATEGORIES_MAX, &category->size, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_json_array(item, "words", KELP_SAMPLE_CATEGORIES_MAX, &words, reterr);
-    }
-    if (status == KELP_OK) {
-        status = read_words(words, "words", &category->words, reterr);
+        status = read_list(item, "words", KELP_SAMPLE_CATEGORIES_MAX, read_word, &category->words,
+                           reterr);
     }
     if (status == KELP_OK && (category->size == 0 || category->words.count > category->size)) {
         status = bad("size", "is 0, or less than there are words", reterr);
@@ -180,131 +188,105 @@ static kelp_status read_categories(const cJSON *json, struct kelp_model_card *ca
                                    struct kelp_error *reterr)
 {
     const cJSON *list = NULL;
-    const cJSON *item = NULL;
     uint32_t count = 0;
     kelp_status status = find_list(json, "categories", KELP_TABLE_WORDS_MAX, &list, &count, reterr);
-    if (status == KELP_OK && count > 0) {
-        card->categories = calloc(count, sizeof(*card->categories));
-        if (!card->categories) {
-            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-        }
+    if (status != KELP_OK || count == 0) {
+        return status;
     }
-    cJSON_ArrayForEach(item, list)
-    {
-        if (status == KELP_OK) {
-            status = read_category(item, &card->categories[card->category_count++], reterr);
-            kelp_error_prefix(status == KELP_OK ? NULL : reterr, "categories");
-        }
+    card->categories = calloc(count, sizeof(*card->categories));
+    if (!card->categories) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    return status;
+    return within("categories", kelp_json_each(list, read_category, card, reterr), reterr);
 }
 
-static kelp_status read_series_targets(const cJSON *item, const struct kelp_model_card *card,
-                                       struct kelp_card_number *numbers, struct kelp_error *reterr)
+static kelp_status read_series_target(const cJSON *item, void *into, struct kelp_error *reterr)
 {
+    struct place *next = into;
+    return read_number(item, next->kind, next->number++, reterr);
+}
+
+static kelp_status read_series_targets(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    const struct place *next = into;
     const cJSON *list = NULL;
-    const cJSON *target = NULL;
     kelp_status status =
         kelp_json_array(item, "targets", KELP_MODEL_CARD_COLUMNS_MAX, &list, reterr);
-    if (status == KELP_OK && (uint32_t)cJSON_GetArraySize(list) != card->targets.count) {
+    if (status == KELP_OK && (uint32_t)cJSON_GetArraySize(list) != next->target_count) {
         status = bad("targets", "are not as many as the model's", reterr);
     }
-    cJSON_ArrayForEach(target, list)
-    {
-        if (status == KELP_OK) {
-            status = read_number(target, card->kind, numbers++, reterr);
-        }
-    }
-    return status;
+    return status == KELP_OK ? kelp_json_each(list, read_series_target, into, reterr) : status;
 }
 
-static kelp_status read_series_name(const cJSON *item, struct kelp_model_card *card,
-                                    struct kelp_error *reterr)
+static kelp_status read_series_name(const cJSON *item, void *into, struct kelp_error *reterr)
 {
-    char name[KELP_TABLE_WORD_MAX + 1];
-    uint32_t expected = card->series.count;
-    uint32_t number = 0;
-    kelp_status status = read_text(member(item, "name"), "name", name, sizeof(name), reterr);
-    if (status == KELP_OK) {
-        status = kelp_words_add(&card->series, name, &number, reterr);
-    }
-    return status == KELP_OK && number != expected ? bad("name", "stands there twice", reterr)
-                                                   : status;
+    struct kelp_model_card *card = into;
+    return add_word(member(item, "name"), "name", &card->series, reterr);
 }
 
 static kelp_status read_series(const cJSON *json, struct kelp_model_card *card,
                                struct kelp_error *reterr)
 {
     const cJSON *list = NULL;
-    const cJSON *item = NULL;
     uint32_t count = 0;
     kelp_status status = find_list(json, "series", KELP_PANEL_SERIES_MAX, &list, &count, reterr);
-    cJSON_ArrayForEach(item, list)
-    {
-        status = status == KELP_OK ? read_series_name(item, card, reterr) : status;
+    if (status == KELP_OK) {
+        status = kelp_json_each(list, read_series_name, card, reterr);
     }
     if (status == KELP_OK && count > 0) {
         status = kelp_model_card_add_series_targets(card, reterr);
     }
-    struct kelp_card_number *numbers = card->series_targets;
-    cJSON_ArrayForEach(item, list)
-    {
-        if (status == KELP_OK) {
-            status = read_series_targets(item, card, numbers, reterr);
-            numbers += card->targets.count;
-        }
+    if (status == KELP_OK) {
+        struct place next = {.kind = card->kind,
+                             .target_count = card->targets.count,
+                             .number = card->series_targets};
+        status = kelp_json_each(list, read_series_targets, &next, reterr);
     }
-    kelp_error_prefix(status == KELP_OK ? NULL : reterr, "series");
-    return status;
+    return within("series", status, reterr);
 }
 
 /* ---- the shape of a sample ------------------------------------------------------------------- */
 
-static kelp_status read_dims(const cJSON *item, struct kelp_sample_tensor *tensor,
-                             struct kelp_error *reterr)
+static kelp_status read_dim(const cJSON *item, void *into, struct kelp_error *reterr)
 {
-    const cJSON *list = NULL;
-    const cJSON *entry = NULL;
+    struct kelp_sample_tensor *tensor = into;
     uint64_t elems = 1;
-    kelp_status status = kelp_json_array(item, "shape", KELP_SAMPLE_RANK_MAX, &list, reterr);
-    cJSON_ArrayForEach(entry, list)
-    {
-        if (status != KELP_OK) {
-            break;
-        }
-        uint64_t *dim = &tensor->dims[tensor->rank++];
-        status = kelp_json_element_u64(entry, UINT64_C(1) << 40, dim, reterr);
-        if (status == KELP_OK &&
-            (__builtin_mul_overflow(elems, *dim, &elems) || elems > UINT64_C(1) << 48)) {
+    kelp_status status =
+        kelp_json_element_u64(item, UINT64_C(1) << 40, &tensor->dims[tensor->rank++], reterr);
+    for (uint32_t i = 0; i < tensor->rank && status == KELP_OK; i++) {
+        if (__builtin_mul_overflow(elems, tensor->dims[i], &elems) || elems > UINT64_C(1) << 48) {
             status = bad("shape", "has too many elements", reterr);
         }
     }
     return status;
 }
 
+static kelp_status read_vocab(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    struct kelp_sample_tensor *tensor = into;
+    uint64_t size = 0;
+    kelp_status status = kelp_json_element_u64(item, KELP_SAMPLE_CATEGORIES_MAX, &size, reterr);
+    tensor->vocab[tensor->vocab_count++] = (uint32_t)size;
+    return status == KELP_OK && size == 0 ? bad("categories", "a size is 0", reterr) : status;
+}
+
 static kelp_status read_tensor(const cJSON *item, struct kelp_sample_tensor *tensor,
                                struct kelp_error *reterr)
 {
     const cJSON *list = NULL;
-    const cJSON *entry = NULL;
     uint32_t count = 0;
     *tensor = (struct kelp_sample_tensor){.rank = 0};
-    kelp_status status = read_dims(item, tensor, reterr);
+    kelp_status status = read_list(item, "shape", KELP_SAMPLE_RANK_MAX, read_dim, tensor, reterr);
     if (status == KELP_OK) {
         status = find_list(item, "categories", KELP_SAMPLE_VOCAB_MAX, &list, &count, reterr);
     }
-    cJSON_ArrayForEach(entry, list)
-    {
-        uint64_t size = 0;
-        if (status == KELP_OK) {
-            status = kelp_json_element_u64(entry, KELP_SAMPLE_CATEGORIES_MAX, &size, reterr);
-            tensor->vocab[tensor->vocab_count++] = (uint32_t)size;
-        }
-        if (status == KELP_OK && size == 0) {
-            status = bad("categories", "a size is 0", reterr);
-        }
-    }
-    return status;
+    return status == KELP_OK ? kelp_json_each(list, read_vocab, tensor, reterr) : status;
+}
+
+static kelp_status read_input(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    struct kelp_sample_shape *shape = into;
+    return read_tensor(item, &shape->inputs[shape->input_count++], reterr);
 }
 
 static kelp_status read_sample(const cJSON *json, struct kelp_model_card *card,
@@ -312,23 +294,15 @@ static kelp_status read_sample(const cJSON *json, struct kelp_model_card *card,
 {
     struct kelp_sample_shape *shape = &card->shape;
     const cJSON *sample = member(json, "sample");
-    const cJSON *list = NULL;
-    const cJSON *item = NULL;
-    kelp_status status = kelp_json_array(sample, "inputs", KELP_SAMPLE_INPUTS_MAX, &list, reterr);
-    cJSON_ArrayForEach(item, list)
-    {
-        if (status == KELP_OK) {
-            status = read_tensor(item, &shape->inputs[shape->input_count++], reterr);
-        }
-    }
+    kelp_status status =
+        read_list(sample, "inputs", KELP_SAMPLE_INPUTS_MAX, read_input, shape, reterr);
     if (status == KELP_OK && shape->input_count == 0) {
         status = bad("inputs", "are none", reterr);
     }
     if (status == KELP_OK) {
         status = read_tensor(member(sample, "target"), &shape->target, reterr);
     }
-    kelp_error_prefix(status == KELP_OK ? NULL : reterr, "sample");
-    return status;
+    return within("sample", status, reterr);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -347,8 +321,7 @@ static kelp_status read_windows(const cJSON *json, struct kelp_model_card *card,
     if (status == KELP_OK && (card->seq_len == 0 || card->pred_len == 0)) {
         status = bad("seq_len, pred_len", "one is 0", reterr);
     }
-    kelp_error_prefix(status == KELP_OK ? NULL : reterr, "windows");
-    return status;
+    return within("windows", status, reterr);
 }
 
 static kelp_status read_image(const cJSON *json, struct kelp_model_card *card,
@@ -362,26 +335,26 @@ static kelp_status read_image(const cJSON *json, struct kelp_model_card *card,
     if (status == KELP_OK) {
         status = kelp_json_double(image, "std", &card->std, reterr);
     }
-    kelp_error_prefix(status == KELP_OK ? NULL : reterr, "image");
-    return status;
+    return within("image", status, reterr);
+}
+
+static kelp_status read_quantile(const cJSON *item, void *into, struct kelp_error *reterr)
+{
+    struct kelp_model_card *card = into;
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0 && item->valuedouble <= 1.0)) {
+        return bad("quantiles", "one is no number from 0 to 1", reterr);
+    }
+    card->quantiles[card->quantile_count++] = item->valuedouble;
+    return KELP_OK;
 }
 
 static kelp_status read_quantiles(const cJSON *json, struct kelp_model_card *card,
                                   struct kelp_error *reterr)
 {
     const cJSON *list = NULL;
-    const cJSON *item = NULL;
-    kelp_status status =
-        find_list(json, "quantiles", KELP_JOB_LIST_MAX, &list, &card->quantile_count, reterr);
-    uint32_t index = 0;
-    cJSON_ArrayForEach(item, list)
-    {
-        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0 && item->valuedouble <= 1.0)) {
-            return bad("quantiles", "one is no number from 0 to 1", reterr);
-        }
-        card->quantiles[index++] = item->valuedouble;
-    }
-    return status;
+    uint32_t count = 0;
+    kelp_status status = find_list(json, "quantiles", KELP_JOB_LIST_MAX, &list, &count, reterr);
+    return status == KELP_OK ? kelp_json_each(list, read_quantile, card, reterr) : status;
 }
 
 static kelp_status read_job(const cJSON *json, struct kelp_model_card *card,
@@ -449,9 +422,9 @@ static kelp_status check_counts(const struct kelp_model_card *card, struct kelp_
     return KELP_OK;
 }
 
-static kelp_status read_fit(const cJSON *json, struct kelp_model_card *card,
-                            struct kelp_error *reterr)
+static kelp_status read_fit(const cJSON *json, void *into, struct kelp_error *reterr)
 {
+    struct kelp_model_card *card = into;
     kelp_status status = read_head(json, card, reterr);
     if (status == KELP_OK) {
         status = read_columns(json, "inputs", card->kind, &card->inputs, reterr);
@@ -468,35 +441,28 @@ static kelp_status read_fit(const cJSON *json, struct kelp_model_card *card,
     return status == KELP_OK ? read_series(json, card, reterr) : status;
 }
 
-static kelp_status read_all(const cJSON *json, struct kelp_model_card *card,
-                            struct kelp_error *reterr)
+static kelp_status read_all(const cJSON *json, void *into, struct kelp_error *reterr)
 {
     static kelp_status (*const parts[])(const cJSON *, struct kelp_model_card *,
                                         struct kelp_error *) = {
-        read_fit, read_windows, read_image, read_quantiles, read_job, read_sample};
-    kelp_status status = KELP_OK;
+        read_windows, read_image, read_quantiles, read_job, read_sample};
+    struct kelp_model_card *card = into;
+    kelp_status status = read_fit(json, card, reterr);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
         status = parts[i](json, card, reterr);
     }
     return status == KELP_OK ? check_counts(card, reterr) : status;
 }
 
-static kelp_status parse(const char *text, size_t text_bytes,
-                         kelp_status (*read)(const cJSON *, struct kelp_model_card *,
-                                             struct kelp_error *),
+static kelp_status parse(const char *text, size_t text_bytes, kelp_json_reader *read,
                          struct kelp_model_card *ret_card, struct kelp_error *reterr)
 {
     struct kelp_model_card card = {.job = NULL};
-    cJSON *json = NULL;
     if (text_bytes > KELP_MODEL_CARD_BYTES_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "has %zu bytes; at most %u are read", text_bytes,
                          KELP_MODEL_CARD_BYTES_MAX);
     }
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = read(json, &card, reterr);
-        cJSON_Delete(json);
-    }
+    kelp_status status = kelp_json_read(text, text_bytes, read, &card, reterr);
     if (status != KELP_OK) {
         kelp_model_card_fini(&card);
         return status;

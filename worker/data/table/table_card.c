@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "worker/data/text/csv.h"
 
 /* ---- columns of the job ---------------------------------------------------------------------- */
@@ -105,20 +106,12 @@ static kelp_status lacks_input(const struct kelp_table_input *input, const struc
 {
     const struct kelp_table_schema *schema = input->schema;
     char list[256] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < schema->source_count && used < sizeof(list); i++) {
+    for (uint32_t i = 0; i < schema->source_count; i++) {
         if (!schema->sources[i].label && !is_repeated(schema, i)) {
-            int bytes = snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
-                                 schema->sources[i].name);
-            used += bytes > 0 ? (size_t)bytes : 0;
+            kelp_text_list_add(list, sizeof(list), schema->sources[i].name);
         }
     }
-    if (used >= sizeof(list)) {
-        (void)snprintf(list + sizeof(list) - 4, 4, "...");
-    }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "%s:1: column %s: no such column; the model takes these: %s",
-                     kelp_csv_name(csv), name, list);
+    return kelp_csv_lacks(csv, name, list, reterr);
 }
 
 static kelp_status check_header(struct kelp_table_input *input, const struct kelp_csv *csv,

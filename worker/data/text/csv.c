@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "worker/data/text/decimal.h"
 #include "worker/data/text/input_file.h"
 
@@ -268,18 +269,20 @@ static kelp_status no_such_column(const struct kelp_csv *csv, const char *key, c
                                   struct kelp_error *reterr)
 {
     char list[256] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < csv->column_count && used < sizeof(list) - 1; i++) {
-        int bytes =
-            snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", csv->columns[i]);
-        used += bytes > 0 ? (size_t)bytes : 0;
-    }
-    if (used >= sizeof(list)) {
-        (void)snprintf(list + sizeof(list) - 4, 4, "...");
+    for (uint32_t i = 0; i < csv->column_count; i++) {
+        kelp_text_list_add(list, sizeof(list), csv->columns[i]);
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
                      "%s:1: column %s: no such column; set %s to one of: %s", csv->name, name, key,
                      list);
+}
+
+kelp_status kelp_csv_lacks(const struct kelp_csv *csv, const char *name, const char *wanted,
+                           struct kelp_error *reterr)
+{
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "%s:1: column %s: no such column; the model takes these: %s", csv->name, name,
+                     wanted);
 }
 
 kelp_status kelp_csv_find(const struct kelp_csv *csv, const char *key, const char *name,
