@@ -80,6 +80,8 @@ struct train {
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     struct kelp_display display;
+    bool force;    /* the job goes on from checkpoints of another one */
+    bool linked;   /* runs/latest stands for this run */
     int report_fd; /* to the command that waits for the start of training; -1: none does */
     struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
@@ -168,13 +170,24 @@ static kelp_status write_job(struct train *train, struct kelp_error *reterr)
     }
     status = kelp_job_file_print_in(train->file, folder, &text, reterr);
     if (status == KELP_OK) {
-        status =
-            kelp_options_flag(train->given, "resume")
-                ? kelp_launcher_lay_ready(&train->run, train->spec, text, &train->abandoned, reterr)
-                : kelp_run_dir_write(&train->run, "job.yaml", text, reterr);
+        status = kelp_options_flag(train->given, "resume")
+                     ? kelp_launcher_lay_ready(&train->run, train->spec, text, train->force,
+                                               &train->abandoned, reterr)
+                     : kelp_run_dir_write(&train->run, "job.yaml", text, reterr);
         free(text);
     }
     return status;
+}
+
+/* The run itself does not need the link. */
+static void link_latest(struct train *train)
+{
+    struct kelp_error error;
+
+    if (!train->linked && kelp_run_dir_link_latest(&train->run, &error) != KELP_OK) {
+        kelp_display_say(&train->display, "%s", error.text);
+    }
+    train->linked = true;
 }
 
 /* Take the folder. *ret_done is set when there is nothing to do in it any more. */
@@ -193,15 +206,17 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
         return kelp_launcher_clear(&train->run, reterr);
     }
     if (status == KELP_OK) {
+        train->force =
+            kelp_options_flag(train->given, "force") ||
+            (kelp_options_flag(train->given, "resume") && kelp_launcher_forced(train->run.path));
         memset(&train->result, 0, sizeof(train->result));
         status = write_job(train, reterr);
     }
     if (status == KELP_OK) {
         status = write_card(train, reterr);
     }
-    if (status == KELP_OK && kelp_run_dir_link_latest(&train->run, reterr) != KELP_OK) {
-        /* The run itself does not need the link. */
-        kelp_display_say(&train->display, "%s", reterr->text);
+    if (status == KELP_OK && !kelp_options_flag(train->given, "resume")) {
+        link_latest(train);
     }
     return status;
 }
@@ -240,6 +255,7 @@ static void report_training(void *user)
 {
     struct train *train = user;
 
+    link_latest(train);
     if (train->report_fd >= 0) {
         kelp_detach_report_started(train->report_fd);
         train->report_fd = -1;
@@ -263,7 +279,7 @@ static int work(struct kelp_guard *guard, void *user)
         .no_restart = kelp_options_flag(train->given, "no-restart"),
         .resume = kelp_options_flag(train->given, "resume"),
         .abandoned = train->abandoned,
-        .force = kelp_options_flag(train->given, "force"),
+        .force = train->force,
         .pause_ms = (uint32_t)kelp_options_duration_ms(train->given, "pause-timeout"),
         .start_ms = train->start_ms,
         .on_training = report_training,
@@ -347,6 +363,9 @@ static int run(struct train *train)
     }
     if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (!train->result.unheld) { /* it may have ended before anybody looked */
+        link_latest(train);
     }
     draw(train);
     return say_outcome(train, exit_status);

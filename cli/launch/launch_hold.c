@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher_internal.h"
+#include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/program/run_next.h"
@@ -17,6 +19,10 @@
 #define NEW_ETCD KELP_RUN_NEXT "/.new-etcd"
 /* In next/: the job as etcd has it, where job.yaml names what is in the run's folder from there. */
 #define SPEC KELP_RUN_NEXT "/.spec"
+
+/* A copy of job.yaml, as long as that is a job that was forced on checkpoints of another one: one
+ * that is killed before it has a checkpoint of its own goes on from those. */
+#define FORCED "forced.yaml"
 
 static bool is_there(const char *run, const char *name)
 {
@@ -60,7 +66,7 @@ kelp_status kelp_launcher_clear(const struct kelp_run_dir *run, struct kelp_erro
 }
 
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
-                                    const char *job_text, char **ret_abandoned,
+                                    const char *job_text, bool forced, char **ret_abandoned,
                                     struct kelp_error *reterr)
 {
     char *abandoned = NULL;
@@ -75,6 +81,9 @@ kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *
     if (status == KELP_OK) {
         status = kelp_run_dir_write(run, SPEC, spec, reterr);
     }
+    if (status == KELP_OK && forced) {
+        status = kelp_run_dir_write(run, KELP_RUN_NEXT "/" FORCED, job_text, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_run_dir_write(run, KELP_RUN_NEXT "/job.yaml", job_text, reterr);
     }
@@ -84,6 +93,45 @@ kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *
     }
     *ret_abandoned = abandoned;
     return KELP_OK;
+}
+
+/* Is job.yaml the job that was forced? */
+static bool is_forced_job(const char *run_path)
+{
+    char *forced = NULL;
+    char *job = NULL;
+
+    bool same = kelp_run_dir_read(run_path, FORCED, &forced, NULL) == KELP_OK &&
+                kelp_run_dir_read(run_path, "job.yaml", &job, NULL) == KELP_OK &&
+                strcmp(forced, job) == 0;
+    free(forced);
+    free(job);
+    return same;
+}
+
+/* Was the newest checkpoint made by the run's job? */
+static bool newest_is_own(const char *run_path)
+{
+    struct kelp_checkpoints list;
+    struct kelp_job_file *file = NULL;
+
+    if (kelp_run_job_read(run_path, &file, NULL) != KELP_OK) {
+        return false;
+    }
+    uint64_t digest = kelp_job_file_digest(file);
+    kelp_job_file_destroy(file);
+    if (kelp_checkpoints_list(run_path, &list, NULL) != KELP_OK) {
+        return false;
+    }
+    bool own = list.count > 0 && list.items[list.count - 1].fault.status == KELP_OK &&
+               list.items[list.count - 1].manifest.spec_digest == digest;
+    kelp_checkpoints_fini(&list);
+    return own;
+}
+
+bool kelp_launcher_forced(const char *run_path)
+{
+    return is_forced_job(run_path) && !newest_is_own(run_path);
 }
 
 kelp_status kelp__launch_remember(struct kelp_launcher *launcher, struct kelp_error *reterr)

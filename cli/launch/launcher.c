@@ -286,7 +286,7 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
             meter.reason = "the coordinator does not answer";
         }
     }
-    if (meter.running && !launcher->training) {
+    if (meter.running && !launcher->training && !kelp__launch_unheld(launcher)) {
         launcher->training = true;
         if (launcher->launch->on_training) {
             launcher->launch->on_training(launcher->launch->user);

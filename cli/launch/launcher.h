@@ -48,18 +48,24 @@ struct kelp_launch {
     bool force;            /* go on although keys that shape the result differ */
     uint32_t pause_ms;     /* what a signal leaves for a checkpoint; 0: it stops at once */
     uint64_t start_ms;     /* CLOCK_MONOTONIC when the command began */
-    void (*on_training)(void *user); /* once, when steps are being made; NULL: nobody asks */
+    /* Once, when steps are being made and a resume has taken hold; NULL: nobody asks. */
+    void (*on_training)(void *user);
     void *user;
 };
 
 /*
  * Lay what a resume will put in place ready in the run's folder (common/program/run_next.h), which
- * is ours: the job's text for etcd, and that of job.yaml. *ret_abandoned is owned (free()): the job
- * of an earlier resume that was killed before it took hold, or NULL. Errors: of files.
+ * is ours: the job's text for etcd, and that of job.yaml. forced: the job takes checkpoints of
+ * another one, and the run remembers that. *ret_abandoned is owned (free()): the job of an earlier
+ * resume that was killed before it took hold, or NULL. Errors: of files.
  */
 kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *spec,
-                                    const char *job_text, char **ret_abandoned,
+                                    const char *job_text, bool forced, char **ret_abandoned,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Was the run's job forced on checkpoints of another one, with none of its own since? Then it goes
+ * on from those without being forced again. */
+bool kelp_launcher_forced(const char *run_path);
 
 /* Clear what such a resume left in the folder of a run that needs no more. Errors: of files. */
 kelp_status kelp_launcher_clear(const struct kelp_run_dir *run,

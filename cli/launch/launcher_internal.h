@@ -40,7 +40,7 @@ struct kelp_launcher {
     uint64_t checkpoints_failed; /* as told to people, of the leader below */
     char leader[64];
     struct kelp_event_file events; /* fd -1: none are written */
-    bool training;                 /* steps are being made, or were */
+    bool training;                 /* steps are being made, or were, of a run that took hold */
     bool pausing;
     bool gave_up; /* restarts are used up */
     /* What a resume that does not take hold puts back, owned; NULL: there was none. */

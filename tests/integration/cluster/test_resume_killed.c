@@ -196,11 +196,31 @@ static unsigned moments(void)
 KELP_SUITE(.no_fork = true)
 KELP_CASE("resume", .timeout_s = 3600, .begin = begin, .end = end)
 
+/* runs/latest of the run's folder stands for another run. */
+static void point_elsewhere(void)
+{
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/runs", run.folder);
+    ck_assert_int_eq(mkdir(path, 0777), 0);
+    (void)snprintf(path, sizeof(path), "%s/runs/latest", run.folder);
+    ck_assert_int_eq(symlink("other", path), 0);
+}
+
+static void check_latest(bool moved)
+{
+    char path[400];
+    char target[400] = "";
+    (void)snprintf(path, sizeof(path), "%s/runs/latest", run.folder);
+    ck_assert_int_gt(readlink(path, target, sizeof(target) - 1), 0);
+    ck_assert_str_eq(target, moved ? run.run_folder : "other");
+}
+
 /* It fails, however often: the run that was done is as it was, byte for byte, and goes on for more
  * epochs to the end of a run that nothing disturbed. What that replaced is kept. */
 KELP_TEST(failed_resume_changes_nothing)
 {
     copy_first();
+    point_elsewhere();
     ck_assert(!run_has("etcd")); /* nothing needs it any more */
     for (int i = 0; i < 2; i++) {
         kelp_run_resume(
@@ -211,9 +231,11 @@ KELP_TEST(failed_resume_changes_nothing)
         ck_assert(!run_has("next"));
         ck_assert(!run_has("previous"));
         ck_assert(!run_has("etcd"));
+        check_latest(false);
     }
     kelp_run_resume(&run, (const char *[]){"--set", LONGER, "--no-plots", NULL}, 0);
     check_as_if_quiet();
+    check_latest(true);
     for (size_t i = 0; i < 3; i++) { /* job.yaml, result.json, model.safetensors */
         char name[64];
         (void)snprintf(name, sizeof(name), "previous/1/%s", kept[i]);
@@ -249,6 +271,7 @@ static void hide_storage(bool hide)
 KELP_TEST(killed_before_it_takes_hold)
 {
     copy_first();
+    point_elsewhere();
     hide_storage(true);
     kelp_run_start(&run, "--resume",
                    (const char *[]){"--set", LONGER, "--set", "train.lr=0.1", "--force", NULL});
@@ -259,11 +282,43 @@ KELP_TEST(killed_before_it_takes_hold)
     ck_assert(run_has("next/job.yaml"));
     ck_assert(run_has("etcd"));
     check_as_it_was(KELP_ARRAY_COUNT(kept) - 1);
+    check_latest(false);
     hide_storage(false);
     kelp_run_resume(&run, (const char *[]){"--set", LONGER, "--no-plots", NULL}, 0);
     check_as_if_quiet();
     ck_assert(!run_has("next"));
     kelp_run_fini(&run);
+}
+
+#define FORCED                                                                                     \
+    "--set", "train.lr=0.02", "--set", "train.epochs=30", "--set", "checkpoint.steps=0", "--set",  \
+        "checkpoint.interval=10m", "--no-plots"
+
+/* A job that was forced on checkpoints of another one is killed after it took hold, with none of
+ * its own yet: the run goes on with it, unforced, to the end that it has undisturbed. */
+KELP_TEST(forced_and_killed)
+{
+    struct kelp_run other;
+    copy_first();
+    kelp_run_resume(&run, (const char *[]){"--force", FORCED, NULL}, 0);
+    other = run;
+    copy_first();
+    point_elsewhere();
+    kelp_run_start(&run, "--resume", (const char *[]){"--force", FORCED, NULL});
+    KELP_TEST_AWAIT_FROM(&run.command, !same_bytes("job.yaml", &first), "it does not take hold");
+    kelp_process_signal(run.command.process, SIGKILL);
+    (void)kelp_test_command_wait(&run.command, KELP_TEST_HANG_MS);
+    kelp_test_command_gone(&run.command);
+    kelp_run_resume(&run, (const char *[]){"--no-plots", NULL}, 0);
+    ck_assert_str_eq(kelp_run_digest(&run), kelp_run_digest(&other));
+    ck_assert(same_bytes("metrics.jsonl", &other));
+    ck_assert(same_bytes("digests.jsonl", &other));
+    check_latest(true);
+
+    /* It is about that job alone: another one is refused as ever. */
+    kelp_run_resume(&run, (const char *[]){"--set", "train.lr=0.03", NULL}, 2);
+    kelp_run_fini(&run);
+    kelp_run_fini(&other);
 }
 
 /* Each time: what is there counts, then the job as it stands ends, then the longer one. */
