@@ -109,8 +109,10 @@ static int write_table(const struct kelp_inference *inference, const struct kelp
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
-    (void)printf("%s: %" PRIu64 " samples of the %s split, weights %s\n", table.path,
-                 inference->plan.samples[inference->split], split_names[inference->split],
+    const char *data = kelp_options_text(given, "data");
+    (void)printf("%s: %" PRIu64 " samples of %s%s%s, weights %s\n", table.path,
+                 inference->plan.samples[inference->split], data ? "" : "the ",
+                 data ? data : split_names[inference->split], data ? "" : " split",
                  inference->weights);
     return KELP_EXIT_OK;
 }

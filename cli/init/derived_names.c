@@ -15,6 +15,31 @@ static bool is_word(const char *name)
     return word;
 }
 
+/* A name with '_' for what a plain word may not have. */
+static void plain_name(const char *name, char ret_name[NAME_BYTES])
+{
+    size_t bytes = strlen(name);
+    bytes = bytes < NAME_BYTES ? bytes : NAME_BYTES - 1;
+    for (size_t i = 0; i < bytes; i++) {
+        ret_name[i] = (char)(isalnum((unsigned char)name[i]) ? name[i] : '_');
+    }
+    ret_name[bytes] = '\0';
+}
+
+/* Its plain name can stand for a column: it begins with a letter, and no other column has it. */
+static bool has_plain_name(const struct kelp_table_facts *facts, uint32_t column,
+                           char ret_name[NAME_BYTES])
+{
+    char other[NAME_BYTES];
+    plain_name(facts->columns[column].name, ret_name);
+    bool fits = is_word(ret_name);
+    for (uint32_t i = 0; i < facts->column_count && fits; i++) {
+        plain_name(facts->columns[i].name, other);
+        fits = i == column || strcmp(ret_name, other) != 0;
+    }
+    return fits;
+}
+
 static bool is_taken(const struct kelp_table_facts *facts, const char *name)
 {
     for (uint32_t i = 0; i < facts->column_count; i++) {
@@ -28,8 +53,8 @@ static bool is_taken(const struct kelp_table_facts *facts, const char *name)
 void kelp_derived_name(const struct kelp_table_facts *facts, uint32_t column, const char *suffix,
                        char ret_name[NAME_BYTES])
 {
-    const char *name = facts->columns[column].name;
-    bool plain = is_word(name) && strlen(name) + strlen(suffix) < NAME_BYTES;
+    char name[NAME_BYTES];
+    bool plain = has_plain_name(facts, column, name) && strlen(name) + strlen(suffix) < NAME_BYTES;
     if (plain) {
         memcpy(ret_name, name, strlen(name));
         memcpy(ret_name + strlen(name), suffix, strlen(suffix) + 1);

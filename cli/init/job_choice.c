@@ -178,12 +178,22 @@ static void use_number(const struct kelp_table_facts *facts, uint32_t i,
     ret->use = heavy ? KELP_INIT_LOG_NUMBER : KELP_INIT_NUMBER;
 }
 
-/* "03/25/2017 8:55 AM". */
+/* "03/25/2017 8:55 AM": three numbers with the same sign between them. */
 static bool looks_like_date(const char *word)
 {
-    size_t digits = strspn(word, "0123456789");
-    return digits > 0 && digits <= 4 && word[digits] != '\0' && strchr("/-.", word[digits]) &&
-           strspn(word + digits + 1, "0123456789") > 0;
+    char between = word[strspn(word, "0123456789")];
+    if (between == '\0' || !strchr("/-.", between)) {
+        return false;
+    }
+    for (int part = 0; part < 3; part++) {
+        size_t digits = strspn(word, "0123456789");
+        char next = word[digits];
+        if (digits == 0 || digits > 4 || (next == between) != (part < 2)) {
+            return false;
+        }
+        word += digits + 1;
+    }
+    return true;
 }
 
 static void use_word(const struct kelp_column_facts *column, struct kelp_init_column *ret)
@@ -191,12 +201,12 @@ static void use_word(const struct kelp_column_facts *column, struct kelp_init_co
     ret->use = KELP_INIT_CATEGORY;
     if (column->long_words) {
         leave_out(ret, "it has long texts");
+    } else if (looks_like_date(kelp_words_at(&column->words, 0))) {
+        leave_out(ret, "write dates as YYYY-MM-DD HH:MM:SS to use them");
     } else if (column->dates > 0 || column->numbers * 2 > column->present) {
         leave_out(ret, "it has dates or numbers, but not in all rows");
     } else if (kelp_column_variety(column) > 0.5) {
-        leave_out(ret, looks_like_date(kelp_words_at(&column->words, 0))
-                           ? "write dates as YYYY-MM-DD HH:MM:SS to use them"
-                           : "too few rows share a word");
+        leave_out(ret, "too few rows share a word");
     }
 }
 

@@ -34,8 +34,10 @@ void kelp_init_job_name(const char *path, char ret_name[KELP_INIT_NAME_MAX + 1])
 
 static void print_numbers(const struct kelp_column_facts *column, FILE *out)
 {
-    const char *kind = kelp_column_is_whole(column) ? "whole numbers" : "numbers";
-    (void)fprintf(out, "%s from %.6g to %.6g", kind, column->min, column->max);
+    bool whole = kelp_column_is_whole(column);
+    int digits = whole ? 15 : 6;
+    (void)fprintf(out, "%s from %.*g to %.*g", whole ? "whole numbers" : "numbers", digits,
+                  column->min, digits, column->max);
 }
 
 static void print_dates(const struct kelp_column_facts *column, FILE *out)
@@ -79,7 +81,7 @@ static void print_use(const struct kelp_init_column *column, FILE *out)
         [KELP_INIT_LOG_NUMBER] = "its logarithm, since a few values are far larger",
         [KELP_INIT_CATEGORY] = "a category",
         [KELP_INIT_ONE_HOT] = "a 0 or 1 for each word",
-        [KELP_INIT_DATE] = "hour, weekday, month, as far as they vary",
+        [KELP_INIT_DATE] = "its hour, weekday and month, where they vary",
         [KELP_INIT_SINCE] = "the time since the row's first date",
         [KELP_INIT_TIME] = "the order of the rows",
         [KELP_INIT_GROUP] = "a series for each",
@@ -135,11 +137,9 @@ static void print_survey(const struct kelp_table_facts *facts,
     (void)fprintf(out, "; %" PRIu32 " columns:\n", facts->column_count);
     print_columns(facts, choice, out);
     if (!choice->target_given) {
-        (void)fputs(
-            "# The target is a guess: kelp init --target COLUMN takes another one. A column "
-            "that is\n# known only once the target is known does not belong to the "
-            "inputs.\n",
-            out);
+        (void)fputs("# The target is a guess: kelp init --target COLUMN takes another one.\n"
+                    "# Remove inputs that you will not know when you predict.\n",
+                    out);
     }
 }
 
@@ -149,9 +149,9 @@ static void print_classes(const struct kelp_table_facts *facts,
 {
     const struct kelp_column_facts *target = &facts->columns[choice->target];
     if (choice->target_kind == KELP_INIT_OTHER_CHANCE) {
-        (void)fputs("# The model learns the chance of ", out);
+        (void)fputs("# The model learns how likely ", out);
         print_name(kelp_words_at(&target->words, 1), out);
-        (void)fputs(".\n", out);
+        (void)fputs(" is; it predicts a logit: over 0 is over 50 %.\n", out);
     }
     for (uint32_t w = 0; choice->target_kind == KELP_INIT_WORD_CLASS && w < choice->classes; w++) {
         (void)fprintf(out, "%s %" PRIu32 " ", w == 0 ? "# Classes:" : ",", w);

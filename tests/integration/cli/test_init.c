@@ -17,6 +17,7 @@
 #include "worker/data/sample.h"
 
 #define CLASSES_MAX 32
+#define TIMEOUT_MS  KELP_TEST_HANG_MS
 
 static struct kelp_test_folder folder;
 
@@ -194,7 +195,10 @@ KELP_TEST(folder_of_tables)
         "size (m2),district,built,furnished,rent class\n50,north,1980-03-01,yes,mid\n"
         "90,nowhere,1990-04-01,,high\n");
     const char *const predict[] = {"predict", "run", "--data", "new.csv", "--out", "p.csv", NULL};
-    kelp_test_run_ok(folder.path, predict);
+    struct kelp_test_command command;
+    kelp_test_command_run(&command, folder.path, predict, TIMEOUT_MS);
+    ck_assert_ptr_nonnull(strstr(command.out, "p.csv: 2 samples of new.csv, weights "));
+    kelp_test_command_fini(&command);
     char *text = kelp_test_read(folder.path, "p.csv", NULL);
     ck_assert_msg(strncmp(text, "sample,rent\n0,", 14) == 0, "%s", text);
     free(text);

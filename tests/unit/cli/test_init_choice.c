@@ -105,11 +105,11 @@ KELP_TEST(target_names)
 /* Each kind of column gets its use; those that teach nothing are left out. */
 KELP_TEST(columns_of_a_table)
 {
-    kelp_test_add(&table, "id,size,city,empty,one,note,when,rooms,spend,price\n");
+    kelp_test_add(&table, "id,size,city,empty,one,note,when,ages,rooms,spend,price\n");
     for (int i = 0; i < 200; i++) {
-        kelp_test_add(&table, "%d,%d,%s,,7,note-%d,03/%02d/2017,%s,%d,%d.5\n", i + 1,
-                      40 + i * 7 % 90, i % 3 ? "Rome" : "Oslo", i, i % 28 + 1, i % 11 ? "3" : "NA",
-                      i == 5 ? 900000 : i % 13, 100 + i * 7 % 90);
+        kelp_test_add(&table, "%d,%d,%s,,7,note-%d,03/%02d/2017,%d-%d,%s,%d,%d.5\n", i + 1,
+                      40 + i * 7 % 90, i % 3 ? "Rome" : "Oslo", i, i % 28 + 1, i % 3, i % 3 + 9,
+                      i % 11 ? "3" : "NA", i == 5 ? 900000 : i % 13, 100 + i * 7 % 90);
     }
     choose_well(NULL);
     ck_assert_int_eq(choice.shape, KELP_INIT_TABLE);
@@ -117,12 +117,14 @@ KELP_TEST(columns_of_a_table)
     ck_assert_int_eq(use_of("price"), KELP_INIT_IS_TARGET);
     ck_assert_int_eq(use_of("size"), KELP_INIT_NUMBER);
     ck_assert_int_eq(use_of("city"), KELP_INIT_CATEGORY);
+    ck_assert_int_eq(use_of("ages"), KELP_INIT_CATEGORY);
     ck_assert_int_eq(use_of("spend"), KELP_INIT_LOG_NUMBER);
-    static const char *const left[] = {"id", "empty", "one", "note", "rooms"};
+    static const char *const left[] = {"id", "empty", "one", "note", "when", "rooms"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(left); i++) {
         ck_assert_msg(use_of(left[i]) == KELP_INIT_LEFT_OUT, "%s", left[i]);
     }
     expect_printed("kind: deepfm");
+    expect_printed("spend: whole numbers from 0 to 900000; its logarithm");
     ck_assert(!choice.random_split);
     expect_printed("id: whole numbers from 1 to 200; left out: it numbers the rows");
 }
@@ -172,6 +174,20 @@ KELP_TEST(targets_of_numbers)
     expect_printed("'not missing(clicked)'");
     expect_printed("'when_hour = hour(when)'");
     expect_printed("columns: [a b, when_hour, when_weekday]");
+}
+
+/* Columns that are derived keep the name of theirs, as far as it is clear and a word. */
+KELP_TEST(names_of_derived_columns)
+{
+    kelp_test_add(&table, "Sold on,a b,a_b,price\n");
+    for (int i = 0; i < 200; i++) {
+        kelp_test_add(&table, "2020-01-%02d,%d,%d,%d\n", i * 5 % 28 + 1, i == 5 ? 900000 : i % 13,
+                      i == 7 ? 900000 : i % 11, i * 7 % 31);
+    }
+    choose_well(NULL);
+    expect_printed("'Sold_on_weekday = weekday(`Sold on`)'");
+    expect_printed("'column_2_log = log(max(`a b`, 0) + 1)'");
+    expect_printed("'column_3_log = log(max(a_b, 0) + 1)'");
 }
 
 /* A file that is sorted by the target needs another order to be split. */
