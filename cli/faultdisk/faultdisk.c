@@ -146,10 +146,23 @@ static bool may_hit(uint32_t mode, enum call call)
     return false;
 }
 
-static void wait_ms(uint32_t ms)
+#define NAP_MS 5
+
+static void nap(uint32_t ms)
 {
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    struct timespec left = {.tv_nsec = (long)ms * 1000000};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+/* A disk that is slow no longer lets go of the calls that wait for it. */
+static void wait_while_slow(const struct kelp_faultdisk_control *control)
+{
+    uint32_t left_ms = atomic_load(&control->slow_ms);
+    while (left_ms > 0 && atomic_load(&control->mode) == KELP_FAULTDISK_SLOW) {
+        uint32_t ms = left_ms < NAP_MS ? left_ms : NAP_MS;
+        nap(ms);
+        left_ms -= ms;
     }
 }
 
@@ -173,7 +186,7 @@ static bool hit(uint32_t mode)
         errno = EIO;
         return true;
     case KELP_FAULTDISK_SLOW:
-        wait_ms(atomic_load(&control->slow_ms));
+        wait_while_slow(control);
         return false;
     case KELP_FAULTDISK_POWER:
         (void)kill(getpid(), SIGKILL);

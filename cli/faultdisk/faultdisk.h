@@ -24,7 +24,7 @@ enum kelp_faultdisk_mode {
                                 * renames, links, syncs */
     KELP_FAULTDISK_ERROR,      /* EIO for the same, and for removals */
     KELP_FAULTDISK_UNREADABLE, /* EIO for reads */
-    KELP_FAULTDISK_SLOW,       /* writes and syncs wait first */
+    KELP_FAULTDISK_SLOW,       /* writes and syncs wait first, as long as the disk is slow */
     KELP_FAULTDISK_POWER       /* the program is killed (SIGKILL) before the call takes effect */
 };
 
@@ -32,7 +32,7 @@ struct kelp_faultdisk_fault {
     enum kelp_faultdisk_mode mode;
     uint64_t after;   /* calls that pass first, counted over all programs */
     uint64_t count;   /* calls that are hit then; 0: all */
-    uint32_t slow_ms; /* of each write and sync */
+    uint32_t slow_ms; /* of each write and sync, at most */
 };
 
 struct kelp_faultdisk;

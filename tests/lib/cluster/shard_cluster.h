@@ -1,0 +1,61 @@
+/*
+ * Real kelp-ps processes that host one job, driven by a scripted coordinator and a scripted worker.
+ * Everything here fails the running test when it cannot do its work.
+ */
+#ifndef KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
+#define KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
+
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/shard_client.h"
+
+#define SHARD_CLUSTER_MAX 3 /* shards of one cluster */
+
+/* What all clusters of a test share. */
+struct shard_bench {
+    struct kelp_test_folder folder;
+    char run[160];              /* the run's folder, in it */
+    struct shard_fixture first; /* owns etcd and the job */
+    struct shard_fixture joined[2 * SHARD_CLUSTER_MAX];
+    uint32_t joined_count;
+};
+extern struct shard_bench shard_bench;
+
+/* Shards that host one generation, and a worker. */
+struct shard_cluster {
+    struct shard_fixture *shards[SHARD_CLUSTER_MAX];
+    uint32_t count;
+    uint64_t generation;
+    struct shard_stream control[SHARD_CLUSTER_MAX];
+    struct shard_stream worker[SHARD_CLUSTER_MAX];
+    struct kelp_control_word word;
+    float *weights; /* the newest */
+    bool elsewhere; /* maps name another shard than ours */
+};
+
+/* etcd, a job with two tensors' worth of training, shard-0. momentum: NULL for none. */
+void shard_cluster_set_up(const char *optimizer, const char *momentum, const char *epochs);
+/* The same with SGD, momentum and two epochs; for KELP_CASE(). */
+void shard_cluster_set_up_momentum(void);
+void shard_cluster_tear_down(void);
+
+/* Fresh processes; the first cluster of a test may have shard-0 as well. */
+void shard_cluster_gather(struct shard_cluster *cluster, uint32_t count, bool with_first);
+/* Load generation `generation` from S_0, and open the worker's streams. */
+void shard_cluster_begin(struct shard_cluster *cluster, uint64_t generation);
+/* Close its streams and free. */
+void shard_cluster_end(struct shard_cluster *cluster);
+
+/* The steps of shard_cluster_begin(), one by one. manifest: text of what to restore, or NULL. */
+void shard_cluster_open_control(struct shard_cluster *cluster);
+void shard_cluster_send_map(struct shard_cluster *cluster, uint32_t to, bool with_hello,
+                            const char *manifest, uint64_t restore_version);
+void shard_cluster_await_loaded(struct shard_cluster *cluster);
+void shard_cluster_open_worker(struct shard_cluster *cluster, uint64_t step);
+
+/* Until `version` entries are complete. */
+void shard_cluster_train_to(struct shard_cluster *cluster, uint64_t version);
+/* The shard that hosts a partition, as its place in the cluster. */
+uint32_t shard_cluster_host_of(const struct shard_cluster *cluster, uint32_t partition);
+void shard_cluster_expect_weights(const struct shard_cluster *a, const struct shard_cluster *b);
+
+#endif
