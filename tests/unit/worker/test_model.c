@@ -68,6 +68,17 @@ static void build(uint32_t batch_max)
     ck_assert_ptr_nonnull(gradient);
 }
 
+/* The gradient of samples [first, first + count) as a part of the whole batch's. */
+static kelp_status train(uint32_t first, uint32_t count, double sums[KELP_METRIC_SUM_COUNT])
+{
+    const struct kelp_model_piece piece = {.input = input + first * kelp_sample_input_count(&shape),
+                                           .target =
+                                               target + first * kelp_sample_target_count(&shape),
+                                           .count = count,
+                                           .batch_total = BATCH};
+    return kelp_model_train(model, &piece, sums, &error);
+}
+
 struct expected_tensor {
     const char *name;
     uint32_t rank;
@@ -181,13 +192,7 @@ KELP_LOOP_TEST(test_last_channel_alone, 0, 4)
     for (uint32_t i = 0; i < BATCH * 4; i++) {
         ck_assert_float_eq(alone[i], all[3 * i + 2]);
     }
-    ck_assert_int_eq(kelp_model_train(model,
-                                      &(struct kelp_model_piece){.input = input,
-                                                                 .target = target,
-                                                                 .count = BATCH,
-                                                                 .batch_total = BATCH},
-                                      sums, &error),
-                     KELP_OK);
+    ck_assert_int_eq(train(0, BATCH, sums), KELP_OK);
     ck_assert_double_eq(sums[KELP_METRIC_SUM_ELEMENTS], BATCH * 4);
     for (uint32_t t = 0; job.model.individual && t < plan.tensor_count; t++) {
         bool last = strstr(plan.tensors[t].name, ".2.") != NULL;
@@ -261,27 +266,13 @@ KELP_LOOP_TEST(test_lanes_add_up, 0, 6)
     choose_model(_i);
     build(BATCH);
     kelp_model_bind(model, &plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_train(model,
-                                      &(struct kelp_model_piece){.input = input,
-                                                                 .target = target,
-                                                                 .count = BATCH,
-                                                                 .batch_total = BATCH},
-                                      sums, &error),
-                     KELP_OK);
+    ck_assert_int_eq(train(0, BATCH, sums), KELP_OK);
     float *lane_gradient = calloc((size_t)plan.flat_count, sizeof(float));
     double *added = calloc((size_t)plan.flat_count, sizeof(double));
     ck_assert(lane_gradient != NULL && added != NULL);
     kelp_model_bind(model, &plan, weights, lane_gradient);
     for (uint32_t lane = 0, first = 0; lane < KELP_ARRAY_COUNT(lanes); first += lanes[lane++]) {
-        ck_assert_int_eq(
-            kelp_model_train(model,
-                             &(struct kelp_model_piece){
-                                 .input = input + first * kelp_sample_input_count(&shape),
-                                 .target = target + first * kelp_sample_target_count(&shape),
-                                 .count = lanes[lane],
-                                 .batch_total = BATCH},
-                             lane_sums, &error),
-            KELP_OK);
+        ck_assert_int_eq(train(first, lanes[lane], lane_sums), KELP_OK);
         total += lane_sums[KELP_METRIC_SUM_LOSS];
         for (uint64_t i = 0; i < plan.flat_count; i++) {
             added[i] += (double)lane_gradient[i];
@@ -305,13 +296,7 @@ KELP_LOOP_TEST(test_padding_stays, 0, 6)
         gradient[i] = 77.0f;
     }
     kelp_model_bind(model, &plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_train(model,
-                                      &(struct kelp_model_piece){.input = input,
-                                                                 .target = target,
-                                                                 .count = BATCH,
-                                                                 .batch_total = BATCH},
-                                      sums, &error),
-                     KELP_OK);
+    ck_assert_int_eq(train(0, BATCH, sums), KELP_OK);
     uint64_t padding = 0, end = 0;
     for (uint32_t t = 0; t <= plan.tensor_count; t++) {
         const bool last = t == plan.tensor_count;
@@ -345,13 +330,7 @@ KELP_LOOP_TEST(test_pieces, 0, 6)
         }
     }
     ck_assert_mem_eq(whole, pieces, sizeof(whole));
-    ck_assert_int_eq(kelp_model_train(model,
-                                      &(struct kelp_model_piece){.input = input,
-                                                                 .target = target,
-                                                                 .count = BATCH,
-                                                                 .batch_total = BATCH},
-                                      whole, &error),
-                     KELP_ERR_LIMIT);
+    ck_assert_int_eq(train(0, BATCH, whole), KELP_ERR_LIMIT);
     ck_assert_mem_eq(whole, pieces, sizeof(whole));
 }
 
