@@ -10,6 +10,8 @@
 #include "tests/lib/cluster/shard_snapshots.h"
 #include "tests/lib/suite.h"
 
+KELP_SUITE(.before = etcd_fixture_require)
+
 static struct kelp_faultdisk *disk;
 
 static void put_environment(const char *entry)

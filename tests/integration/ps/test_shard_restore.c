@@ -13,6 +13,8 @@
 #include "tests/lib/cluster/shard_snapshots.h"
 #include "tests/lib/suite.h"
 
+KELP_SUITE(.before = etcd_fixture_require)
+
 KELP_CASE("restores", .timeout_s = 120, .setup = shard_cluster_set_up_momentum,
           .teardown = shard_cluster_tear_down)
 

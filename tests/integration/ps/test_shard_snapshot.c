@@ -10,6 +10,8 @@
 #include "tests/lib/cluster/shard_snapshots.h"
 #include "tests/lib/suite.h"
 
+KELP_SUITE(.before = etcd_fixture_require)
+
 /* ---- going on from a snapshot -------------------------------------------------------------- */
 
 struct shape {

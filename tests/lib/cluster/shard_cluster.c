@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
 #define ELEMENTS 5000 /* five partitions, the last one shorter */
 #define SAMPLES  32   /* four steps of 8 an epoch */
-#define DIGEST   "00112233445566778899aabbccddeeff"
 
 struct shard_bench shard_bench;
 
@@ -136,110 +136,42 @@ void shard_cluster_await_loaded(struct shard_cluster *cluster)
 
 static void take_answers(struct shard_cluster *cluster, uint32_t from, uint64_t step)
 {
-    struct kelp_rpc_message *message;
-    struct kelp_wire_payload payload;
     uint32_t expected = 0;
 
     for (uint32_t p = 0; p < shard_bench.first.plan.partition_count; p++) {
         expected += shard_cluster_host_of(cluster, p) == from ? 1 : 0;
     }
-    while (expected > 0) {
-        Kelp__V1__ExchangeReply *reply = shard_stream_take(
-            &cluster->worker[from], &kelp__v1__exchange_reply__descriptor, &message, &payload);
-        ck_assert_msg(reply->status == KELP_OK, "%s", reply->error);
-        ck_assert_uint_eq(reply->n_refused, 0);
-        for (size_t i = 0; i < reply->n_answer; i++) {
-            const Kelp__V1__PullAnswer *answer = reply->answer[i];
-            struct kelp_slice_range range =
-                kelp_plan_partition(&shard_bench.first.plan, answer->partition);
-            ck_assert_int_eq(answer->status, KELP_OK);
-            ck_assert_uint_eq(answer->step, step);
-            ck_assert_uint_eq(answer->length, range.count * sizeof(float));
-            kelp_wire_payload_copy(&payload, (size_t)answer->offset, (size_t)answer->length,
-                                   cluster->weights + range.first);
-            if (answer->partition == 0) {
-                ck_assert(kelp_wire_take_word(answer->word, &cluster->word));
-            }
-            expected--;
-        }
-        kelp__v1__exchange_reply__free_unpacked(reply, NULL);
-        kelp_rpc_message_unref(message);
+    for (uint32_t taken = 0; taken < expected;) {
+        taken += shard_worker_take_answers(&cluster->worker[from], step, cluster->weights,
+                                           &cluster->word);
     }
 }
 
-/* Room for what one shard is sent for one entry. */
-struct request {
-    Kelp__V1__ExchangeRequest message;
-    Kelp__V1__Hello hello;
-    Kelp__V1__ControlWord word;
-    Kelp__V1__PushItem pushes[64];
-    Kelp__V1__PushItem *push_pointers[64];
-    Kelp__V1__PullItem pulls[64];
-    Kelp__V1__PullItem *pull_pointers[64];
-    double sums[KELP_METRIC_SUM_COUNT];
-};
-
-static void request_init(const struct shard_cluster *cluster, struct request *request)
-{
-    memset(request, 0, sizeof(*request));
-    kelp__v1__exchange_request__init(&request->message);
-    request->message.generation = cluster->generation;
-    request->message.push = request->push_pointers;
-    request->message.pull = request->pull_pointers;
-}
-
-static void add_push(const struct shard_cluster *cluster, struct request *request,
+static void add_push(const struct shard_cluster *cluster, struct shard_request *request,
                      uint32_t partition, bool with_gradient)
 {
-    struct kelp_slice_range range = kelp_plan_partition(&shard_bench.first.plan, partition);
-    Kelp__V1__PushItem *item = &request->pushes[request->message.n_push];
+    Kelp__V1__PushItem *item =
+        shard_request_push(request, &shard_bench.first, partition, with_gradient);
 
-    kelp__v1__push_item__init(item);
-    item->partition = partition;
-    item->map_epoch = cluster->generation;
-    item->lane_count = 4;
-    if (with_gradient) {
-        item->offset = range.first * sizeof(float);
-        item->length = range.count * sizeof(float);
-    }
     if (partition == 0) {
         request->sums[KELP_METRIC_SUM_SAMPLES] = 8;
         request->sums[KELP_METRIC_SUM_LOSS] = 16.0 / (double)(cluster->word.version + 1);
         request->sums[KELP_METRIC_SUM_SQUARED] = 3;
         request->sums[KELP_METRIC_SUM_ELEMENTS] = (double)(cluster->word.version + 7);
-        item->n_sums = kelp_metric_sum_trim(request->sums, KELP_METRIC_SUM_COUNT);
-        item->sums = request->sums;
-        item->digest = (char *)(uintptr_t)DIGEST;
+        shard_request_sums(request, item);
     }
-    request->push_pointers[request->message.n_push++] = item;
-    kelp_wire_put_word(&cluster->word, &request->word);
-    request->message.word = &request->word;
-}
-
-static void add_pull(const struct shard_cluster *cluster, struct request *request,
-                     uint32_t partition, Kelp__V1__PullMode mode, uint64_t target)
-{
-    Kelp__V1__PullItem *item = &request->pulls[request->message.n_pull];
-
-    kelp__v1__pull_item__init(item);
-    item->partition = partition;
-    item->map_epoch = cluster->generation;
-    item->mode = mode;
-    item->step = target;
-    item->version = target;
-    request->pull_pointers[request->message.n_pull++] = item;
+    shard_request_word(request, &cluster->word);
 }
 
 void shard_cluster_open_worker(struct shard_cluster *cluster, uint64_t step)
 {
     for (uint32_t i = 0; i < cluster->count; i++) {
-        struct request request;
+        struct shard_request request;
         shard_stream_open(&cluster->worker[i], cluster->shards[i], "Exchange");
-        request_init(cluster, &request);
-        shard_hello(&shard_bench.first, &request.hello, "worker-7");
-        request.message.hello = &request.hello;
+        shard_request_init(&request, cluster->generation);
+        shard_request_hello(&request, &shard_bench.first);
         for (uint32_t p = i; p < shard_bench.first.plan.partition_count; p += cluster->count) {
-            add_pull(cluster, &request, p, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+            (void)shard_request_pull(&request, p, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
         }
         shard_stream_send(&cluster->worker[i], &request.message.base, NULL, 0);
         take_answers(cluster, i, step);
@@ -275,13 +207,6 @@ void shard_cluster_end(struct shard_cluster *cluster)
     free(cluster->weights);
 }
 
-static void make_gradient(float *gradient, uint64_t step)
-{
-    for (uint64_t i = 0; i < shard_bench.first.plan.flat_count; i++) {
-        gradient[i] = (float)((i * 37 + step * 77) % 1009) / 997.0f - 0.5f;
-    }
-}
-
 static void train_step(struct shard_cluster *cluster)
 {
     size_t bytes = (size_t)shard_bench.first.plan.flat_count * sizeof(float);
@@ -289,13 +214,13 @@ static void train_step(struct shard_cluster *cluster)
     uint64_t step = cluster->word.step + 1;
 
     ck_assert_ptr_nonnull(gradient);
-    make_gradient(gradient, cluster->word.step);
+    shard_worker_gradient(&shard_bench.first, gradient, 0, cluster->word.step);
     for (uint32_t i = 0; i < cluster->count; i++) {
-        struct request request;
-        request_init(cluster, &request);
+        struct shard_request request;
+        shard_request_init(&request, cluster->generation);
         for (uint32_t p = i; p < shard_bench.first.plan.partition_count; p += cluster->count) {
             add_push(cluster, &request, p, true);
-            add_pull(cluster, &request, p, KELP__V1__PULL_MODE__PULL_STEP, step);
+            (void)shard_request_pull(&request, p, KELP__V1__PULL_MODE__PULL_STEP, step);
         }
         shard_stream_send(&cluster->worker[i], &request.message.base, gradient, bytes);
     }
@@ -308,16 +233,16 @@ static void train_step(struct shard_cluster *cluster)
 /* An entry that moves no weights. */
 static void pass_entry(struct shard_cluster *cluster)
 {
-    struct request request;
+    struct shard_request request;
 
-    request_init(cluster, &request);
+    shard_request_init(&request, cluster->generation);
     add_push(cluster, &request, 0, false);
-    add_pull(cluster, &request, 0, KELP__V1__PULL_MODE__PULL_VERSION, cluster->word.version + 1);
+    (void)shard_request_pull(&request, 0, KELP__V1__PULL_MODE__PULL_VERSION,
+                             cluster->word.version + 1);
     request.pulls[0].holds = true;
     request.pulls[0].held_step = cluster->word.step;
     shard_stream_send(&cluster->worker[0], &request.message.base, NULL, 0);
-    Kelp__V1__ExchangeReply *reply =
-        shard_stream_take(&cluster->worker[0], &kelp__v1__exchange_reply__descriptor, NULL, NULL);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&cluster->worker[0], NULL, NULL);
     ck_assert_int_eq(reply->status, KELP_OK);
     ck_assert_uint_eq(reply->n_answer, 1);
     ck_assert(kelp_wire_take_word(reply->answer[0]->word, &cluster->word));

@@ -1,0 +1,170 @@
+/* The life of a kelp-ps process: its end, its entry in etcd, what waiting costs. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/cluster/shard_worker.h"
+#include "tests/lib/suite.h"
+
+#define ELEMENTS 5000 /* five partitions, the last one shorter */
+#define SAMPLES  16   /* two steps of 8 an epoch */
+
+static struct shard_fixture fixture;
+static struct shard_stream control;
+
+static void set_up(void)
+{
+    static const char *const settings[] = {"train.epochs", "1", NULL};
+
+    shard_fixture_start(&fixture, settings, ELEMENTS, SAMPLES);
+    shard_stream_open(&control, &fixture, "Control");
+}
+
+/* The same with several threads in the shard. */
+static void set_up_threads(void)
+{
+    ck_assert_int_eq(setenv("KELP_THREADS", "4", 1), 0);
+    set_up();
+}
+
+static void tear_down(void)
+{
+    shard_stream_close(&control);
+    shard_fixture_stop(&fixture);
+}
+
+KELP_SUITE(.before = etcd_fixture_require)
+
+static void assert_exit(struct kelp_process *process, int code)
+{
+    int status = 0;
+
+    ck_assert_int_eq(kelp_process_wait(process, SHARD_WAIT_MS, &status), KELP_OK);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), code);
+}
+
+KELP_CASE("process", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
+/* SIGTERM: exit 0, and the entry in etcd is gone. Streams that are open do not hold it up. */
+KELP_TEST(stops_on_sigterm)
+{
+    struct kelp_etcd_range range;
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_worker_push_lane(&worker, &word, 0, true);
+    kelp_process_signal(fixture.process, SIGTERM);
+    assert_exit(fixture.process, 0);
+    ck_assert_int_eq(kelp_etcd_get(fixture.client, "/kelp/shards/ps/shard-0", 2000, &range, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq(range.count, 0);
+    kelp_etcd_range_fini(&range);
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+/* A second process of the same name takes over; the first one ends with 1. */
+KELP_TEST(is_replaced)
+{
+    uint64_t before = fixture.incarnation;
+    struct kelp_process *second = shard_fixture_spawn(&fixture);
+
+    assert_exit(fixture.process, 1);
+    shard_fixture_await_entry(&fixture, before);
+    ck_assert_int_eq(kelp_process_wait(second, 0, NULL), KELP_ERR_TIMEOUT);
+    kelp_process_signal(second, SIGTERM);
+    assert_exit(second, 0);
+    kelp_process_destroy(second);
+}
+
+/* etcd goes away and comes back: steps go on, the entry comes back. */
+KELP_TEST(etcd_goes_away)
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    etcd_fixture_kill(&fixture.etcd);
+    for (uint32_t lane = 0; lane < 4; lane++) {
+        shard_worker_push_lane(&worker, &word, lane, lane == 3);
+    }
+    (void)shard_worker_take_weights(&worker, 1, weights, &word);
+    shard_stream_pass(&worker, 6000); /* longer than the lease lives */
+    etcd_fixture_restart(&fixture.etcd);
+    uint64_t incarnation = fixture.incarnation;
+    ck_assert_int_eq(kelp_etcd_delete_prefix(fixture.client, "/kelp/shards/ps/", 10000, NULL),
+                     KELP_OK); /* what is left of the old lease */
+    shard_fixture_await_entry(&fixture, 0);
+    ck_assert_uint_eq(fixture.incarnation, incarnation);
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+/* An address that is taken: exit 2, and who serves there goes on. */
+KELP_TEST(address_in_use)
+{
+    ck_assert_int_eq(setenv("KELP_LISTEN", fixture.address, 1), 0);
+    struct kelp_process *second = shard_fixture_spawn(&fixture);
+    assert_exit(second, 2);
+    kelp_process_destroy(second);
+    shard_load(&control, 1);
+}
+
+/* The end does not wait for an etcd that is away. */
+KELP_TEST(stops_without_etcd)
+{
+    shard_load(&control, 1);
+    etcd_fixture_kill(&fixture.etcd);
+    kelp_process_signal(fixture.process, SIGTERM);
+    assert_exit(fixture.process, 0);
+}
+
+static double processor_seconds(pid_t pid)
+{
+    char path[64];
+    char text[1024] = "";
+    unsigned long user = 0, kernel = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), file));
+    (void)fclose(file);
+    const char *fields = strrchr(text, ')');
+    ck_assert_ptr_nonnull(fields);
+    ck_assert_int_eq(
+        sscanf(fields, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel), 2);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Waiting costs nothing, heartbeats aside. */
+KELP_TEST(waiting_is_free)
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_worker_push_lane(&worker, &word, 0, true);
+    shard_stream_pass(&worker, 500);
+    double before = processor_seconds(kelp_process_pid(fixture.process));
+    shard_stream_pass(&worker, 3000);
+    double used = processor_seconds(kelp_process_pid(fixture.process)) - before;
+    ck_assert_double_le(used, 0.03); /* 1 % */
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+KELP_CASE("threads", .timeout_s = 60, .setup = set_up_threads, .teardown = tear_down)
+
+KELP_TEST_AGAIN(stops_on_sigterm)

@@ -1,0 +1,378 @@
+/* What a real kelp-ps refuses of coordinators and workers: strangers, garbage, another model. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/cluster/shard_worker.h"
+#include "tests/lib/suite.h"
+
+#define ELEMENTS 5000 /* five partitions, the last one shorter */
+#define SAMPLES  16   /* two steps of 8 an epoch */
+
+static struct shard_fixture fixture;
+static struct shard_stream control;
+
+static void set_up(void)
+{
+    static const char *const settings[] = {"train.epochs", "1", NULL};
+
+    shard_fixture_start(&fixture, settings, ELEMENTS, SAMPLES);
+    shard_stream_open(&control, &fixture, "Control");
+}
+
+static void tear_down(void)
+{
+    shard_stream_close(&control);
+    shard_fixture_stop(&fixture);
+}
+
+KELP_SUITE(.before = etcd_fixture_require)
+
+static void take_empty_reply(struct shard_stream *worker)
+{
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(worker, NULL, NULL);
+    ck_assert_int_eq(reply->status, KELP_OK);
+    ck_assert_uint_eq(reply->n_answer, 0);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+}
+
+KELP_CASE("refusals", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+
+/* Nothing is loaded: workers are asked to come back. */
+KELP_TEST(nothing_loaded)
+{
+    struct shard_stream worker;
+    struct shard_request request;
+
+    shard_stream_open(&worker, &fixture, "Exchange");
+    shard_request_init(&request, 0);
+    shard_request_hello(&request, &fixture);
+    shard_stream_send(&worker, &request.message.base, NULL, 0);
+    take_empty_reply(&worker); /* a hello is answered */
+    shard_request_init(&request, 1);
+    (void)shard_request_pull(&request, 0, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+    shard_stream_send(&worker, &request.message.base, NULL, 0);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_int_eq(reply->answer[0]->status, KELP_ERR_BUSY);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_close(&worker);
+}
+
+static const struct {
+    const char *method;
+    const char *job;
+    bool other_digest;
+    uint32_t protocol;
+    bool missing;
+    kelp_status status;
+    const char *text;
+} hellos[] = {
+    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH,
+     "belongs to job shards, not to other"},
+    {"Exchange", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards"},
+    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9"},
+    {"Exchange", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello"},
+    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other"},
+    {"Control", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards"},
+    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9"},
+    {"Control", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello"},
+};
+
+/* Another job, another text of it, another protocol: refused in clear words. */
+KELP_LOOP_TEST(hello_is_checked, 0, KELP_ARRAY_COUNT(hellos))
+{
+    struct shard_stream stream;
+    Kelp__V1__Hello hello;
+    Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    bool exchange = strcmp(hellos[_i].method, "Exchange") == 0;
+
+    shard_hello(&fixture, &hello, "worker-1");
+    hello.job = (char *)(uintptr_t)hellos[_i].job;
+    hello.spec_digest += hellos[_i].other_digest;
+    hello.protocol = hellos[_i].protocol;
+    request.hello = hellos[_i].missing ? NULL : &hello;
+    command.hello = request.hello;
+    shard_stream_open(&stream, &fixture, hellos[_i].method);
+    shard_stream_send(&stream, exchange ? &request.base : &command.base, NULL, 0);
+    if (exchange) {
+        Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&stream, NULL, NULL);
+        ck_assert_int_eq(reply->status, hellos[_i].status);
+        ck_assert_ptr_nonnull(strstr(reply->error, hellos[_i].text));
+        kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    } else {
+        Kelp__V1__ShardReport *report = shard_take_report(&stream);
+        ck_assert_int_eq(report->status, hellos[_i].status);
+        ck_assert_ptr_nonnull(strstr(report->error, hellos[_i].text));
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+    }
+    shard_stream_await_closed(&stream);
+    ck_assert_int_eq(stream.status, hellos[_i].status);
+    ck_assert_ptr_nonnull(strstr(stream.text, hellos[_i].text));
+    shard_stream_close(&stream);
+}
+
+/* Bytes that are no message end their stream and nothing else. */
+KELP_TEST(garbage)
+{
+    struct shard_stream stream;
+    uint8_t bytes[600];
+    uint32_t state = 12345;
+
+    shard_load(&control, 1);
+    for (int round = 0; round < 40; round++) {
+        for (size_t i = 0; i < sizeof(bytes); i++) {
+            state = state * 1664525u + 1013904223u;
+            bytes[i] = (uint8_t)(state >> 24);
+        }
+        bytes[0] |= 7; /* a wire type that does not exist: never a message by chance */
+        shard_stream_open(&stream, &fixture, round % 2 == 0 ? "Exchange" : "Control");
+        shard_stream_send_raw(&stream, bytes, 1 + state % sizeof(bytes));
+        shard_stream_await_closed(&stream);
+        ck_assert_int_ne(stream.status, KELP_OK);
+        shard_stream_close(&stream);
+    }
+    float *weights = shard_worker_new_flat(&fixture);
+    struct kelp_control_word word;
+    shard_worker_open(&stream, &fixture, 1, weights, &word);
+    shard_stream_close(&stream);
+    free(weights);
+}
+
+/* A message cut off at any byte ends its stream, or is one that says less. */
+KELP_TEST(truncated)
+{
+    struct shard_request request;
+    struct kelp_control_word word = {.kind = KELP_STEP_TRAIN, .sample_count = 8, .lr = 0.5};
+    uint8_t bytes[1024];
+
+    shard_load(&control, 1);
+    shard_request_init(&request, 1);
+    shard_request_hello(&request, &fixture);
+    shard_request_word(&request, &word);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    request.message.payload.data = (uint8_t *)(uintptr_t) "12345678";
+    request.message.payload.len = 8;
+    size_t length = protobuf_c_message_get_packed_size(&request.message.base);
+    ck_assert_uint_le(length, sizeof(bytes));
+    (void)protobuf_c_message_pack(&request.message.base, bytes);
+    for (size_t cut = 1; cut < length; cut += 7) {
+        struct shard_stream stream;
+        shard_stream_open(&stream, &fixture, "Exchange");
+        shard_stream_send_raw(&stream, bytes, cut);
+        while (!stream.closed && stream.message_count == 0) {
+            (void)kelp_rpc_loop_run(fixture.loop, 100);
+        }
+        shard_stream_close(&stream);
+    }
+    ck_assert_int_eq(kelp_process_wait(fixture.process, 0, NULL), KELP_ERR_TIMEOUT);
+}
+
+enum defect {
+    OFFSET_BEYOND,
+    LENGTH_BEYOND,
+    OFFSET_OVERFLOW,
+    WRONG_LENGTH,
+    NO_SUCH_PARTITION,
+    NO_WORD,
+    BAD_KIND,
+    BAD_SUMS,
+    BAD_TABLE,
+    BAD_PULL_TABLE,
+    LONG_DECISION,
+    LONG_PART,
+    DEFECT_COUNT
+};
+
+/* Requests that mean another model, or nothing: the stream ends with a text, nothing is taken. */
+KELP_LOOP_TEST(defects_end_the_stream, 0, DEFECT_COUNT)
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    struct shard_request request;
+    static double
+        zeros[KELP_METRIC_SUM_COUNT + KELP_STEP_DECISION_MAX + 1]; /* more than any may be */
+    Kelp__V1__StepPart part = KELP__V1__STEP_PART__INIT, *parts[] = {&part};
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_request_init(&request, 1);
+    shard_request_word(&request, &word);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    Kelp__V1__PushItem *item = &request.pushes[0];
+    switch ((enum defect)_i) {
+    case OFFSET_BEYOND:
+        item->offset = shard_worker_flat_bytes(&fixture) + 1;
+        item->length = 0;
+        break;
+    case LENGTH_BEYOND:
+        item->offset = shard_worker_flat_bytes(&fixture) - 4;
+        break;
+    case OFFSET_OVERFLOW:
+        item->offset = UINT64_MAX - 3;
+        break;
+    case WRONG_LENGTH:
+        item->length -= 4;
+        break;
+    case NO_SUCH_PARTITION:
+        item->partition = 1000000;
+        break;
+    case NO_WORD:
+        request.message.word = NULL;
+        break;
+    case BAD_KIND:
+        request.word.kind = 77;
+        break;
+    case BAD_SUMS:
+        item->n_sums = KELP_METRIC_SUM_COUNT + 1;
+        item->sums = zeros;
+        break;
+    case BAD_TABLE:
+        item->table = 1;
+        break;
+    case BAD_PULL_TABLE:
+        request.message.n_push = 0;
+        (void)shard_request_pull(&request, 0, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+        request.pulls[0].table = 4;
+        break;
+    case LONG_DECISION:
+        request.message.n_push = 0;
+        request.message.n_decision = KELP_STEP_DECISION_MAX + 1;
+        request.message.decision = zeros;
+        break;
+    case LONG_PART:
+        request.message.n_push = 0;
+        request.message.n_part = 1;
+        request.message.part = parts;
+        part.partition = 1;
+        part.n_values = KELP_DECISION_SHARE_VALUES_MAX + 1;
+        part.values = zeros;
+        break;
+    case DEFECT_COUNT:
+        break;
+    }
+    shard_stream_send(&worker, &request.message.base, weights, shard_worker_flat_bytes(&fixture));
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_int_ne(reply->status, KELP_OK);
+    ck_assert_uint_gt(strlen(reply->error), 5);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_await_closed(&worker);
+    shard_stream_close(&worker);
+
+    float *again = shard_worker_new_flat(&fixture);
+    shard_worker_open(&worker, &fixture, 1, again, &word); /* still at step 0 */
+    ck_assert_mem_eq(weights, again, shard_worker_flat_bytes(&fixture));
+    shard_stream_close(&worker);
+    free(weights);
+    free(again);
+}
+
+/* Items that are wrong by themselves are refused one by one; the stream lives. */
+KELP_TEST(items_are_refused)
+{
+    static const uint32_t bad[][2] = {{1, 2}, {0, 3}, {4, 4}, {0, 0}, {0, 8}};
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    struct shard_request request;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
+        shard_request_init(&request, 1);
+        shard_request_word(&request, &word);
+        shard_request_push_lanes(&request, &fixture, bad[i][0], bad[i][1], true);
+        shard_stream_send(&worker, &request.message.base, weights,
+                          shard_worker_flat_bytes(&fixture));
+        Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+        ck_assert_int_eq(reply->status, KELP_OK);
+        ck_assert_uint_eq(reply->n_refused, fixture.plan.partition_count);
+        ck_assert_int_eq(reply->refused[0]->status, KELP_ERR_INVALID);
+        kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    }
+    struct kelp_control_word other = word;
+    other.lr = 0.125;
+    shard_request_init(&request, 1);
+    shard_request_word(&request, &other);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    shard_stream_send(&worker, &request.message.base, weights, shard_worker_flat_bytes(&fixture));
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_int_eq(reply->refused[0]->status, KELP_ERR_CONTROL_WORD);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+/* Maps that cannot be are refused, with the reason. */
+KELP_TEST(maps_are_checked)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__Hello hello;
+    Kelp__V1__Map map = KELP__V1__MAP__INIT;
+    struct shard_stream other;
+
+    shard_hello(&fixture, &hello, "coordinator-9");
+    map.generation = 1;
+    command.hello = &hello;
+    command.map = &map;
+    shard_stream_open(&other, &fixture, "Control"); /* no plan yet */
+    shard_stream_send(&other, &command.base, NULL, 0);
+    shard_stream_await_closed(&other);
+    ck_assert_ptr_nonnull(strstr(other.text, "without a plan"));
+    shard_stream_close(&other);
+
+    command.plan = fixture.plan_text;
+    shard_stream_open(&other, &fixture, "Control"); /* no partitions */
+    shard_stream_send(&other, &command.base, NULL, 0);
+    shard_stream_await_closed(&other);
+    ck_assert_ptr_nonnull(strstr(other.text, "partitions"));
+    shard_stream_close(&other);
+
+    command.plan = (char *)(uintptr_t) "{}";
+    shard_stream_open(&other, &fixture, "Control"); /* another plan */
+    shard_stream_send(&other, &command.base, NULL, 0);
+    shard_stream_await_closed(&other);
+    ck_assert_int_eq(other.status, KELP_ERR_MISMATCH);
+    shard_stream_close(&other);
+    shard_load(&control, 1);
+}
+
+/* A gradient that is not finite: nothing is applied, and the leader is told at which step. */
+KELP_TEST(not_finite)
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    struct shard_request request;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    float *gradient = shard_worker_new_flat(&fixture);
+    gradient[ELEMENTS - 1] = NAN; /* the last partition */
+    shard_request_init(&request, 1);
+    shard_request_word(&request, &word);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    shard_stream_send(&worker, &request.message.base, gradient, shard_worker_flat_bytes(&fixture));
+    for (;;) {
+        Kelp__V1__ShardReport *report = shard_take_report(&control);
+        bool told = report->status != KELP_OK;
+        if (told) {
+            ck_assert_ptr_nonnull(strstr(report->error, "step 0 is not finite in partition 4"));
+        }
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+        if (told) {
+            break;
+        }
+    }
+    shard_request_init(&request, 1);
+    shard_request_pull_all(&request, &fixture, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+    shard_stream_send(&worker, &request.message.base, NULL, 0);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_uint_eq(reply->answer[4]->step, 0);
+    ck_assert_uint_eq(reply->answer[3]->step, 1);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_close(&worker);
+    free(weights);
+    free(gradient);
+}
