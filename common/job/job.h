@@ -169,7 +169,7 @@ struct kelp_job {
         uint32_t fraction_count;
         uint32_t
             test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test split; 0: off */
-        bool random_split; /* table: splits take rows in an order drawn from the seed */
+        bool random_split; /* table, npy, binary, idx: in an order drawn from the seed */
         char val_path[KELP_JOB_PATH_MAX + 1];  /* table, npy, binary: a part of its own file */
         char test_path[KELP_JOB_PATH_MAX + 1]; /* likewise; to predict and evaluate: any kind */
         uint64_t limit; /* of the training split: only its first samples; 0: all */

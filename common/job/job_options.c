@@ -270,7 +270,7 @@ const struct kelp_job_key kelp__job_keys[] = {
              "own: the fractions are of its training images"},
     {KEY(data.test_every, U32), .max = 1 << 30, .default_text = "0", WITH_DATA(DATA_ROWS),
      .help = "N: the last of every N rows is in the test split. 0: none"},
-    {KEY(data.random_split, BOOL), .default_text = "false", WITH_DATA(DATA_TABLE),
+    {KEY(data.random_split, BOOL), .default_text = "false", WITH_DATA(DATA_ROWS | DATA_IDX),
      .help = "Let data.fractions and data.test_every count rows of data.path in an order that is "
              "drawn from the seed, not in that of the file"},
     {KEY(data.val_path, PATH), .default_text = "", WITH_DATA(DATA_ROWS),

@@ -120,3 +120,29 @@ uint64_t kelp_permutation_at(const struct kelp_permutation *permutation, uint64_
     } while (position >= permutation->n);
     return position;
 }
+
+/* The rounds backwards. */
+static uint64_t find_cell(const struct kelp_permutation *permutation, uint64_t cell)
+{
+    uint64_t halves[2] = {cell / permutation->sides[1], cell % permutation->sides[1]};
+
+    for (unsigned round = KELP_PERMUTATION_ROUNDS; round > 0; round--) {
+        unsigned changed = (round - 1) % 2;
+        uint64_t side = permutation->sides[changed];
+        uint64_t added = round_value(halves[1 - changed], permutation->keys[round - 1], side);
+        halves[changed] =
+            halves[changed] >= added ? halves[changed] - added : halves[changed] + side - added;
+    }
+    return halves[0] * permutation->sides[1] + halves[1];
+}
+
+uint64_t kelp_permutation_find(const struct kelp_permutation *permutation, uint64_t number)
+{
+    assert(number < permutation->n);
+
+    /* The same walk, backwards. */
+    do {
+        number = find_cell(permutation, number);
+    } while (number >= permutation->n);
+    return number;
+}

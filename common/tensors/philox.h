@@ -50,5 +50,7 @@ void kelp_permutation_init(struct kelp_permutation *permutation, uint64_t seed, 
                            uint64_t n);
 /* position < n. */
 uint64_t kelp_permutation_at(const struct kelp_permutation *permutation, uint64_t position);
+/* And back: the position of a number below n. */
+uint64_t kelp_permutation_find(const struct kelp_permutation *permutation, uint64_t number);
 
 #endif

@@ -8,7 +8,8 @@
 
 KELP_CASE("permutation", .timeout_s = 60)
 
-/* For every size up to 600 and some larger ones, each position gives another number below n. */
+/* For every size up to 600 and some larger ones, each position gives another number below n,
+ * which is found at that position. */
 KELP_LOOP_TEST(test_bijection, 0, 609)
 {
     static const uint64_t large[] = {1023, 1024, 1025, 4099, 8449, 9999, 16384, 19999, 20000};
@@ -22,7 +23,8 @@ KELP_LOOP_TEST(test_bijection, 0, 609)
         for (uint64_t position = 0; position < n; position++) {
             uint64_t sample = kelp_permutation_at(&permutation, position);
             /* Not an assertion each: Check writes to a pipe for every one. */
-            if (sample >= n || seen[sample]++ != 0) {
+            if (sample >= n || seen[sample]++ != 0 ||
+                kelp_permutation_find(&permutation, sample) != position) {
                 ck_abort_msg("n %llu: %llu gives %llu", (unsigned long long)n,
                              (unsigned long long)position, (unsigned long long)sample);
             }
@@ -47,6 +49,7 @@ KELP_LOOP_TEST(test_large, 0, 6)
         uint64_t sample = kelp_permutation_at(&permutation, n - 1 - i);
         ck_assert_uint_lt(sample, n);
         ck_assert_uint_ne(sample, previous);
+        ck_assert_uint_eq(kelp_permutation_find(&permutation, sample), n - 1 - i);
         previous = sample;
     }
 }

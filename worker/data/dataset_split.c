@@ -144,6 +144,26 @@ uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split
     return splits->random && row < splits->order.n ? kelp_permutation_at(&splits->order, row) : row;
 }
 
+bool kelp_splits_find(const struct kelp_splits *splits, enum kelp_split split, uint64_t row,
+                      uint64_t *ret_index)
+{
+    const struct kelp_split_rows *from = &splits->rows[split];
+    uint64_t place =
+        splits->random && row < splits->order.n ? kelp_permutation_find(&splits->order, row) : row;
+    if (from->skip > 0) { /* the last one of each skip + 1 rows is left out */
+        if (place % (from->skip + 1) == from->skip) {
+            return false;
+        }
+        place -= place / (from->skip + 1);
+    }
+    if (from->count == 0 || place < from->first || (place - from->first) % from->stride != 0 ||
+        (place - from->first) / from->stride >= from->count) {
+        return false;
+    }
+    *ret_index = (place - from->first) / from->stride;
+    return true;
+}
+
 /* ---- windows of a time series ---------------------------------------------------------------- */
 
 kelp_status kelp_windows_check(const struct kelp_job *job, const char *of, uint64_t *ret_rows,

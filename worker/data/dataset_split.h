@@ -44,6 +44,9 @@ kelp_status kelp_splits_init(struct kelp_splits *splits, const struct kelp_job *
 /* The row of sample index, below rows[split].count, of a split. Rises with index, unless the
  * split is random. */
 uint64_t kelp_splits_row(const struct kelp_splits *splits, enum kelp_split split, uint64_t index);
+/* And back: whether the split has the row, and as which sample. */
+bool kelp_splits_find(const struct kelp_splits *splits, enum kelp_split split, uint64_t row,
+                      uint64_t *ret_index);
 
 /*
  * For the kinds whose samples are windows of a time series (csv, synthetic, panel), data.split has

@@ -54,7 +54,7 @@ static void setup(void)
         "name: large\nseed: 4\n"
         "model: {kind: mlp, hidden: [8]}\n"
         "data: {kind: binary, path: \"%s\", cache: cache, dtype: uint8, input_shape: [%u],"
-        " fractions: [0.9, 0.1]}\n"
+        " fractions: [0.9, 0.1], random_split: true}\n"
         "train: {max_steps: 40, batch_size: 64, lr: 0.000001, evaluate: false}\n"
         "cluster: {workers: 2, lanes: 8}\n",
         rows_path, WIDTH);

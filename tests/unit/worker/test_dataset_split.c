@@ -40,6 +40,20 @@ static void set_fractions(double train, double val, double test)
     job.data.fraction_count = 3;
 }
 
+/* A row is found in its split, as its sample, and in no other. */
+static void expect_found(const struct kelp_splits *splits, enum kelp_split split, uint64_t index)
+{
+    uint64_t row = kelp_splits_row(splits, split, index);
+    for (int other = 0; other < KELP_SPLIT_COUNT; other++) {
+        uint64_t found = UINT64_MAX;
+        bool there = kelp_splits_find(splits, (enum kelp_split)other, row, &found);
+        if (there != (other == (int)split) || (there && found != index)) { /* thousands of rows */
+            ck_abort_msg("split %d: row %llu is found as %llu of split %d", (int)split,
+                         (unsigned long long)row, (unsigned long long)found, other);
+        }
+    }
+}
+
 /* Whatever the split, every row is in at most one split, splits rise, and nothing is out of range.
  */
 static void check_disjoint(const struct kelp_splits *splits, uint64_t all_rows, uint64_t used)
@@ -53,6 +67,7 @@ static void check_disjoint(const struct kelp_splits *splits, uint64_t all_rows, 
             ck_assert_uint_lt(row, all_rows);
             ck_assert(i == 0 || row > before);
             ck_assert_uint_eq(seen[row]++, 0);
+            expect_found(splits, (enum kelp_split)split, i);
             before = row;
             count++;
         }
@@ -176,6 +191,7 @@ KELP_TEST(random_rows)
             ck_assert_uint_eq(seen[row]++, 0);
             ck_assert_uint_eq(row, kelp_splits_row(&again, (enum kelp_split)split, i));
             moved += split == KELP_SPLIT_TEST && row % 10 != 9;
+            expect_found(&splits, (enum kelp_split)split, i);
         }
     }
     ck_assert_uint_eq(splits.rows[KELP_SPLIT_TRAIN].count, 81);

@@ -39,8 +39,7 @@ struct survey {
     const struct kelp_job *job;
     struct kelp_arrays *arrays;
     struct kelp_digest digest;
-    uint64_t fitted;          /* training rows to take statistics of */
-    uint64_t fitted_done;     /* of them, those that were taken */
+    uint64_t fitted;          /* training samples to take statistics of: the first ones */
     struct column_sums *sums; /* [columns], or NULL: no statistics are asked for */
     uint64_t rounds;          /* values of each column in sums */
     uint32_t class_max;       /* classes are below it */
@@ -202,17 +201,22 @@ static void describe_view(struct survey *survey, const struct kelp_array_view *v
     kelp_digest_update(&survey->digest, about, sizeof(about));
 }
 
+/* Whatever order the splits have, rows are looked at as they stand in the file. */
+static bool is_fitted(const struct survey *survey, uint64_t row)
+{
+    uint64_t sample = 0;
+    return kelp_splits_find(&survey->arrays->splits, KELP_SPLIT_TRAIN, row, &sample) &&
+           sample < survey->fitted;
+}
+
 static kelp_status survey_source(struct survey *survey, const struct kelp_array_source *source,
                                  bool first, struct kelp_error *reterr)
 {
-    const struct kelp_splits *splits = &survey->arrays->splits;
     kelp_digest_update(&survey->digest, &source->rows, sizeof(source->rows));
     describe_view(survey, &source->input);
     describe_view(survey, &source->target);
     for (uint64_t row = 0; row < source->rows; row++) {
-        bool fitted = first && survey->sums && survey->fitted_done < survey->fitted &&
-                      kelp_splits_row(splits, KELP_SPLIT_TRAIN, survey->fitted_done) == row;
-        survey->fitted_done += fitted ? 1 : 0;
+        bool fitted = first && survey->sums && is_fitted(survey, row);
         kelp_status status = survey_view(survey, &source->input, true, fitted, row, reterr);
         if (status == KELP_OK) {
             status = survey_view(survey, &source->target, false, false, row, reterr);
