@@ -158,6 +158,11 @@ static kelp_status set_data(struct kelp_inference *inference, struct kelp_error 
     if (status == KELP_OK && kind == KELP_DATA_NPY) {
         status = kelp_job_set(inference->file, arrays, KELP_ARRAY_COUNT(arrays), reterr);
     }
+    if (status == KELP_OK && kind == KELP_DATA_BINARY && inference->mode == KELP_RUN_PREDICT) {
+        const struct kelp_job_setting kept = {"data.test_rows",
+                                              inference->targets ? "labelled" : "either"};
+        status = kelp_job_set(inference->file, &kept, 1, reterr);
+    }
     return status;
 }
 

@@ -70,6 +70,12 @@ enum kelp_number_kind {
     KELP_NUMBER_UINT8,
     KELP_NUMBER_INT32
 };
+/* binary: whether rows of data.test_path have targets behind their inputs. */
+enum kelp_test_rows {
+    KELP_TEST_ROWS_LABELLED,
+    KELP_TEST_ROWS_UNLABELLED, /* to be predicted alone */
+    KELP_TEST_ROWS_EITHER,     /* as the file's size says */
+};
 enum kelp_optimizer_kind {
     KELP_OPTIMIZER_SGD, /* plain, momentum, dampening and Nesterov are its settings */
     KELP_OPTIMIZER_ADAM,
@@ -195,6 +201,7 @@ struct kelp_job {
         uint32_t input_shape_count;
         uint32_t target_shape[KELP_JOB_LIST_MAX]; /* binary */
         uint32_t target_shape_count;
+        enum kelp_test_rows test_rows;     /* binary */
         char cache[KELP_JOB_PATH_MAX + 1]; /* folder for parsed files and statistics */
         uint64_t rows;                     /* synthetic: rows to generate */
         bool shuffle;

@@ -84,6 +84,22 @@ static kelp_status check_arrays(const struct kelp_job_file *file, struct kelp_er
     return KELP_OK;
 }
 
+static kelp_status check_binary(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+
+    if (job->data.input_shape_count == 0) {
+        return kelp__job_refuse(file, "data.input_shape", reterr,
+                                "is empty; it must be the shape of a row's input, as [28, 28]");
+    }
+    if (job->data.test_rows != KELP_TEST_ROWS_LABELLED && job->run.mode == KELP_RUN_TRAIN) {
+        return kelp__job_refuse(file, "data.test_rows", reterr,
+                                "training is measured with targets: it must be labelled; kelp "
+                                "predict takes rows without them");
+    }
+    return KELP_OK;
+}
+
 static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -95,11 +111,7 @@ static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_erro
     case KELP_DATA_NPY:
         return check_arrays(file, reterr);
     case KELP_DATA_BINARY:
-        return job->data.input_shape_count > 0
-                   ? KELP_OK
-                   : kelp__job_refuse(file, "data.input_shape", reterr,
-                                      "is empty; it must be the shape of a row's input, as "
-                                      "[28, 28]");
+        return check_binary(file, reterr);
     case KELP_DATA_CSV:
     case KELP_DATA_SYNTHETIC:
     case KELP_DATA_TENSORS:

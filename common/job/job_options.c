@@ -13,6 +13,7 @@ static const char *const data_kinds[] = {"csv", "synthetic", "tensors", "table",
 static const char *const missing_policies[] = {"error", "drop", "zero", "mean", NULL};
 static const char *const normalize_kinds[] = {"none", "standard", "minmax", NULL};
 static const char *const dtypes[] = {"float32", "float64", "uint8", "int32", NULL};
+static const char *const test_rows[] = {"labelled", "unlabelled", "either", NULL};
 static const char *const schedule_units[] = {"epoch", "step", NULL};
 static const char *const monitors[] = {"val/loss",     "val/mse", "val/mae",
                                        "val/accuracy", "val/auc", NULL};
@@ -42,6 +43,7 @@ CHECK_ORDER(data_kinds, KELP_DATA_CSV, KELP_DATA_BINARY);
 CHECK_ORDER(missing_policies, KELP_MISSING_ERROR, KELP_MISSING_MEAN);
 CHECK_ORDER(normalize_kinds, KELP_NORMALIZE_NONE, KELP_NORMALIZE_MINMAX);
 CHECK_ORDER(dtypes, KELP_NUMBER_FLOAT32, KELP_NUMBER_INT32);
+CHECK_ORDER(test_rows, KELP_TEST_ROWS_LABELLED, KELP_TEST_ROWS_EITHER);
 CHECK_ORDER(schedule_units, KELP_SCHEDULE_EPOCH, KELP_SCHEDULE_BY_STEP);
 CHECK_ORDER(monitors, KELP_MONITOR_LOSS, KELP_MONITOR_AUC);
 CHECK_ORDER(feature_kinds, KELP_FEATURES_S, KELP_FEATURES_MS);
@@ -281,6 +283,11 @@ const struct kelp_job_key kelp__job_keys[] = {
          "data.test_every. The training split does not change. `csv`, `synthetic` (a CSV file), "
          "`panel`, `idx`, "
          "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
+    {KEY(data.test_rows, CHOICE), .choices = test_rows, .default_text = "labelled",
+     WITH_DATA(DATA_BINARY),
+     .help = "Whether the rows of data.test_path have targets behind their inputs. `unlabelled`: "
+             "inputs alone, to predict. `either`: as the size of the file says; one that both fit "
+             "is refused. `kelp predict --data` sets `either`, with `--targets` `labelled`"},
     {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0",
      .help = "Use only the first N training samples. 0: all"},
     {KEY(data.cache, PATH), .change = KELP_JOB_CHANGES, .default_text = "",

@@ -259,7 +259,8 @@ static bool shapes_model(const char *name)
     static const char *const places[] = {
         "data.path",        "data.val_path",        "data.test_path",
         "data.target_path", "data.val_target_path", "data.test_target_path",
-        "data.cache",       "model.init",           "model.init_prefix"};
+        "data.cache",       "model.init",           "model.init_prefix",
+        "data.test_rows"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(sections); i++) {
         if (begins_with(name, sections[i])) {
             return false;

@@ -284,6 +284,57 @@ KELP_TEST(arrays)
     kelp_run_fini(&run);
 }
 
+/* Rows of four bytes, and of one more for the target. */
+static void write_rows(const char *folder, const char *name, uint32_t count, bool targets)
+{
+    uint8_t bytes[5 * 400];
+    size_t used = 0;
+    for (uint32_t row = 0; row < count; row++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            bytes[used++] = (uint8_t)((row * 4 + i) * 2654435761u >> 24);
+        }
+        used += targets ? 1 : 0;
+        bytes[used - 1] = targets ? (uint8_t)(row % 3) : bytes[used - 1];
+    }
+    write_bytes(folder, name, bytes, used);
+}
+
+/* Nothing in such a file says whether its rows have targets: its size does, or the user. */
+KELP_TEST(binary_rows)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    write_rows(run.folder, "rows.bin", 400, true);
+    write_rows(run.folder, "labelled.bin", 61, true);
+    write_rows(run.folder, "new.bin", 61, false);
+    write_rows(run.folder, "either.bin", 100, false);
+    train_in(&run, "name: rows\n"
+                   "model: {kind: mlp, hidden: [8]}\n"
+                   "data: {kind: binary, path: rows.bin, dtype: uint8, input_shape: [4],"
+                   " fractions: [0.8, 0.2], random_split: true, normalize: standard}\n"
+                   "train: {epochs: 1, batch_size: 32, loss: cross_entropy}\n"
+                   "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    predict(&run, "run", "--set", "data.test_path=labelled.bin", "before.csv");
+    kelp_test_remove(run.folder, "rows.bin");
+    predict(&run, "m.safetensors", "--data", "labelled.bin", "labelled.csv");
+    predict(&run, "m.safetensors", "--data", "new.bin", "after.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "labelled.csv");
+    kelp_test_expect_same(run.folder, "before.csv", "after.csv");
+    const char *const either[] = {
+        "predict", "m.safetensors", "--data", "either.bin", "--out", "e.csv", NULL, NULL, NULL};
+    kelp_test_command_says(run.folder, either, 2,
+                           "either.bin: has 400 bytes, 80 rows with targets or 100 without; say "
+                           "which: data.test_rows=labelled or unlabelled");
+    const char *const told[] = {"predict", "m.safetensors", "--data", "either.bin",
+                                "--out",   "e.csv",         "--set",  "data.test_rows=unlabelled",
+                                NULL};
+    kelp_test_run_ok(run.folder, told);
+    const char *const targets[] = {"predict", "m.safetensors", "--data",    "new.bin",
+                                   "--out",   "t.csv",         "--targets", NULL};
+    kelp_test_command_says(run.folder, targets, 2, "new.bin: has 244 bytes");
+    kelp_run_fini(&run);
+}
+
 /* ---- Python ---------------------------------------------------------------------------------- */
 
 /* 77: skipped. */

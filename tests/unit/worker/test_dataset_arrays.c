@@ -581,6 +581,90 @@ KELP_TEST(binary_rows)
     kelp_dataset_close(dataset);
 }
 
+#define SPLIT_ROWS 60u
+
+/* In a random split each row of a file is one sample, whatever it is scaled by is fitted on the
+ * training rows alone, and another seed gives another split. */
+KELP_TEST(random_split)
+{
+    uint8_t rows[3 * SPLIT_ROWS];
+    unsigned seen[SPLIT_ROWS] = {0}, late = 0, others = 0;
+    for (uint8_t i = 0; i < SPLIT_ROWS; i++) {
+        rows[3 * i] = rows[3 * i + 1] = rows[3 * i + 2] = i;
+    }
+    binary_job();
+    write_file("rows", rows, sizeof(rows));
+    job.seed = 3;
+    job.data.random_split = true;
+    job.data.fraction_count = 2;
+    job.data.fractions[0] = 0.5;
+    job.data.fractions[1] = 0.5;
+    job.data.normalize = KELP_NORMALIZE_MINMAX;
+    struct kelp_dataset *dataset = open_or_fail();
+    job.seed = 4;
+    struct kelp_dataset *other = open_or_fail();
+    float least = 2.0f, most = -1.0f, input[2], target, other_target;
+    for (int split = 0; split <= KELP_SPLIT_VAL; split++) {
+        ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[split], SPLIT_ROWS / 2);
+        for (uint64_t i = 0; i < SPLIT_ROWS / 2; i++) {
+            ck_assert_int_eq(
+                kelp_dataset_read(other, (enum kelp_split)split, &i, 1, input, &other_target),
+                KELP_OK);
+            ck_assert_int_eq(
+                kelp_dataset_read(dataset, (enum kelp_split)split, &i, 1, input, &target), KELP_OK);
+            ck_assert_uint_eq(seen[(unsigned)target]++, 0);
+            others += target != other_target;
+            late += split == KELP_SPLIT_VAL && target >= SPLIT_ROWS / 2;
+            least = split == KELP_SPLIT_TRAIN && input[0] < least ? input[0] : least;
+            most = split == KELP_SPLIT_TRAIN && input[0] > most ? input[0] : most;
+        }
+    }
+    ck_assert_float_eq(least, 0.0f);
+    ck_assert_float_eq_tol(most, 1.0f, 1e-6f);
+    ck_assert_uint_gt(late, 5);
+    ck_assert_uint_lt(late, 25);
+    ck_assert_uint_gt(others, SPLIT_ROWS / 2);
+    kelp_dataset_close(other);
+    kelp_dataset_close(dataset);
+}
+
+/* Rows to predict need no targets: their file is told by its size where the job leaves it open, and
+ * one that could be either is refused. */
+KELP_TEST(unlabelled_binary_rows)
+{
+    static const uint8_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    binary_job();
+    write_file("rows", rows, 9);
+    write_file("new", rows, 8);
+    set_path(job.data.test_path, "new");
+    job.run.mode = KELP_RUN_PREDICT;
+    job.run.part = KELP_RUN_PART_TEST;
+    expect_error(KELP_ERR_FORMAT, "new: has 8 bytes", "a row has 3 uint8 elements", NULL);
+    for (int how = KELP_TEST_ROWS_UNLABELLED; how <= KELP_TEST_ROWS_EITHER; how++) {
+        job.data.test_rows = (enum kelp_test_rows)how;
+        struct kelp_dataset *dataset = open_or_fail();
+        const float last[] = {7, 8};
+        ck_assert(kelp_dataset_info(dataset)->no_targets[KELP_SPLIT_TEST]);
+        ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TEST], 4);
+        expect_sample(dataset, KELP_SPLIT_TEST, 3, last, 0.0f);
+        kelp_dataset_close(dataset);
+    }
+    write_file("new", rows, 9);
+    struct kelp_dataset *labelled = open_or_fail();
+    ck_assert(!kelp_dataset_info(labelled)->no_targets[KELP_SPLIT_TEST]);
+    ck_assert_uint_eq(kelp_dataset_info(labelled)->samples[KELP_SPLIT_TEST], 3);
+    kelp_dataset_close(labelled);
+    write_file("new", rows, 12);
+    expect_error(KELP_ERR_INVALID, "new: has 12 bytes, 4 rows with targets or 6 without",
+                 "data.test_rows=labelled or unlabelled", NULL);
+    write_file("new", rows, 7);
+    expect_error(KELP_ERR_FORMAT, "new: has 7 bytes", "a row of uint8 has 3 bytes, 2 without",
+                 NULL);
+    write_file("new", rows, 8);
+    job.run.mode = KELP_RUN_EVALUATE;
+    expect_error(KELP_ERR_INVALID, "new: its rows have no targets", NULL);
+}
+
 KELP_TEST(wrong_binary_rows)
 {
     binary_job();

@@ -1,4 +1,7 @@
 /* Samples that are rows of numbers without a header: the input, then the target. */
+#include <inttypes.h>
+#include <sys/stat.h>
+
 #include "worker/data/arrays/dataset_arrays.h"
 
 /* A shape from the job file. Its elements are few enough for sizes not to overflow. */
@@ -37,22 +40,67 @@ static enum kelp_element element_of(enum kelp_number_kind kind)
     return KELP_ELEMENT_FLOAT32;
 }
 
-static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_job *job,
-                              struct kelp_array_source *source, const char *path,
-                              struct kelp_error *reterr)
+/* Nothing in a file says whether its rows have targets; its size may. */
+static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                               const char *path, bool *ret_labelled, struct kelp_error *reterr)
 {
+    uint64_t size = kelp_element_bytes(element_of(job->data.dtype));
+    uint64_t input = size * kelp_sample_input_count(&dataset->info.shape);
+    uint64_t row = input + size * kelp_sample_target_count(&dataset->info.shape);
+    struct stat about;
+    *ret_labelled = job->data.test_rows != KELP_TEST_ROWS_UNLABELLED;
+    if (job->data.test_rows != KELP_TEST_ROWS_EITHER || stat(path, &about) != 0 ||
+        !S_ISREG(about.st_mode)) { /* what is wrong with it is said when it is opened */
+        return KELP_OK;
+    }
+    uint64_t bytes = (uint64_t)about.st_size;
+    *ret_labelled = bytes % row == 0;
+    if (bytes % input != 0 && bytes % row != 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s: has %" PRIu64 " bytes, which is no whole number of rows: a row of %s "
+                         "has %" PRIu64 " bytes, %" PRIu64 " without its target",
+                         path, bytes, kelp_element_name(element_of(job->data.dtype)), row, input);
+    }
+    if (bytes > 0 && bytes % input == 0 && bytes % row == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: has %" PRIu64 " bytes, %" PRIu64 " rows with targets or %" PRIu64
+                         " without; say which: data.test_rows=labelled or unlabelled",
+                         path, bytes, bytes / row, bytes / input);
+    }
+    return KELP_OK;
+}
+
+static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_job *job,
+                              enum kelp_split split, const char *path, struct kelp_error *reterr)
+{
+    struct kelp_arrays *arrays = dataset->state;
+    struct kelp_array_source *source = &arrays->sources[split];
     uint64_t input = kelp_sample_input_count(&dataset->info.shape);
     uint64_t target = kelp_sample_target_count(&dataset->info.shape);
+    bool labelled = true;
+    kelp_status status =
+        split == KELP_SPLIT_TEST ? choose_rows(dataset, job, path, &labelled, reterr) : KELP_OK;
     const struct kelp_array layout = {.element = element_of(job->data.dtype),
-                                      .row_elems = input + target};
-    kelp_status status = kelp_array_file_open_rows(path, &layout, &source->files[0], reterr);
+                                      .row_elems = labelled ? input + target : input};
+    if (status == KELP_OK) {
+        status = kelp_array_file_open_rows(path, &layout, &source->files[0], reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
     source->rows = kelp_array_file_array(source->files[0])->dims[0];
     source->input = (struct kelp_array_view){.file = source->files[0], .count = input};
-    source->target =
-        (struct kelp_array_view){.file = source->files[0], .first = input, .count = target};
+    if (labelled) {
+        source->target =
+            (struct kelp_array_view){.file = source->files[0], .first = input, .count = target};
+    }
+    dataset->info.no_targets[split] = !labelled;
+    if (!labelled && job->run.mode != KELP_RUN_PREDICT) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: its rows have no targets, there is nothing to compare with; kelp "
+                         "predict needs none",
+                         path);
+    }
     return KELP_OK;
 }
 
@@ -82,7 +130,7 @@ kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct
         if (split == 0 ? kelp__dataset_wants_path(dataset, job)
                        : paths[split][0] != '\0' &&
                              kelp__dataset_wants(dataset, job, (enum kelp_split)split)) {
-            status = open_split(dataset, job, &arrays->sources[split], paths[split], reterr);
+            status = open_split(dataset, job, (enum kelp_split)split, paths[split], reterr);
         }
     }
     return status == KELP_OK ? kelp__dataset_finish_rows(dataset, job, reterr) : status;
