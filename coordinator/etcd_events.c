@@ -33,7 +33,7 @@ static void on_spec(const char *text, size_t text_bytes, void *user)
         }
         return;
     }
-    kelp_status status = kelp_identity_take_spec(identity, text, text_bytes, &error);
+    kelp_status status = kelp_identity_set_spec(identity, text, text_bytes, &error);
     if (status == KELP_OK) {
         kelp_log_info("job read digest=%016" PRIx64 ", standing for election",
                       identity->spec_digest);

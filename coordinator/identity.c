@@ -25,8 +25,8 @@ static kelp_status parse(const struct kelp_identity *identity, struct kelp_job_f
     return status;
 }
 
-kelp_status kelp_identity_take_spec(struct kelp_identity *identity, const char *text,
-                                    size_t text_bytes, struct kelp_error *reterr)
+kelp_status kelp_identity_set_spec(struct kelp_identity *identity, const char *text,
+                                   size_t text_bytes, struct kelp_error *reterr)
 {
     struct kelp_job_file *file = kelp_job_file_create();
     char *copy = strndup(text, text_bytes);

@@ -18,9 +18,9 @@ struct kelp_identity {
     uint64_t spec_digest;
 };
 
-/* Take the job's specification. Errors: those of kelp_job_file_parse(), KELP_ERR_INVALID. */
-kelp_status kelp_identity_take_spec(struct kelp_identity *identity, const char *text,
-                                    size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
+/* Set the job's specification. Errors: those of kelp_job_file_parse(), KELP_ERR_INVALID. */
+kelp_status kelp_identity_set_spec(struct kelp_identity *identity, const char *text,
+                                   size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_identity_fini(struct kelp_identity *identity);
 
 /* Our hello, borrowed from the identity. */

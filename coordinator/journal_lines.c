@@ -74,7 +74,7 @@ kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint6
     return KELP_OK;
 }
 
-static kelp_status take_digest(struct kelp_journal *journal, uint64_t version, const cJSON *json,
+static kelp_status read_digest(struct kelp_journal *journal, uint64_t version, const cJSON *json,
                                struct kelp_error *reterr)
 {
     char digest[DIGEST_CHARS + 1] = "";
@@ -105,7 +105,7 @@ kelp_status kelp__journal_parse_line(const char *text, size_t text_bytes, cJSON 
 
 /* A line of the validation split: kept, so that a new leader knows what its checkpoints are worth.
  */
-static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
+static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
 {
     struct kelp__evaluation evaluation = {.step = step};
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
@@ -134,7 +134,7 @@ static kelp_status take_evaluation(struct kelp_journal *journal, uint64_t step, 
 
 /* The newest line of each part, so that a new leader can tell what a job came to. A value that is
  * not finite is null on file. */
-static void take_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
+static void keep_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
                         const cJSON *json)
 {
     static const char *const parts[KELP_SPLIT_COUNT] = {"train", "val", "test"};
@@ -163,7 +163,7 @@ static void take_latest(struct kelp_journal *journal, uint64_t version, uint64_t
 }
 
 /* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
-static kelp_status take_line(struct kelp_journal *journal, struct kelp__lines *lines,
+static kelp_status read_line(struct kelp_journal *journal, struct kelp__lines *lines,
                              const char *text, size_t text_bytes, struct kelp_error *reterr)
 {
     uint64_t version = 0;
@@ -171,11 +171,11 @@ static kelp_status take_line(struct kelp_journal *journal, struct kelp__lines *l
     cJSON *json = NULL;
     kelp_status status = kelp__journal_parse_line(text, text_bytes, &json, &version, &step, reterr);
     if (status == KELP_OK && lines == &journal->digests) {
-        status = take_digest(journal, version, json, reterr);
+        status = read_digest(journal, version, json, reterr);
     }
     if (status == KELP_OK && lines == &journal->metrics) {
-        status = take_evaluation(journal, step, json);
-        take_latest(journal, version, step, json);
+        status = read_evaluation(journal, step, json);
+        keep_latest(journal, version, step, json);
     }
     cJSON_Delete(json);
     if (status == KELP_OK && (!lines->any || version > lines->newest)) {
@@ -197,7 +197,7 @@ static kelp_status read_lines(struct kelp_journal *journal, struct kelp__lines *
         if (text[got - 1] != '\n') {
             break; /* cut off by a crash: removed below */
         }
-        status = take_line(journal, lines, text, (size_t)got - 1, reterr);
+        status = read_line(journal, lines, text, (size_t)got - 1, reterr);
         if (status == KELP_OK) {
             lines->count++;
             lines->bytes += (uint64_t)got;

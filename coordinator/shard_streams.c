@@ -132,7 +132,7 @@ static void greet(struct kelp_shard_stream *stream, struct kelp_term *term,
 static bool record_at(const void *records, size_t index, struct kelp_record *ret_record)
 {
     const Kelp__V1__ShardReport *report = records;
-    return kelp_wire_take_record(report->records[index], ret_record);
+    return kelp_wire_get_record(report->records[index], ret_record);
 }
 
 static enum kelp_checkpointer_answer answer_of(Kelp__V1__SnapshotState state)
@@ -159,9 +159,9 @@ struct snapshot {
 };
 
 /* NULL: there is none, or it cannot be taken. */
-static const struct kelp_checkpointer_report *take_snapshot(const struct kelp_shard_stream *stream,
-                                                            const Kelp__V1__SnapshotReport *from,
-                                                            struct snapshot *snapshot)
+static const struct kelp_checkpointer_report *snapshot_of(const struct kelp_shard_stream *stream,
+                                                          const Kelp__V1__SnapshotReport *from,
+                                                          struct snapshot *snapshot)
 {
     if (!from || from->n_part > KELP_PARTITIONS_MAX) {
         return NULL;
@@ -171,7 +171,7 @@ static const struct kelp_checkpointer_report *take_snapshot(const struct kelp_sh
                                                              .bytes = from->part[i]->bytes,
                                                              .digest = from->part[i]->digest};
     }
-    bool has_word = from->word != NULL && kelp_wire_take_word(from->word, &snapshot->word);
+    bool has_word = from->word != NULL && kelp_wire_get_word(from->word, &snapshot->word);
     snapshot->report = (struct kelp_checkpointer_report){
         .shard = stream->shard.id,
         .incarnation = stream->shard.incarnation,
@@ -187,25 +187,25 @@ static const struct kelp_checkpointer_report *take_snapshot(const struct kelp_sh
     return &snapshot->report;
 }
 
-static void take_report(struct kelp_shard_stream *stream, struct kelp_term *term,
-                        const Kelp__V1__ShardReport *from)
+static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
+                      const Kelp__V1__ShardReport *from)
 {
     struct snapshot snapshot;
     struct kelp_control_word word;
     struct kelp_best best;
     struct kelp_record latest;
     bool known = kelp_status_known(from->status);
-    bool has_word = from->word != NULL && kelp_wire_take_word(from->word, &word);
-    bool has_best = from->best != NULL && kelp_wire_take_best(from->best, &best);
+    bool has_word = from->word != NULL && kelp_wire_get_word(from->word, &word);
+    bool has_best = from->best != NULL && kelp_wire_get_best(from->best, &best);
     bool has_latest =
-        from->latest_train != NULL && kelp_wire_take_record(from->latest_train, &latest);
+        from->latest_train != NULL && kelp_wire_get_record(from->latest_train, &latest);
     const struct kelp_link_report report = {
         .heartbeat = from->heartbeat,
         .loaded_generation = from->loaded_generation,
         .status = known ? (kelp_status)from->status : KELP_ERR_FORMAT,
         .error = from->error,
         .waiting = from->waiting,
-        .snapshot = take_snapshot(stream, from->snapshot, &snapshot),
+        .snapshot = snapshot_of(stream, from->snapshot, &snapshot),
         .word = has_word ? &word : NULL,
         .best = has_best ? &best : NULL,
         .record_count = from->n_records,
@@ -241,7 +241,7 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
         greet(stream, term, report);
     }
     if (stream->greeted && stream->ending == ENDING_BROKEN) {
-        take_report(stream, term, report);
+        on_report(stream, term, report);
     }
     kelp__v1__shard_report__free_unpacked(report, NULL);
 }

@@ -92,8 +92,8 @@ void kelp_worker_stream_refuse(struct kelp_worker_stream *stream, bool hello, ke
 
 /* ---- stream events ---- */
 
-static void take_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
-                       const Kelp__V1__WorkerReport *report)
+static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
+                     const Kelp__V1__WorkerReport *report)
 {
     struct kelp_error error;
     stream->identified = true;
@@ -110,8 +110,8 @@ static void take_hello(struct kelp_worker_stream *stream, struct kelp_term *term
     kelp_term_worker_hello(term, stream->session, &hello);
 }
 
-static void take_report(struct kelp_worker_stream *stream, struct kelp_term *term,
-                        const Kelp__V1__WorkerReport *report)
+static void on_report(struct kelp_worker_stream *stream, struct kelp_term *term,
+                      const Kelp__V1__WorkerReport *report)
 {
     const struct kelp_member_heard heard = {
         .lanes_computed = report->lanes_computed,
@@ -143,9 +143,9 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
     }
     Kelp__V1__WorkerReport *report = (Kelp__V1__WorkerReport *)(void *)fields;
     if (stream->identified) {
-        take_report(stream, term, report);
+        on_report(stream, term, report);
     } else {
-        take_hello(stream, term, report);
+        on_hello(stream, term, report);
     }
     kelp__v1__worker_report__free_unpacked(report, NULL);
 }

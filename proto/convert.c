@@ -19,7 +19,7 @@ void kelp_wire_put_word(const struct kelp_control_word *word, Kelp__V1__ControlW
     ret_message->steps_skipped = word->steps_skipped;
 }
 
-bool kelp_wire_take_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
+bool kelp_wire_get_word(const Kelp__V1__ControlWord *message, struct kelp_control_word *ret_word)
 {
     if (message->kind < KELP_STEP_TRAIN || message->kind > KELP_STEP_KIND_MAX ||
         !isfinite(message->lr)) {
@@ -49,7 +49,7 @@ static void put_metrics(const struct kelp_metrics *metrics, Kelp__V1__Measures *
     ret_message->value = (double *)(uintptr_t)metrics->of; /* only read */
 }
 
-bool kelp_wire_take_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics)
+bool kelp_wire_get_metrics(const Kelp__V1__Measures *message, struct kelp_metrics *ret_metrics)
 {
     struct kelp_metrics metrics = {.present = 0};
 
@@ -81,12 +81,12 @@ void kelp_wire_put_best(const struct kelp_best *best, struct kelp_wire_best *ret
     message->test = &ret_message->test;
 }
 
-bool kelp_wire_take_best(const Kelp__V1__Best *message, struct kelp_best *ret_best)
+bool kelp_wire_get_best(const Kelp__V1__Best *message, struct kelp_best *ret_best)
 {
     struct kelp_best best = {.known = true, .step = message->step, .epoch = message->epoch};
 
-    if (!kelp_wire_take_metrics(message->val, &best.val) || best.val.present == 0 ||
-        !kelp_wire_take_metrics(message->test, &best.test)) {
+    if (!kelp_wire_get_metrics(message->val, &best.val) || best.val.present == 0 ||
+        !kelp_wire_get_metrics(message->test, &best.test)) {
         return false;
     }
     *ret_best = best;
@@ -111,7 +111,7 @@ void kelp_wire_put_record(const struct kelp_record *record, struct kelp_wire_rec
     message->digest = (char *)(uintptr_t)record->digest; /* only read */
 }
 
-bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *ret_record)
+bool kelp_wire_get_record(const Kelp__V1__Record *message, struct kelp_record *ret_record)
 {
     struct kelp_record record = {.best = message->best,
                                  .skipped = message->skipped,
@@ -121,8 +121,8 @@ bool kelp_wire_take_record(const Kelp__V1__Record *message, struct kelp_record *
                                  .window_loss = message->window_loss};
     size_t digest_length = message->digest ? strlen(message->digest) : 0;
 
-    if (!message->word || !kelp_wire_take_word(message->word, &record.word) ||
-        !kelp_wire_take_metrics(message->measures, &record.metrics)) {
+    if (!message->word || !kelp_wire_get_word(message->word, &record.word) ||
+        !kelp_wire_get_metrics(message->measures, &record.metrics)) {
         return false;
     }
     if (digest_length != 0) {

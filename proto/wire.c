@@ -216,7 +216,7 @@ static kelp_status collect_value(struct collected *collected, struct reader *rea
     return status;
 }
 
-static kelp_status take_payload(struct reader *reader, bool *seen,
+static kelp_status read_payload(struct reader *reader, bool *seen,
                                 struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
     uint8_t raw[VARINT_BYTES_MAX];
@@ -255,7 +255,7 @@ static kelp_status walk(struct reader *reader, bool has_payload, struct collecte
             return kelp_fail(reterr, KELP_ERR_FORMAT, "message has a bad field tag");
         }
         if (has_payload && tag == PAYLOAD_TAG) {
-            status = take_payload(reader, &seen, payload, reterr);
+            status = read_payload(reader, &seen, payload, reterr);
             continue;
         }
         status = collect(collected, raw, raw_bytes, reterr);

@@ -235,7 +235,7 @@ static void carry_out(struct kelp_coordinator_link *m, const struct kelp_joining
     }
 }
 
-static void take_event(struct kelp_coordinator_link *m, const struct kelp_joining_event *event)
+static void handle_event(struct kelp_coordinator_link *m, const struct kelp_joining_event *event)
 {
     struct kelp_joining_actions actions;
 
@@ -247,7 +247,7 @@ static void take_event(struct kelp_coordinator_link *m, const struct kelp_joinin
     }
     if (m->unopened) {
         m->unopened = false;
-        take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
+        handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
     }
 }
 
@@ -256,7 +256,7 @@ static void on_timer(void *user)
     struct kelp_coordinator_link *m = user;
     kelp_rpc_timer_stop(m->timer);
     m->timer = NULL;
-    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
+    handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
 }
 
 static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__WorkerCommand *command)
@@ -267,18 +267,18 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
     if (command->map && map_decode(command->map, &map, &error) != KELP_OK) {
         kelp_log_warn("map not used error=\"%s\"", error.text);
     }
-    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
-                                               .command = {
-                                                   .map = map,
-                                                   .has_assignment = command->has_assignment,
-                                                   .assignment_epoch = command->assignment_epoch,
-                                                   .lane_first = command->lane_first,
-                                                   .lane_count = command->lane_count,
-                                                   .leave = command->leave,
-                                                   .status = (kelp_status)command->status,
-                                                   .error = command->error,
-                                                   .heartbeat = command->heartbeat,
-                                               }});
+    handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
+                                                 .command = {
+                                                     .map = map,
+                                                     .has_assignment = command->has_assignment,
+                                                     .assignment_epoch = command->assignment_epoch,
+                                                     .lane_first = command->lane_first,
+                                                     .lane_count = command->lane_count,
+                                                     .leave = command->leave,
+                                                     .status = (kelp_status)command->status,
+                                                     .error = command->error,
+                                                     .heartbeat = command->heartbeat,
+                                                 }});
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -307,7 +307,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     kelp_log_info("coordinator stream ended address=%s status=%s reason=\"%s\"", m->channel_to,
                   kelp_status_name(status), text);
     m->stream = NULL;
-    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
+    handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
 }
 
 static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
@@ -321,7 +321,7 @@ static void leader_changed(void *user)
     pthread_mutex_lock(&m->mutex);
     memcpy(leader, m->leader, sizeof(leader));
     pthread_mutex_unlock(&m->mutex);
-    take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER, .leader = leader});
+    handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_LEADER, .leader = leader});
 }
 
 /* ---- etcd: on the client's thread ------------------------------------------------------------ */
@@ -370,7 +370,7 @@ static void *run(void *user)
         pthread_mutex_unlock(&m->mutex);
         if (stop && !stopping) {
             stopping = true;
-            take_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_STOP});
+            handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_STOP});
         } else {
             (void)kelp_rpc_loop_run(m->loop, -1);
         }

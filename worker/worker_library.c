@@ -114,20 +114,20 @@ static void keep_failure(struct kelp_worker *worker, const struct kelp_error *er
     }
 }
 
-static void take_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
+static void handle_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
 
 /* ---- events of links ------------------------------------------------------------------------- */
 
 static void on_closed(struct kelp_shard_link *link, void *user)
 {
-    take_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
-                                                  .shard = kelp_shard_link_shard(link)});
+    handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
+                                                    .shard = kelp_shard_link_shard(link)});
 }
 
 static void on_retry(struct kelp_shard_link *link, void *user)
 {
-    take_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
-                                                  .shard = kelp_shard_link_shard(link)});
+    handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
+                                                    .shard = kelp_shard_link_shard(link)});
 }
 
 /* Did the event lead to an action of this kind? */
@@ -151,7 +151,7 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     bool has_word = answer->partition == 0 && answer->word;
     (void)link;
 
-    if (has_word && !kelp_wire_take_word(answer->word, &word)) {
+    if (has_word && !kelp_wire_get_word(answer->word, &word)) {
         (void)kelp_fail(&error, KELP_ERR_FORMAT, "control word of version %" PRIu64 " is malformed",
                         answer->word->version);
         keep_failure(worker, &error);
@@ -170,7 +170,7 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .values = answer->is_part ? answer->part : answer->decision,
         .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
     };
-    take_event(worker, &event);
+    handle_event(worker, &event);
     if (find_action(worker, KELP_STEPPER_KEEP)) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
@@ -187,8 +187,8 @@ static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offe
     event.offer.generation = worker->map->generation;
     event.offer.lane_first = offer->lane_first;
     event.offer.lane_count = offer->lane_count;
-    if (kelp_wire_take_word(offer->word, &event.offer.word)) {
-        take_event(worker, &event); /* else nothing is lost: an offer is only advice */
+    if (kelp_wire_get_word(offer->word, &event.offer.word)) {
+        handle_event(worker, &event); /* else nothing is lost: an offer is only advice */
     }
 }
 
@@ -259,7 +259,7 @@ static void on_ask_timer(void *user)
     struct kelp_worker *worker = user;
     kelp_rpc_timer_stop(worker->ask_timer);
     worker->ask_timer = NULL;
-    take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
+    handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
 }
 
 static void start_ask_timer(struct kelp_worker *worker, uint32_t after_ms)
@@ -331,7 +331,7 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
         break;
     case KELP_STEPPER_KEEP:
     case KELP_STEPPER_COMPUTE:
-        break; /* the caller of take_event() looks for them */
+        break; /* the caller of handle_event() looks for them */
     }
 }
 
@@ -342,7 +342,7 @@ static void carry_out_all(struct kelp_worker *worker)
     }
 }
 
-static void take_event(struct kelp_worker *worker, const struct kelp_stepper_event *event)
+static void handle_event(struct kelp_worker *worker, const struct kelp_stepper_event *event)
 {
     struct kelp_error error;
     kelp_status status = kelp_stepper_event(worker->stepper, event, &worker->actions);
@@ -371,7 +371,7 @@ static void hear_news(struct kelp_worker *worker)
         kelp_worker_map_places(worker->new_map, &places);
         event.news.places = &places;
     }
-    take_event(worker, &event);
+    handle_event(worker, &event);
     kelp_worker_map_free(worker->new_map); /* an old one, which was not adopted */
     worker->new_map = NULL;
 }
@@ -386,7 +386,7 @@ static void on_changed(void *user)
 void kelp_worker_send_half(struct kelp_worker *worker)
 {
     if (worker->link_count > 0) {
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
+        handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
         for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
         }
     }
@@ -473,7 +473,7 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
         if (kelp_stop_raised(stop)) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");
         }
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
+        handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
         const struct kelp_stepper_action *work = find_action(worker, KELP_STEPPER_COMPUTE);
         if (work) {
             hand_out(worker, work, ret_work);

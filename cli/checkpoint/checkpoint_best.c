@@ -20,8 +20,8 @@ struct best {
     double value;
 };
 
-static kelp_status take_line(struct best *best, const char *text, size_t bytes,
-                             struct kelp_error *reterr)
+static kelp_status compare_line(struct best *best, const char *text, size_t bytes,
+                                struct kelp_error *reterr)
 {
     cJSON *json = NULL;
     uint64_t step = 0;
@@ -55,7 +55,7 @@ static kelp_status read_evaluations(const char *path, struct best *best, struct 
     }
     const char *line = text;
     for (const char *end; status == KELP_OK && (end = strchr(line, '\n')) != NULL; number++) {
-        status = take_line(best, line, (size_t)(end - line), reterr);
+        status = compare_line(best, line, (size_t)(end - line), reterr);
         line = end + 1;
     }
     free(text);

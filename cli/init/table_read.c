@@ -40,7 +40,7 @@ static bool is_missing(const char *text)
 /* ---- one file -------------------------------------------------------------------------------- */
 
 /* The first file gives the columns. */
-static kelp_status take_columns(struct reading *reading, struct kelp_error *reterr)
+static kelp_status read_columns(struct reading *reading, struct kelp_error *reterr)
 {
     struct kelp_table_facts *facts = reading->facts;
     uint32_t count = kelp_csv_column_count(reading->csv);
@@ -78,7 +78,7 @@ static kelp_status find_columns(struct reading *reading, bool first, struct kelp
 {
     struct kelp_table_facts *facts = reading->facts;
     if (first) {
-        kelp_status status = take_columns(reading, reterr);
+        kelp_status status = read_columns(reading, reterr);
         if (status != KELP_OK) {
             return status;
         }

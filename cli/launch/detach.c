@@ -136,7 +136,7 @@ struct reports {
     bool started;
 };
 
-static void take_report(struct reports *reports, const char *line)
+static void read_report(struct reports *reports, const char *line)
 {
     if (strncmp(line, "run ", 4) == 0) {
         (void)snprintf(reports->run_path, sizeof(reports->run_path), "%.*s", KELP_RUN_PATH_MAX,
@@ -158,7 +158,7 @@ static void read_reports(int fd, struct reports *reports)
     }
     while (!reports->started && fgets(line, sizeof(line), in)) {
         line[strcspn(line, "\n")] = '\0';
-        take_report(reports, line);
+        read_report(reports, line);
     }
     (void)fclose(in);
 }

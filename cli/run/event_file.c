@@ -218,8 +218,8 @@ static bool is_place(const char *name)
     return strcmp(name, "version") == 0 || strcmp(name, "step") == 0;
 }
 
-static kelp_status take_line(const struct kelp_event_file *file, const char *line, size_t bytes,
-                             struct kelp_error *reterr)
+static kelp_status add_line(const struct kelp_event_file *file, const char *line, size_t bytes,
+                            struct kelp_error *reterr)
 {
     struct kelp_event_value values[KELP_EVENT_VALUES_MAX];
     size_t count = 0;
@@ -243,8 +243,8 @@ static kelp_status take_line(const struct kelp_event_file *file, const char *lin
 }
 
 /* The lines in text; *ret_taken is how many bytes they have. */
-static kelp_status take_lines(const struct kelp_event_file *file, const char *text, size_t bytes,
-                              size_t *ret_taken, struct kelp_error *reterr)
+static kelp_status add_lines(const struct kelp_event_file *file, const char *text, size_t bytes,
+                             size_t *ret_taken, struct kelp_error *reterr)
 {
     const char *at = text;
     kelp_status status = KELP_OK;
@@ -252,7 +252,7 @@ static kelp_status take_lines(const struct kelp_event_file *file, const char *te
     for (const char *end;
          status == KELP_OK && (end = memchr(at, '\n', (size_t)(text + bytes - at))) != NULL;
          at = end + 1) {
-        status = take_line(file, at, (size_t)(end - at), reterr);
+        status = add_line(file, at, (size_t)(end - at), reterr);
     }
     *ret_taken = (size_t)(at - text);
     return status;
@@ -274,7 +274,7 @@ kelp_status kelp_event_file_follow(struct kelp_event_file *file, struct kelp_err
         ssize_t got = pread(fd, text, sizeof(text), (off_t)file->offset);
         taken = 0;
         if (got > 0) {
-            status = take_lines(file, text, (size_t)got, &taken, reterr);
+            status = add_lines(file, text, (size_t)got, &taken, reterr);
             file->offset += taken;
         }
     }

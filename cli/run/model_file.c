@@ -61,7 +61,7 @@ kelp_status kelp_model_card_read(const char *folder, char **ret_text, struct kel
 }
 
 /* The file's metadata, with the card in the place of its own. Returns how many. */
-static size_t take_metadata(const struct kelp_safetensors *file, const char *card,
+static size_t copy_metadata(const struct kelp_safetensors *file, const char *card,
                             struct kelp_safetensors_pair *pairs)
 {
     size_t count = 0;
@@ -105,7 +105,7 @@ kelp_status kelp_model_copy_file(const char *from, const char *to, const char *c
                                                   .data = tensor->data};
     }
     status =
-        kelp_safetensors_write(to, items, count, pairs, take_metadata(file, card, pairs), reterr);
+        kelp_safetensors_write(to, items, count, pairs, copy_metadata(file, card, pairs), reterr);
 free_tables:
     free(items);
     free(pairs);

@@ -19,7 +19,7 @@ static bool newest_loss(const Kelp__V1__StatusReply *status, double *ret_loss)
     struct kelp_metrics metrics;
 
     if (!evaluated(status->latest_train) ||
-        !kelp_wire_take_metrics(status->latest_train->measures, &metrics)) {
+        !kelp_wire_get_metrics(status->latest_train->measures, &metrics)) {
         return false;
     }
     *ret_loss = metrics.of[KELP_METRIC_LOSS];
@@ -31,7 +31,7 @@ static void add_val(const Kelp__V1__StatusReply *status, struct kelp_meter *mete
     struct kelp_metrics metrics;
 
     if (evaluated(status->latest_val) &&
-        kelp_wire_take_metrics(status->latest_val->measures, &metrics)) {
+        kelp_wire_get_metrics(status->latest_val->measures, &metrics)) {
         meter->val_known = kelp_metrics_have(&metrics, KELP_METRIC_LOSS);
         meter->val_loss = metrics.of[KELP_METRIC_LOSS];
     }
@@ -85,7 +85,7 @@ static void add_metrics(const Kelp__V1__Measures *message, const char *split,
     struct kelp_metrics metrics;
     char name[32];
 
-    if (!kelp_wire_take_metrics(message, &metrics)) {
+    if (!kelp_wire_get_metrics(message, &metrics)) {
         return;
     }
     for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {

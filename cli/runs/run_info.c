@@ -67,7 +67,7 @@ static void read_job(struct kelp_run_info *info)
     kelp_job_file_destroy(file);
 }
 
-static void take_result(struct kelp_run_info *info, const struct kelp_result *result)
+static void copy_result(struct kelp_run_info *info, const struct kelp_result *result)
 {
     info->step = result->step;
     info->epoch = result->epoch;
@@ -96,7 +96,7 @@ static void add_metric(struct kelp_run_info *info, const char *name, double valu
 }
 
 /* Of a run without a result: what its metrics.jsonl says last. */
-static void take_metrics_log(struct kelp_run_info *info)
+static void read_metrics_log(struct kelp_run_info *info)
 {
     struct kelp_metrics_log log;
 
@@ -129,7 +129,7 @@ static bool ask(struct kelp_run_info *info, uint32_t timeout_ms, struct kelp_res
                     kelp_job_client_status(client, timeout_ms, &reply, NULL) == KELP_OK;
     if (answered) {
         kelp_status_result(reply, result);
-        take_result(info, result);
+        copy_result(info, result);
         (void)snprintf(info->reason, sizeof(info->reason), "%s", reply->reason);
     }
     kelp_job_client_status_free(reply);
@@ -145,7 +145,7 @@ static void look_at_running(struct kelp_run_info *info, const struct kelp_run_lo
     info->state = KELP_RUN_STATE_RUNNING;
     info->age_s = age_of(info->path, begun, KELP_ARRAY_COUNT(begun), look->now);
     if (!ask(info, look->timeout_ms, result)) {
-        take_metrics_log(info);
+        read_metrics_log(info);
     }
 }
 
@@ -157,7 +157,7 @@ static void look_at_broken(struct kelp_run_info *info, time_t now, const char *w
     info->state = KELP_RUN_STATE_BROKEN;
     (void)snprintf(info->reason, sizeof(info->reason), "%s", why);
     info->age_s = age_of(info->path, traces, KELP_ARRAY_COUNT(traces), now);
-    take_metrics_log(info);
+    read_metrics_log(info);
 }
 
 static enum kelp_run_state state_of(const char *word)
@@ -187,7 +187,7 @@ static void look_at_ended(struct kelp_run_info *info, time_t now, struct kelp_re
         look_at_broken(info, now, "result.json: its status is not known");
         return;
     }
-    take_result(info, result);
+    copy_result(info, result);
     (void)snprintf(info->reason, sizeof(info->reason), "%s", result->reason);
     info->age_s = age_of(info->path, ended, KELP_ARRAY_COUNT(ended), now);
 }

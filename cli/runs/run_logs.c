@@ -188,7 +188,7 @@ static kelp_status each_process(const struct kelp_run_logs *logs,
     return status;
 }
 
-static kelp_status take_process(void *user, const char *name, struct kelp_error *reterr)
+static kelp_status open_process(void *user, const char *name, struct kelp_error *reterr)
 {
     struct kelp_run_logs *logs = user;
 
@@ -263,7 +263,7 @@ kelp_status kelp_run_logs_open(const char *run_path, const char *const *names, s
     kelp_status status =
         kelp_run_dir_path(run_path, "logs", logs->folder, sizeof(logs->folder), reterr);
     if (status == KELP_OK) {
-        status = each_process(logs, take_process, logs, reterr);
+        status = each_process(logs, open_process, logs, reterr);
     }
     if (status == KELP_OK) {
         status = check_names(logs, reterr);
@@ -350,7 +350,7 @@ static struct source *oldest(struct kelp_run_logs *logs, bool last)
 static kelp_status merge(struct kelp_run_logs *logs, bool last, const struct sink *sink,
                          struct kelp_error *reterr)
 {
-    kelp_status status = each_process(logs, take_process, logs, reterr);
+    kelp_status status = each_process(logs, open_process, logs, reterr);
 
     if (status != KELP_OK) {
         return status;

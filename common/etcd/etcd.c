@@ -137,7 +137,7 @@ static void report_ended(struct kelp_etcd *etcd)
 
 /* ---- the thread ---- */
 
-static void take_posts(struct kelp_etcd *etcd)
+static void run_posts(struct kelp_etcd *etcd)
 {
     struct etcd_post *post;
 
@@ -171,7 +171,7 @@ static void *run_thread(void *user)
 
     (void)prctl(PR_SET_NAME, "kelp-etcd");
     do {
-        take_posts(etcd);
+        run_posts(etcd);
         fire_timers(etcd);
         (void)curl_multi_perform(etcd->multi, &running);
         report_ended(etcd);

@@ -192,7 +192,7 @@ static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
     }
 }
 
-static size_t take_answer(char *bytes, size_t size, size_t count, void *user)
+static size_t receive_answer(char *bytes, size_t size, size_t count, void *user)
 {
     struct etcd_call *call = user;
 
@@ -219,7 +219,7 @@ static kelp_status attempt_start(struct etcd_call *call, int64_t left_ms)
     (void)curl_easy_setopt(transfer->curl, CURLOPT_POSTFIELDS, call->body.bytes);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_POSTFIELDSIZE_LARGE,
                            (curl_off_t)call->body.used);
-    (void)curl_easy_setopt(transfer->curl, CURLOPT_WRITEFUNCTION, take_answer);
+    (void)curl_easy_setopt(transfer->curl, CURLOPT_WRITEFUNCTION, receive_answer);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_WRITEDATA, call);
     if (call->kind == ETCD_ONCE) {
         /* When a reused connection turns out to be closed, curl itself sends the request again on a

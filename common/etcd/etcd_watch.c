@@ -118,7 +118,7 @@ static size_t give_upload(char *bytes, size_t size, size_t count, void *user)
     return give;
 }
 
-static size_t take_lines(char *bytes, size_t size, size_t count, void *user)
+static size_t receive_lines(char *bytes, size_t size, size_t count, void *user)
 {
     struct kelp_etcd_watch *watch = user;
 
@@ -175,7 +175,7 @@ static kelp_status start_stream(struct kelp_etcd_watch *watch)
         (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, etcd->stream_headers);
         (void)curl_easy_setopt(curl, CURLOPT_READFUNCTION, give_upload);
         (void)curl_easy_setopt(curl, CURLOPT_READDATA, watch);
-        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_lines);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive_lines);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, watch);
         (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L); /* an upload cannot be rewound */
         status = kelp__etcd_transfer_start(etcd, &watch->stream);
@@ -349,7 +349,7 @@ static kelp_status apply_listing(struct kelp_etcd_watch *watch, const struct kel
     return status;
 }
 
-static kelp_status take_listing(struct kelp_etcd_watch *watch, struct etcd_call *call,
+static kelp_status read_listing(struct kelp_etcd_watch *watch, struct etcd_call *call,
                                 struct kelp_error *reterr)
 {
     struct kelp_etcd_range range;
@@ -381,7 +381,7 @@ static void listing_done(struct etcd_call *call, void *user)
     struct kelp_error error = {0};
 
     watch->listing = NULL;
-    kelp_status status = take_listing(watch, call, &error);
+    kelp_status status = read_listing(watch, call, &error);
     kelp__etcd_call_destroy(call);
     if (status != KELP_OK) {
         start_over(watch, status, error.text);

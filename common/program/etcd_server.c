@@ -93,7 +93,7 @@ struct answer {
     size_t used;
 };
 
-static size_t take_answer(char *bytes, size_t size, size_t count, void *user)
+static size_t receive_answer(char *bytes, size_t size, size_t count, void *user)
 {
     struct answer *answer = user;
 
@@ -120,7 +120,7 @@ static cJSON *ask(const struct kelp_etcd_server *server, const char *path, const
         (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
         (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
         (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)PROBE_MS);
-        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_answer);
+        (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive_answer);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
         if (body) {
             (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);

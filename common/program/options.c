@@ -148,7 +148,7 @@ static kelp_status set_value(struct kelp_options *options, size_t index, const c
 }
 
 /* Set an option from the command line; text is NULL when no value was attached with '='. */
-static kelp_status take_option(struct reader *reader, size_t index, const char *text,
+static kelp_status read_option(struct reader *reader, size_t index, const char *text,
                                struct kelp_error *reterr)
 {
     const struct kelp_option *option = &reader->options->program->options[index];
@@ -186,7 +186,7 @@ static kelp_status read_long(struct reader *reader, const char *typed, struct ke
     }
     for (size_t i = 0; i < program->option_count && name_bytes < sizeof(name); i++) {
         if (strcmp(name, program->options[i].name) == 0) {
-            return take_option(reader, i, equals ? equals + 1 : NULL, reterr);
+            return read_option(reader, i, equals ? equals + 1 : NULL, reterr);
         }
     }
     return unknown_option(program, name, reterr);
@@ -203,7 +203,7 @@ static kelp_status read_short(struct reader *reader, const char *typed, struct k
     for (size_t i = 0; i < program->option_count; i++) {
         if (program->options[i].letter != '\0' && program->options[i].letter == typed[0] &&
             typed[1] == '\0') {
-            return take_option(reader, i, NULL, reterr);
+            return read_option(reader, i, NULL, reterr);
         }
     }
     return kelp_fail(reterr, KELP_ERR_INVALID, "no option -%.63s; %s --help lists them", typed,

@@ -231,7 +231,7 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
     struct kelp_committed *damaged = NULL;
     switch (event->kind) {
     case KELP_CHECKPOINTER_LISTED:
-        return kelp__checkpointer_take_list(checkpoints, event, actions, reterr);
+        return kelp__checkpointer_on_list(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_GENERATION:
         return on_generation(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_RUNNING:
@@ -258,15 +258,15 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         on_request(checkpoints, event->request.pause);
         break;
     case KELP_CHECKPOINTER_REPORT:
-        kelp__checkpointer_take_report(checkpoints, event->report, event->now_ms, actions);
+        kelp__checkpointer_on_report(checkpoints, event->report, event->now_ms, actions);
         break;
     case KELP_CHECKPOINTER_SENT:
         on_sent(checkpoints, actions);
         break;
     case KELP_CHECKPOINTER_COMMITTED:
-        return kelp__checkpointer_take_committed(checkpoints, event, actions, reterr);
+        return kelp__checkpointer_on_committed(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_REMOVED:
-        kelp__checkpointer_take_removed(checkpoints, event);
+        kelp__checkpointer_on_removed(checkpoints, event);
         break;
     case KELP_CHECKPOINTER_DAMAGED:
         damaged = kelp_committed_list_find(&checkpoints->list, event->damaged);

@@ -16,8 +16,8 @@ static bool is_digest(const char *text)
 }
 
 /* Everything that this shard hosts, each part once? */
-static const char *take_parts(struct kelp_checkpointer *checkpoints, uint32_t shard,
-                              const struct kelp_checkpointer_report *report)
+static const char *add_parts(struct kelp_checkpointer *checkpoints, uint32_t shard,
+                             const struct kelp_checkpointer_report *report)
 {
     const struct kelp_map *map = &checkpoints->map;
     if (report->part_count != kelp_map_load(map, shard)) {
@@ -55,7 +55,7 @@ static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
     if (shard->durable) {
         return; /* each report repeats it */
     }
-    const char *wrong = take_parts(checkpoints, index, report);
+    const char *wrong = add_parts(checkpoints, index, report);
     if (wrong) {
         kelp__checkpointer_say_trouble(checkpoints, actions,
                                        "checkpoint of step %" PRIu64 ": %s: %s",
@@ -98,9 +98,9 @@ static void on_overtaken(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, now_ms, actions);
 }
 
-void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
-                                    const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                                    struct kelp_checkpointer_actions *actions)
+void kelp__checkpointer_on_report(struct kelp_checkpointer *checkpoints,
+                                  const struct kelp_checkpointer_report *report, uint64_t now_ms,
+                                  struct kelp_checkpointer_actions *actions)
 {
     int32_t index = kelp_map_find(&checkpoints->map, report->shard);
     if (checkpoints->state != KELP_CHECKPOINTER_ORDERED || index < 0 ||
@@ -280,10 +280,10 @@ bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint6
            serial == checkpoints->order.serial;
 }
 
-kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoints,
-                                              const struct kelp_checkpointer_event *event,
-                                              struct kelp_checkpointer_actions *actions,
-                                              struct kelp_error *reterr)
+kelp_status kelp__checkpointer_on_committed(struct kelp_checkpointer *checkpoints,
+                                            const struct kelp_checkpointer_event *event,
+                                            struct kelp_checkpointer_actions *actions,
+                                            struct kelp_error *reterr)
 {
     if (!kelp_checkpointer_awaits(checkpoints, event->committed.serial)) {
         return KELP_OK; /* of a generation before: decided by the new one */
@@ -333,8 +333,8 @@ void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64
     }
 }
 
-void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
-                                     const struct kelp_checkpointer_event *event)
+void kelp__checkpointer_on_removed(struct kelp_checkpointer *checkpoints,
+                                   const struct kelp_checkpointer_event *event)
 {
     checkpoints->removing_now = false;
     if (event->removed == KELP_CHECKPOINTER_OK) {
@@ -354,10 +354,10 @@ static bool in_list(const struct kelp_checkpointer_event *event, uint64_t versio
     return false;
 }
 
-kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
-                                         const struct kelp_checkpointer_event *event,
-                                         struct kelp_checkpointer_actions *actions,
-                                         struct kelp_error *reterr)
+kelp_status kelp__checkpointer_on_list(struct kelp_checkpointer *checkpoints,
+                                       const struct kelp_checkpointer_event *event,
+                                       struct kelp_checkpointer_actions *actions,
+                                       struct kelp_error *reterr)
 {
     struct kelp_committed_list *list = &checkpoints->list;
     for (uint32_t i = list->count; i-- > 0;) {

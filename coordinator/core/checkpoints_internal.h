@@ -56,23 +56,23 @@ void kelp__checkpointer_end(struct kelp_checkpointer *checkpoints,
 /* Training has come to the order's step. */
 void kelp__checkpointer_reach(struct kelp_checkpointer *checkpoints, uint64_t now_ms);
 
-void kelp__checkpointer_take_report(struct kelp_checkpointer *checkpoints,
-                                    const struct kelp_checkpointer_report *report, uint64_t now_ms,
-                                    struct kelp_checkpointer_actions *actions);
+void kelp__checkpointer_on_report(struct kelp_checkpointer *checkpoints,
+                                  const struct kelp_checkpointer_report *report, uint64_t now_ms,
+                                  struct kelp_checkpointer_actions *actions);
 /* Everything is durable: commit it, or find that it is committed. */
 void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                                  struct kelp_checkpointer_actions *actions);
-kelp_status kelp__checkpointer_take_committed(struct kelp_checkpointer *checkpoints,
-                                              const struct kelp_checkpointer_event *event,
-                                              struct kelp_checkpointer_actions *actions,
-                                              struct kelp_error *reterr) KELP_MUST_USE;
-kelp_status kelp__checkpointer_take_list(struct kelp_checkpointer *checkpoints,
-                                         const struct kelp_checkpointer_event *event,
-                                         struct kelp_checkpointer_actions *actions,
-                                         struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__checkpointer_on_committed(struct kelp_checkpointer *checkpoints,
+                                            const struct kelp_checkpointer_event *event,
+                                            struct kelp_checkpointer_actions *actions,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__checkpointer_on_list(struct kelp_checkpointer *checkpoints,
+                                       const struct kelp_checkpointer_event *event,
+                                       struct kelp_checkpointer_actions *actions,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
 void kelp__checkpointer_try_remove(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                                    struct kelp_checkpointer_actions *actions);
-void kelp__checkpointer_take_removed(struct kelp_checkpointer *checkpoints,
-                                     const struct kelp_checkpointer_event *event);
+void kelp__checkpointer_on_removed(struct kelp_checkpointer *checkpoints,
+                                   const struct kelp_checkpointer_event *event);
 
 #endif

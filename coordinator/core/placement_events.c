@@ -94,8 +94,8 @@ void kelp__placement_fail(struct kelp_placement *placement,
 
 /* Make map (not empty) the current one. Each of its shards gets an entry, so that one that never
  * shows up is noticed too. */
-static kelp_status take_map(struct kelp_placement *placement, struct kelp_map *map, uint64_t now_ms,
-                            struct kelp_error *reterr)
+static kelp_status adopt_map(struct kelp_placement *placement, struct kelp_map *map,
+                             uint64_t now_ms, struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < map->shard_count; i++) {
         if (kelp__placement_shard_of(placement, map->shards[i].id, now_ms) == NULL) {
@@ -118,7 +118,7 @@ static kelp_status on_map_read(struct kelp_placement *placement,
         return KELP_OK;
     }
     if (event->map_read->generation > placement->map.generation) {
-        kelp_status status = take_map(placement, event->map_read, event->now_ms, reterr);
+        kelp_status status = adopt_map(placement, event->map_read, event->now_ms, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -139,7 +139,7 @@ static kelp_status on_written(struct kelp_placement *placement,
     }
     switch (event->written) {
     case KELP_WRITTEN_OK: {
-        kelp_status status = take_map(placement, &placement->next, event->now_ms, reterr);
+        kelp_status status = adopt_map(placement, &placement->next, event->now_ms, reterr);
         if (status != KELP_OK) {
             return status;
         }

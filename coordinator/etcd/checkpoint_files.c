@@ -131,7 +131,7 @@ kelp_status kelp_checkpoint_files_set_aside(const char *run, const char *folder,
 }
 
 /* The number at *at, which is moved behind it. */
-static bool take_number(const char **at, int base, uint64_t *ret_number)
+static bool read_number(const char **at, int base, uint64_t *ret_number)
 {
     const char *digits = base == 16 ? "0123456789abcdef" : "0123456789";
     size_t length = strspn(*at, digits);
@@ -146,17 +146,17 @@ bool kelp_checkpoint_folder_parse(const char *name, uint64_t *ret_generation)
 {
     uint64_t number = 0;
     const char *at = name + strlen("step-");
-    if (strncmp(name, "step-", strlen("step-")) != 0 || !take_number(&at, 10, &number) ||
+    if (strncmp(name, "step-", strlen("step-")) != 0 || !read_number(&at, 10, &number) ||
         strncmp(at, ".g", 2) != 0) {
         return false;
     }
     at += 2;
-    if (!take_number(&at, 10, ret_generation)) {
+    if (!read_number(&at, 10, ret_generation)) {
         return false;
     }
     if (*at == '-') {
         at++;
-        return take_number(&at, 16, &number) && *at == '\0';
+        return read_number(&at, 16, &number) && *at == '\0';
     }
     return *at == '\0';
 }
@@ -179,8 +179,8 @@ static kelp_status add_name(struct kelp_checkpoint_names *list, const char *name
     return KELP_OK;
 }
 
-static kelp_status take_entry(const char *path, const char *name,
-                              struct kelp_checkpoint_names *list)
+static kelp_status visit_entry(const char *path, const char *name,
+                               struct kelp_checkpoint_names *list)
 {
     char left[PATH_BYTES];
     if (strncmp(name, REMOVED, strlen(REMOVED)) == 0) {
@@ -209,7 +209,7 @@ kelp_status kelp_checkpoint_files_list(const char *run, struct kelp_checkpoint_n
     }
     const struct dirent *entry = NULL;
     while (status == KELP_OK && (entry = readdir(folder)) != NULL) {
-        status = take_entry(path, entry->d_name, &list);
+        status = visit_entry(path, entry->d_name, &list);
     }
     (void)closedir(folder);
     if (status != KELP_OK) {

@@ -30,7 +30,7 @@ struct post {
     char text[]; /* value or reason, NUL-terminated */
 };
 
-static void take_post(void *user);
+static void report_event(void *user);
 
 static void post(struct kelp_leader *leader, enum post_kind kind, const char *key, const char *text,
                  size_t text_bytes, int64_t revision)
@@ -46,7 +46,7 @@ static void post(struct kelp_leader *leader, enum post_kind kind, const char *ke
     (void)snprintf(event->key, sizeof(event->key), "%s", key);
     memcpy(event->text, text, text_bytes);
     event->text[text_bytes] = '\0';
-    if (kelp_rpc_loop_post(leader->options.loop, take_post, event) != KELP_OK) {
+    if (kelp_rpc_loop_post(leader->options.loop, report_event, event) != KELP_OK) {
         abort(); /* as above */
     }
 }
@@ -110,7 +110,7 @@ static void on_deposed(const char *why, void *user)
 static const struct kelp_etcd_election_events election_events = {.elected = on_elected,
                                                                  .deposed = on_deposed};
 
-static void take_shard(struct kelp_leader *leader, const struct post *event)
+static void report_shard(struct kelp_leader *leader, const struct post *event)
 {
     struct kelp_map_shard shard = {.incarnation = 0};
     struct kelp_error error;
@@ -130,7 +130,7 @@ static void take_shard(struct kelp_leader *leader, const struct post *event)
 }
 
 /* Who holds the election key? {"id","address","incarnation"} */
-static void take_leader(struct kelp_leader *leader, const struct post *event)
+static void report_leader(struct kelp_leader *leader, const struct post *event)
 {
     struct kelp_map_shard holder = {.incarnation = 0};
     struct kelp_error error;
@@ -143,7 +143,7 @@ static void take_leader(struct kelp_leader *leader, const struct post *event)
     }
 }
 
-static void take_post(void *user)
+static void report_event(void *user)
 {
     struct post *event = user;
     struct kelp_leader *leader = event->leader;
@@ -165,10 +165,10 @@ static void take_post(void *user)
         leader->events->deposed(event->text, leader->user);
         break;
     case POST_LEADER:
-        take_leader(leader, event);
+        report_leader(leader, event);
         break;
     case POST_SHARD:
-        take_shard(leader, event);
+        report_shard(leader, event);
         break;
     case POST_SHARD_GONE:
         leader->events->shard_gone(event->key + strlen(leader->shard_prefix), leader->user);

@@ -58,8 +58,8 @@ static uint64_t version_of(const struct kelp_leader *leader, const char *key)
 }
 
 /* One that cannot be read counts as damaged: its key must be known, so that it is taken out. */
-static kelp_status take_manifest(struct kelp__leader_task *task, uint64_t version,
-                                 const struct kelp_etcd_pair *pair)
+static kelp_status add_manifest(struct kelp__leader_task *task, uint64_t version,
+                                const struct kelp_etcd_pair *pair)
 {
     struct kelp_committed *committed = &task->found.checkpoints[task->found.checkpoint_count];
     struct kelp_manifest manifest = {.version = 0};
@@ -180,7 +180,7 @@ static int compare_versions(const void *a, const void *b)
     return left->version < right->version ? -1 : left->version > right->version;
 }
 
-static kelp_status take_range(struct kelp__leader_task *task, const struct kelp_etcd_range *range)
+static kelp_status read_range(struct kelp__leader_task *task, const struct kelp_etcd_range *range)
 {
     const struct kelp_leader *leader = task->leader;
     task->found.checkpoints = calloc(range->count + 1, sizeof(*task->found.checkpoints));
@@ -192,7 +192,7 @@ static kelp_status take_range(struct kelp__leader_task *task, const struct kelp_
         if (version == 0) {
             continue; /* none of ours */
         }
-        kelp_status status = take_manifest(task, version, &range->pairs[i]);
+        kelp_status status = add_manifest(task, version, &range->pairs[i]);
         if (status != KELP_OK) {
             return status;
         }
@@ -245,7 +245,7 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
         status = kelp_fail(&task->error, KELP_ERR_LIMIT, "%s: more than %d checkpoints",
                            task->leader->checkpoint_prefix, KELP_COORDINATOR_CHECKPOINTS_MAX);
     } else {
-        status = take_range(task, &range);
+        status = read_range(task, &range);
     }
     kelp_etcd_range_fini(&range);
     if (status != KELP_OK || task->kind != KELP__TASK_READ) {

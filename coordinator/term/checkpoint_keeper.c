@@ -148,7 +148,7 @@ void kelp_keeper_described(struct kelp_keeper *keeper, const struct kelp_keeper_
 }
 
 /* etcd has it. False: out of memory. */
-static bool take_commit(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,
+static bool copy_commit(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,
                         int64_t revision, struct kelp_committed *ret_committed)
 {
     const struct kelp_outside *outside = call->outside;
@@ -183,7 +183,7 @@ bool kelp_keeper_committed(struct kelp_keeper *keeper, const struct kelp_keeper_
         kelp_outside_log(call->outside, KELP_LOG_WARN,
                          "checkpoint not committed step=%" PRIu64 " reason=\"%s\"",
                          keeper->commit.step, answer->text);
-    } else if (take_commit(keeper, call, answer->revision, &committed)) {
+    } else if (copy_commit(keeper, call, answer->revision, &committed)) {
         event.committed.checkpoint = &committed;
     } else { /* what etcd has can be read again */
         event.committed.result = KELP_CHECKPOINTER_UNKNOWN;

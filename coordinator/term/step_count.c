@@ -12,7 +12,7 @@ void kelp_step_count_progress(struct kelp_step_count *count, uint64_t step)
     count->at = step;
 }
 
-void kelp_step_count_take_over(struct kelp_step_count *count, uint64_t restored)
+void kelp_step_count_restored(struct kelp_step_count *count, uint64_t restored)
 {
     count->restored = restored;
 }

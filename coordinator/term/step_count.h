@@ -21,7 +21,7 @@ void kelp_step_count_read(struct kelp_step_count *count, uint64_t step, uint64_t
 /* Training is at this step, in the current generation. */
 void kelp_step_count_progress(struct kelp_step_count *count, uint64_t step);
 /* A generation that an earlier leader opened at this step is taken over. */
-void kelp_step_count_take_over(struct kelp_step_count *count, uint64_t restored);
+void kelp_step_count_restored(struct kelp_step_count *count, uint64_t restored);
 /* We have opened a generation at this step; recorded: how far the files know training to have been.
  * Returns the step that it goes back from; 0: it does not go back. */
 uint64_t kelp_step_count_restore(struct kelp_step_count *count, uint64_t restored,

@@ -140,7 +140,7 @@ static void begin_generation(struct kelp_term *term, bool opened)
         kelp_keeper_opened(&term->keeper, &visit.call, map->restore_version);
         count_recomputed(term, restored);
     } else {
-        kelp_step_count_take_over(&term->steps, restored);
+        kelp_step_count_restored(&term->steps, restored);
     }
     kelp_keeper_apply(
         &term->keeper, &visit.call,

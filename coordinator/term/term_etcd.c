@@ -55,8 +55,8 @@ static void plan_settled(struct kelp_term *term)
 }
 
 /* Errors: it is not a plan, or not that of the map. */
-static kelp_status take_plan(struct kelp_term *term, const struct kelp_found *found,
-                             struct kelp_error *reterr)
+static kelp_status adopt_plan(struct kelp_term *term, const struct kelp_found *found,
+                              struct kelp_error *reterr)
 {
     if (!found->plan) {
         return KELP_OK;
@@ -72,7 +72,7 @@ static kelp_status take_plan(struct kelp_term *term, const struct kelp_found *fo
     return status;
 }
 
-static void take_list(struct kelp_term *term, struct kelp_found *found, bool begin)
+static void pass_list(struct kelp_term *term, struct kelp_found *found, bool begin)
 {
     struct kelp__keeper_visit visit;
     kelp__term_keeper_begin(term, &visit);
@@ -81,11 +81,11 @@ static void take_list(struct kelp_term *term, struct kelp_found *found, bool beg
 }
 
 /* What etcd held at the beginning of the term. */
-static void take_over(struct kelp_term *term, struct kelp_found *found)
+static void begin_from(struct kelp_term *term, struct kelp_found *found)
 {
     const struct kelp_outside *outside = &term->outside;
     struct kelp_error error;
-    if (take_plan(term, found, &error) != KELP_OK) {
+    if (adopt_plan(term, found, &error) != KELP_OK) {
         kelp_error_prefix(&error, "job %s", term->options.job->name);
         outside->effects->give_up(error.text, outside->user);
         return;
@@ -99,7 +99,7 @@ static void take_over(struct kelp_term *term, struct kelp_found *found)
     if (found->plan) {
         plan_settled(term);
     }
-    take_list(term, found, true);
+    pass_list(term, found, true);
     if (found->foreign[0] != '\0' && term->options.force) {
         kelp_outside_log(outside, KELP_LOG_WARN, "taken because of --force: %s", found->foreign);
     } else if (found->foreign[0] != '\0') {
@@ -125,7 +125,7 @@ static void compare_found(struct kelp_term *term, struct kelp_found *found)
     }
     kelp_outside_log(&term->outside, KELP_LOG_INFO, "going on leading generation=%" PRIu64,
                      placement->map.generation);
-    take_list(term, found, false);
+    pass_list(term, found, false);
     kelp__term_report_state(term);
 }
 
@@ -138,7 +138,7 @@ void kelp_term_read(struct kelp_term *term, kelp_status status, struct kelp_foun
         kelp_reading_answered(&term->reading, false, term->now_ms);
     }
     if (status == KELP_OK && first) {
-        take_over(term, found);
+        begin_from(term, found);
     } else if (status == KELP_OK) {
         kelp_reading_answered(&term->reading, true, term->now_ms);
         compare_found(term, found);
@@ -163,7 +163,7 @@ void kelp_term_map_read(struct kelp_term *term, kelp_status status, struct kelp_
         kelp_reading_map_failed(&term->reading, term->now_ms);
         return;
     }
-    take_list(term, found, false);
+    pass_list(term, found, false);
     kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_MAP_READ,
                                                          .map_read = &found->map});
 }

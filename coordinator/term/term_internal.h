@@ -35,8 +35,8 @@ struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term);
 /* ---- term_records.c ---- */
 
 /* A shard's report: completed entries, and where partition 0 stands; generation: it has loaded. */
-void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_report *report,
-                             uint64_t generation);
+void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_report *report,
+                              uint64_t generation);
 /* Put what waits on file, as far as the disk takes it. */
 void kelp__term_file_records(struct kelp_term *term);
 

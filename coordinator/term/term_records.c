@@ -159,8 +159,8 @@ void kelp_term_synced(struct kelp_term *term, bool finish)
 }
 
 /* False: it was not taken, and the job has failed with that. */
-static bool take_record(struct kelp_term *term, const struct kelp_link_report *report, size_t index,
-                        uint64_t generation)
+static bool apply_record(struct kelp_term *term, const struct kelp_link_report *report,
+                         size_t index, uint64_t generation)
 {
     struct kelp_record record;
     kelp_status status =
@@ -184,8 +184,8 @@ static bool take_record(struct kelp_term *term, const struct kelp_link_report *r
     return true;
 }
 
-void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_report *report,
-                             uint64_t generation)
+void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_report *report,
+                              uint64_t generation)
 {
     struct kelp_progress *progress = &term->progress;
     if (report->word) {
@@ -193,7 +193,7 @@ void kelp__term_take_records(struct kelp_term *term, const struct kelp_link_repo
         tell_progress(term, generation);
     }
     for (size_t i = 0; i < report->record_count; i++) {
-        if (!take_record(term, report, i, generation)) {
+        if (!apply_record(term, report, i, generation)) {
             break;
         }
     }

@@ -129,8 +129,8 @@ void kelp_term_shard_closed(struct kelp_term *term, struct kelp_link *link, bool
 
 /* ---- reports ---- */
 
-static void take_failure(struct kelp_term *term, struct kelp_link *link, kelp_status status,
-                         const char *text)
+static void on_failure(struct kelp_term *term, struct kelp_link *link, kelp_status status,
+                       const char *text)
 {
     char reason[KELP_COORDINATOR_REASON_MAX + 1];
     kelp_link_failed(link, &term->outside, status, text);
@@ -147,7 +147,7 @@ static void take_failure(struct kelp_term *term, struct kelp_link *link, kelp_st
                                                             .text = text}});
 }
 
-static void take_waiting(struct kelp_term *term, const struct kelp_link *link, const char *text)
+static void on_waiting(struct kelp_term *term, const struct kelp_link *link, const char *text)
 {
     const struct kelp_placement_shard *placed =
         kelp_placement_find(&term->placement, link->shard.id);
@@ -165,7 +165,7 @@ static void take_waiting(struct kelp_term *term, const struct kelp_link *link, c
                                                         .text = text}});
 }
 
-static void take_loaded(struct kelp_term *term, const struct kelp_link *link, uint64_t generation)
+static void on_loaded(struct kelp_term *term, const struct kelp_link *link, uint64_t generation)
 {
     const struct kelp_placement_shard *placed =
         kelp_placement_find(&term->placement, link->shard.id);
@@ -179,7 +179,7 @@ static void take_loaded(struct kelp_term *term, const struct kelp_link *link, ui
 }
 
 /* Each report repeats the newest answer. */
-static void take_snapshot(struct kelp_term *term, const struct kelp_checkpointer_report *report)
+static void on_snapshot(struct kelp_term *term, const struct kelp_checkpointer_report *report)
 {
     const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
     if (checkpointer->state == KELP_CHECKPOINTER_ORDERED &&
@@ -194,24 +194,24 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
 {
     const struct kelp_placement *placement = &term->placement;
     kelp_membership_heard(&term->membership, link->key, NULL, term->now_ms);
-    take_loaded(term, link, report->loaded_generation);
+    on_loaded(term, link, report->loaded_generation);
     bool current = kelp_link_current(link, placement, report->heartbeat);
     if (report->status != KELP_OK && current) {
-        take_failure(term, link, report->status, report->error);
+        on_failure(term, link, report->status, report->error);
     } else {
         kelp_link_failed(link, &term->outside, KELP_OK, "");
     }
     if (current) {
-        take_waiting(term, link, report->waiting);
+        on_waiting(term, link, report->waiting);
     }
     if (report->snapshot) {
-        take_snapshot(term, report->snapshot);
+        on_snapshot(term, report->snapshot);
     }
     const struct kelp_placement_shard *placed = kelp_placement_find(placement, link->shard.id);
     /* Not from a generation before. A new leader hears shards before it has read the map, and what
      * they send then they do not send again: records of any generation are the same. */
     if (placed &&
         (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
-        kelp__term_take_records(term, report, placed->loaded_generation);
+        kelp__term_apply_records(term, report, placed->loaded_generation);
     }
 }

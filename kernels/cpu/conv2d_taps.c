@@ -307,8 +307,8 @@ static struct chunk chunk_at(const struct kelp_conv2d_run *run, uint32_t first)
 }
 
 /* [tap][channels in][channels out], group by group. */
-static void take_weights_turned(const struct kelp_conv2d_context *context,
-                                const struct buffers *buffers)
+static void gather_weights_turned(const struct kelp_conv2d_context *context,
+                                  const struct buffers *buffers)
 {
     const struct kelp_conv2d_shape *shape = &context->run->conv->shape;
     const struct kelp_tap_sizes sizes = {shape->window.channels / shape->groups,
@@ -327,7 +327,7 @@ kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context)
     const struct kelp_conv2d_run *run = context->run;
     const struct kelp_conv2d_shape *shape = &run->conv->shape;
     const struct buffers buffers = buffers_of(run->conv, run->workspace);
-    take_weights_turned(context, &buffers);
+    gather_weights_turned(context, &buffers);
     for (uint32_t first = 0; first < run->samples; first += run->conv->chunk) {
         const struct chunk chunk = chunk_at(run, first);
         turn_in(context->loops, run->x + first * buffers.x, buffers.turned_x, chunk.samples,

@@ -58,7 +58,7 @@ static bool fits_blas(const struct kelp_matmul *p)
 }
 
 /* OpenBLAS has one number of threads in a process; devices that take turns may want two. */
-static void take_threads(uint32_t threads)
+static void set_threads(uint32_t threads)
 {
     if (openblas_get_num_threads() != (int)threads) {
         openblas_set_num_threads((int)threads);
@@ -82,7 +82,7 @@ kelp_status kelp__gemm_run(const struct kelp_gemm *gemm, const struct kelp_matmu
     if (gemm->onednn && (uint64_t)p->m * p->n >= TINY_PRODUCT / p->k) {
         return kelp__onednn_product(p, gemm->threads);
     }
-    take_threads(gemm->threads);
+    set_threads(gemm->threads);
     cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
                 p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1.0f,
                 p->a, (int)p->lda, p->b, (int)p->ldb, p->write == KELP_ACCUMULATE ? 1.0f : 0.0f,

@@ -362,7 +362,7 @@ static kelp_status read_word(struct request *request, struct kelp_error *reterr)
     const Kelp__V1__ExchangeRequest *fields = request->fields;
     const size_t decision_max = fields->word ? KELP_STEP_DECISION_MAX : 0;
 
-    if (fields->word && !kelp_wire_take_word(fields->word, &request->word_read)) {
+    if (fields->word && !kelp_wire_get_word(fields->word, &request->word_read)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "control word of kind %u", fields->word->kind);
     }
     if (fields->n_decision > decision_max) {

@@ -93,7 +93,7 @@ static void complete_entry(struct shard_stream *worker, struct kelp_control_word
     ck_assert_int_eq(reply->status, KELP_OK);
     ck_assert_uint_eq(reply->n_answer, 1);
     ck_assert_uint_eq(reply->answer[0]->length, 0);
-    ck_assert(kelp_wire_take_word(reply->answer[0]->word, word));
+    ck_assert(kelp_wire_get_word(reply->answer[0]->word, word));
     kelp__v1__exchange_reply__free_unpacked(reply, NULL);
 }
 
@@ -104,7 +104,7 @@ static void collect_records(struct kelp_record *records, size_t *count, size_t w
         ck_assert_int_eq(report->status, KELP_OK);
         for (size_t i = 0; i < report->n_records; i++) {
             ck_assert_uint_lt(*count, wanted);
-            ck_assert(kelp_wire_take_record(report->records[i], &records[(*count)++]));
+            ck_assert(kelp_wire_get_record(report->records[i], &records[(*count)++]));
         }
         kelp__v1__shard_report__free_unpacked(report, NULL);
     }

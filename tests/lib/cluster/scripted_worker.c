@@ -93,7 +93,7 @@ void scripted_worker_take(struct scripted_worker *worker, struct kelp_control_wo
         for (size_t i = 0; i < reply->n_answer; i++) {
             ck_assert_int_eq(reply->answer[i]->status, KELP_OK);
             if (reply->answer[i]->word) {
-                ck_assert(kelp_wire_take_word(reply->answer[i]->word, ret_word));
+                ck_assert(kelp_wire_get_word(reply->answer[i]->word, ret_word));
             }
         }
         answers += (uint32_t)reply->n_answer;

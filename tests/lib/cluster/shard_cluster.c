@@ -245,7 +245,7 @@ static void pass_entry(struct shard_cluster *cluster)
     Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&cluster->worker[0], NULL, NULL);
     ck_assert_int_eq(reply->status, KELP_OK);
     ck_assert_uint_eq(reply->n_answer, 1);
-    ck_assert(kelp_wire_take_word(reply->answer[0]->word, &cluster->word));
+    ck_assert(kelp_wire_get_word(reply->answer[0]->word, &cluster->word));
     kelp__v1__exchange_reply__free_unpacked(reply, NULL);
 }
 

@@ -91,7 +91,7 @@ void shard_cluster_commit(struct shard_cluster *cluster, uint64_t serial, const 
         ck_assert_int_eq(snapshot->word != NULL, i == 0);
         if (snapshot->word) {
             struct kelp_control_word word;
-            ck_assert(kelp_wire_take_word(snapshot->word, &word));
+            ck_assert(kelp_wire_get_word(snapshot->word, &word));
             ck_assert_uint_eq(word.step, snapshot->step);
             manifest->version = word.version;
             manifest->epochs = kelp_control_word_epochs(&word);

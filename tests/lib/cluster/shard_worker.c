@@ -127,7 +127,7 @@ uint32_t shard_worker_take_answers(struct shard_stream *worker, uint64_t step, f
                                weights + range.first);
         if (answer->partition == 0) {
             ck_assert_ptr_nonnull(answer->word);
-            ck_assert(kelp_wire_take_word(answer->word, ret_word));
+            ck_assert(kelp_wire_get_word(answer->word, ret_word));
         }
     }
     uint32_t count = (uint32_t)reply->n_answer;

@@ -115,7 +115,7 @@ KELP_TEST(steps_computed_again)
     kelp_step_count_progress(&count, 17);
     ck_assert_uint_eq(kelp_step_count_restore(&count, 10, 18), 17);
     ck_assert_uint_eq(count.recomputed, 15);
-    kelp_step_count_take_over(&count, 12);
+    kelp_step_count_restored(&count, 12);
     ck_assert_uint_eq(count.restored, 12);
     ck_assert_uint_eq(count.recomputed, 15);
 }

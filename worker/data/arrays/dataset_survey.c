@@ -242,8 +242,8 @@ static kelp_status allocate_scales(struct kelp_arrays *arrays, struct kelp_error
 }
 
 /* Of the model that is used. */
-static kelp_status take_scales(const struct kelp_dataset *dataset, const struct kelp_job *job,
-                               struct kelp_error *reterr)
+static kelp_status copy_card_scales(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                                    struct kelp_error *reterr)
 {
     struct kelp_arrays *arrays = dataset->state;
     const struct kelp_card_columns *columns = &dataset->card->inputs;
@@ -415,7 +415,7 @@ kelp_status kelp__dataset_survey_arrays(struct kelp_dataset *dataset, const stru
     dataset->info.streamed = is_streamed(arrays);
     kelp_status status = allocate_scales(arrays, reterr);
     if (status == KELP_OK && dataset->card) {
-        status = take_scales(dataset, job, reterr);
+        status = copy_card_scales(dataset, job, reterr);
     }
     bool fits = arrays->shift && !dataset->card;
     struct kelp_survey_facts facts = {

@@ -96,8 +96,8 @@ static kelp_status number_words(const struct kelp_table_input *input, struct fit
 }
 
 /* The numbers that the words had when the model was trained. */
-static kelp_status take_words(const struct kelp_table_input *input, struct fitted *fitted,
-                              uint32_t word, struct kelp_error *reterr)
+static kelp_status map_card_words(const struct kelp_table_input *input, struct fitted *fitted,
+                                  uint32_t word, struct kelp_error *reterr)
 {
     const struct kelp_card_category *category = &input->dataset->card->categories[word];
     const struct kelp_words *words = &input->raw->words[word];
@@ -117,8 +117,8 @@ static kelp_status take_words(const struct kelp_table_input *input, struct fitte
 }
 
 /* All of the model's; that columns agree was checked (kelp_table_card_fits()). */
-static kelp_status take_fit(const struct kelp_table_input *input, struct fitted *fitted,
-                            struct kelp_error *reterr)
+static kelp_status copy_card_fit(const struct kelp_table_input *input, struct fitted *fitted,
+                                 struct kelp_error *reterr)
 {
     const struct kelp_model_card *card = input->dataset->card;
     uint32_t inputs = input->schema->column_count;
@@ -126,7 +126,7 @@ static kelp_status take_fit(const struct kelp_table_input *input, struct fitted 
     kelp_table_card_take(&card->inputs, fitted->fits, fitted->scales);
     kelp_table_card_take(&card->targets, fitted->fits + inputs, fitted->scales + inputs);
     for (uint32_t i = 0; i < input->schema->word_count && status == KELP_OK; i++) {
-        status = take_words(input, fitted, i, reterr);
+        status = map_card_words(input, fitted, i, reterr);
     }
     return status;
 }
@@ -182,7 +182,7 @@ static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitt
     const struct kelp_table_schema *schema = input->schema;
     const struct kelp_job *job = input->job;
     if (input->dataset->card) {
-        return take_fit(input, fitted, reterr);
+        return copy_card_fit(input, fitted, reterr);
     }
     if (job->data.vocab_count > 0 && job->data.vocab_count != schema->word_count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

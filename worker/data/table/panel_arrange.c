@@ -175,7 +175,7 @@ static uint64_t series_row(const void *context, uint64_t index)
 }
 
 /* The scales of the model that is used, for the series of this name. */
-static kelp_status take_targets(struct panel *panel, uint32_t index, struct kelp_error *reterr)
+static kelp_status copy_card_targets(struct panel *panel, uint32_t index, struct kelp_error *reterr)
 {
     const struct kelp_model_card *card = panel->input->dataset->card;
     uint32_t targets = card->targets.count;
@@ -225,7 +225,7 @@ static kelp_status fit_targets(struct panel *panel, uint32_t index, struct kelp_
 {
     const struct kelp_table_schema *schema = panel->input->schema;
     if (panel->input->dataset->card) {
-        return take_targets(panel, index, reterr);
+        return copy_card_targets(panel, index, reterr);
     }
     uint32_t first = schema->column_count + schema->known_count;
     const struct series_rows context = {.panel = panel, .first = panel->series[index].first_row};
