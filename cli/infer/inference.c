@@ -1,5 +1,6 @@
 #include "cli/infer/inference.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -14,6 +15,7 @@
 #include "cli/launch/children.h"
 #include "cli/launch/preflight.h"
 #include "cli/run/job_load.h"
+#include "cli/run/leftovers.h"
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
@@ -308,6 +310,18 @@ static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources
     return status;
 }
 
+/* What earlier commands that were killed left beside our run, with nobody to come back for it. */
+static void clear_beside(const char *run_path)
+{
+    char folder[KELP_RUN_PATH_MAX + 1];
+    const char *slash = strrchr(run_path, '/');
+
+    assert(slash); /* the path is absolute */
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash == run_path ? 1 : (int)(slash - run_path),
+                   run_path);
+    kelp_leftovers_clear_inferences(folder);
+}
+
 static kelp_status make_run(struct kelp_inference *inference, const struct kelp_sources *sources,
                             struct kelp_error *reterr)
 {
@@ -321,6 +335,7 @@ static kelp_status make_run(struct kelp_inference *inference, const struct kelp_
     if (status != KELP_OK) {
         return status;
     }
+    clear_beside(inference->run.path);
     status = settle(inference, sources, reterr);
     if (status != KELP_OK) { /* nothing has run: nothing is left behind */
         kelp_run_dir_close(&inference->run);

@@ -10,13 +10,12 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher_internal.h"
+#include "cli/run/leftovers.h"
 #include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/program/run_next.h"
 
-/* In next/: the etcd that the resume uses began with it, so that all it holds is the resume's. */
-#define NEW_ETCD KELP_RUN_NEXT "/.new-etcd"
 /* In next/: the job as etcd has it, where job.yaml names what is in the run's folder from there. */
 #define SPEC KELP_RUN_NEXT "/.spec"
 
@@ -50,7 +49,7 @@ static kelp_status clear_abandoned(const struct kelp_run_dir *run, char **ret_ab
         *ret_abandoned = NULL;
         return KELP_OK;
     }
-    if (status == KELP_OK && is_there(run->path, NEW_ETCD)) {
+    if (status == KELP_OK && is_there(run->path, KELP_LEFTOVERS_NEW_ETCD)) {
         status = remove_etcd(run->path, reterr);
     }
     return status;
@@ -76,7 +75,7 @@ kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *
         status = kelp_run_next_make(run->path, reterr);
     }
     if (status == KELP_OK && !is_there(run->path, "etcd")) {
-        status = kelp_run_dir_write(run, NEW_ETCD, "", reterr);
+        status = kelp_run_dir_write(run, KELP_LEFTOVERS_NEW_ETCD, "", reterr);
     }
     if (status == KELP_OK) {
         status = kelp_run_dir_write(run, SPEC, spec, reterr);

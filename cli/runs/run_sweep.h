@@ -25,13 +25,21 @@ struct kelp_sweep_rule {
 void kelp_sweep_mark_runs(const struct kelp_run_list *list, const struct kelp_sweep_rule *rule,
                           bool *ret_marks);
 
-enum kelp_sweep_kind { KELP_SWEEP_RUN, KELP_SWEEP_CACHE, KELP_SWEEP_SCRATCH };
+enum kelp_sweep_kind {
+    KELP_SWEEP_RUN,
+    KELP_SWEEP_REPLACED, /* previous/N of a run */
+    KELP_SWEEP_LEFTOVER, /* cli/run/leftovers.h */
+    KELP_SWEEP_CACHE,
+    KELP_SWEEP_SCRATCH, /* half a cache */
+};
 
 struct kelp_sweep_item {
     enum kelp_sweep_kind kind;
     char path[KELP_RUN_PATH_MAX + 1];
+    size_t run_bytes; /* of a run's parts: where in path the run's folder ends; else 0 */
     uint64_t bytes;
     double age_s;
+    bool removed;
 };
 
 struct kelp_sweep {
@@ -39,18 +47,30 @@ struct kelp_sweep {
     size_t count, capacity;
 };
 
+/* "leftover". */
+const char *kelp_sweep_kind_name(enum kelp_sweep_kind kind);
+
 /* Errors of all: KELP_ERR_NO_MEMORY, and those of reading the folders. */
 kelp_status kelp_sweep_add_runs(struct kelp_sweep *sweep, const struct kelp_run_list *list,
                                 const bool *marks, struct kelp_error *reterr) KELP_MUST_USE;
-/* Files of a folder of prepared data that nobody has read or written for older_s, and those that a
- * killed command left half written. A folder that is not there holds none. */
+/* Of the runs that stay and do not go on: what commands that were killed left in their folders;
+ * what resumes replaced that took hold longer ago. */
+kelp_status kelp_sweep_add_leftovers(struct kelp_sweep *sweep, const struct kelp_run_list *list,
+                                     const bool *marks, time_t now,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_sweep_add_replaced(struct kelp_sweep *sweep, const struct kelp_run_list *list,
+                                    const bool *marks, double older_s, time_t now,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Prepared data in a folder that nobody has read or written for older_s, and what a killed command
+ * left half written of it. A folder that is not there holds none; one that was added before is
+ * passed over. */
 kelp_status kelp_sweep_add_caches(struct kelp_sweep *sweep, const char *folder, double older_s,
                                   time_t now, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_sweep_fini(struct kelp_sweep *sweep); /* all zero is fine */
 
-/* Remove an item. A run is held meanwhile: one that somebody resumes at that moment is
- * KELP_ERR_BUSY and stays. Errors: also KELP_ERR_IO. */
-kelp_status kelp_sweep_remove(const struct kelp_sweep_item *item,
+/* Remove an item, and say so in it. Its run is held meanwhile: one that somebody resumes at that
+ * moment is KELP_ERR_BUSY and stays. Errors: also KELP_ERR_IO. */
+kelp_status kelp_sweep_remove(struct kelp_sweep_item *item,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

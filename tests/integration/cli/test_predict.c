@@ -218,6 +218,51 @@ KELP_TEST(killed_from_outside)
     expect_same("quiet.csv", "killed.csv");
 }
 
+static bool left(const char *name)
+{
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/k3/%s", trained.folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* `kelp` itself is killed, and nobody comes back for what it worked with: the next command clears
+ * that, though not while it may be needed. */
+KELP_TEST(killed_for_good)
+{
+    static const char *const names[] = {"etcd", "predict", "weights.safetensors"};
+    struct kelp_test_command command;
+    const char *const args[] = {"predict",
+                                "run",
+                                "--out",
+                                "never.csv",
+                                "--set",
+                                "train.batch_size=4",
+                                "--workers",
+                                "1",
+                                "--fault",
+                                "worker-0:stall@version=20",
+                                "--run",
+                                "k3",
+                                "--checkpoint",
+                                "newest",
+                                NULL};
+    kelp_test_command_start(&command, trained.folder, args);
+    KELP_TEST_AWAIT_FROM(&command, count_parts("k3") >= 10, "no parts are left to be computed");
+    free(run_or_fail((const char *[]){"evaluate", "run", "--run", "e4", NULL}));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        ck_assert_msg(left(names[i]), "%s was taken from a run that goes on", names[i]);
+    }
+    kelp_process_signal(command.process, SIGKILL);
+    (void)kelp_test_command_wait(&command, TIMEOUT_MS);
+    kelp_test_command_gone(&command);
+    kelp_test_command_fini(&command);
+    free(run_or_fail((const char *[]){"evaluate", "run", "--run", "e5", NULL}));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        ck_assert_msg(!left(names[i]), "%s stays for ever", names[i]);
+    }
+    ck_assert(left("job.yaml"));
+}
+
 /* ---- forms --------------------------------------------------------------------------------- */
 
 /* The run's model, its newest checkpoint, and the exported file under a job file: the same. An

@@ -18,7 +18,7 @@ static const char job_text[] = "name: long\nseed: 3\n"
                                "       seq_len: 48, pred_len: 24}\n"
                                "train: {epochs: 100000, batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 1, lanes: 4}\n"
-                               "checkpoint: {digest_steps: 5}\n";
+                               "checkpoint: {digest_steps: 5, interval: 0s}\n";
 
 static struct kelp_test_folder folder;
 static struct kelp_test_command train;
@@ -131,6 +131,23 @@ KELP_TEST(seen_and_stopped)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(followers); i++) {
         kelp_test_command_fini(&followers[i]);
     }
+}
+
+/* A run that was killed: its etcd goes when that is asked for, and the run goes on without it. */
+KELP_TEST(killed_and_cleared)
+{
+    const char *const clear[] = {"gc", "--leftovers", "--yes", NULL};
+
+    start_training();
+    says(clear, 0, "there is nothing to remove"); /* it goes on */
+    kelp_test_command_kill_all(&train);
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+    says((const char *[]){"gc", "--leftovers", "--dry-run", NULL}, 0, "runs/one/etcd");
+    says((const char *[]){"gc", "--leftovers", "--yes", "-o", "json", NULL}, 0,
+         "\"removed\":true}]");
+    says((const char *[]){"gc", "--leftovers", "-o", "json", NULL}, 0, "{\"items\":[]}");
+    says((const char *[]){"train", "--resume", "--detach", NULL}, 0, "training has started");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
 }
 
 /* --now does not wait for a checkpoint, and is not a kill: the run says what it came to. */
