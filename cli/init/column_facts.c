@@ -64,6 +64,7 @@ static void add_date(struct kelp_column_facts *facts, const struct kelp_field *f
     spread_add(&facts->parts[KELP_DATE_HOUR], field->row, date.hour);
     spread_add(&facts->parts[KELP_DATE_WEEKDAY], field->row, date.weekday);
     spread_add(&facts->parts[KELP_DATE_MONTH], field->row, date.month);
+    spread_add(&facts->parts[KELP_DATE_YEAR], field->row, (double)date.year);
     if (field->has_since) {
         spread_add(&facts->since, field->row, fabs(field->since));
     }

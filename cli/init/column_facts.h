@@ -41,6 +41,7 @@ enum kelp_date_part {
     KELP_DATE_HOUR,
     KELP_DATE_WEEKDAY,
     KELP_DATE_MONTH,
+    KELP_DATE_YEAR, /* an amount, the others come again and again */
     KELP_DATE_PART_COUNT,
 };
 

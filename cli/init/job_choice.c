@@ -150,6 +150,12 @@ static void leave_others(const struct kelp_table_facts *facts, struct kelp_init_
 
 /* ---- columns of a table ---------------------------------------------------------------------- */
 
+/* A category that names almost each row is learnt by heart. With few rows, decay prevents that. */
+static bool repeats(const struct kelp_table_facts *facts, const struct kelp_column_facts *column)
+{
+    return kelp_column_variety(column) <= (facts->rows < SMALL_ROWS ? 0.5 : 0.2);
+}
+
 static void use_number(const struct kelp_table_facts *facts, uint32_t i,
                        struct kelp_init_column *ret)
 {
@@ -162,9 +168,8 @@ static void use_number(const struct kelp_table_facts *facts, uint32_t i,
         return;
     }
     if (kelp_column_is_whole(column) && kelp_name_is_category(column->name)) {
-        bool repeats = kelp_column_variety(column) <= 0.5;
         ret->use = KELP_INIT_CATEGORY;
-        if (!repeats) {
+        if (!repeats(facts, column)) {
             leave_out(ret, "a name of things, and too few rows share one");
         }
         return;
@@ -196,8 +201,9 @@ static bool looks_like_date(const char *word)
     return true;
 }
 
-static void use_word(const struct kelp_column_facts *column, struct kelp_init_column *ret)
+static void use_word(const struct kelp_table_facts *facts, uint32_t i, struct kelp_init_column *ret)
 {
+    const struct kelp_column_facts *column = &facts->columns[i];
     ret->use = KELP_INIT_CATEGORY;
     if (column->long_words) {
         leave_out(ret, "it has long texts");
@@ -205,7 +211,7 @@ static void use_word(const struct kelp_column_facts *column, struct kelp_init_co
         leave_out(ret, "write dates as YYYY-MM-DD HH:MM:SS to use them");
     } else if (column->dates > 0 || column->numbers * 2 > column->present) {
         leave_out(ret, "it has dates or numbers, but not in all rows");
-    } else if (kelp_column_variety(column) > 0.5) {
+    } else if (!repeats(facts, column)) {
         leave_out(ret, "too few rows share a word");
     }
 }
@@ -222,7 +228,7 @@ static void use_date(const struct kelp_table_facts *facts, uint32_t i, struct ke
     } else if (varies && i == facts->date_column) {
         ret->use = KELP_INIT_DATE;
     } else {
-        leave_out(ret, "its hour, weekday and month hardly vary");
+        leave_out(ret, "its hour, weekday, month and year hardly vary");
     }
 }
 
@@ -247,7 +253,7 @@ static void use_column(const struct kelp_table_facts *facts, uint32_t i,
         use_date(facts, i, ret);
         return;
     case KELP_COLUMN_WORD:
-        use_word(&facts->columns[i], ret);
+        use_word(facts, i, ret);
         return;
     }
 }

@@ -11,7 +11,7 @@
 #define LINE_BYTES   512
 #define WRAP_COLUMN  90
 
-static const char *const part_names[KELP_DATE_PART_COUNT] = {"hour", "weekday", "month"};
+static const char *const part_names[KELP_DATE_PART_COUNT] = {"hour", "weekday", "month", "year"};
 
 /* What is printed at the moment. */
 struct lister {
@@ -228,10 +228,11 @@ static void end_names(struct lister *lister)
     }
 }
 
-static void name_date_parts(struct lister *lister, uint32_t i)
+/* Parts from `first` up to `end`. */
+static void name_date_parts(struct lister *lister, uint32_t i, int first, int end)
 {
     char name[NAME_BYTES], suffix[16];
-    for (int part = 0; part < KELP_DATE_PART_COUNT; part++) {
+    for (int part = first; part < end; part++) {
         if (kelp_spread_is_safe(&lister->facts->columns[i].parts[part], lister->facts->rows)) {
             (void)snprintf(suffix, sizeof(suffix), "_%s", part_names[part]);
             kelp_derived_name(lister->facts, i, suffix, name);
@@ -263,8 +264,9 @@ static void name_numbers(struct lister *lister)
             name_item(lister, name);
         } else if (use == KELP_INIT_ONE_HOT) {
             name_words(lister, i);
-        } else if (use == KELP_INIT_DATE && !lister->choice->has_categories) {
-            name_date_parts(lister, i);
+        } else if (use == KELP_INIT_DATE) {
+            int first = lister->choice->has_categories ? KELP_DATE_YEAR : 0;
+            name_date_parts(lister, i, first, KELP_DATE_PART_COUNT);
         }
     }
     end_names(lister);
@@ -277,7 +279,7 @@ static void name_categories(struct lister *lister)
         if (use == KELP_INIT_CATEGORY) {
             name_item(lister, lister->facts->columns[i].name);
         } else if (use == KELP_INIT_DATE && lister->choice->has_categories) {
-            name_date_parts(lister, i);
+            name_date_parts(lister, i, 0, KELP_DATE_YEAR);
         }
     }
     end_names(lister);

@@ -81,7 +81,7 @@ static void print_use(const struct kelp_init_column *column, FILE *out)
         [KELP_INIT_LOG_NUMBER] = "its logarithm, since a few values are far larger",
         [KELP_INIT_CATEGORY] = "a category",
         [KELP_INIT_ONE_HOT] = "a 0 or 1 for each word",
-        [KELP_INIT_DATE] = "its hour, weekday and month, where they vary",
+        [KELP_INIT_DATE] = "its hour, weekday, month and year, where they vary",
         [KELP_INIT_SINCE] = "the time since the row's first date",
         [KELP_INIT_TIME] = "the order of the rows",
         [KELP_INIT_GROUP] = "a series for each",

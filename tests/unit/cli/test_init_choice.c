@@ -176,16 +176,30 @@ KELP_TEST(targets_of_numbers)
     expect_printed("columns: [a b, when_hour, when_weekday]");
 }
 
+/* Words that a few rows share each: of use in a small table alone. */
+KELP_LOOP_TEST(words_that_hardly_repeat, 0, 2)
+{
+    int rows = _i == 0 ? 400 : 600;
+    kelp_test_add(&table, "street,size,price\n");
+    for (int i = 0; i < rows; i++) {
+        kelp_test_add(&table, "s%d,%d,%d\n", i % (rows / 3), i * 5 % 37, i * 7 % 31);
+    }
+    choose_well(NULL);
+    ck_assert_int_eq(use_of("street"), _i == 0 ? KELP_INIT_CATEGORY : KELP_INIT_LEFT_OUT);
+}
+
 /* Columns that are derived keep the name of theirs, as far as it is clear and a word. */
 KELP_TEST(names_of_derived_columns)
 {
-    kelp_test_add(&table, "Sold on,a b,a_b,price\n");
+    kelp_test_add(&table, "Sold on,a b,a_b,street,price\n");
     for (int i = 0; i < 200; i++) {
-        kelp_test_add(&table, "2020-01-%02d,%d,%d,%d\n", i * 5 % 28 + 1, i == 5 ? 900000 : i % 13,
-                      i == 7 ? 900000 : i % 11, i * 7 % 31);
+        kelp_test_add(&table, "20%d-01-%02d,%d,%d,s%d,%d\n", 20 + i % 3, i * 5 % 28 + 1,
+                      i == 5 ? 900000 : i % 13, i == 7 ? 900000 : i % 11, i % 2, i * 7 % 31);
     }
     choose_well(NULL);
     expect_printed("'Sold_on_weekday = weekday(`Sold on`)'");
+    expect_printed("columns: [Sold_on_year, column_2_log, column_3_log]");
+    expect_printed("categories: [Sold_on_weekday, street]");
     expect_printed("'column_2_log = log(max(`a b`, 0) + 1)'");
     expect_printed("'column_3_log = log(max(a_b, 0) + 1)'");
 }
