@@ -74,7 +74,6 @@ static void fire_timers(struct kelp_etcd *etcd)
 kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_transfer *transfer,
                                         const char *path, size_t endpoint)
 {
-    char url[ETCD_ENDPOINT_MAX + 64];
     CURL *curl = curl_easy_init();
 
     assert(!transfer->curl);
@@ -82,15 +81,11 @@ kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_tran
         return KELP_ERR_NO_MEMORY;
     }
     transfer->curl = curl;
-    (void)snprintf(url, sizeof(url), "%s%s", etcd->endpoints[endpoint], path);
-    if (curl_easy_setopt(curl, CURLOPT_URL, url) != CURLE_OK) {
-        return KELP_ERR_NO_MEMORY;
+    kelp_status status = kelp_etcd_endpoint_apply(curl, etcd->endpoints[endpoint], path);
+    if (status != KELP_OK) {
+        return status;
     }
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, transfer);
-    (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, etcd->headers);
@@ -201,28 +196,6 @@ void kelp__etcd_run(struct kelp_etcd *etcd, void (*run)(struct kelp_etcd *etcd, 
 
 /* ---- open and close ---- */
 
-/* "http://host:port", without anything behind it. */
-static kelp_status check_endpoint(const char *text, size_t length, struct kelp_error *reterr)
-{
-    size_t scheme = strncmp(text, "http://", 7) == 0    ? 7
-                    : strncmp(text, "https://", 8) == 0 ? 8
-                                                        : 0;
-
-    if (scheme == 0 || length <= scheme || length >= ETCD_ENDPOINT_MAX) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "etcd endpoint '%.*s' is not http://HOST:PORT or https://HOST:PORT",
-                         (int)(length < 200 ? length : 200), text);
-    }
-    for (size_t i = scheme; i < length; i++) {
-        if (text[i] <= ' ' || text[i] >= 0x7f || strchr("/?#@\\", text[i])) {
-            return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "etcd endpoint '%.*s' has something else than HOST:PORT in it",
-                             (int)length, text);
-        }
-    }
-    return KELP_OK;
-}
-
 static kelp_status parse_endpoints(struct kelp_etcd *etcd, const char *text,
                                    struct kelp_error *reterr)
 {
@@ -236,7 +209,7 @@ static kelp_status parse_endpoints(struct kelp_etcd *etcd, const char *text,
         if (used > 0 && text[used - 1] == '/') {
             used--; /* "http://host:port/" is what people paste */
         }
-        kelp_status status = check_endpoint(text, used, reterr);
+        kelp_status status = kelp_etcd_endpoint_check(text, used, reterr);
         if (status != KELP_OK) {
             return status;
         }

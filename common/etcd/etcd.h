@@ -42,8 +42,8 @@ struct kelp_etcd_range {
 };
 void kelp_etcd_range_fini(struct kelp_etcd_range *range);
 
-/* endpoints: "http://127.0.0.1:2379", several separated by commas. curl_global_init() was called by
- * main(). */
+/* endpoints: "http://127.0.0.1:2379" or "unix:/PATH" (etcd_endpoint.h), several separated by
+ * commas. curl_global_init() was called by main(). */
 kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
                            struct kelp_error *reterr) KELP_MUST_USE;
 /* Ends and frees its watches, elections and leases; leases are revoked as far as etcd answers

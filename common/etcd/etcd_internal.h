@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #include "common/etcd/etcd.h"
+#include "common/etcd/etcd_endpoint.h"
 
 /* Limits: unit, value, reason. */
 enum {
@@ -25,7 +26,6 @@ enum {
     ETCD_KEYS_MAX = 65536,            /* keys of one listing or one watch */
     ETCD_OPERATIONS_MAX = 128,        /* etcd's own limit for a transaction */
     ETCD_ENDPOINTS_MAX = 16,          /* a cluster has 3 to 7 members */
-    ETCD_ENDPOINT_MAX = 256,          /* bytes, with the NUL */
     ETCD_CONNECT_MS = 1000,           /* a host on the network that does not answer */
     ETCD_ATTEMPT_MS = 2000,           /* a member that is stopped: another one is asked then */
     ETCD_BACKOFF_MIN_MS = 50,         /* between attempts: quick enough for a restart ... */
@@ -178,7 +178,7 @@ struct etcd_post {
 };
 
 struct kelp_etcd {
-    char (*endpoints)[ETCD_ENDPOINT_MAX]; /* "http://127.0.0.1:2379"; never changes */
+    char (*endpoints)[KELP_ETCD_ENDPOINT_MAX + 1]; /* "http://127.0.0.1:2379"; never changes */
     size_t endpoint_count;
 
     struct curl_slist *headers;        /* of every request; never changes */

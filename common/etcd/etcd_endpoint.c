@@ -1,0 +1,75 @@
+#include "common/etcd/etcd_endpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#define UNIX_SCHEME    "unix:"
+#define PATH_MAX_BYTES 64 /* of what is asked for at the endpoint */
+
+static bool starts_with(const char *text, size_t length, const char *start)
+{
+    return length >= strlen(start) && strncmp(text, start, strlen(start)) == 0;
+}
+
+/* Visible ASCII without the refused ones, so that an endpoint can stand in JSON as it is. */
+static kelp_status check_bytes(const char *text, size_t length, size_t from, const char *refused,
+                               struct kelp_error *reterr)
+{
+    for (size_t i = from; i < length; i++) {
+        if (text[i] <= ' ' || text[i] >= 0x7f || strchr(refused, text[i])) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "etcd endpoint '%.*s' has a byte in it that does not belong there",
+                             (int)length, text);
+        }
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_unix(const char *text, size_t length, struct kelp_error *reterr)
+{
+    const size_t path = strlen(UNIX_SCHEME);
+    struct sockaddr_un address;
+
+    if (length <= path || text[path] != '/' || length - path >= sizeof(address.sun_path)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd endpoint '%.*s' is not unix:/PATH with a path of at most %zu bytes",
+                         (int)(length < 200 ? length : 200), text, sizeof(address.sun_path) - 1);
+    }
+    return check_bytes(text, length, path, "\"\\", reterr);
+}
+
+kelp_status kelp_etcd_endpoint_check(const char *text, size_t length, struct kelp_error *reterr)
+{
+    if (starts_with(text, length, UNIX_SCHEME)) {
+        return check_unix(text, length, reterr);
+    }
+    size_t scheme = starts_with(text, length, "http://")    ? 7
+                    : starts_with(text, length, "https://") ? 8
+                                                            : 0;
+    if (scheme == 0 || length <= scheme || length > KELP_ETCD_ENDPOINT_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd endpoint '%.*s' is not http://HOST:PORT, https://HOST:PORT or "
+                         "unix:/PATH",
+                         (int)(length < 200 ? length : 200), text);
+    }
+    return check_bytes(text, length, scheme, "\"/?#@\\", reterr);
+}
+
+kelp_status kelp_etcd_endpoint_apply(CURL *curl, const char *endpoint, const char *path)
+{
+    char url[KELP_ETCD_ENDPOINT_MAX + PATH_MAX_BYTES + 1];
+    bool local = starts_with(endpoint, strlen(endpoint), UNIX_SCHEME);
+
+    (void)snprintf(url, sizeof(url), "%s%s", local ? "http://localhost" : endpoint, path);
+    if (curl_easy_setopt(curl, CURLOPT_URL, url) != CURLE_OK ||
+        (local && curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH,
+                                   endpoint + strlen(UNIX_SCHEME)) != CURLE_OK)) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    return KELP_OK;
+}
