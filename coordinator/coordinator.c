@@ -26,29 +26,6 @@ static void on_tick(void *user)
 
 /* ---- opening ---- */
 
-/* host:port as others reach it: the host that we were told, with the port that was bound. */
-static kelp_status set_address(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
-{
-    const char *listen = coordinator->options.listen;
-    const char *colon = strrchr(listen, ':');
-    char host[KELP_COORDINATOR_ADDRESS_MAX + 1];
-    assert(colon != NULL); /* it was bound */
-    size_t length = (size_t)(colon - listen);
-    if (length >= sizeof(host) - 8) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--listen: the host's name is too long");
-    }
-    memcpy(host, listen, length);
-    host[length] = '\0';
-    if ((strcmp(host, "0.0.0.0") == 0 || strcmp(host, "[::]") == 0) &&
-        gethostname(host, sizeof(host) - 8) != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--listen: this host has no name");
-    }
-    int wrote = snprintf(coordinator->address, sizeof(coordinator->address), "%s:%u", host,
-                         kelp_rpc_server_port(coordinator->server));
-    assert(wrote > 0 && (size_t)wrote < sizeof(coordinator->address));
-    return KELP_OK;
-}
-
 static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     struct kelp_rpc_server_options server = {
@@ -59,7 +36,11 @@ static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp
     server.methods = kelp_worker_streams_methods(&server.method_count);
     kelp_status status =
         kelp_rpc_server_open(coordinator->loop, &server, &coordinator->server, reterr);
-    return status == KELP_OK ? set_address(coordinator, reterr) : status;
+    if (status == KELP_OK) {
+        (void)snprintf(coordinator->address, sizeof(coordinator->address), "%s",
+                       kelp_rpc_server_address(coordinator->server));
+    }
+    return status;
 }
 
 static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_error *reterr)

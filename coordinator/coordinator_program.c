@@ -16,7 +16,8 @@ static const struct kelp_option options_table[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
      .default_text = "127.0.0.1:0",
-     .help = "address to serve workers at; port 0 takes a free one"},
+     .help = "address to serve workers at; port 0 takes a free one, and unix:/PATH is a socket in "
+             "the file system"},
 };
 
 const struct kelp_program kelp_coordinator_program = {

@@ -67,15 +67,6 @@ static void on_replaced(void *user)
 
 /* ---- start ---- */
 
-static void make_address(struct daemon *daemon)
-{
-    const char *colon = strrchr(daemon->listen, ':');
-    int host_bytes = colon ? (int)(colon - daemon->listen) : 0;
-
-    (void)snprintf(daemon->address, sizeof(daemon->address), "%.*s:%u", host_bytes, daemon->listen,
-                   kelp_service_port(daemon->service));
-}
-
 static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
 {
     struct kelp_rpc_loop *loop = NULL;
@@ -108,7 +99,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
     if (status != KELP_OK) {
         return status;
     }
-    make_address(daemon);
+    (void)snprintf(daemon->address, sizeof(daemon->address), "%s",
+                   kelp_service_address(daemon->service));
     kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
                   daemon->address, daemon->incarnation);
     struct kelp_registration_options entry = {.etcd = daemon->etcd,

@@ -9,7 +9,8 @@ static const struct kelp_option option_list[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "HOST:PORT",
      .default_text = "127.0.0.1:0",
-     .help = "address to serve at, which others must reach; port 0 takes a free one"},
+     .help = "address to serve at, which others must reach; port 0 takes a free one, and "
+             "unix:/PATH is a socket in the file system"},
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",

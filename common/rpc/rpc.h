@@ -118,6 +118,8 @@ const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
 
 /* ---- server ---- */
 
+#define KELP_RPC_ADDRESS_MAX 255 /* bytes of "HOST:PORT" or "unix:/PATH" */
+
 struct kelp_rpc_server;
 
 /* A unary request waiting for its answer: answer exactly once, from any thread. */
@@ -138,7 +140,9 @@ struct kelp_rpc_method {
 };
 
 struct kelp_rpc_server_options {
-    const char *address; /* "127.0.0.1:0": port 0 is a free one */
+    /* "127.0.0.1:0" (port 0 is a free one) or "unix:/PATH": a socket in the file system, which
+     * must be where nobody else can put one. What a dead process left there is replaced. */
+    const char *address;
     size_t message_bytes_max;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
@@ -151,8 +155,11 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  const struct kelp_rpc_server_options *options,
                                  struct kelp_rpc_server **ret_server,
                                  struct kelp_error *reterr) KELP_MUST_USE;
-/* The port that was bound. */
+/* The port that was bound; 1 for a unix socket. */
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
+/* What clients dial: "127.0.0.1:41234", "unix:/PATH". A host is given as numbers; one that stands
+ * for every interface (0.0.0.0) as the first that is up and not loopback. Borrowed. */
+const char *kelp_rpc_server_address(const struct kelp_rpc_server *server);
 /* Refuse new calls, cancel the running ones, wait (running the loop) until all callbacks ended;
  * frees the server. Not from a callback. A request that has not been answered yet must still be,
  * before the loop is destroyed. NULL does nothing. */

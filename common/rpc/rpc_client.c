@@ -48,27 +48,6 @@ struct kelp_rpc_channel {
 
 /* ---- channel ---- */
 
-static bool is_numeric_host(const char *address)
-{
-    return address[strspn(address, "0123456789.:")] == '\0';
-}
-
-/* "127.0.0.1:1" to "ipv4:127.0.0.1:1", so that no resolver and none of its timers is involved. */
-static char *make_target(const char *address)
-{
-    size_t size = strlen(address) + 16;
-    char *target = malloc(size);
-    const char *scheme = strstr(address, "unix:") == address ? ""
-                         : address[0] == '['                 ? "ipv6:"
-                         : is_numeric_host(address)          ? "ipv4:"
-                                                             : "dns:///";
-
-    if (target) {
-        (void)snprintf(target, size, "%s%s", scheme, address);
-    }
-    return target;
-}
-
 static void watch(struct watcher *watcher)
 {
     grpc_connectivity_state state = grpc_channel_check_connectivity_state(watcher->channel, 0);
@@ -118,12 +97,13 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
                                   size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr)
 {
-    if (!strchr(address, ':') || strlen(address) > 300) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "address '%s' is not HOST:PORT", address);
+    if (!strchr(address, ':') || strlen(address) > KELP_RPC_ADDRESS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "address '%.300s' is not HOST:PORT or unix:/PATH", address);
     }
     struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
     struct watcher *watcher = calloc(1, sizeof(*watcher));
-    char *target = make_target(address);
+    char *target = kelp__rpc_address_target(address);
     if (!channel || !watcher || !target) {
         free(channel);
         free(watcher);

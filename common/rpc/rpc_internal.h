@@ -66,6 +66,19 @@ void kelp__rpc_timer_set(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *time
                          void (*function)(void *user), void *user);
 bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
 
+/* ---- addresses ---- */
+
+/* Can a server listen at address ("HOST:PORT", "unix:/PATH")? gRPC only says that it could not: a
+ * socket of ours is tried first, and says why. dial is what clients are told: "unix:/PATH", or the
+ * host as numbers, whose port kelp__rpc_address_add_port() adds once it is bound.
+ * Errors: KELP_ERR_EXISTS (in use; the text names it), KELP_ERR_INVALID. */
+kelp_status kelp__rpc_address_try(const char *address, char dial[KELP_RPC_ADDRESS_MAX + 1],
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t port);
+/* "127.0.0.1:1" to "ipv4:127.0.0.1:1", so that no resolver and none of its timers is involved.
+ * Owned; NULL without memory. */
+char *kelp__rpc_address_target(const char *address);
+
 /* ---- messages ---- */
 
 struct kelp_rpc_message {

@@ -4,15 +4,10 @@
  * All methods go through gRPC's unregistered calls: the path is compared once per call, and a path
  * that we do not know is answered too.
  */
-#include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/rpc/rpc_internal.h"
 
@@ -30,6 +25,7 @@ struct kelp_rpc_server {
     grpc_server *server;
     struct kelp_rpc_server_options options; /* its address is not used after open */
     uint16_t port;
+    char address[KELP_RPC_ADDRESS_MAX + 1]; /* as clients dial it */
     struct acceptor acceptors[KELP_RPC_ACCEPTS];
     struct kelp__rpc_op shutdown_op;
     atomic_bool closing;
@@ -247,65 +243,6 @@ static void accepted(struct kelp__rpc_op *op, bool success)
 
 /* ---- open and close ---- */
 
-/* Split HOST:PORT; an IPv6 host stands in brackets. */
-static bool split_address(const char *address, char *host, size_t host_size, const char **ret_port)
-{
-    const char *colon = strrchr(address, ':');
-    size_t length = colon ? (size_t)(colon - address) : 0;
-
-    if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
-        address++;
-        length -= 2;
-    }
-    if (!colon || length == 0 || length >= host_size) {
-        return false;
-    }
-    (void)snprintf(host, host_size, "%.*s", (int)length, address);
-    char *end = NULL;
-    unsigned long port = strtoul(colon + 1, &end, 10);
-    *ret_port = colon + 1;
-    return colon[1] >= '0' && colon[1] <= '9' && *end == '\0' && port <= UINT16_MAX;
-}
-
-/* gRPC takes much for an address (a host without port, names of services), and only says that it
- * could not listen: a socket of ours is tried first, and says why. */
-static kelp_status check_address(const char *address, struct kelp_error *reterr)
-{
-    char host[256];
-    const char *port = NULL;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-
-    if (!split_address(address, host, sizeof(host), &port)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "cannot listen on '%s': HOST:PORT is expected, such as 127.0.0.1:0",
-                         address);
-    }
-    int code = getaddrinfo(host, port, &hints, &found);
-    if (code != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on '%s': %s", address,
-                         gai_strerror(code));
-    }
-    int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int one = 1;
-    (void)setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as gRPC does */
-    int error = 0;
-    if (probe < 0 || bind(probe, found->ai_addr, found->ai_addrlen) != 0 || listen(probe, 1) != 0) {
-        error = errno;
-    }
-    if (probe >= 0) {
-        (void)close(probe);
-    }
-    freeaddrinfo(found);
-    if (error == EADDRINUSE) {
-        return kelp_fail(reterr, KELP_ERR_EXISTS,
-                         "cannot listen on %s: the address is in use by another program", address);
-    }
-    return error == 0 ? KELP_OK
-                      : kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
-                                  strerror(error));
-}
-
 static grpc_server *create_listening(const struct kelp_rpc_loop *loop,
                                      const struct kelp_rpc_server_options *options, int *ret_port)
 {
@@ -338,14 +275,15 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  const struct kelp_rpc_server_options *options,
                                  struct kelp_rpc_server **ret_server, struct kelp_error *reterr)
 {
-    kelp_status status = check_address(options->address, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
     struct kelp_rpc_server *server = calloc(1, sizeof(*server));
     int port = 0;
     if (!server) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a server");
+    }
+    kelp_status status = kelp__rpc_address_try(options->address, server->address, reterr);
+    if (status != KELP_OK) {
+        free(server);
+        return status;
     }
     server->loop = loop;
     server->options = *options;
@@ -358,6 +296,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
         return kelp_fail(reterr, KELP_ERR_EXISTS, "cannot listen on %s", options->address);
     }
     server->port = (uint16_t)port;
+    kelp__rpc_address_add_port(server->address, server->port);
     grpc_server_start(server->server);
     for (size_t i = 0; i < KELP_RPC_ACCEPTS; i++) {
         server->acceptors[i].op.done = accepted;
@@ -372,6 +311,11 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server)
 {
     return server->port;
+}
+
+const char *kelp_rpc_server_address(const struct kelp_rpc_server *server)
+{
+    return server->address;
 }
 
 void kelp_rpc_server_close(struct kelp_rpc_server *server)

@@ -137,9 +137,9 @@ err_close:
     return status;
 }
 
-uint16_t kelp_service_port(const struct kelp_service *service)
+const char *kelp_service_address(const struct kelp_service *service)
 {
-    return kelp_rpc_server_port(service->server);
+    return kelp_rpc_server_address(service->server);
 }
 
 void kelp_service_close(struct kelp_service *service)

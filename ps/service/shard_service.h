@@ -27,7 +27,7 @@ struct kelp_service_options {
 kelp_status kelp_service_open(const struct kelp_service_options *options,
                               struct kelp_service **ret_service,
                               struct kelp_error *reterr) KELP_MUST_USE;
-uint16_t kelp_service_port(const struct kelp_service *service);
+const char *kelp_service_address(const struct kelp_service *service);
 /* Runs the loop until all streams have ended; no other thread runs it any more. NULL does nothing.
  */
 void kelp_service_close(struct kelp_service *service);

@@ -1,0 +1,125 @@
+#include "common/program/socket_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PATTERN "/kelp-XXXXXX"
+
+/* Bytes that need no care in an address or in JSON. */
+static bool is_plain(const char *path)
+{
+    return path[strspn(path, "/.-_+~=:@%0123456789abcdefghijklmnopqrstuvwxyz"
+                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ")] == '\0';
+}
+
+/* TMPDIR where a socket's path fits behind it. */
+static const char *parent(void)
+{
+    const char *wanted = getenv("TMPDIR");
+
+    return wanted && wanted[0] == '/' && is_plain(wanted) &&
+                   strlen(wanted) + strlen(PATTERN) <= KELP_SOCKET_FOLDER_MAX
+               ? wanted
+               : "/tmp";
+}
+
+kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
+                                    struct kelp_error *reterr)
+{
+    (void)snprintf(path, KELP_SOCKET_FOLDER_MAX + 1, "%s" PATTERN, parent());
+    if (!mkdtemp(path)) { /* 0700 */
+        int error = errno;
+        path[0] = '\0';
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot make a folder for sockets in '%s': %s",
+                         parent(), strerror(error));
+    }
+    return KELP_OK;
+}
+
+/* A socket that nobody serves any more: the connection is refused. */
+static bool is_dead(int folder, const char *path, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat about;
+
+    if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(about.st_mode) ||
+        strlen(path) + strlen(name) + 2 > sizeof(address.sun_path)) {
+        return false;
+    }
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.64s/%.42s", path, name);
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool dead = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof(address)) != 0 &&
+                errno == ECONNREFUSED;
+    if (probe >= 0) {
+        (void)close(probe);
+    }
+    return dead;
+}
+
+static void remove_dead(int folder, const char *path, const char *name)
+{
+    if (is_dead(folder, path, name)) {
+        (void)unlinkat(folder, name, 0);
+    }
+}
+
+/* A folder that was made here, by this user: its path may come from a file. */
+static bool is_ours(int folder, const char *path)
+{
+    const char *name = strrchr(path, '/');
+    struct stat about;
+
+    return name && strlen(name) == strlen(PATTERN) && strncmp(name, PATTERN, 6) == 0 &&
+           fstat(folder, &about) == 0 && about.st_uid == geteuid() &&
+           (about.st_mode & 07777) == 0700;
+}
+
+/* The folder's descriptor, or -1. */
+static int open_folder(const char *path)
+{
+    int fd = path[0] == '/' && strlen(path) <= KELP_SOCKET_FOLDER_MAX
+                 ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                 : -1;
+
+    if (fd >= 0 && !is_ours(fd, path)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+void kelp_socket_folder_sweep(const char *path, const char *name)
+{
+    int folder = open_folder(path);
+
+    if (folder >= 0) {
+        remove_dead(folder, path, name);
+        (void)close(folder);
+    }
+}
+
+void kelp_socket_folder_remove(const char *path)
+{
+    int fd = open_folder(path);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (!folder) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return;
+    }
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        remove_dead(dirfd(folder), path, entry->d_name);
+    }
+    (void)closedir(folder);
+    (void)rmdir(path); /* not when somebody is served in it still */
+}

@@ -1,0 +1,172 @@
+/* Where a server listens, what clients are told, and that they reach it there. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/program/socket_folder.h"
+#include "common/rpc/rpc.h"
+#include "tests/lib/suite.h"
+
+#define BYTES_MAX (1u << 20)
+
+static void echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                 void *server_user)
+{
+    (void)server_user;
+    kelp_rpc_message_ref(message);
+    kelp_rpc_request_answer(request, message);
+}
+
+static const struct kelp_rpc_method methods[] = {{.path = "/test/Echo", .unary = echo}};
+
+static struct kelp_rpc_loop *loop;
+static struct kelp_error error;
+static char folder[KELP_SOCKET_FOLDER_MAX + 1];
+static char address[KELP_SOCKET_FOLDER_MAX + 32]; /* unix:FOLDER/shard-0 */
+
+static void setup(void)
+{
+    kelp_rpc_global_init();
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
+    ck_assert_msg(kelp_socket_folder_make(folder, &error) == KELP_OK, "%s", error.text);
+    (void)snprintf(address, sizeof(address), "unix:%s/shard-0", folder);
+}
+
+static void teardown(void)
+{
+    kelp_rpc_loop_destroy(loop);
+    kelp_rpc_global_fini();
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_ne(access(folder, F_OK), 0);
+}
+
+static kelp_status serve(const char *at, struct kelp_rpc_server **ret_server)
+{
+    struct kelp_rpc_server_options options = {.address = at,
+                                              .message_bytes_max = BYTES_MAX,
+                                              .methods = methods,
+                                              .method_count = KELP_ARRAY_COUNT(methods)};
+    return kelp_rpc_server_open(loop, &options, ret_server, &error);
+}
+
+static void *run_loop(void *user)
+{
+    while (!atomic_load((atomic_bool *)user)) {
+        (void)kelp_rpc_loop_run(loop, 10);
+    }
+    return NULL;
+}
+
+/* A server at that address; a client that dials what it is told gets an answer. */
+static void expect_reached(const char *at, const char *start)
+{
+    struct kelp_rpc_server *server = NULL;
+    struct kelp_rpc_channel *channel = NULL;
+    struct kelp_rpc_message *message = kelp_rpc_message_create(), *answer = NULL;
+    atomic_bool stop = false;
+    pthread_t thread;
+
+    ck_assert_msg(serve(at, &server) == KELP_OK, "%s", error.text);
+    const char *dial = kelp_rpc_server_address(server);
+    ck_assert_msg(strncmp(dial, start, strlen(start)) == 0, "%s for %s", dial, at);
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, dial, BYTES_MAX, &channel, &error), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_message_copy(message, "hello", 5), KELP_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_loop, &stop), 0);
+    kelp_status status = kelp_rpc_call(channel, "/test/Echo", message, 10000, &answer, &error);
+    ck_assert_msg(status == KELP_OK, "%s: %s", dial, error.text);
+    ck_assert_uint_eq(kelp_rpc_message_length(answer), 5);
+    kelp_rpc_message_unref(answer);
+    atomic_store(&stop, true);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_server_close(server);
+}
+
+/* A socket as a process that was killed leaves it. */
+static void leave_socket(void)
+{
+    struct sockaddr_un left = {.sun_family = AF_UNIX};
+
+    (void)snprintf(left.sun_path, sizeof(left.sun_path), "%s", address + strlen("unix:"));
+    (void)unlink(left.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&left, sizeof(left)), 0);
+    ck_assert_int_eq(close(fd), 0);
+}
+
+KELP_CASE("address", .setup = setup, .teardown = teardown, .timeout_s = 60)
+
+/* A host is told as numbers, with the port that was bound; what stands for every interface is not
+ * told at all. */
+KELP_TEST(hosts)
+{
+    struct kelp_rpc_server *server = NULL;
+
+    expect_reached("127.0.0.1:0", "127.0.0.1:");
+    expect_reached("localhost:0", "");
+    expect_reached("0.0.0.0:0", "");
+    ck_assert_int_eq(serve("0.0.0.0:0", &server), KELP_OK);
+    ck_assert_ptr_null(strstr(kelp_rpc_server_address(server), "0.0.0.0:"));
+    kelp_rpc_server_close(server);
+    ck_assert_int_eq(serve("127.0.0.1", &server), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "HOST:PORT is expected"));
+}
+
+KELP_TEST(unix_socket)
+{
+    struct stat about;
+
+    expect_reached(address, address);
+    ck_assert_int_eq(stat(folder, &about), 0);
+    ck_assert_uint_eq(about.st_mode & 07777, 0700);
+}
+
+/* One that serves keeps its socket; what a process that was killed left is replaced. */
+KELP_TEST(unix_socket_in_use)
+{
+    struct kelp_rpc_server *first = NULL, *second = NULL;
+
+    ck_assert_int_eq(serve(address, &first), KELP_OK);
+    ck_assert_int_eq(serve(address, &second), KELP_ERR_EXISTS);
+    ck_assert_ptr_nonnull(strstr(error.text, address));
+    kelp_rpc_server_close(first);
+
+    leave_socket();
+    expect_reached(address, address);
+}
+
+KELP_TEST(unix_paths)
+{
+    char path[200] = "unix:/";
+    struct kelp_rpc_server *server = NULL;
+
+    memset(path + 6, 'a', 150);
+    ck_assert_int_eq(serve(path, &server), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "at most 107 bytes"));
+    ck_assert_int_eq(serve("unix:shard-0", &server), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "absolute path"));
+    ck_assert_int_eq(serve("unix:/nowhere/at/all", &server), KELP_ERR_EXISTS);
+}
+
+/* Only sockets go that nobody serves, and only from a folder that was made for them. */
+KELP_TEST(removal)
+{
+    struct kelp_rpc_server *server = NULL;
+    const char *path = address + strlen("unix:");
+
+    ck_assert_int_eq(serve(address, &server), KELP_OK);
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    kelp_rpc_server_close(server);
+    leave_socket();
+    ck_assert_int_eq(chmod(folder, 0755), 0); /* as any other folder is */
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert_int_eq(chmod(folder, 0700), 0);
+}
