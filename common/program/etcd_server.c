@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/etcd/etcd_endpoint.h"
+#include "common/program/socket_folder.h"
 
 enum {
     DEADLINE_DEFAULT_MS = 15000, /* a start takes 0.3 to 1 s; a slow disk's syncs several */
@@ -26,18 +28,28 @@ enum {
     PROBE_MS = 500,              /* one look */
     ANSWER_MAX = 64 * 1024,      /* bytes of an answer of etcd's that we read */
     LOG_TAIL = 8192,             /* bytes of the log searched for the reason of a failure */
+    URL_BYTES = 80,
 };
+
+/* Etcd takes host:port alone for a unix socket, which becomes a file of that name in its working
+ * folder. The peer's URL among the members must be http all the same. */
+#define CLIENT_SOCKET "localhost:1"
+#define PEER_SOCKET   "localhost:2"
 
 struct kelp_etcd_server {
     struct kelp_process *process;
     uint16_t client_port;
     uint16_t peer_port;
     int lock_fd;
-    char name[40]; /* proves that the etcd that answers on our port is ours */
-    char url[64];
+    char *data_folder;         /* absolute, owned: etcd's working folder may be another */
+    char name[40];             /* proves that the etcd that answers on our port is ours */
+    char url[URL_BYTES];       /* for clients of ours */
+    char client[URL_BYTES];    /* the same as etcd takes it */
+    char peer[URL_BYTES];      /* where it would listen to other members */
+    char advertise[URL_BYTES]; /* what those would dial */
 };
 
-/* ---- ports ---- */
+/* ---- addresses ---- */
 
 /* A socket bound to a loopback port (0: any free one), not listening; the port in *ret_port. */
 static int bind_port(uint16_t port, uint16_t *ret_port)
@@ -83,7 +95,35 @@ static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client
     }
     (void)close(peer_fd);
     (void)snprintf(server->url, sizeof(server->url), "http://127.0.0.1:%u", server->client_port);
+    (void)snprintf(server->client, sizeof(server->client), "%s", server->url);
+    (void)snprintf(server->peer, sizeof(server->peer), "http://127.0.0.1:%u", server->peer_port);
+    (void)snprintf(server->advertise, sizeof(server->advertise), "%s", server->peer);
     return KELP_OK;
+}
+
+static kelp_status choose_sockets(struct kelp_etcd_server *server, const char *folder,
+                                  struct kelp_error *reterr)
+{
+    int wrote = snprintf(server->url, sizeof(server->url), "unix:%s/" CLIENT_SOCKET, folder);
+
+    if (wrote < 0 || (size_t)wrote >= sizeof(server->url)) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%s' is too long for a folder of sockets",
+                         folder);
+    }
+    kelp_socket_folder_sweep(folder, CLIENT_SOCKET);
+    kelp_socket_folder_sweep(folder, PEER_SOCKET);
+    (void)snprintf(server->client, sizeof(server->client), "unix://" CLIENT_SOCKET);
+    (void)snprintf(server->peer, sizeof(server->peer), "unix://" PEER_SOCKET);
+    (void)snprintf(server->advertise, sizeof(server->advertise), "http://" PEER_SOCKET);
+    return KELP_OK;
+}
+
+static kelp_status choose_addresses(struct kelp_etcd_server *server,
+                                    const struct kelp_etcd_server_options *options,
+                                    struct kelp_error *reterr)
+{
+    return options->socket_folder ? choose_sockets(server, options->socket_folder, reterr)
+                                  : choose_ports(server, options->client_port, reterr);
 }
 
 /* ---- asking it ---- */
@@ -108,17 +148,11 @@ static size_t receive_answer(char *bytes, size_t size, size_t count, void *user)
 /* POST body, or GET when it is NULL; the parsed answer (owned) or NULL. */
 static cJSON *ask(const struct kelp_etcd_server *server, const char *path, const char *body)
 {
-    char url[128];
     cJSON *json = NULL;
     struct answer *answer = calloc(1, sizeof(*answer));
     CURL *curl = curl_easy_init();
 
-    (void)snprintf(url, sizeof(url), "%s%s", server->url, path);
-    if (answer && curl) {
-        (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-        (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
-        (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-        (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (answer && curl && kelp_etcd_endpoint_apply(curl, server->url, path) == KELP_OK) {
         (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)PROBE_MS);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive_answer);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
@@ -167,8 +201,9 @@ static kelp_status launch(struct kelp_etcd_server *server, const char *program,
                           const struct kelp_etcd_server_options *options, int log_fd,
                           struct kelp_error *reterr)
 {
-    char name[64], data[KELP_PROCESS_PATH_MAX + 16], client[96], peer[96], advertise_client[96];
-    char advertise_peer[96], cluster[160];
+    char name[64], data[KELP_PROCESS_PATH_MAX + 16], client[URL_BYTES + 32];
+    char advertise_client[URL_BYTES + 32], peer[URL_BYTES + 32], advertise_peer[URL_BYTES + 48];
+    char cluster[URL_BYTES + 80];
     static const char *const unset[] = {"ETCD_*",   "http_proxy", "https_proxy", "all_proxy",
                                         "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
                                         "NO_PROXY", NULL};
@@ -185,18 +220,19 @@ static kelp_status launch(struct kelp_etcd_server *server, const char *program,
         "--log-outputs=stderr", "--log-level=warn", NULL};
 
     (void)snprintf(name, sizeof(name), "--name=%s", server->name);
-    (void)snprintf(data, sizeof(data), "--data-dir=%s", options->data_folder);
-    (void)snprintf(client, sizeof(client), "--listen-client-urls=%s", server->url);
+    (void)snprintf(data, sizeof(data), "--data-dir=%s", server->data_folder);
+    (void)snprintf(client, sizeof(client), "--listen-client-urls=%s", server->client);
     (void)snprintf(advertise_client, sizeof(advertise_client), "--advertise-client-urls=%s",
-                   server->url);
-    (void)snprintf(peer, sizeof(peer), "--listen-peer-urls=http://127.0.0.1:%u", server->peer_port);
-    (void)snprintf(advertise_peer, sizeof(advertise_peer),
-                   "--initial-advertise-peer-urls=http://127.0.0.1:%u", server->peer_port);
-    (void)snprintf(cluster, sizeof(cluster), "--initial-cluster=%s=http://127.0.0.1:%u",
-                   server->name, server->peer_port);
+                   server->client);
+    (void)snprintf(peer, sizeof(peer), "--listen-peer-urls=%s", server->peer);
+    (void)snprintf(advertise_peer, sizeof(advertise_peer), "--initial-advertise-peer-urls=%s",
+                   server->advertise);
+    (void)snprintf(cluster, sizeof(cluster), "--initial-cluster=%s=%s", server->name,
+                   server->advertise);
     struct kelp_process_options process = {.argv = argv,
                                            .set_environment = set,
                                            .unset_environment = unset,
+                                           .folder = options->socket_folder,
                                            .stdout_fd = log_fd,
                                            .stderr_fd = log_fd};
     return kelp_process_start(&process, &server->process, reterr);
@@ -289,7 +325,7 @@ static kelp_status start_once(struct kelp_etcd_server *server, const char *progr
                               uint64_t end_ms, struct kelp_error *reterr)
 {
     off_t log_start = lseek(log_fd, 0, SEEK_END);
-    kelp_status status = choose_ports(server, options->client_port, reterr);
+    kelp_status status = choose_addresses(server, options, reterr);
 
     if (status == KELP_OK) {
         status = launch(server, program, options, log_fd, reterr);
@@ -304,13 +340,29 @@ static kelp_status start_once(struct kelp_etcd_server *server, const char *progr
     return status;
 }
 
+/* Etcd's working folder may be another than ours. What cannot be resolved is not there: its start
+ * says so. */
+static void make_absolute(char path[KELP_PROCESS_PATH_MAX])
+{
+    char *absolute = realpath(path, NULL);
+
+    if (absolute && strlen(absolute) < KELP_PROCESS_PATH_MAX) {
+        (void)snprintf(path, KELP_PROCESS_PATH_MAX, "%s", absolute);
+    }
+    free(absolute);
+}
+
 static kelp_status find_program(const char *wanted, char ret_path[KELP_PROCESS_PATH_MAX],
                                 struct kelp_error *reterr)
 {
     static const char fallback[] = "/usr/bin/etcd";
 
     if (wanted) {
-        return kelp_process_find(wanted, ret_path, reterr);
+        kelp_status status = kelp_process_find(wanted, ret_path, reterr);
+        if (status == KELP_OK) {
+            make_absolute(ret_path);
+        }
+        return status;
     }
     if (kelp_process_find("etcd", ret_path, NULL) == KELP_OK) {
         return KELP_OK;
@@ -326,7 +378,8 @@ static kelp_status find_program(const char *wanted, char ret_path[KELP_PROCESS_P
 
 /* The data folder, made when missing and locked: two etcds in one folder wait for each other
  * without a word, so that the second would only time out. */
-static kelp_status lock_folder(const char *folder, int *ret_fd, struct kelp_error *reterr)
+static kelp_status lock_folder(struct kelp_etcd_server *server, const char *folder,
+                               struct kelp_error *reterr)
 {
     if (strlen(folder) >= KELP_PROCESS_PATH_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "etcd's data folder has too long a path");
@@ -346,7 +399,12 @@ static kelp_status lock_folder(const char *folder, int *ret_fd, struct kelp_erro
         (void)close(fd);
         return status;
     }
-    *ret_fd = fd;
+    server->lock_fd = fd;
+    server->data_folder = realpath(folder, NULL);
+    if (!server->data_folder) {
+        (void)close(fd);
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", folder, strerror(errno));
+    }
     return KELP_OK;
 }
 
@@ -401,7 +459,7 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
     if (!server) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    status = lock_folder(options->data_folder, &server->lock_fd, reterr);
+    status = lock_folder(server, options->data_folder, reterr);
     if (status == KELP_OK) {
         status = start_in_folder(server, program, options, reterr);
         if (status != KELP_OK) {
@@ -409,6 +467,7 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
         }
     }
     if (status != KELP_OK) {
+        free(server->data_folder);
         free(server);
         return status;
     }
@@ -424,6 +483,7 @@ void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms)
     kelp_process_stop(server->process, grace_ms);
     kelp_process_destroy(server->process);
     (void)close(server->lock_fd);
+    free(server->data_folder);
     free(server);
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/program/socket_folder.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/suite.h"
@@ -84,6 +85,38 @@ KELP_TEST(folder_in_use)
     struct kelp_etcd_server_options options = options_in(data, log);
     ck_assert_int_eq(kelp_etcd_server_start(&options, &server, &error), KELP_ERR_BUSY);
     ck_assert_ptr_nonnull(strstr(error.text, data));
+}
+
+/* On sockets: no port, the same address after a kill, whose sockets are replaced. */
+KELP_TEST(on_sockets)
+{
+    char data[96], log[96], folder[KELP_SOCKET_FOLDER_MAX + 1];
+    struct kelp_etcd_server *server = NULL;
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_etcd_range range;
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.socket_folder = folder;
+    for (int round = 0; round < 2; round++) {
+        kelp_status status = kelp_etcd_server_start(&options, &server, &error);
+        ck_assert_msg(status == KELP_OK, "%s", error.text);
+        ck_assert_int_eq(strncmp(kelp_etcd_server_url(server), "unix:/", 6), 0);
+        ck_assert_uint_eq(kelp_etcd_server_port(server), 0);
+        ck_assert_int_eq(kelp_etcd_open(kelp_etcd_server_url(server), &etcd, &error), KELP_OK);
+        if (round == 0) {
+            ck_assert_int_eq(kelp_etcd_put(etcd, "/a", "1", 0, 10000, &error), KELP_OK);
+        }
+        ck_assert_int_eq(kelp_etcd_get(etcd, "/a", 10000, &range, &error), KELP_OK);
+        ck_assert_uint_eq(range.count, 1);
+        kelp_etcd_range_fini(&range);
+        kelp_etcd_close(etcd);
+        kelp_etcd_server_stop(server, 0); /* killed: its sockets stay */
+    }
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_ne(access(folder, F_OK), 0);
 }
 
 /* A port that was asked for and is taken is an error that names it. */
