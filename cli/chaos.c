@@ -253,6 +253,7 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .etcd_program = kelp_options_text(given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(given, "log-level")],
         .disk_library = chaos->disk_library[0] != '\0' ? chaos->disk_library : NULL,
+        .ports = has_faults(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS),
         .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
         .shards = kelp_job_file_job(chaos->file)->cluster.shards,
         .faults = chaos->faults,

@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -48,6 +49,9 @@ static const struct kelp_option options[] = {
                    "print the job in effect, and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
+    KELP_VERB_TEXT("listen", "HOST", "Cluster",
+                   "serve at ports of this loopback address, such as 127.0.0.1; else all processes "
+                   "meet on unix sockets that only this user can open"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
@@ -274,6 +278,7 @@ static int work(struct kelp_guard *guard, void *user)
         .etcd_url = kelp_options_text(train->given, "etcd"),
         .etcd_program = kelp_options_text(train->given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(train->given, "log-level")],
+        .listen = kelp_options_text(train->given, "listen"),
         .trials = &train->trials,
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
@@ -376,6 +381,21 @@ static void tell_rows(void *user, const char *path, uint64_t rows)
     kelp_display_prepare(user, path, rows, kelp_clock_ms());
 }
 
+/* Ports are for those who watch or disturb the network of one machine: nobody is asked who he is.
+ */
+static kelp_status check_listen(const struct train *train, struct kelp_error *reterr)
+{
+    const char *host = kelp_options_text(train->given, "listen");
+    struct in_addr address;
+
+    if (!host || strcmp(host, "[::1]") == 0 ||
+        (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127)) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]", host);
+}
+
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
@@ -384,6 +404,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 
     if (status == KELP_OK) {
         status = check_trials(train, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_listen(train, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/etcd/etcd_endpoint.h"
+
 enum order { ORDER_NONE, ORDER_TAKE_AWAY, ORDER_KILL, ORDER_START, ORDER_END };
 
 struct kelp_chaos_etcd {
     struct kelp_etcd_server_options options; /* the thread's, as is the server */
     struct kelp_etcd_server *server;
-    char url[64]; /* written before open() returns */
+    char url[KELP_ETCD_ENDPOINT_MAX + 1]; /* written before open() returns */
     pthread_t thread;
     pthread_mutex_t lock;  /* guards what follows */
     pthread_cond_t change; /* of order */
@@ -183,9 +185,8 @@ kelp_status kelp_chaos_etcd_open(const struct kelp_etcd_server_options *options,
         kelp_chaos_etcd_close(etcd);
         return status;
     }
-    /* The port stays, and with it the address. */
-    (void)snprintf(etcd->url, sizeof(etcd->url), "http://127.0.0.1:%u",
-                   (unsigned)etcd->options.client_port);
+    /* The port or the socket stays, and with it the address. */
+    (void)snprintf(etcd->url, sizeof(etcd->url), "%s", kelp_etcd_server_url(etcd->server));
     *ret_etcd = etcd;
     return KELP_OK;
 }

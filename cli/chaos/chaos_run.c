@@ -13,9 +13,12 @@
 #include "cli/launch/monitor.h"
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
+#include "common/etcd/etcd_endpoint.h"
+#include "common/program/socket_folder.h"
 
 #define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
 #define TICK_MS    200 /* without an event */
+#define LOOPBACK   "127.0.0.1"
 #define SAY_MS     400 /* after a recovery: until the coordinator says what was lost */
 
 struct run {
@@ -35,7 +38,9 @@ struct run {
     char log_path[PATH_BYTES];
     char etcd_folder[PATH_BYTES];
     char etcd_log[PATH_BYTES];
-    char url[64];
+    char url[KELP_ETCD_ENDPOINT_MAX + 1];
+    char sockets[KELP_SOCKET_FOLDER_MAX +
+                 1]; /* "": everything serves at ports, which can be split */
     char coordinators[16];
     struct kelp_faultdisk_environment disk;
     const char *environment[4];
@@ -118,6 +123,8 @@ static kelp_status start_train(struct run *run, bool resume, struct kelp_error *
                                                    run->coordinators,
                                                    "--log-level",
                                                    run->options->log_level,
+                                                   run->options->ports ? "--listen" : NULL,
+                                                   LOOPBACK,
                                                    NULL};
 
     (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", run->options->folder);
@@ -179,6 +186,10 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
     struct kelp_etcd_server_options etcd = {.data_folder = run->etcd_folder,
                                             .log_path = run->etcd_log,
                                             .program = run->options->etcd_program};
+    if (status == KELP_OK && !run->options->ports) {
+        status = kelp_socket_folder_make(run->sockets, reterr);
+        etcd.socket_folder = run->sockets;
+    }
     if (status == KELP_OK) {
         status = kelp_chaos_etcd_open(&etcd, &run->target.etcd, reterr);
     }
@@ -458,6 +469,17 @@ static kelp_status follow(struct run *run, struct kelp_error *reterr)
     return status;
 }
 
+/* `kelp train` may have been killed at the end: it removes nothing then. */
+static void remove_sockets(const struct run *run)
+{
+    struct kelp_run_cluster cluster;
+
+    if (kelp_run_cluster_read(run->run_path, &cluster, NULL) == KELP_OK) {
+        kelp_socket_folder_remove(cluster.sockets);
+    }
+    kelp_socket_folder_remove(run->sockets);
+}
+
 kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
                            struct kelp_chaos_report *report, struct kelp_result *ret_result,
                            struct kelp_error *reterr)
@@ -483,6 +505,7 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
     kelp_chaos_watch_stop(run->watch);
     kelp_monitor_stop(run->monitor);
     kelp_chaos_target_fini(&run->target);
+    remove_sockets(run);
     kelp_job_client_status_free(run->status);
     free(run);
     return status;

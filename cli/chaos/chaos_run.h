@@ -22,6 +22,7 @@ struct kelp_chaos_options {
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
     const char *disk_library; /* kelp-faultdisk.so; NULL: the disk has no faults */
+    bool ports; /* processes serve at ports of loopback, which faults of the network need */
     uint32_t coordinators;
     uint32_t shards;
     const struct kelp_chaos_fault *faults; /* by ascending step */

@@ -11,6 +11,7 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/etcd_server.h"
+#include "common/program/socket_folder.h"
 
 #define DEADLINE_MS 10000
 #define GRACE_MS    2000
@@ -18,6 +19,7 @@
 struct kelp_run_etcd {
     struct kelp_etcd_server *server; /* the run's own; NULL: another one */
     struct kelp_etcd *etcd;
+    char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* of server */
     char job[64];
 };
 
@@ -49,7 +51,12 @@ static kelp_status start_private(struct kelp_run_etcd *etcd, const char *run_pat
 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run_path);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run_path);
-    const struct kelp_etcd_server_options options = {.data_folder = folder, .log_path = log};
+    kelp_status status = kelp_socket_folder_make(etcd->sockets, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_etcd_server_options options = {
+        .data_folder = folder, .log_path = log, .socket_folder = etcd->sockets};
     return kelp_etcd_server_start(&options, &etcd->server, reterr);
 }
 
@@ -125,6 +132,7 @@ void kelp_run_etcd_close(struct kelp_run_etcd *etcd)
     }
     kelp_etcd_close(etcd->etcd);
     kelp_etcd_server_stop(etcd->server, GRACE_MS);
+    kelp_socket_folder_remove(etcd->sockets);
     free(etcd);
 }
 

@@ -14,7 +14,9 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (16 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (18 + 2 * KELP_TRIALS_MAX)
+
+#define LISTEN_BYTES 256
 
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
 static const char *const kind_programs[] = {"kelp-coordinator", "kelp-ps", "kelp-worker"};
@@ -84,12 +86,28 @@ static void fault_arguments(const struct kelp_children *children, const struct k
     }
 }
 
+/* Each start has a socket of its own: one that was taken for dead and is not must not be reached by
+ * those who mean the next. */
+static void listen_address(const struct kelp_children *children, const struct kelp_child *child,
+                           char address[LISTEN_BYTES])
+{
+    const struct kelp_children_options *options = &children->options;
+
+    if (options->listen) {
+        (void)snprintf(address, LISTEN_BYTES, "%s:0", options->listen);
+    } else {
+        (void)snprintf(address, LISTEN_BYTES, "unix:%s/%s.%" PRIu32, options->sockets, child->id,
+                       child->starts);
+    }
+}
+
 static kelp_status start(struct kelp_children *children, struct kelp_child *child,
                          struct kelp_error *reterr)
 {
     const struct kelp_children_options *options = &children->options;
     char program[KELP_PROCESS_PATH_MAX];
     char log[KELP_RUN_PATH_MAX + 64];
+    char listen[LISTEN_BYTES];
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -99,6 +117,9 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     if (child->kind != KELP_CHILD_WORKER) {
         argv[count++] = "--run";
         argv[count++] = children->run_folder;
+        listen_address(children, child, listen);
+        argv[count++] = "--listen";
+        argv[count++] = listen;
     }
     if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
         argv[count++] = "--force";

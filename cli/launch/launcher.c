@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/launch/launcher_internal.h"
+#include "cli/run/run_client.h"
 #include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
@@ -23,6 +24,23 @@ const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
+/* NULL: everything serves at ports. */
+static const char *sockets(const struct kelp_launcher *launcher)
+{
+    return launcher->sockets[0] != '\0' ? launcher->sockets : NULL;
+}
+
+/* What a launcher that was killed has left goes. */
+static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_run_cluster before;
+
+    if (kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
+        kelp_socket_folder_remove(before.sockets);
+    }
+    return kelp_socket_folder_make(launcher->sockets, reterr);
+}
+
 static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     char folder[KELP_RUN_PATH_MAX + 64];
@@ -34,6 +52,7 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
     struct kelp_etcd_server_options options = {.data_folder = folder,
                                                .log_path = log,
                                                .program = launcher->launch->etcd_program,
+                                               .socket_folder = sockets(launcher),
                                                .client_port = launcher->etcd_port};
     kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
     if (status == KELP_OK) {
@@ -49,11 +68,13 @@ static kelp_status write_cluster(const struct kelp_launcher *launcher, struct ke
 {
     char text[1024];
 
-    /* Neither the job's name nor a URL that etcd's client took holds quotes. */
-    (void)snprintf(text, sizeof(text),
-                   "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld}\n",
-                   launcher->launch->job->name, kelp__launch_etcd_url(launcher),
-                   launcher->launch->etcd_url ? "false" : "true", (long)getpid());
+    /* Neither the job's name nor an endpoint that etcd's client took holds quotes, and a folder of
+     * sockets is plain. */
+    (void)snprintf(
+        text, sizeof(text),
+        "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld,\"sockets\":\"%s\"}\n",
+        launcher->launch->job->name, kelp__launch_etcd_url(launcher),
+        launcher->launch->etcd_url ? "false" : "true", (long)getpid(), launcher->sockets);
     return kelp_run_dir_write(launcher->launch->run, "cluster.json", text, reterr);
 }
 
@@ -77,6 +98,8 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .etcd_url = kelp__launch_etcd_url(launcher),
         .job = job->name,
         .log_level = launch->log_level,
+        .listen = launch->listen,
+        .sockets = sockets(launcher),
         .force = launch->force,
         .trials = &launcher->trials,
         .display = launcher->display,
@@ -120,6 +143,9 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
 {
     kelp_status status = kelp__launch_remember(launcher, reterr);
 
+    if (status == KELP_OK && !launcher->launch->listen) {
+        status = make_sockets(launcher, reterr);
+    }
     if (status == KELP_OK && !launcher->launch->etcd_url) {
         status = start_etcd(launcher, reterr);
     }
@@ -499,6 +525,7 @@ static void stop_all(struct kelp_launcher *launcher)
     kelp_monitor_stop(launcher->monitor);
     bool spare = !launcher->launch->etcd_url && kelp__launch_etcd_spare(launcher);
     kelp_etcd_server_stop(launcher->etcd, KELP_LAUNCH_ETCD_GRACE_MS);
+    kelp_socket_folder_remove(launcher->sockets);
     if (spare) {
         kelp__launch_remove_etcd(launcher);
     }

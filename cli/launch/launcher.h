@@ -36,6 +36,7 @@ struct kelp_launch {
     const char *etcd_url;     /* NULL: a private one */
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
+    const char *listen; /* HOST at whose ports everything serves; NULL: unix sockets */
     const struct kelp_trials *trials;
     uint32_t coordinators;
     /* For a job that does not train: how many entries of the schedule it has, and what to call one.

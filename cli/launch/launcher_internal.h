@@ -15,6 +15,7 @@
 #include "cli/launch/monitor.h"
 #include "cli/run/event_file.h"
 #include "common/program/etcd_server.h"
+#include "common/program/socket_folder.h"
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
 
@@ -26,7 +27,8 @@ struct kelp_launcher {
     struct kelp_etcd_server *etcd; /* NULL: an etcd that is not ours, or one that is down */
     char etcd_url[128]; /* of ours, also while it is down; else launch->etcd_url counts */
     uint16_t etcd_port;
-    uint64_t etcd_start_ms; /* started, or to be started when etcd is NULL */
+    char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* "": there is none */
+    uint64_t etcd_start_ms;                   /* started, or to be started when etcd is NULL */
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;
     struct kelp_children children;

@@ -23,6 +23,11 @@ static kelp_status parse_cluster(const cJSON *json, struct kelp_run_cluster *clu
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "pid", PID_MAX, &pid, reterr);
     }
+    cluster->sockets[0] = '\0';
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "sockets")) {
+        status =
+            kelp_json_string(json, "sockets", cluster->sockets, sizeof(cluster->sockets), reterr);
+    }
     cluster->pid = (int64_t)pid;
     cluster->private_etcd = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "private"));
     return status;

@@ -17,6 +17,7 @@ struct kelp_run_cluster {
     char etcd[1024];
     bool private_etcd; /* the run's own, in its folder: gone with the run */
     int64_t pid;       /* of the launcher */
+    char sockets[128]; /* folder of the run's unix sockets; "": it serves at ports */
 };
 
 /* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */
