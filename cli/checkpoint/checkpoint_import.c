@@ -42,8 +42,8 @@ static kelp_status open_source(const char *path, struct kelp_checkpoint *ret_che
     if (!S_ISDIR(info.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "'%s' is no folder: a checkpoint is a folder such as "
-                         "checkpoints/step-1500.g2 (unpack an archive first); weights alone are "
-                         "for a job's model.init",
+                         "checkpoints/step-1500.g2 (unpack an archive first); with weights alone, "
+                         "kelp train JOB --set model.init=FILE begins a run",
                          path);
     }
     kelp_status status = kelp_checkpoint_open(path, ret_checkpoint, reterr);

@@ -270,6 +270,7 @@ kelp_status kelp_forecasts_make(const struct kelp_job *job, const char *weights_
     }
     work->job = *job;
     work->job.model.init_prefix[0] = '\0';
+    work->job.model.init_map[0] = '\0';
     (void)snprintf(work->job.model.init, sizeof(work->job.model.init), "%s", weights_path);
     kelp_status status = prepare(work, reterr);
     if (status == KELP_OK) {

@@ -162,6 +162,7 @@ struct kelp_job {
         uint32_t kernel_size;             /* dlinear: width of the moving average, odd */
         char init[KELP_JOB_PATH_MAX + 1]; /* safetensors file with initial weights, or empty */
         char init_prefix[KELP_JOB_WORD_MAX + 1]; /* stands before each name in that file */
+        char init_map[KELP_JOB_TEXTS_MAX + 1];   /* other names (common/tensors/rename.h) */
     } model;
     struct {
         enum kelp_data_kind kind;

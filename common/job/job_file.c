@@ -12,6 +12,7 @@
 #include "common/base/text.h"
 #include "common/base/value.h"
 #include "common/job/job_options.h"
+#include "common/tensors/rename.h"
 
 struct kelp_job_file *kelp_job_file_create(void)
 {
@@ -280,6 +281,19 @@ static kelp_status check_dropout(const struct kelp_job_file *file, struct kelp_e
     return KELP_OK;
 }
 
+static kelp_status check_init_map(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    struct kelp_error error;
+
+    if (job->model.init_map[0] != '\0' && job->model.init[0] == '\0') {
+        return kelp__job_refuse(file, "model.init_map", reterr, "needs model.init, which is empty");
+    }
+    return kelp_rename_check(job->model.init_map, &error) == KELP_OK
+               ? KELP_OK
+               : kelp__job_refuse(file, "model.init_map", reterr, "%s", error.text);
+}
+
 static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -317,7 +331,7 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
         return kelp__job_refuse(file, "model.init_prefix", reterr,
                                 "needs model.init, which is empty");
     }
-    return KELP_OK;
+    return check_init_map(file, reterr);
 }
 
 static kelp_status check_training(const struct kelp_job_file *file, struct kelp_error *reterr)

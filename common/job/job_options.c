@@ -164,9 +164,14 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(model.init, PATH), .default_text = "",
      .help =
          "A safetensors file with the initial weights. Names are those of the model; letter case "
-         "may differ. Empty: they are drawn from the seed"},
+         "may differ, and `module.` or `_orig_mod.` may stand before all. Empty: the weights are "
+         "drawn from the seed"},
     {KEY(model.init_prefix, TEXT), .default_text = "",
      .help = "Prefix of each parameter's name in that file"},
+    {KEY(model.init_map, TEXTS), .default_text = "[]",
+     .help = "Other names for that file's tensors: `OLD=NEW` each. A name that begins with OLD "
+             "begins with NEW instead: `[encoder.=, head.=fc.]`. With one `*` on each side, a rule "
+             "is for whole names: `*.gamma=*.weight`. The first rule that fits counts"},
 
     {KEY(data.kind, CHOICE), .choices = data_kinds, .default_text = "synthetic",
      .required = "data: {kind: csv, path: FILE.csv}",

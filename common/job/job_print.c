@@ -260,7 +260,7 @@ static bool shapes_model(const char *name)
         "data.path",        "data.val_path",        "data.test_path",
         "data.target_path", "data.val_target_path", "data.test_target_path",
         "data.cache",       "model.init",           "model.init_prefix",
-        "data.test_rows"};
+        "data.test_rows",   "model.init_map"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(sections); i++) {
         if (begins_with(name, sections[i])) {
             return false;

@@ -5,13 +5,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "common/tensors/digest.h"
 #include "common/tensors/normal.h"
 #include "common/tensors/philox.h"
 #include "common/tensors/safetensors.h"
 #include "common/training/plan.h"
+#include "common/training/plan_init.h"
 
 /* Elements `range` of a uniform tensor. Element i is word i % 4 of block i / 4. */
 static void fill_uniform(uint64_t seed, uint32_t tensor_index, float a,
@@ -71,24 +71,6 @@ static kelp_status refuse_shape(const struct kelp_tensor *tensor,
                      path, found->name, theirs, ours);
 }
 
-/* By its name, else the only one that has it in other letter case: the published code of DLinear
- * says Linear_Seasonal.weight for linear_seasonal.weight. */
-static const struct kelp_safetensors_tensor *find_by_name(const struct kelp_safetensors *file,
-                                                          const char *name)
-{
-    const struct kelp_safetensors_tensor *found = kelp_safetensors_find(file, name);
-    size_t count = 0;
-
-    for (size_t i = 0; !found && i < kelp_safetensors_count(file); i++) {
-        count += strcasecmp(kelp_safetensors_at(file, i)->name, name) == 0;
-    }
-    for (size_t i = 0; count == 1 && !found; i++) {
-        const struct kelp_safetensors_tensor *tensor = kelp_safetensors_at(file, i);
-        found = strcasecmp(tensor->name, name) == 0 ? tensor : NULL;
-    }
-    return found;
-}
-
 /* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
  * lacks, where training goes on from its usual start. */
 static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
@@ -96,17 +78,15 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
                                 const struct kelp_safetensors_tensor **ret_found,
                                 struct kelp_error *reterr)
 {
-    char name[KELP_JOB_WORD_MAX + KELP_TENSOR_NAME_MAX + 1];
+    kelp_status status = kelp__init_find(init_data, job, tensor->name, ret_found, reterr);
 
-    (void)snprintf(name, sizeof(name), "%s%s", job->model.init_prefix, tensor->name);
-    *ret_found = find_by_name(init_data, name);
+    if (status != KELP_OK) {
+        return status;
+    }
     if (!*ret_found) {
-        char names[192];
-        kelp_safetensors_names(init_data, names, sizeof(names));
         return tensor->statistic && job->run.mode == KELP_RUN_TRAIN
                    ? KELP_OK
-                   : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%s: no tensor %s; the file has %s",
-                               kelp_safetensors_path(init_data), name, names);
+                   : kelp__init_lacks(init_data, job, tensor->name, reterr);
     }
     if ((*ret_found)->rank != tensor->rank ||
         memcmp((*ret_found)->shape, tensor->shape, tensor->rank * sizeof(tensor->shape[0])) != 0) {
@@ -114,7 +94,7 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
     }
     if ((*ret_found)->dtype == KELP_DTYPE_I64) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: tensor %s is I64; weights are floats",
-                         kelp_safetensors_path(init_data), name);
+                         kelp_safetensors_path(init_data), (*ret_found)->name);
     }
     return KELP_OK;
 }
@@ -154,7 +134,7 @@ kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp
                                  const struct kelp_safetensors *init_data,
                                  struct kelp_error *reterr)
 {
-    kelp_status status = KELP_OK;
+    kelp_status status = kelp__init_check_map(init_data, job, reterr);
 
     for (uint32_t i = 0; i < plan->tensor_count && status == KELP_OK; i++) {
         const struct kelp_safetensors_tensor *found = NULL;

@@ -212,6 +212,10 @@ static const struct {
      "job.yaml:5: train.quantiles: is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]"},
     {"run:\n  mode: evaluate\n", "job.yaml:2: run.mode: computes with weights that are there; name "
                                  "their file in model.init"},
+    {"model:\n  init_map: [a=b]\n", "job.yaml:2: model.init_map: needs model.init, which is empty"},
+    {"model:\n  init: x\n  init_map: [encoder.]\n",
+     "job.yaml:3: model.init_map: 'encoder.' is no OLD=NEW: a name's beginning in the file and in "
+     "the model, or whole names with one * on each side"},
     {"train:\n  loss: huber\n  loss_beta: 0\n",
      "job.yaml:3: train.loss_beta: 0 makes every huber loss 0; it must be above 0"},
     {"model:\n  kind: tft\n  d_model: 10\ntrain:\n  loss: quantile\n",
@@ -442,7 +446,7 @@ static const char *const canonical[] = {
     "data:\n  kind: csv\n  path: \"./a b/\\\\\\\"c\\\" é.csv\"\n  target: \"null\"\nrun:\n  dir: "
     "/tmp/x\n",
     "data:\n  kind: tensors\n  path: x\n  target_name: 1e5\nmodel:\n  init: a.safetensors\n  "
-    "init_prefix: \"init.\"\n",
+    "init_prefix: \"init.\"\n  init_map: [\"a.=\", \"*.gamma=*.weight\"]\n",
     "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 1s\n  max_failures: -1\n",
 };
 

@@ -365,7 +365,9 @@ KELP_TEST(test_initialise_from_file)
         kelp_plan_initialise(&plan, &job, file, (struct kelp_slice_range){496, 16}, values, &error),
         KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_plan_check_init(&plan, &job, file, &error), KELP_ERR_NOT_FOUND);
-    ck_assert_str_eq(error.text, "m: no tensor scale; the file has init.scale");
+    ck_assert_str_eq(
+        error.text,
+        "m: no tensor scale; the file has init.scale: set model.init_prefix to 'init.'");
     kelp_safetensors_close(file);
 }
 
