@@ -20,7 +20,6 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/etcd/etcd.h"
-#include "worker/model/derive.h"
 #include "worker/model/model.h"
 
 /* Samples of a lane in one block: large enough that blocks cost nothing beside their samples, small
@@ -64,6 +63,7 @@ static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_er
         {"run.mode", mode_name(inference)},
         {"run.dir", ""},
         {"model.init_prefix", ""},
+        {"model.init_map", "[]"},
         {"train.evaluate", "true"},
         {"checkpoint.at_end", "false"},
         {"checkpoint.steps", "0"},
@@ -208,43 +208,35 @@ static kelp_status read_job(struct kelp_inference *inference, struct kelp_source
 
 /* ---- before anything starts ---------------------------------------------------------------- */
 
-/* Open the data and build the model, as the workers will do. */
-static kelp_status open_data(struct kelp_inference *inference, struct kelp_error *reterr)
+static kelp_status check_targets(const struct kelp_inference *inference, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(inference->file);
-    struct kelp_model *model = NULL;
-
-    kelp_status status = kelp_dataset_open(job, &inference->dataset, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
     const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
+
     if (inference->targets && info->no_targets[job->run.part]) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "--targets: the rows to predict have none; leave it out, or give data "
                          "with them%s",
                          job->data.kind == KELP_DATA_NPY ? " (data.test_target_path)" : "");
     }
-    status = kelp_model_build(job, &info->shape, &model, reterr);
-    if (status == KELP_OK) {
-        status = kelp_derive_plan(job, inference->dataset, model, &inference->plan, reterr);
-    }
-    kelp_model_destroy(model);
-    return status;
+    return KELP_OK;
 }
 
-/* The weights must fit the model: told here, not by the shards. */
-static kelp_status check_weights(const struct kelp_inference *inference, struct kelp_error *reterr)
+/* Open the data and build the model, as the workers will do. What does not fit the machine, and
+ * weights that do not fit the model, are told here and not by the processes. */
+static kelp_status open_data(struct kelp_inference *inference, struct kelp_error *reterr)
 {
-    struct kelp_model_state state = {.slot_count = 0};
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    struct kelp_derived derived = {.dataset = NULL};
 
-    kelp_status status =
-        kelp_model_state_init(&state, kelp_job_file_job(inference->file), &inference->plan, reterr);
+    kelp_status status = kelp_derived_open(job, NULL, &derived, reterr);
     if (status == KELP_OK) {
-        status = kelp_model_state_begin(&state, reterr);
+        status = kelp_derived_check(job, &derived, reterr);
+        kelp_model_destroy(derived.model);
+        inference->dataset = derived.dataset;
+        inference->plan = derived.plan;
     }
-    kelp_model_state_fini(&state);
-    return status;
+    return status == KELP_OK ? check_targets(inference, reterr) : status;
 }
 
 /* Weights, and the job as it will run, once the folder has its name. */
@@ -259,12 +251,6 @@ static kelp_status settle(struct kelp_inference *inference, const struct kelp_so
     if (status != KELP_OK) {
         return status;
     }
-    if (!carries) {
-        kelp_display_say(&inference->display,
-                         "%s does not carry its scales (it has no " KELP_MODEL_CARD_KEY
-                         "): they are fitted again on the training split of data.path",
-                         inference->weights);
-    }
     const struct kelp_job_setting settings[] = {{"run.dir", inference->run.path},
                                                 {"model.init", weights}};
     if (status == KELP_OK) {
@@ -276,8 +262,11 @@ static kelp_status settle(struct kelp_inference *inference, const struct kelp_so
     if (status == KELP_OK) {
         status = open_data(inference, reterr);
     }
-    if (status == KELP_OK) {
-        status = check_weights(inference, reterr);
+    if (status == KELP_OK && !carries) {
+        kelp_display_say(&inference->display,
+                         "%s does not carry its scales (it has no " KELP_MODEL_CARD_KEY
+                         "): they are fitted again on the training split of data.path",
+                         inference->weights);
     }
     if (status == KELP_OK) {
         status = kelp_job_file_print(inference->file, false, &inference->spec, reterr);

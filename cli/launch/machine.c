@@ -106,6 +106,15 @@ static double gib(double bytes)
     return bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
+/* What makes a worker smaller. */
+static const char *remedy_of(const struct kelp_job *job)
+{
+    return job->run.mode == KELP_RUN_TRAIN
+               ? "a smaller train.batch_size, more train.accumulate, or a smaller model (kelp "
+                 "model show)"
+               : "or smaller blocks of samples by --set train.batch_size=N";
+}
+
 kelp_status kelp_machine_check(const struct kelp_machine *machine, const struct kelp_job *job,
                                const struct kelp_plan *plan, const struct kelp_model *model,
                                const struct kelp_dataset *dataset, struct kelp_error *reterr)
@@ -120,10 +129,9 @@ kelp_status kelp_machine_check(const struct kelp_machine *machine, const struct 
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_LIMIT,
-                     "the job takes %.1f GiB of memory on this machine (%" PRIu32
-                     " worker%s of %.1f GiB, shards %.1f GiB), and %s has %.1f GiB; take fewer "
-                     "--workers, a smaller train.batch_size, more train.accumulate, or a smaller "
-                     "model (kelp model show)",
+                     "the job takes %.2f GiB of memory on this machine (%" PRIu32
+                     " worker%s of %.2f GiB, shards %.2f GiB), and %s has %.2f GiB; take fewer "
+                     "--workers, %s",
                      gib(needed), workers, workers == 1 ? "" : "s", gib(worker), gib(shards),
-                     machine->limited ? "its control group" : "it", gib(there));
+                     machine->limited ? "its control group" : "it", gib(there), remedy_of(job));
 }

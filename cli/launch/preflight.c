@@ -25,7 +25,7 @@ static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan
         status = kelp_plan_check_init(plan, job, file, reterr);
         kelp_safetensors_close(file);
     }
-    if (status != KELP_OK) {
+    if (status != KELP_OK && job->run.mode == KELP_RUN_TRAIN) { /* others name it elsewhere */
         kelp_error_prefix(reterr, "model.init");
     }
     return status;
@@ -39,14 +39,15 @@ kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sampl
     return status == KELP_OK ? kelp_derive_model(job, shape, ret_model, reterr) : status;
 }
 
-static kelp_status check_memory(const struct kelp_job *job, const struct kelp_derived *derived,
-                                struct kelp_error *reterr)
+kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
+                               struct kelp_error *reterr)
 {
     struct kelp_machine machine;
 
     kelp_machine_read(&machine);
-    return kelp_machine_check(&machine, job, &derived->plan, derived->model, derived->dataset,
-                              reterr);
+    kelp_status status =
+        kelp_machine_check(&machine, job, &derived->plan, derived->model, derived->dataset, reterr);
+    return status == KELP_OK ? check_init(job, &derived->plan, reterr) : status;
 }
 
 kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_dataset_watch *watch,
@@ -121,10 +122,7 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
     if (status != KELP_OK) {
         return status;
     }
-    status = check_memory(job, &derived, reterr);
-    if (status == KELP_OK) {
-        status = check_init(job, &derived.plan, reterr);
-    }
+    status = kelp_derived_check(job, &derived, reterr);
     if (status == KELP_OK) {
         status = describe(file, derived.dataset, &carried, reterr);
         carried.samples = derived.plan.samples[KELP_SPLIT_TRAIN];

@@ -31,6 +31,11 @@ kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_data
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
+/* Does the job fit this machine's memory, and the file of model.init the model? Errors:
+ * KELP_ERR_LIMIT, and those of kelp_safetensors_open() and kelp_plan_check_init(). */
+kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
 /* What the model that is trained will carry (worker/data/model_card.h), and how much there is to
  * train. */
 struct kelp_carried {
@@ -40,8 +45,7 @@ struct kelp_carried {
     uint64_t steps;        /* of the whole job */
 };
 
-/* Errors: as above, those of the file with the initial weights, and KELP_ERR_LIMIT where the job
- * does not fit this machine. */
+/* Errors: those of kelp_derived_open() and kelp_derived_check(). */
 kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_dataset_watch *watch,
                            struct kelp_carried *ret_carried,
                            struct kelp_error *reterr) KELP_MUST_USE;

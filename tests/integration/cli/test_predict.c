@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "common/tensors/safetensors.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/run_train.h"
@@ -411,6 +412,106 @@ KELP_TEST(evaluate)
     }
     cJSON_Delete(result);
     free(text);
+}
+
+/* A model that does not fit this machine is refused before anything starts, and no folder is left.
+ */
+KELP_TEST(too_large_for_this_machine)
+{
+    char text[sizeof(job_text) + 64], path[512];
+    (void)snprintf(text, sizeof(text), "model: {kind: mlp, hidden: [1048576, 65536]}\n%s",
+                   strstr(job_text, "data:"));
+    const char *job = kelp_test_write(trained.folder, "large.yaml", text);
+    const char *const verbs[] = {"predict", "evaluate"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(verbs); i++) {
+        struct kelp_test_command command;
+        const char *const args[] = {verbs[i],
+                                    job,
+                                    "--weights",
+                                    "run/model.safetensors",
+                                    "--run",
+                                    "l1",
+                                    i == 0 ? "--out" : NULL,
+                                    "l.csv",
+                                    NULL};
+        kelp_test_command_run(&command, trained.folder, args, TIMEOUT_MS);
+        ck_assert_msg(command.exit_code == 2, "exit %d: %s", command.exit_code, command.err);
+        ck_assert_ptr_nonnull(strstr(command.err, "GiB of memory on this machine (2 workers of "));
+        ck_assert_ptr_nonnull(strstr(command.err, "--set train.batch_size"));
+        kelp_test_command_fini(&command);
+        (void)snprintf(path, sizeof(path), "%s/l1", trained.folder);
+        ck_assert_int_ne(access(path, F_OK), 0);
+    }
+}
+
+/* ---- weights of published code --------------------------------------------------------------- */
+
+#define CHANNELS 7u
+#define LAYERS   4u
+
+/* The trained model's tensors, as `individual: True` of DLinear's published code has them: each
+ * channel its own, here with equal numbers. */
+static void write_individual(const char *name, const char *const *layers)
+{
+    static const char *const ours[LAYERS] = {"linear_seasonal.weight", "linear_seasonal.bias",
+                                             "linear_trend.weight", "linear_trend.bias"};
+    struct kelp_safetensors_item items[LAYERS * CHANNELS];
+    char names[LAYERS * CHANNELS][64], path[512];
+    struct kelp_safetensors *file = NULL;
+    (void)snprintf(path, sizeof(path), "%s/run/model.safetensors", trained.folder);
+    ck_assert_int_eq(kelp_safetensors_open(path, &file, NULL), KELP_OK);
+    for (size_t i = 0; i < LAYERS * CHANNELS; i++) {
+        const struct kelp_safetensors_tensor *tensor =
+            kelp_safetensors_find(file, ours[i / CHANNELS]);
+        ck_assert_ptr_nonnull(tensor);
+        (void)snprintf(names[i], sizeof(names[i]), "%s.%zu.%s", layers[i / CHANNELS / 2],
+                       i % CHANNELS, i / CHANNELS % 2 == 0 ? "weight" : "bias");
+        items[i] = (struct kelp_safetensors_item){.name = names[i],
+                                                  .dtype = tensor->dtype,
+                                                  .rank = tensor->rank,
+                                                  .shape = tensor->shape,
+                                                  .data = tensor->data};
+    }
+    (void)snprintf(path, sizeof(path), "%s/%s", trained.folder, name);
+    ck_assert_int_eq(kelp_safetensors_write(path, items, KELP_ARRAY_COUNT(items), NULL, 0, NULL),
+                     KELP_OK);
+    kelp_safetensors_close(file);
+}
+
+/* `kelp predict` with such a file, into a CSV file. */
+static void predict_individual(const char *weights, const char *out, const char *run,
+                               const char *map)
+{
+    const char *const args[] = {"predict",
+                                "job.yaml",
+                                "--weights",
+                                weights,
+                                "--out",
+                                out,
+                                "--run",
+                                run,
+                                "--set",
+                                "model.individual=true",
+                                map ? "--set" : NULL,
+                                map,
+                                NULL};
+    predict(args);
+}
+
+/* A linear map for each channel under the names of the published code, within DataParallel, and
+ * under names that model.init_map explains: the same forecasts as under Kelp's own names. */
+KELP_TEST(published_weights)
+{
+    write_individual("own.st", (const char *[]){"linear_seasonal", "linear_trend"});
+    write_individual("published.st",
+                     (const char *[]){"module.Linear_Seasonal", "module.Linear_Trend"});
+    write_individual("other.st", (const char *[]){"decoder.remainder", "decoder.trend"});
+    predict_individual("own.st", "own.csv", "i1", NULL);
+    predict_individual("published.st", "published.csv", "i2", NULL);
+    expect_same("own.csv", "published.csv");
+    predict_individual("other.st", "other.csv", "i3",
+                       "model.init_map=[decoder.remainder=linear_seasonal, decoder.=linear_]");
+    expect_same("own.csv", "other.csv");
 }
 
 /* An etcd that others use: it has nothing of the job afterwards, so that the next one can be. */
