@@ -395,8 +395,9 @@ static void run_evaluation(void *argument)
     struct training *training = argument;
     double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
-    if (kelp_model_evaluate(training->model, training->input, training->target, training->batch,
-                            sums, &error) != KELP_OK) {
+    const struct kelp_model_evaluation what = {
+        .input = training->input, .target = training->target, .count = training->batch};
+    if (kelp_model_evaluate(training->model, &what, sums, &error) != KELP_OK) {
         fail(&error);
     }
 }

@@ -38,9 +38,6 @@ const char *kelp_optimizer_slot_name(const struct kelp_job *job, uint32_t slot);
 /* The value that every element of a slot starts from, of padding and statistics too. */
 float kelp_optimizer_slot_start(const struct kelp_job *job, uint32_t slot);
 
-/* train.eps, or PyTorch's default for the job's optimizer where that is 0. */
-double kelp_optimizer_eps(const struct kelp_job *job);
-
 /* step_number counts from 1. `rmsprop` has its alpha, and `adadelta` its rho, in beta2. */
 void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_job *job, double lr,
                             uint64_t step_number);

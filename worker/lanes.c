@@ -124,7 +124,7 @@ static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sa
     }
     const struct kelp_model_evaluation what = {
         .input = batch->input, .target = batch->target, .factors = lanes->factors, .count = count};
-    return kelp_model_evaluate_unscaled(lanes->model, &what, sums, reterr);
+    return kelp_model_evaluate(lanes->model, &what, sums, reterr);
 }
 
 static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,

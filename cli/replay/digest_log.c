@@ -11,15 +11,12 @@
 
 #define LOG_NAME "digests.jsonl"
 
-static kelp_status parse_line(const char *text, size_t text_bytes,
-                              struct kelp_digest_log_line *line, struct kelp_error *reterr)
+static kelp_status parse_line(const cJSON *json, void *into, struct kelp_error *reterr)
 {
-    cJSON *json = NULL;
+    struct kelp_digest_log_line *line = into;
+    kelp_status status =
+        kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &line->version, reterr);
 
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &line->version, reterr);
-    }
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &line->step, reterr);
     }
@@ -29,7 +26,6 @@ static kelp_status parse_line(const char *text, size_t text_bytes,
     if (status == KELP_OK) {
         status = kelp_json_string(json, "digest", line->digest, sizeof(line->digest), reterr);
     }
-    cJSON_Delete(json);
     return status;
 }
 
@@ -107,7 +103,7 @@ static kelp_status read_lines(FILE *in, struct kelp_digest_log *log, struct kelp
             return kelp_fail(reterr, KELP_ERR_CORRUPT, "line %" PRIu64 " is no record of a digest",
                              number);
         }
-        kelp_status status = parse_line(text, length, &line, reterr);
+        kelp_status status = kelp_json_read(text, length, parse_line, &line, reterr);
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "line %" PRIu64, number);
             return KELP_ERR_CORRUPT;

@@ -32,7 +32,8 @@ uint32_t kelp_crc32c(const void *bytes, size_t count)
     return ~crc;
 }
 
-uint32_t kelp_crc32c_masked(const void *bytes, size_t count)
+/* As TFRecords have it. */
+static uint32_t masked_crc32c(const void *bytes, size_t count)
 {
     uint32_t crc = kelp_crc32c(bytes, count);
 
@@ -148,8 +149,8 @@ size_t kelp_event_encode(double wall_time, uint64_t step, const struct kelp_even
     }
     size_t length = writer.used - 12;
     put_little(&head, length, 8);
-    put_little(&head, kelp_crc32c_masked(ret_record, 8), 4);
-    put_little(&writer, kelp_crc32c_masked(ret_record + 12, length), 4);
+    put_little(&head, masked_crc32c(ret_record, 8), 4);
+    put_little(&writer, masked_crc32c(ret_record + 12, length), 4);
     return writer.used;
 }
 

@@ -24,9 +24,8 @@ struct kelp_event_value {
     float value;
 };
 
-/* CRC-32C (Castagnoli), and as TFRecords have it. Pure. */
+/* CRC-32C (Castagnoli). Pure. */
 uint32_t kelp_crc32c(const void *bytes, size_t count);
-uint32_t kelp_crc32c_masked(const void *bytes, size_t count);
 
 /* One record; returns its bytes. count 0: the first record of a file, which says its version. At
  * most KELP_EVENT_VALUES_MAX values. Pure. */

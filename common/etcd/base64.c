@@ -1,38 +1,33 @@
 #include "common/etcd/base64.h"
 
-#include <assert.h>
 #include <stdint.h>
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-size_t kelp_base64_encoded_bytes(size_t bytes)
-{
-    assert(bytes <= SIZE_MAX / 2);
-    return (bytes + 2) / 3 * 4;
-}
 
 size_t kelp_base64_decoded_bytes_max(size_t text_bytes)
 {
     return text_bytes / 4 * 3;
 }
 
-void kelp_base64_encode(const void *bytes, size_t count, char *ret_text)
+size_t kelp_base64_encode(const void *bytes, size_t count, char *ret_text)
 {
     const uint8_t *from = bytes;
+    char *to = ret_text;
 
     for (; count >= 3; count -= 3, from += 3) {
-        *ret_text++ = alphabet[from[0] >> 2];
-        *ret_text++ = alphabet[(from[0] & 3) << 4 | from[1] >> 4];
-        *ret_text++ = alphabet[(from[1] & 15) << 2 | from[2] >> 6];
-        *ret_text++ = alphabet[from[2] & 63];
+        *to++ = alphabet[from[0] >> 2];
+        *to++ = alphabet[(from[0] & 3) << 4 | from[1] >> 4];
+        *to++ = alphabet[(from[1] & 15) << 2 | from[2] >> 6];
+        *to++ = alphabet[from[2] & 63];
     }
     if (count > 0) {
         unsigned second = count == 2 ? from[1] : 0;
-        *ret_text++ = alphabet[from[0] >> 2];
-        *ret_text++ = alphabet[(from[0] & 3u) << 4 | second >> 4];
-        *ret_text++ = count == 2 ? alphabet[(second & 15) << 2] : '=';
-        *ret_text = '=';
+        *to++ = alphabet[from[0] >> 2];
+        *to++ = alphabet[(from[0] & 3u) << 4 | second >> 4];
+        *to++ = count == 2 ? alphabet[(second & 15) << 2] : '=';
+        *to++ = '=';
     }
+    return (size_t)(to - ret_text);
 }
 
 /* The six bits of a character, or -1. */

@@ -6,11 +6,9 @@
 
 #include "common/base/status.h"
 
-/* Characters that `bytes` bytes take, without a final NUL. bytes is at most SIZE_MAX / 2. */
-size_t kelp_base64_encoded_bytes(size_t bytes);
-
-/* Writes exactly kelp_base64_encoded_bytes(count) characters and no NUL. */
-void kelp_base64_encode(const void *bytes, size_t count, char *ret_text);
+/* Writes four characters for every three bytes, or what is left of them, and no NUL. Returns how
+ * many. */
+size_t kelp_base64_encode(const void *bytes, size_t count, char *ret_text);
 
 /* The most bytes that decode from a text of this length. */
 size_t kelp_base64_decoded_bytes_max(size_t text_bytes);

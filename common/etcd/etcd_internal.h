@@ -122,7 +122,6 @@ kelp_status kelp__etcd_decode_watch(const char *bytes, size_t count,
                                     struct etcd_watch_answer *ret_answer,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 void kelp__etcd_watch_answer_fini(struct etcd_watch_answer *answer);
-void kelp__etcd_pair_fini(struct kelp_etcd_pair *pair);
 
 /* ---- the thread ---- */
 

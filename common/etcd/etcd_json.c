@@ -151,7 +151,7 @@ static kelp_status get_header(const cJSON *json, int64_t *ret_revision)
     return get_count(header, "revision", ret_revision);
 }
 
-void kelp__etcd_pair_fini(struct kelp_etcd_pair *pair)
+static void pair_fini(struct kelp_etcd_pair *pair)
 {
     free(pair->key);
     free(pair->value);
@@ -190,7 +190,7 @@ static kelp_status get_pair(const cJSON *json, struct kelp_etcd_pair *ret_pair)
 void kelp_etcd_range_fini(struct kelp_etcd_range *range)
 {
     for (size_t i = 0; i < range->count; i++) {
-        kelp__etcd_pair_fini(&range->pairs[i]);
+        pair_fini(&range->pairs[i]);
     }
     free(range->pairs);
     *range = (struct kelp_etcd_range){0};
@@ -444,7 +444,7 @@ static kelp_status get_watch_result(const cJSON *result, struct etcd_watch_answe
 void kelp__etcd_watch_answer_fini(struct etcd_watch_answer *answer)
 {
     for (size_t i = 0; i < answer->event_count; i++) {
-        kelp__etcd_pair_fini(&answer->events[i].pair);
+        pair_fini(&answer->events[i].pair);
     }
     free(answer->events);
     *answer = (struct etcd_watch_answer){0};

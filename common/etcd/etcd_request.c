@@ -88,8 +88,8 @@ static void put_bytes(struct writer *writer, const char *name, const char *bytes
     put_text(writer, name);
     put_text(writer, "\":\"");
     for (size_t at = 0; at < count && writer->status == KELP_OK; at += 3) {
-        kelp_base64_encode(bytes + at, count - at < 3 ? count - at : 3, group);
-        writer->status = kelp__etcd_buffer_add(writer->body, group, sizeof(group));
+        size_t length = kelp_base64_encode(bytes + at, count - at < 3 ? count - at : 3, group);
+        writer->status = kelp__etcd_buffer_add(writer->body, group, length);
     }
     put_text(writer, "\"");
 }

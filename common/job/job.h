@@ -237,7 +237,7 @@ struct kelp_job {
         double rho;      /* adadelta */
         double lr_decay; /* adagrad */
         double initial_accumulator;
-        double eps;       /* 0: PyTorch's for this optimizer (kelp_optimizer_eps()) */
+        double eps;       /* 0: PyTorch's for this optimizer */
         double clip_norm; /* of the whole gradient; 0: off */
         enum kelp_schedule_kind schedule;
         enum kelp_schedule_unit schedule_unit;

@@ -65,7 +65,8 @@ bool kelp_stop_raised(struct kelp_stop *stop)
     return raised;
 }
 
-bool kelp_stop_wait(struct kelp_stop *stop, uint32_t wait_ms)
+/* Wait until it is raised, at most wait_ms. Returns whether it is. */
+static bool wait_raised(struct kelp_stop *stop, uint32_t wait_ms)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
@@ -107,7 +108,7 @@ static kelp_status wait_for_spec(struct kelp_etcd *etcd, const char *job, struct
             kelp_log_info("waiting for the job key=%s reason=\"%s\"", key, error.text);
             told = status;
         }
-    } while (!kelp_stop_wait(stop, ETCD_RETRY_MS));
+    } while (!wait_raised(stop, ETCD_RETRY_MS));
     return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
 }
 

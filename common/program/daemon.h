@@ -59,8 +59,6 @@ struct kelp_stop {
     }
 void kelp_stop_raise(struct kelp_stop *stop);
 bool kelp_stop_raised(struct kelp_stop *stop);
-/* Wait until it is raised, at most wait_ms. Returns whether it is. */
-bool kelp_stop_wait(struct kelp_stop *stop, uint32_t wait_ms);
 
 /*
  * Wait for /kelp/<job>/spec, and for etcd itself, without limit, saying in the log for what; read

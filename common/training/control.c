@@ -100,8 +100,9 @@ static bool digest_due(const struct kelp_control_state *state, const struct kelp
     return false;
 }
 
-double kelp_control_lr(const struct kelp_control_state *state, const struct kelp_job *job,
-                       const struct kelp_plan *plan)
+/* The learning rate of the current step. */
+static double current_lr(const struct kelp_control_state *state, const struct kelp_job *job,
+                         const struct kelp_plan *plan)
 {
     const struct kelp_run_place place = {.epoch = state->epoch,
                                          .step = state->step,
@@ -143,7 +144,7 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     case KELP_STEP_TRAIN:
         set_block(&word, state->step_in_epoch * job->train.batch_size,
                   plan->samples[KELP_SPLIT_TRAIN], job);
-        word.lr = kelp_control_lr(state, job, plan);
+        word.lr = current_lr(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_VAL:
         word.sample_count = plan->samples[KELP_SPLIT_VAL];
@@ -288,33 +289,36 @@ static void apply_validation(struct kelp_control_state *state, const struct kelp
     }
 }
 
+/* The record of the entry that the state stands at. */
+static void begin_record(const struct kelp_control_state *state, const struct kelp_job *job,
+                         const struct kelp_plan *plan, const char *digest,
+                         struct kelp_record *ret_record)
+{
+    memset(ret_record, 0, sizeof(*ret_record));
+    kelp_control_word(state, job, plan, &ret_record->word);
+    memcpy(ret_record->digest, digest, strnlen(digest, sizeof(ret_record->digest) - 1));
+}
+
 static void complete(struct kelp_control_state *state, const struct kelp_job *job,
-                     const struct kelp_plan *plan, const double *sums, const char *digest,
-                     bool skipped, struct kelp_record *ret_record)
+                     const struct kelp_plan *plan, const double *sums, struct kelp_record *record)
 {
     assert(state->kind != KELP_STEP_DONE);
-    struct kelp_record record;
-
-    memset(&record, 0, sizeof(record));
-    record.skipped = skipped;
-    kelp_control_word(state, job, plan, &record.word);
-    memcpy(record.digest, digest, strnlen(digest, sizeof(record.digest) - 1));
     state->version++;
     switch (state->kind) {
     case KELP_STEP_TRAIN:
-        apply_train(state, job, plan, sums, &record);
+        apply_train(state, job, plan, sums, record);
         break;
     case KELP_STEP_EVALUATE_VAL:
-        kelp_metrics_of_sums(sums, job->train.loss, &record.metrics);
-        apply_validation(state, job, plan, &record);
+        kelp_metrics_of_sums(sums, job->train.loss, &record->metrics);
+        apply_validation(state, job, plan, record);
         state->kind = KELP_STEP_EVALUATE_TEST;
         settle_evaluation(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_TEST:
-        kelp_metrics_of_sums(sums, job->train.loss, &record.metrics);
-        record.best = state->best.known && state->best.step == state->step;
-        if (record.best) {
-            state->best.test = record.metrics;
+        kelp_metrics_of_sums(sums, job->train.loss, &record->metrics);
+        record->best = state->best.known && state->best.step == state->step;
+        if (record->best) {
+            state->best.test = record->metrics;
         }
         kelp__control_next_step(state, job, plan);
         break;
@@ -329,14 +333,14 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
     case KELP_STEP_DONE:
         break;
     }
-    *ret_record = record;
 }
 
 void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                         const char *digest, struct kelp_record *ret_record)
 {
-    complete(state, job, plan, sums, digest, false, ret_record);
+    begin_record(state, job, plan, digest, ret_record);
+    complete(state, job, plan, sums, ret_record);
 }
 
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
@@ -344,7 +348,9 @@ void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *
                        const char *digest, struct kelp_record *ret_record)
 {
     assert(state->kind == KELP_STEP_TRAIN);
-    complete(state, job, plan, sums, digest, true, ret_record);
+    begin_record(state, job, plan, digest, ret_record);
+    ret_record->skipped = true;
+    complete(state, job, plan, sums, ret_record);
 }
 
 /* Equal bits: a word that went over the wire must come back as the same double. */

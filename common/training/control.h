@@ -153,10 +153,6 @@ bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kel
 bool kelp_control_gives_up(const struct kelp_control_state *state, const struct kelp_job *job,
                            const struct kelp_plan *plan);
 
-/* The learning rate of the current step. */
-double kelp_control_lr(const struct kelp_control_state *state, const struct kelp_job *job,
-                       const struct kelp_plan *plan);
-
 /* Epochs that the weights w_v of this word have seen to the end: "epoch" of digests.jsonl. */
 uint32_t kelp_control_word_epochs(const struct kelp_control_word *word);
 

@@ -193,30 +193,33 @@ kelp_status kelp_map_parse(const char *text, size_t text_bytes, struct kelp_map 
     return KELP_OK;
 }
 
+static kelp_status parse_state(const cJSON *json, void *into, struct kelp_error *reterr)
+{
+    struct kelp_job_state *state = into;
+    kelp_status status =
+        kelp_json_string(json, "state", state->state, sizeof(state->state), reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "reason", state->reason, sizeof(state->reason), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &state->version, reterr);
+    }
+    /* Older versions wrote neither of these. */
+    if (status == KELP_OK && cJSON_HasObjectItem(json, "step")) {
+        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &state->step, reterr);
+    }
+    if (status == KELP_OK && cJSON_HasObjectItem(json, "steps_recomputed")) {
+        status = kelp_json_u64(json, "steps_recomputed", KELP_JSON_INTEGER_MAX,
+                               &state->steps_recomputed, reterr);
+    }
+    return status;
+}
+
 kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,
                                  struct kelp_job_state *ret_state, struct kelp_error *reterr)
 {
-    cJSON *json = NULL;
     struct kelp_job_state state = {0};
-    kelp_status status = kelp_json_parse(text, text_bytes, &json, reterr);
-    if (status == KELP_OK) {
-        status = kelp_json_string(json, "state", state.state, sizeof(state.state), reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_json_string(json, "reason", state.reason, sizeof(state.reason), reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_json_u64(json, "version", KELP_JSON_INTEGER_MAX, &state.version, reterr);
-    }
-    /* Older versions wrote neither of these. */
-    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "step") != NULL) {
-        status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &state.step, reterr);
-    }
-    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "steps_recomputed") != NULL) {
-        status = kelp_json_u64(json, "steps_recomputed", KELP_JSON_INTEGER_MAX,
-                               &state.steps_recomputed, reterr);
-    }
-    cJSON_Delete(json);
+    kelp_status status = kelp_json_read(text, text_bytes, parse_state, &state, reterr);
     if (status == KELP_OK) {
         *ret_state = state;
     }

@@ -73,7 +73,8 @@ float kelp_optimizer_slot_start(const struct kelp_job *job, uint32_t slot)
                                                           : 0.0f;
 }
 
-double kelp_optimizer_eps(const struct kelp_job *job)
+/* train.eps, or PyTorch's default for the job's optimizer where that is 0. */
+static double eps_of(const struct kelp_job *job)
 {
     if (job->train.eps > 0.0) {
         return job->train.eps;
@@ -134,7 +135,7 @@ void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_
     step->scale = 1.0f;
     step->lr = (float)lr;
     step->weight_decay = (float)job->train.weight_decay;
-    step->eps = (float)kelp_optimizer_eps(job);
+    step->eps = (float)eps_of(job);
     switch (step->kind) {
     case KELP_OPTIMIZER_SGD:
         step->momentum = (float)job->train.momentum;

@@ -168,8 +168,7 @@ static const char *check_base64(const char *bytes, size_t count)
     if (!decoded || !again) {
         wrong = "out of memory";
     } else if (kelp_base64_decode(bytes, count, decoded, &got) == KELP_OK) {
-        kelp_base64_encode(decoded, got, again);
-        if (kelp_base64_encoded_bytes(got) != count || memcmp(again, bytes, count) != 0) {
+        if (kelp_base64_encode(decoded, got, again) != count || memcmp(again, bytes, count) != 0) {
             wrong = "a base64 text with two spellings";
         }
     }

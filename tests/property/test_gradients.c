@@ -337,9 +337,9 @@ static double model_loss(void *context)
     struct setup *setup = context;
     double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
-    ck_assert_int_eq(
-        kelp_model_evaluate(setup->model, setup->input, setup->target, setup->batch, sums, &error),
-        KELP_OK);
+    const struct kelp_model_evaluation what = {
+        .input = setup->input, .target = setup->target, .count = setup->batch};
+    ck_assert_int_eq(kelp_model_evaluate(setup->model, &what, sums, &error), KELP_OK);
     return sums[KELP_METRIC_SUM_LOSS];
 }
 

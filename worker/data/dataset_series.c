@@ -199,46 +199,52 @@ static kelp_status bad_scale(const struct kelp_series_source *source, const char
                      source->name, column, what);
 }
 
+struct column {
+    const struct kelp_series *series;
+    const struct kelp_series_source *source;
+    uint32_t index;
+};
+
 /* Of the training rows, or of the model that is used. */
-static kelp_status find_scale(const struct kelp_dataset *dataset, const struct kelp_series *series,
-                              uint32_t column, const struct kelp_job *job,
-                              const struct kelp_series_source *source, struct column_scale *scale,
+static kelp_status find_scale(const struct kelp_dataset *dataset, const struct kelp_job *job,
+                              const struct column *column, struct column_scale *scale,
                               struct kelp_error *reterr)
 {
-    const char *name = series->column_names[column];
+    const char *name = column->series->column_names[column->index];
     if (dataset->card) {
-        const struct kelp_card_number *number = &dataset->card->inputs.items[column].number;
+        const struct kelp_card_number *number = &dataset->card->inputs.items[column->index].number;
         *scale = (struct column_scale){.mean = number->shift, .deviation = number->factor};
         return KELP_OK;
     }
-    *scale = fit_column(series, column, job->data.split[KELP_SPLIT_TRAIN]);
+    *scale = fit_column(column->series, column->index, job->data.split[KELP_SPLIT_TRAIN]);
     if (scale->constant) {
-        return bad_scale(source, name, "is constant", reterr);
+        return bad_scale(column->source, name, "is constant", reterr);
     }
     if (!isfinite(scale->deviation) || !(scale->deviation > 0.0)) {
-        return bad_scale(source, name, "is too large or varies too little", reterr);
+        return bad_scale(column->source, name, "is too large or varies too little", reterr);
     }
     return KELP_OK;
 }
 
-static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_series *series,
-                                uint32_t column, const struct kelp_job *job,
-                                const struct kelp_series_source *source, struct kelp_error *reterr)
+static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_job *job,
+                                const struct column *column, struct kelp_error *reterr)
 {
     struct kelp_strided *strided = dataset->state;
-    const char *name = series->column_names[column];
+    const struct kelp_series *series = column->series;
+    const struct kelp_series_source *source = column->source;
+    const char *name = series->column_names[column->index];
     uint64_t rows = rows_taken(job, series);
     struct column_scale scale;
-    kelp_status status = find_scale(dataset, series, column, job, source, &scale, reterr);
+    kelp_status status = find_scale(dataset, job, column, &scale, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    struct kelp_card_column *carried = &strided->columns.items[column];
+    struct kelp_card_column *carried = &strided->columns.items[column->index];
     memcpy(carried->name, name, sizeof(carried->name));
     carried->number.shift = scale.mean;
     carried->number.factor = scale.deviation;
     for (uint64_t row = 0; row < rows; row++) {
-        uint64_t at = row * series->column_count + column;
+        uint64_t at = row * series->column_count + column->index;
         float scaled = (float)((series->values[at] - scale.mean) / scale.deviation);
         if (!isfinite(scaled)) {
             return kelp_fail(
@@ -249,8 +255,8 @@ static kelp_status scale_column(struct kelp_dataset *dataset, const struct kelp_
         }
         strided->values[at] = scaled;
     }
-    if (column + dataset->info.target_columns >= series->column_count) { /* a target too */
-        uint32_t out = column + dataset->info.target_columns - series->column_count;
+    if (column->index + dataset->info.target_columns >= series->column_count) { /* a target too */
+        uint32_t out = column->index + dataset->info.target_columns - series->column_count;
         dataset->scales[out] =
             (struct kelp_target_scale){.factor = scale.deviation, .shift = scale.mean};
         memcpy(dataset->names[out], name, sizeof(*dataset->names));
@@ -368,8 +374,9 @@ static kelp_status open_series(struct kelp_dataset *dataset, const struct kelp_j
     if (status != KELP_OK) {
         return status;
     }
-    for (uint32_t column = 0; column < series->column_count; column++) {
-        status = scale_column(dataset, series, column, job, source, reterr);
+    for (uint32_t i = 0; i < series->column_count; i++) {
+        const struct column column = {.series = series, .source = source, .index = i};
+        status = scale_column(dataset, job, &column, reterr);
         if (status != KELP_OK) {
             return status;
         }

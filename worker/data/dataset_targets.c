@@ -43,18 +43,24 @@ static const char *path_of(const struct kelp_job *job, enum kelp_split split)
 }
 
 /* Samples [first, first + count) of a split, whose targets have been read. */
+struct piece {
+    enum kelp_split split;
+    uint64_t first;
+    uint32_t count;
+};
+
 static kelp_status check_piece(const struct kelp_dataset *dataset, const struct kelp_job *job,
-                               enum kelp_split split, uint64_t first, uint32_t count,
-                               const float *targets, struct kelp_error *reterr)
+                               const struct piece *piece, const float *targets,
+                               struct kelp_error *reterr)
 {
     static const char *const of[KELP_SPLIT_COUNT] = {
         " of the training split", " of the validation split", " of the test split"};
     kelp_status status = KELP_OK;
-    for (uint64_t i = 0; i < count * dataset->target_count && status == KELP_OK; i++) {
+    for (uint64_t i = 0; i < piece->count * dataset->target_count && status == KELP_OK; i++) {
         uint32_t column = (uint32_t)(i % dataset->info.target_columns);
-        const struct kelp_target_place place = {.path = path_of(job, split),
-                                                .row = first + i / dataset->target_count,
-                                                .of = of[split],
+        const struct kelp_target_place place = {.path = path_of(job, piece->split),
+                                                .row = piece->first + i / dataset->target_count,
+                                                .of = of[piece->split],
                                                 .column = kelp_dataset_target_name(dataset, column),
                                                 .scaled = dataset->scales &&
                                                           (dataset->scales[column].factor != 1.0 ||
@@ -72,17 +78,19 @@ static kelp_status check_split(const struct kelp_dataset *dataset, const struct 
     uint64_t samples = dataset->info.samples[split];
     kelp_status status = KELP_OK;
     for (uint64_t first = 0; first < samples && status == KELP_OK; first += PIECE_SAMPLES) {
-        uint32_t count =
-            samples - first < PIECE_SAMPLES ? (uint32_t)(samples - first) : PIECE_SAMPLES;
-        for (uint32_t i = 0; i < count; i++) {
+        struct piece piece = {.split = split, .first = first, .count = PIECE_SAMPLES};
+        if (samples - first < PIECE_SAMPLES) {
+            piece.count = (uint32_t)(samples - first);
+        }
+        for (uint32_t i = 0; i < piece.count; i++) {
             indices[i] = first + i;
         }
-        status = kelp_dataset_read(dataset, split, indices, count, input, targets);
+        status = kelp_dataset_read(dataset, split, indices, piece.count, input, targets);
         if (status != KELP_OK) {
             return kelp_fail(reterr, status, "%s: cannot be read: %s", path_of(job, split),
                              kelp_status_text(status));
         }
-        status = check_piece(dataset, job, split, first, count, targets, reterr);
+        status = check_piece(dataset, job, &piece, targets, reterr);
     }
     return status;
 }

@@ -265,18 +265,8 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
     return KELP_OK;
 }
 
-kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
-                                uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
-                                struct kelp_error *reterr)
-{
-    const struct kelp_model_evaluation what = {.input = input, .target = target, .count = count};
-    return kelp_model_evaluate_unscaled(model, &what, sums, reterr);
-}
-
-kelp_status kelp_model_evaluate_unscaled(struct kelp_model *model,
-                                         const struct kelp_model_evaluation *what,
-                                         double sums[KELP_METRIC_SUM_COUNT],
-                                         struct kelp_error *reterr)
+kelp_status kelp_model_evaluate(struct kelp_model *model, const struct kelp_model_evaluation *what,
+                                double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
 {
     const struct kelp_graph_run run = {.mode = KELP_GRAPH_EVALUATE,
                                        .input = what->input,

@@ -98,13 +98,8 @@ struct kelp_model_evaluation {
     const double *factors;
     uint32_t count;
 };
-kelp_status kelp_model_evaluate_unscaled(struct kelp_model *model,
-                                         const struct kelp_model_evaluation *what,
-                                         double sums[KELP_METRIC_SUM_COUNT],
-                                         struct kelp_error *reterr) KELP_MUST_USE;
-/* Without factors. */
-kelp_status kelp_model_evaluate(struct kelp_model *model, const float *input, const float *target,
-                                uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
+kelp_status kelp_model_evaluate(struct kelp_model *model, const struct kelp_model_evaluation *what,
+                                double sums[KELP_METRIC_SUM_COUNT],
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /* output float32[count][kelp_model_output()], for any count: batch_max samples at a time. */

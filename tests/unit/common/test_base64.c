@@ -26,8 +26,7 @@ KELP_LOOP_TEST(known_pairs, 0, KELP_ARRAY_COUNT(pairs))
     char bytes[32] = {0};
     size_t count = strlen(pairs[_i].bytes);
 
-    ck_assert_uint_eq(kelp_base64_encoded_bytes(count), strlen(pairs[_i].text));
-    kelp_base64_encode(pairs[_i].bytes, count, text);
+    ck_assert_uint_eq(kelp_base64_encode(pairs[_i].bytes, count, text), strlen(pairs[_i].text));
     ck_assert_str_eq(text, pairs[_i].text);
     ck_assert_int_eq(kelp_base64_decode(text, strlen(text), bytes, &count), KELP_OK);
     ck_assert_uint_eq(count, strlen(pairs[_i].bytes));
@@ -43,13 +42,13 @@ KELP_TEST(round_trip)
         bytes[i] = (unsigned char)(i * 167 + 13);
     }
     for (size_t count = 0; count <= sizeof(bytes); count++) {
-        size_t length = kelp_base64_encoded_bytes(count);
-        char *text = malloc(length + 1);
+        size_t length = (count + 2) / 3 * 4;
+        char *text = malloc(length > 0 ? length : 1);
         unsigned char *back = malloc(kelp_base64_decoded_bytes_max(length) + 1);
         size_t got = 0;
         ck_assert_ptr_nonnull(text);
         ck_assert_ptr_nonnull(back);
-        kelp_base64_encode(bytes, count, text);
+        ck_assert_uint_eq(kelp_base64_encode(bytes, count, text), length);
         ck_assert_int_eq(kelp_base64_decode(text, length, back, &got), KELP_OK);
         ck_assert_uint_eq(got, count);
         ck_assert_int_eq(memcmp(back, bytes, count), 0);

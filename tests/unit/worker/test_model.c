@@ -79,6 +79,15 @@ static kelp_status train(uint32_t first, uint32_t count, double sums[KELP_METRIC
     return kelp_model_train(model, &piece, sums, &error);
 }
 
+static kelp_status evaluate(uint32_t first, uint32_t count, double sums[KELP_METRIC_SUM_COUNT])
+{
+    const struct kelp_model_evaluation what = {
+        .input = input + first * kelp_sample_input_count(&shape),
+        .target = target + first * kelp_sample_target_count(&shape),
+        .count = count};
+    return kelp_model_evaluate(model, &what, sums, &error);
+}
+
 struct expected_tensor {
     const char *name;
     uint32_t rank;
@@ -242,7 +251,7 @@ KELP_LOOP_TEST(test_sums, 0, 6)
         squared += d * d;
         absolute += fabs(d);
     }
-    ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, sums, &error), KELP_OK);
+    ck_assert_int_eq(evaluate(0, BATCH, sums), KELP_OK);
     ck_assert_double_eq_tol(sums[KELP_METRIC_SUM_SQUARED], squared, 1e-4);
     ck_assert_double_eq_tol(sums[KELP_METRIC_SUM_ABSOLUTE], absolute, 1e-4);
     ck_assert_double_eq(sums[KELP_METRIC_SUM_SAMPLES], BATCH);
@@ -316,15 +325,12 @@ KELP_LOOP_TEST(test_pieces, 0, 6)
     choose_model(_i);
     build(5);
     kelp_model_bind(model, &plan, weights, gradient);
-    ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, whole, &error), KELP_OK);
+    ck_assert_int_eq(evaluate(0, BATCH, whole), KELP_OK);
     memset(pieces, 0, sizeof(pieces));
     for (uint32_t first = 0; first < BATCH; first += 5) {
         double piece[KELP_METRIC_SUM_COUNT];
         const uint32_t count = BATCH - first < 5 ? BATCH - first : 5;
-        ck_assert_int_eq(kelp_model_evaluate(model, input + first * kelp_sample_input_count(&shape),
-                                             target + first * kelp_sample_target_count(&shape),
-                                             count, piece, &error),
-                         KELP_OK);
+        ck_assert_int_eq(evaluate(first, count, piece), KELP_OK);
         for (uint32_t i = 0; i < KELP_METRIC_SUM_COUNT; i++) {
             pieces[i] += piece[i];
         }
@@ -342,12 +348,12 @@ KELP_LOOP_TEST(test_bind_again, 0, 6)
     build(BATCH);
     float *other = random_floats(plan.flat_count, 8);
     kelp_model_bind(model, &plan, weights, NULL);
-    ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, first, &error), KELP_OK);
+    ck_assert_int_eq(evaluate(0, BATCH, first), KELP_OK);
     kelp_model_bind(model, &plan, other, NULL);
-    ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, second, &error), KELP_OK);
+    ck_assert_int_eq(evaluate(0, BATCH, second), KELP_OK);
     ck_assert_double_ne(first[KELP_METRIC_SUM_LOSS], second[KELP_METRIC_SUM_LOSS]);
     memcpy(other, weights, (size_t)plan.flat_count * sizeof(float));
-    ck_assert_int_eq(kelp_model_evaluate(model, input, target, BATCH, second, &error), KELP_OK);
+    ck_assert_int_eq(evaluate(0, BATCH, second), KELP_OK);
     ck_assert_mem_eq(first, second, sizeof(first));
     free(other);
 }

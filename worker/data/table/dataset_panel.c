@@ -257,8 +257,9 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
 {
     panel->seq_len = job->data.seq_len;
     panel->pred_len = job->data.pred_len;
-    kelp_status status = kelp_table_prepare(dataset, job, schema, kelp__panel_arrange,
-                                            &panel->spool, &panel->prepared, reterr);
+    const struct kelp_table_input source = {.dataset = dataset, .job = job, .schema = schema};
+    kelp_status status =
+        kelp_table_prepare(&source, kelp__panel_arrange, &panel->spool, &panel->prepared, reterr);
     if (status == KELP_OK && !belongs(panel, job, schema)) {
         return kelp_table_foreign(job, reterr);
     }

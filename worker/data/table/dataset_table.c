@@ -404,8 +404,9 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct table *tab
                                  const struct kelp_job *job, struct kelp_table_schema *schema,
                                  struct kelp_error *reterr)
 {
+    const struct kelp_table_input source = {.dataset = dataset, .job = job, .schema = schema};
     kelp_status status =
-        kelp_table_prepare(dataset, job, schema, arrange, &table->spool, &table->prepared, reterr);
+        kelp_table_prepare(&source, arrange, &table->spool, &table->prepared, reterr);
     if (status == KELP_OK) {
         status = kelp_splits_init(&table->splits, job, table->prepared.shape->file_rows, reterr);
     }

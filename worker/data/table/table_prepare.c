@@ -156,15 +156,14 @@ static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *a
     return status;
 }
 
-kelp_status kelp_table_prepare(const struct kelp_dataset *dataset, const struct kelp_job *job,
-                               struct kelp_table_schema *schema, kelp_table_arrange *arrange,
+kelp_status kelp_table_prepare(const struct kelp_table_input *source, kelp_table_arrange *arrange,
                                struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
                                struct kelp_error *reterr)
 {
     *spool = (struct kelp_spool){0};
-    struct kelp_table_input input = {.dataset = dataset, .job = job, .schema = schema};
+    struct kelp_table_input input = *source;
     kelp_status status = find_files(&input, reterr);
-    if (status == KELP_OK && dataset->card) {
+    if (status == KELP_OK && input.dataset->card) {
         status = kelp_table_card_fits(&input, reterr);
     }
     if (status == KELP_OK) {

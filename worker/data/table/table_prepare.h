@@ -14,12 +14,11 @@ typedef kelp_status kelp_table_arrange(const struct kelp_table_input *input,
                                        struct kelp_error *reterr);
 
 /*
- * *ret_prepared points into spool, which the caller frees (kelp_spool_fini()), in every case. The
- * schema is set to unlabelled where the files to predict have no targets.
- * Errors: those of kelp_dataset_open().
+ * source: data set, job and schema are set; the schema is set to unlabelled where the files to
+ * predict have no targets. *ret_prepared points into spool, which the caller frees
+ * (kelp_spool_fini()), in every case. Errors: those of kelp_dataset_open().
  */
-kelp_status kelp_table_prepare(const struct kelp_dataset *dataset, const struct kelp_job *job,
-                               struct kelp_table_schema *schema, kelp_table_arrange *arrange,
+kelp_status kelp_table_prepare(const struct kelp_table_input *source, kelp_table_arrange *arrange,
                                struct kelp_spool *spool, struct kelp_prepared *ret_prepared,
                                struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -203,7 +203,6 @@ static inline uint64_t graph_dims_count(const struct kelp_shape *shape, uint32_t
 
 /* Those that more than their own file knows. */
 extern const struct graph_operator kelp__graph_input, kelp__graph_parameter, kelp__graph_rows;
-extern const struct graph_operator kelp__graph_linear, kelp__graph_linear_grouped;
 extern const struct graph_operator kelp__graph_conv2d, kelp__graph_batch_norm;
 
 /* The operands of a node to be. */

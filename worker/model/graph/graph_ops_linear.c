@@ -4,6 +4,8 @@
 
 #include "worker/model/graph/graph_internal.h"
 
+static const struct graph_operator linear_grouped;
+
 /*
  * One product x W^T + b: rows of `in` values, x_ld apart, to rows of `out` values, y_ld apart. A
  * grouped layer is one of these per group, the groups interleaved row by row.
@@ -20,7 +22,7 @@ static struct product product_of(const struct kelp_graph *graph, const struct gr
                                  uint32_t count, uint32_t group)
 {
     const struct graph_node *x = graph_operand(graph, node, 0);
-    const bool grouped = node->op == &kelp__graph_linear_grouped;
+    const bool grouped = node->op == &linear_grouped;
     const uint64_t groups = grouped ? node->shape.dims[0] : 1;
     const uint32_t in = graph_last_dim(x), out = graph_last_dim(node);
     return (struct product){
@@ -40,7 +42,7 @@ static struct product product_of(const struct kelp_graph *graph, const struct gr
 
 static uint32_t group_count(const struct graph_node *node)
 {
-    return node->op == &kelp__graph_linear_grouped ? (node->edge_count - 1) / 2 : 1;
+    return node->op == &linear_grouped ? (node->edge_count - 1) / 2 : 1;
 }
 
 static void linear_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
@@ -124,12 +126,12 @@ static void linear_backward(struct kelp_graph *graph, struct graph_node *node, u
     }
 }
 
-const struct graph_operator kelp__graph_linear = {
+static const struct graph_operator linear = {
     .name = "linear", .forward = linear_forward, .backward = linear_backward, .backward_reads = 1};
-const struct graph_operator kelp__graph_linear_grouped = {.name = "linear_grouped",
-                                                          .forward = linear_forward,
-                                                          .backward = linear_backward,
-                                                          .backward_reads = 1};
+static const struct graph_operator linear_grouped = {.name = "linear_grouped",
+                                                     .forward = linear_forward,
+                                                     .backward = linear_backward,
+                                                     .backward_reads = 1};
 
 /* weight must be [out, in] and bias [out] for this `in`; ret_out is set on success. */
 static bool check_linear(struct kelp_graph *graph, const char *name, uint64_t in, uint32_t weight,
@@ -165,7 +167,7 @@ uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t 
         return KELP_GRAPH_NONE;
     }
     const uint32_t operands[] = {x, weight, bias};
-    return kelp__graph_add(graph, &kelp__graph_linear, name, &shape,
+    return kelp__graph_add(graph, &linear, name, &shape,
                            (struct graph_operands){operands, bias == KELP_GRAPH_NO_BIAS ? 2 : 3});
 }
 
@@ -222,7 +224,7 @@ uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, u
         operands[2 + 2 * (size_t)g] = biases[g];
     }
     const struct kelp_shape shape = {.rank = 2, .dims = {group_count, out}};
-    const uint32_t id = kelp__graph_add(graph, &kelp__graph_linear_grouped, name, &shape,
+    const uint32_t id = kelp__graph_add(graph, &linear_grouped, name, &shape,
                                         (struct graph_operands){operands, 1 + 2 * group_count});
     free(operands);
     return id;
