@@ -13,6 +13,8 @@
 #include "tests/lib/cluster/shard_snapshots.h"
 #include "tests/lib/suite.h"
 
+#define PATH_BYTES 500
+
 KELP_SUITE(.before = etcd_fixture_require)
 
 KELP_CASE("restores", .timeout_s = 120, .setup = shard_cluster_set_up_momentum,
@@ -66,21 +68,28 @@ static void await_failure(struct shard_cluster *cluster, kelp_status status, con
     }
 }
 
+/* A shard waits for the storage of a checkpoint, which has been moved from `path` to `away`. */
+static void restore_without_storage(struct shard_cluster *cluster, struct kelp_manifest *manifest,
+                                    char path[PATH_BYTES], char away[PATH_BYTES])
+{
+    make_checkpoint(manifest, path, PATH_BYTES);
+    (void)snprintf(away, PATH_BYTES, "%s/away", shard_bench.run);
+    ck_assert_int_eq(rename(path, away), 0);
+    shard_cluster_gather(cluster, 1, false);
+    cluster->generation = 2;
+    shard_cluster_open_control(cluster);
+    shard_cluster_send_restore(cluster, manifest, true);
+    await_waiting(cluster, manifest->storages[0]);
+}
+
 /* Storage that is not there yet is waited for by name, and found when it comes. */
 KELP_TEST(storage_that_comes_late)
 {
     struct shard_cluster cluster;
     struct kelp_manifest manifest;
-    char path[500], away[500];
+    char path[PATH_BYTES], away[PATH_BYTES];
 
-    make_checkpoint(&manifest, path, sizeof(path));
-    (void)snprintf(away, sizeof(away), "%s/away", shard_bench.run);
-    ck_assert_int_eq(rename(path, away), 0);
-    shard_cluster_gather(&cluster, 1, false);
-    cluster.generation = 2;
-    shard_cluster_open_control(&cluster);
-    shard_cluster_send_restore(&cluster, &manifest, true);
-    await_waiting(&cluster, manifest.storages[0]);
+    restore_without_storage(&cluster, &manifest, path, away);
     ck_assert_int_eq(rename(away, path), 0);
     shard_cluster_await_loaded(&cluster);
     shard_cluster_open_worker(&cluster, 2);
@@ -94,16 +103,9 @@ KELP_TEST(storage_that_never_comes)
 {
     struct shard_cluster cluster;
     struct kelp_manifest manifest;
-    char path[500], away[500];
+    char path[PATH_BYTES], away[PATH_BYTES];
 
-    make_checkpoint(&manifest, path, sizeof(path));
-    (void)snprintf(away, sizeof(away), "%s/away", shard_bench.run);
-    ck_assert_int_eq(rename(path, away), 0);
-    shard_cluster_gather(&cluster, 1, false);
-    cluster.generation = 2;
-    shard_cluster_open_control(&cluster);
-    shard_cluster_send_restore(&cluster, &manifest, true);
-    await_waiting(&cluster, manifest.storages[0]);
+    restore_without_storage(&cluster, &manifest, path, away);
     cluster.generation = 3;
     shard_cluster_send_map(&cluster, 0, false, NULL, 0);
     shard_cluster_await_loaded(&cluster); /* and no failure was reported */
@@ -120,16 +122,9 @@ KELP_TEST(stop_while_waiting)
 {
     struct shard_cluster cluster;
     struct kelp_manifest manifest;
-    char path[500], away[500];
+    char path[PATH_BYTES], away[PATH_BYTES];
 
-    make_checkpoint(&manifest, path, sizeof(path));
-    (void)snprintf(away, sizeof(away), "%s/away", shard_bench.run);
-    ck_assert_int_eq(rename(path, away), 0);
-    shard_cluster_gather(&cluster, 1, false);
-    cluster.generation = 2;
-    shard_cluster_open_control(&cluster);
-    shard_cluster_send_restore(&cluster, &manifest, true);
-    await_waiting(&cluster, manifest.storages[0]);
+    restore_without_storage(&cluster, &manifest, path, away);
     shard_cluster_end(&cluster);
     kelp_manifest_fini(&manifest);
 }
@@ -167,7 +162,7 @@ KELP_TEST(damage_is_found)
 {
     struct shard_cluster cluster;
     struct kelp_manifest manifest;
-    char path[500], digest[KELP_DIGEST_HEX_BYTES];
+    char path[PATH_BYTES], digest[KELP_DIGEST_HEX_BYTES];
 
     make_checkpoint(&manifest, path, sizeof(path));
     shard_cluster_gather(&cluster, 1, false);
@@ -194,7 +189,7 @@ KELP_TEST(manifests_are_checked)
 {
     struct shard_cluster cluster;
     struct kelp_manifest manifest;
-    char path[500];
+    char path[PATH_BYTES];
 
     make_checkpoint(&manifest, path, sizeof(path));
     shard_cluster_gather(&cluster, 1, false);
