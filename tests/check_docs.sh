@@ -126,6 +126,23 @@ for page in "${pages[@]}"; do
         while IFS= read -r path; do expand "$path"; done | sort -u)
 done
 
+# ---- messages and names --------------------------------------------------------------------------
+# Messages that docs/OPERATIONS.md quotes are those of the programs: each run of three words or more, between numbers,
+# names, values and what is left out, stands in the source. So do functions that a page names.
+find common proto kernels ps worker coordinator cli include \( -name '*.[ch]' -o -name CMakeLists.txt \) \
+    -exec cat {} + | tr '\n' ' ' | sed -E 's/" *"//g' >"$scratch/source"
+# shellcheck disable=SC2016 # the backticks of Markdown
+quoted() { tr '\n' ' ' | grep -oE '`[^`]+`' | tr -d '`'; }
+while IFS= read -r words; do
+    if ! grep -qF -- "$words" "$scratch/source"; then report "docs/OPERATIONS.md: no program says '$words'"; fi
+done < <(sed -n '/^## Failures/,/^## Backup/p' docs/OPERATIONS.md | quoted | grep -vE '^(kelp|etcdctl) ' |
+    sed -E 's/[a-z_.]+=("[^"]*"|[^ ,;]*)|(worker|shard)-[0-9]+/\n/g; s/…|[0-9][0-9.]*( s|( [KMG]iB))?|[()"]/\n/g' |
+    sed -E 's/^[ ,;:]+//; s/[ ,;:]+$//' | grep -E '^[a-z]+([ ,;:]+[a-z]+){2}' | sort -u)
+# shellcheck disable=SC2016 # the backticks of Markdown
+while IFS= read -r name; do
+    if ! grep -qwF -- "$name" "$scratch/source"; then report "a page names $name, which the source does not have"; fi
+done < <(grep -ohE '`kelp_[a-z0-9_]+(\(|`)' ./*.md docs/*.md | tr -d '`(' | grep -v '_$' | sort -u)
+
 # Headings that the source names beside a page must be there.
 while IFS= read -r reference; do
     page="${reference%%,*}"
