@@ -84,9 +84,9 @@ static struct file_task *make_task(struct kelp_checkpoint_folders *folders, enum
     task->kind = kind;
     task->term = folders->leadership->terms;
     (void)snprintf(task->folder, sizeof(task->folder), "%s", folder);
-    task->text = text == NULL ? NULL : strdup(text);
+    task->text = text ? strdup(text) : NULL;
     task->spec = kind == FILE_DESCRIBE ? strdup(folders->identity->spec) : NULL;
-    bool whole = (text == NULL || task->text) && (kind != FILE_DESCRIBE || task->spec != NULL);
+    bool whole = (!text || task->text) && (kind != FILE_DESCRIBE || task->spec);
     if (!whole) {
         free_task(task);
         return NULL;

@@ -30,7 +30,7 @@ kelp_status kelp_identity_set_spec(struct kelp_identity *identity, const char *t
 {
     struct kelp_job_file *file = kelp_job_file_create();
     char *copy = strndup(text, text_bytes);
-    kelp_status status = file == NULL || copy == NULL
+    kelp_status status = !file || !copy
                              ? kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job")
                              : parse(identity, file, text, text_bytes, reterr);
     if (status != KELP_OK) {

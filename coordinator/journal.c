@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/program/run_next.h"
 #include "coordinator/core/limits.h"
@@ -60,20 +61,12 @@ void kelp_journal_close(struct kelp_journal *journal)
 static kelp_status put_line(struct kelp__lines *lines, const char *text, size_t text_bytes,
                             struct kelp_error *reterr)
 {
-    size_t done = 0;
-    while (done < text_bytes) {
-        ssize_t wrote = write(lines->fd, text + done, text_bytes - done);
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote < 0) {
-            int error = errno;
-            (void)!ftruncate(lines->fd, (off_t)lines->bytes); /* else removed as torn next time */
-            return kelp_fail(reterr,
-                             error == ENOSPC || error == EDQUOT ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
-                             "%s: cannot write: %s", lines->path, strerror(error));
-        }
-        done += (size_t)wrote;
+    if (!kelp_files_write_all(lines->fd, text, text_bytes)) {
+        int error = errno;
+        (void)!ftruncate(lines->fd, (off_t)lines->bytes); /* else removed as torn next time */
+        return kelp_fail(reterr,
+                         error == ENOSPC || error == EDQUOT ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
+                         "%s: cannot write: %s", lines->path, strerror(error));
     }
     lines->bytes += text_bytes;
     lines->count++;

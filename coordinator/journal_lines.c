@@ -82,7 +82,7 @@ static kelp_status read_digest(struct kelp_journal *journal, uint64_t version, c
     if (status == KELP_OK) {
         status = kelp__journal_check_digest(journal, version, digest, reterr);
     }
-    if (status == KELP_OK && known_digest(journal, version) == NULL) {
+    if (status == KELP_OK && !known_digest(journal, version)) {
         status = kelp__journal_remember(journal, version, digest);
     }
     return status;

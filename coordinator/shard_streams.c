@@ -171,7 +171,7 @@ static const struct kelp_checkpointer_report *snapshot_of(const struct kelp_shar
                                                              .bytes = from->part[i]->bytes,
                                                              .digest = from->part[i]->digest};
     }
-    bool has_word = from->word != NULL && kelp_wire_get_word(from->word, &snapshot->word);
+    bool has_word = from->word && kelp_wire_get_word(from->word, &snapshot->word);
     snapshot->report = (struct kelp_checkpointer_report){
         .shard = stream->shard.id,
         .incarnation = stream->shard.incarnation,
@@ -195,10 +195,9 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
     struct kelp_best best;
     struct kelp_record latest;
     bool known = kelp_status_known(from->status);
-    bool has_word = from->word != NULL && kelp_wire_get_word(from->word, &word);
-    bool has_best = from->best != NULL && kelp_wire_get_best(from->best, &best);
-    bool has_latest =
-        from->latest_train != NULL && kelp_wire_get_record(from->latest_train, &latest);
+    bool has_word = from->word && kelp_wire_get_word(from->word, &word);
+    bool has_best = from->best && kelp_wire_get_best(from->best, &best);
+    bool has_latest = from->latest_train && kelp_wire_get_record(from->latest_train, &latest);
     const struct kelp_link_report report = {
         .heartbeat = from->heartbeat,
         .loaded_generation = from->loaded_generation,
@@ -294,7 +293,7 @@ bool kelp_shard_streams_sweep(struct kelp_shard_streams *streams)
         kelp_rpc_channel_close(stream->channel);
         free(stream);
     }
-    return streams->first == NULL;
+    return !streams->first;
 }
 
 /* A channel to where the shard is now. */
@@ -343,7 +342,7 @@ kelp_status kelp_shard_stream_open(struct kelp_shard_stream *stream,
 
 void kelp_shard_stream_close(struct kelp_shard_stream *stream, kelp_status status, const char *text)
 {
-    assert(stream->stream != NULL); /* the term knows whether it is open */
+    assert(stream->stream); /* the term knows whether it is open */
     stream->ending = ENDING_CLOSED;
     kelp_rpc_stream_close(stream->stream, status, text);
 }

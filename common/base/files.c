@@ -196,17 +196,19 @@ kelp_status kelp_files_remove(const char *path, struct kelp_error *reterr)
 
 /* ---- whole files ---- */
 
-static bool write_all(int fd, const char *bytes, size_t count)
+bool kelp_files_write_all(int fd, const void *bytes, size_t count)
 {
+    const char *at = bytes;
+
     while (count > 0) {
-        ssize_t written = write(fd, bytes, count);
+        ssize_t written = write(fd, at, count);
         if (written < 0 && errno == EINTR) {
             continue;
         }
         if (written < 0) {
             return false;
         }
-        bytes += written;
+        at += written;
         count -= (size_t)written;
     }
     return true;
@@ -220,7 +222,7 @@ static kelp_status write_beside(const char *path, const char *temporary, const v
         return kelp_files_error(errno, "open", temporary, reterr);
     }
     kelp_status status = KELP_OK;
-    if (!write_all(fd, bytes, count) || fsync(fd) != 0) {
+    if (!kelp_files_write_all(fd, bytes, count) || fsync(fd) != 0) {
         status = kelp_files_error(errno, "write", temporary, reterr);
     }
     if (close(fd) != 0 && status == KELP_OK) {
@@ -280,7 +282,7 @@ kelp_status kelp_files_pour(int from, const char *from_path, int to, const char 
         } while (got < 0 && errno == EINTR);
         if (got < 0) {
             status = kelp_files_error(errno, "read", from_path, reterr);
-        } else if (!write_all(to, buffer, (size_t)got)) {
+        } else if (!kelp_files_write_all(to, buffer, (size_t)got)) {
             status = kelp_files_error(errno, "write", to_path, reterr);
         }
     }

@@ -8,6 +8,7 @@
 #ifndef KELP_COMMON_BASE_FILES_H
 #define KELP_COMMON_BASE_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -40,6 +41,8 @@ kelp_status kelp_files_write(const char *path, const void *bytes, size_t count,
 kelp_status kelp_files_print(const char *path, void (*print)(const void *what, FILE *out),
                              const void *what, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* All of the bytes; false: errno says why not. */
+bool kelp_files_write_all(int fd, const void *bytes, size_t count) KELP_MUST_USE;
 /* Copy what is left of an open file to another one; the paths are for errors. Not synced. */
 kelp_status kelp_files_pour(int from, const char *from_path, int to, const char *to_path,
                             struct kelp_error *reterr) KELP_MUST_USE;

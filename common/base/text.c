@@ -91,7 +91,7 @@ void kelp_text_discard(struct kelp_text *text)
     free(text->bytes);
 }
 
-kelp_status kelp_text_print(void (*print)(FILE *out, const void *what), const void *what,
+kelp_status kelp_text_print(void (*print)(const void *what, FILE *out), const void *what,
                             size_t bytes_max, char **ret_text, struct kelp_error *reterr)
 {
     struct kelp_text text;
@@ -102,7 +102,7 @@ kelp_status kelp_text_print(void (*print)(FILE *out, const void *what), const vo
     if (status != KELP_OK) {
         return status;
     }
-    print(text.out, what);
+    print(what, text.out);
     status = kelp_text_close(&text, &bytes, &count, reterr);
     if (status == KELP_OK && count > bytes_max) {
         free(bytes);

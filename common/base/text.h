@@ -37,7 +37,7 @@ void kelp_text_discard(struct kelp_text *text);
  * What print() prints of `what`, in one go. *ret_text is owned by the caller (free()), and set on
  * success only. Errors: KELP_ERR_LIMIT (over bytes_max bytes), KELP_ERR_NO_MEMORY.
  */
-kelp_status kelp_text_print(void (*print)(FILE *out, const void *what), const void *what,
+kelp_status kelp_text_print(void (*print)(const void *what, FILE *out), const void *what,
                             size_t bytes_max, char **ret_text,
                             struct kelp_error *reterr) KELP_MUST_USE;
 

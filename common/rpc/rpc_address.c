@@ -84,13 +84,14 @@ static int try_bind(const struct addrinfo *found)
     int one = 1;
     int error = 0;
 
+    if (probe < 0) {
+        return errno;
+    }
     (void)setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as gRPC does */
-    if (probe < 0 || bind(probe, found->ai_addr, found->ai_addrlen) != 0 || listen(probe, 1) != 0) {
+    if (bind(probe, found->ai_addr, found->ai_addrlen) != 0 || listen(probe, 1) != 0) {
         error = errno;
     }
-    if (probe >= 0) {
-        (void)close(probe);
-    }
+    (void)close(probe);
     return error;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/limits.h"
 #include "common/base/text.h"
@@ -121,39 +122,22 @@ static kelp_status print_header(struct contents *contents, struct kelp_error *re
     return kelp_text_close(&text, &contents->header, &contents->header_bytes, reterr);
 }
 
-static bool write_all(int fd, const void *bytes, size_t count)
-{
-    const char *at = bytes;
-
-    while (count > 0) {
-        ssize_t written = write(fd, at, count);
-        if (written < 0 && errno != EINTR) {
-            return false;
-        }
-        if (written > 0) {
-            at += written;
-            count -= (size_t)written;
-        }
-    }
-    return true;
-}
-
 static bool write_contents(int fd, const struct contents *contents)
 {
     static const char blanks[HEADER_ALIGN] = "        ";
     size_t padding = (HEADER_ALIGN - contents->header_bytes % HEADER_ALIGN) % HEADER_ALIGN;
     uint64_t length = contents->header_bytes + padding;
 
-    if (!write_all(fd, &length, sizeof(length)) ||
-        !write_all(fd, contents->header, contents->header_bytes) ||
-        !write_all(fd, blanks, padding)) {
+    if (!kelp_files_write_all(fd, &length, sizeof(length)) ||
+        !kelp_files_write_all(fd, contents->header, contents->header_bytes) ||
+        !kelp_files_write_all(fd, blanks, padding)) {
         return false;
     }
     for (size_t i = 0; i < contents->item_count; i++) {
         const struct kelp_safetensors_item *item = &contents->items[i];
         uint64_t bytes = 0;
         if (item_bytes(item, &bytes, NULL) != KELP_OK ||
-            !write_all(fd, item->data, (size_t)bytes)) {
+            !kelp_files_write_all(fd, item->data, (size_t)bytes)) {
             return false;
         }
     }

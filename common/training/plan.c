@@ -38,7 +38,7 @@ static void print_tensor(FILE *out, const struct kelp_tensor *tensor)
     (void)fputc('}', out);
 }
 
-static void print_plan(FILE *out, const void *what)
+static void print_plan(const void *what, FILE *out)
 {
     const struct kelp_plan *plan = what;
 

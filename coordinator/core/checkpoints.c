@@ -41,7 +41,7 @@ kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints)
 {
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
     return (struct kelp_checkpointer_restore){
-        .version = newest == NULL ? 0 : newest->version,
+        .version = newest ? newest->version : 0,
         .final = checkpoints->ended && newest && newest->version == checkpoints->word.version,
         .undecided = checkpoints->undecided,
     };
@@ -55,8 +55,7 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
     struct kelp__checkpointer_due due;
     const struct kelp_committed *newest = kelp_committed_list_newest(&checkpoints->list);
     /* The step too: a job with more epochs numbers its versions as one that ended before did. */
-    bool here = newest != NULL && checkpoints->word_known &&
-                newest->version == checkpoints->word.version &&
+    bool here = newest && checkpoints->word_known && newest->version == checkpoints->word.version &&
                 newest->step == checkpoints->word.step;
     if (!checkpoints->running || !checkpoints->listed || !checkpoints->word_known ||
         checkpoints->paused) {
@@ -135,7 +134,7 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     }
     const struct kelp_committed *from =
         kelp_committed_list_find(&checkpoints->list, map->restore_version);
-    checkpoints->restored_step = from == NULL ? 0 : from->step;
+    checkpoints->restored_step = from ? from->step : 0;
     checkpoints->last_step = checkpoints->restored_step;
     checkpoints->schedule = event->generation.schedule;
     checkpoints->names_free = event->generation.opened;

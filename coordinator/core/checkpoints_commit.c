@@ -161,7 +161,7 @@ static bool is_evaluated(const struct kelp_checkpointer *checkpoints)
 static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     if (checkpoints->for_end || checkpoints->for_request || !is_evaluated(checkpoints) ||
-        kelp_checkpointer_metric(checkpoints, checkpoints->saved.step) != NULL) {
+        kelp_checkpointer_metric(checkpoints, checkpoints->saved.step)) {
         return false;
     }
     if (checkpoints->evaluation_ms == 0) {

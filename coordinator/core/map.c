@@ -41,7 +41,7 @@ kelp_status kelp_map_copy(const struct kelp_map *map, struct kelp_map *ret_copy)
     if (status != KELP_OK) {
         return status;
     }
-    assert(copy.shards != NULL && copy.partitions != NULL);
+    assert(copy.shards && copy.partitions);
     copy.generation = map->generation;
     copy.restore_version = map->restore_version;
     memcpy(copy.nonce, map->nonce, sizeof(copy.nonce));
@@ -81,7 +81,7 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
     if (status != KELP_OK) {
         return status;
     }
-    assert(map.shards != NULL && map.partitions != NULL);
+    assert(map.shards && map.partitions);
     map.generation = before->generation + 1;
     memcpy(map.shards, shards, shard_count * sizeof(*shards));
     for (uint32_t i = 0; i < partition_count; i++) {

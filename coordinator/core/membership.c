@@ -41,7 +41,7 @@ bool kelp_member_id_valid(const char *id)
         return false;
     }
     for (size_t i = 0; i < length; i++) {
-        if (!isalnum((unsigned char)id[i]) && strchr("-_.", id[i]) == NULL) {
+        if (!isalnum((unsigned char)id[i]) && !strchr("-_.", id[i])) {
             return false;
         }
     }
@@ -147,7 +147,7 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
     member->generation = heard->generation;
     member->assignment_epoch = heard->assignment_epoch;
     (void)snprintf(member->trouble, sizeof(member->trouble), "%s",
-                   heard->trouble == NULL ? "" : heard->trouble);
+                   heard->trouble ? heard->trouble : "");
 }
 
 void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bool counted)

@@ -198,7 +198,7 @@ static bool check_storage(struct kelp_placement *placement,
 {
     const struct kelp_placement_shard *shard = NULL;
     char text[2 * KELP_COORDINATOR_WAITING_MAX];
-    if (kelp__placement_missing_storage(placement, event->now_ms, &shard) == NULL) {
+    if (!kelp__placement_missing_storage(placement, event->now_ms, &shard)) {
         return false;
     }
     (void)snprintf(text, sizeof(text), "waited %u s for %s (failure.storage_wait)",

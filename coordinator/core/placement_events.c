@@ -87,7 +87,7 @@ void kelp__placement_fail(struct kelp_placement *placement,
 {
     kelp__placement_move(placement, KELP_PLACEMENT_FAILED, actions);
     kelp__placement_say(placement, actions, "%s%s%.250s%s%s", id, id[0] == '\0' ? "" : ": ", text,
-                        event->hint == NULL ? "" : "; ", event->hint == NULL ? "" : event->hint);
+                        event->hint ? "; " : "", event->hint ? event->hint : "");
 }
 
 /* ---- maps ---- */
@@ -98,7 +98,7 @@ static kelp_status adopt_map(struct kelp_placement *placement, struct kelp_map *
                              uint64_t now_ms, struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < map->shard_count; i++) {
-        if (kelp__placement_shard_of(placement, map->shards[i].id, now_ms) == NULL) {
+        if (!kelp__placement_shard_of(placement, map->shards[i].id, now_ms)) {
             return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d shards",
                              KELP_COORDINATOR_SHARDS_MAX);
         }
@@ -293,7 +293,7 @@ static struct kelp_placement_shard *speaker(const struct kelp_placement *placeme
                                             uint64_t incarnation)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, id);
-    bool speaks = shard != NULL && shard->connected && shard->connected_incarnation == incarnation;
+    bool speaks = shard && shard->connected && shard->connected_incarnation == incarnation;
     return speaks ? shard : NULL;
 }
 
@@ -386,7 +386,7 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
         on_loaded(placement, event);
         break;
     case KELP_PLACEMENT_LOAD_FAILED:
-        if (speaker(placement, event->load_failed.id, event->load_failed.incarnation) != NULL) {
+        if (speaker(placement, event->load_failed.id, event->load_failed.incarnation)) {
             on_load_failed(placement, event, actions);
         }
         break;

@@ -75,7 +75,7 @@ static bool lost(const struct kelp_placement *placement, const struct kelp_map_s
                  uint64_t now_ms)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
-    assert(shard != NULL); /* taking a map makes an entry for each of its shards */
+    assert(shard); /* taking a map makes an entry for each of its shards */
     if (shard->registered && shard->at.incarnation != mapped->incarnation) {
         return true;
     }
@@ -95,7 +95,7 @@ bool kelp_placement_silent(const struct kelp_placement *placement,
 static bool hosts(const struct kelp_placement *placement, const struct kelp_map_shard *mapped)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
-    return shard != NULL && shard->connected && shard->connected_incarnation == mapped->incarnation;
+    return shard && shard->connected && shard->connected_incarnation == mapped->incarnation;
 }
 
 const char *kelp__placement_first_lost(const struct kelp_placement *placement, uint64_t now_ms)

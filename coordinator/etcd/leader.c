@@ -280,7 +280,7 @@ kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
 
 kelp_status kelp_leader_watch_shards(struct kelp_leader *leader, struct kelp_error *reterr)
 {
-    assert(leader->shard_watch == NULL);
+    assert(!leader->shard_watch);
     return kelp_etcd_watch_open(leader->etcd, leader->shard_prefix, &watch_events, leader,
                                 &leader->shard_watch, reterr);
 }

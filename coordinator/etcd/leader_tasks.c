@@ -274,7 +274,7 @@ static kelp_status hand_in(struct kelp__leader_task *task)
 static kelp_status submit(struct kelp_leader *leader, enum kelp__leader_task_kind kind, char *text)
 {
     struct kelp__leader_task *task = make(leader, kind, text);
-    return task == NULL ? KELP_ERR_NO_MEMORY : hand_in(task);
+    return task ? hand_in(task) : KELP_ERR_NO_MEMORY;
 }
 
 /* A value of the fence that nobody wrote before. */
@@ -297,7 +297,7 @@ kelp_status kelp_leader_read_map(struct kelp_leader *leader)
 kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan)
 {
     char *text = strdup(plan);
-    return text == NULL ? KELP_ERR_NO_MEMORY : submit(leader, KELP__TASK_PLAN, text);
+    return text ? submit(leader, KELP__TASK_PLAN, text) : KELP_ERR_NO_MEMORY;
 }
 
 kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_opening *opening)
@@ -328,7 +328,7 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_
 kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_commit *commit)
 {
     char *text = strdup(commit->manifest);
-    struct kelp__leader_task *task = text == NULL ? NULL : make(leader, KELP__TASK_COMMIT, text);
+    struct kelp__leader_task *task = text ? make(leader, KELP__TASK_COMMIT, text) : NULL;
     if (!task) {
         return KELP_ERR_NO_MEMORY;
     }

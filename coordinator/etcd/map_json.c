@@ -115,7 +115,7 @@ kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
 static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct kelp_error *reterr)
 {
     uint32_t index = 0;
-    for (const cJSON *item = array->child; item != NULL; item = item->next) {
+    for (const cJSON *item = array->child; item; item = item->next) {
         struct kelp_map_shard *shard = &map->shards[index++];
         kelp_status status = kelp_json_string(item, "shard", shard->id, sizeof(shard->id), reterr);
         if (status == KELP_OK) {
@@ -132,7 +132,7 @@ static kelp_status parse_partitions(const cJSON *array, struct kelp_map *map,
                                     struct kelp_error *reterr)
 {
     uint32_t index = 0;
-    for (const cJSON *item = array->child; item != NULL; item = item->next) {
+    for (const cJSON *item = array->child; item; item = item->next) {
         struct kelp_map_partition *partition = &map->partitions[index++];
         kelp_status status =
             kelp_json_u64(item, "map_epoch", KELP_JSON_INTEGER_MAX, &partition->map_epoch, reterr);

@@ -140,8 +140,7 @@ void kelp_task_thread_stop(struct kelp_task_thread *tasks)
     (void)pthread_mutex_unlock(&tasks->lock);
     (void)pthread_join(tasks->thread, NULL);
     tasks->joined = true;
-    for (struct kelp_task *task = list_pop(&tasks->todo); task != NULL;
-         task = list_pop(&tasks->todo)) {
+    for (struct kelp_task *task = list_pop(&tasks->todo); task; task = list_pop(&tasks->todo)) {
         task->cancelled = true;
         list_push(&tasks->ended, task);
     }

@@ -31,7 +31,7 @@ const char *kelp_keeper_manifest(const struct kelp_keeper *keeper, const struct 
 {
     const struct kelp_committed *from =
         kelp_committed_list_find(&keeper->machine.list, map->restore_version);
-    return from == NULL ? "" : from->manifest;
+    return from ? from->manifest : "";
 }
 
 /* ---- folders ---- */
@@ -202,7 +202,7 @@ void kelp_keeper_removed(struct kelp_keeper *keeper, const struct kelp_keeper_ca
         const struct kelp_committed *entry =
             kelp_committed_list_find(&machine->list, machine->removing);
         kelp_outside_log(call->outside, KELP_LOG_INFO, "checkpoint removed folder=%s", folder);
-        drop_folder(call->outside, folder, entry != NULL && entry->damaged);
+        drop_folder(call->outside, folder, entry && entry->damaged);
     } else {
         kelp_outside_log(call->outside, KELP_LOG_WARN,
                          "checkpoint not removed yet folder=%s reason=\"%s\"", folder, text);
@@ -403,8 +403,7 @@ void kelp_keeper_opening(const struct kelp_keeper *keeper, const struct kelp_map
     const struct kelp_checkpointer *machine = &keeper->machine;
     const struct kelp_committed *from =
         kelp_committed_list_find(&machine->list, next->restore_version);
-    struct kelp_opening opening = {.map = next,
-                                   .restored_revision = from == NULL ? 0 : from->revision};
+    struct kelp_opening opening = {.map = next, .restored_revision = from ? from->revision : 0};
     for (uint32_t i = 0; i < machine->list.count; i++) {
         uint64_t version = machine->list.entries[i].version;
         /* One is left for a commit whose answer never came. More than fit are damaged ones, which
@@ -426,7 +425,7 @@ void kelp_keeper_damaged(struct kelp_keeper *keeper, const struct kelp_keeper_ca
     kelp_keeper_apply(
         keeper, call,
         (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_DAMAGED, .damaged = version});
-    if (kelp_committed_list_newest(&keeper->machine.list) == NULL) {
+    if (!kelp_committed_list_newest(&keeper->machine.list)) {
         kelp_outside_log(call->outside, KELP_LOG_ERROR,
                          "no checkpoint can be restored: starting again from version 0");
     }

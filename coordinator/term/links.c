@@ -66,7 +66,7 @@ void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_ou
     struct kelp_link **at = &links->first;
     while (*at) {
         struct kelp_link *link = *at;
-        if (kelp_placement_find(placement, link->shard.id) != NULL) {
+        if (kelp_placement_find(placement, link->shard.id)) {
             at = &link->next;
             continue;
         }
@@ -139,7 +139,7 @@ void kelp_link_update(struct kelp_link *link, const struct kelp_outside *outside
 void kelp_shard_links_update(struct kelp_shard_links *links, const struct kelp_outside *outside,
                              const struct kelp_link_view *view, bool beat)
 {
-    for (struct kelp_link *link = links->first; link != NULL; link = link->next) {
+    for (struct kelp_link *link = links->first; link; link = link->next) {
         if (beat && !link->open) {
             kelp_link_open(link, outside, view);
         } else {

@@ -136,14 +136,14 @@ void kelp_worker_sessions_update(struct kelp_worker_sessions *sessions,
                                  const struct kelp_outside *outside,
                                  const struct kelp_session_view *view, bool beat)
 {
-    for (struct kelp_session *session = sessions->first; session != NULL; session = session->next) {
+    for (struct kelp_session *session = sessions->first; session; session = session->next) {
         update(session, outside, view, beat);
     }
 }
 
 void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions)
 {
-    for (struct kelp_session *session = sessions->first; session != NULL; session = session->next) {
+    for (struct kelp_session *session = sessions->first; session; session = session->next) {
         session->generation_sent = 0;
     }
 }

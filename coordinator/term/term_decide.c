@@ -124,9 +124,9 @@ static void begin_generation(struct kelp_term *term, bool opened)
     const struct kelp_map *map = &term->placement.map;
     const struct kelp_committed *from =
         kelp_committed_list_find(&term->keeper.machine.list, map->restore_version);
-    uint64_t restored = from == NULL ? 0 : from->step;
+    uint64_t restored = from ? from->step : 0;
     static const struct kelp_plan no_plan;
-    const struct kelp_plan *plan = term->offer.plan == NULL ? &no_plan : term->offer.plan;
+    const struct kelp_plan *plan = term->offer.plan ? term->offer.plan : &no_plan;
     struct kelp__keeper_visit visit;
     term->hold = (struct kelp_term_hold){.opened = opened};
     if (from) {
@@ -168,8 +168,8 @@ static void stop_checkpoints(struct kelp_term *term, const char *lost)
 {
     const struct kelp_placement *placement = &term->placement;
     char text[KELP_COORDINATOR_REASON_MAX + 32];
-    (void)snprintf(text, sizeof(text), "%s%s", lost != NULL ? lost : placement->reason,
-                   lost != NULL ? " was lost" : "");
+    (void)snprintf(text, sizeof(text), "%s%s", lost ? lost : placement->reason,
+                   lost ? " was lost" : "");
     if (term->keeper.machine.running && placement->state != KELP_PLACEMENT_RUNNING &&
         placement->state != KELP_PLACEMENT_DONE) {
         kelp__term_checkpoint(term, (struct kelp_checkpointer_event){

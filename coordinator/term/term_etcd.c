@@ -92,7 +92,7 @@ static void begin_from(struct kelp_term *term, struct kelp_found *found)
     }
     kelp_reading_answered(&term->reading, true, term->now_ms);
     kelp_outside_log(outside, KELP_LOG_INFO, "state read plan=%s generation=%" PRIu64 " state=%s",
-                     found->plan == NULL ? "none" : "there", found->map.generation,
+                     found->plan ? "there" : "none", found->map.generation,
                      found->has_state ? found->state.state : "none");
     kelp_step_count_read(&term->steps, found->state.step, found->state.steps_recomputed);
     kelp_job_end_read(&term->end, &found->state, found->map.generation);

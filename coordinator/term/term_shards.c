@@ -67,7 +67,7 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id)
 void kelp__term_lose_shard(struct kelp_term *term, uint64_t key)
 {
     struct kelp_link *link = kelp_shard_links_of(&term->links, key);
-    assert(link != NULL); /* each member has one */
+    assert(link); /* each member has one */
     kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard is silent shard=%s address=%s",
                      link->shard.id, link->shard.address);
     disconnected(term, link, false);
@@ -101,7 +101,7 @@ bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
                                             .connected = {.id = link->shard.id,
                                                           .incarnation = link->shard.incarnation,
                                                           .generation = hello->loaded_generation}});
-    if (kelp_placement_find(&term->placement, link->shard.id) == NULL) {
+    if (!kelp_placement_find(&term->placement, link->shard.id)) {
         disconnected(term, link, false);
         kelp_link_refuse(link, &term->outside, KELP_ERR_LIMIT, "the table of shards is full");
         return false;

@@ -89,8 +89,7 @@ static void review_member(struct kelp_term *term, struct kelp_session *session)
 
 void kelp__term_review_workers(struct kelp_term *term)
 {
-    for (struct kelp_session *session = term->sessions.first; session != NULL;
-         session = session->next) {
+    for (struct kelp_session *session = term->sessions.first; session; session = session->next) {
         if (session->state == KELP_SESSION_HELD) {
             admit(term, session);
         } else if (session->state == KELP_SESSION_MEMBER && session->plan) {
@@ -103,7 +102,7 @@ void kelp__term_review_workers(struct kelp_term *term)
 void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
 {
     struct kelp_session *session = kelp_worker_sessions_of(&term->sessions, key);
-    assert(session != NULL); /* each member has one */
+    assert(session); /* each member has one */
     kelp_outside_log(&term->outside, KELP_LOG_WARN,
                      "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
                      term->options.job->failure.detect_ms);

@@ -251,7 +251,7 @@ static void print_settings(FILE *out, const struct kelp_model_card *card)
     (void)fputs(card->quantile_count > 0 ? "]" : "", out);
 }
 
-static void print_all(FILE *out, const void *what)
+static void print_all(const void *what, FILE *out)
 {
     const struct kelp_model_card *card = what;
     const struct printer own = {.out = out, .arrays = kelp__card_multiplies(card->kind)};

@@ -6,7 +6,7 @@
 #include "common/base/text.h"
 #include "tests/lib/suite.h"
 
-static void print_word(FILE *out, const void *what)
+static void print_word(const void *what, FILE *out)
 {
     (void)fputs(what, out);
 }
