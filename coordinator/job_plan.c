@@ -1,7 +1,10 @@
 #include "coordinator/job_plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/text.h"
 
 void kelp_job_plan_forget(struct kelp_job_plan *kept)
 {
@@ -34,6 +37,40 @@ kelp_status kelp_job_plan_keep(struct kelp_job_plan *kept, const char *text,
     return KELP_OK;
 }
 
+/* Which files the samples come from, for a message. */
+static void name_files(const struct kelp_job *job, char *text, size_t text_bytes)
+{
+    const struct {
+        const char *key, *path;
+    } files[] = {{"data.path", job->data.path},
+                 {"data.target_path", job->data.target_path},
+                 {"data.val_path", job->data.val_path},
+                 {"data.val_target_path", job->data.val_target_path},
+                 {"data.test_path", job->data.test_path},
+                 {"data.test_target_path", job->data.test_target_path}};
+
+    text[0] = '\0';
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(files); i++) {
+        char file[160];
+        if (files[i].path[0] != '\0') {
+            (void)snprintf(file, sizeof(file), "%s '%.120s'", files[i].key, files[i].path);
+            kelp_text_list_add(text, text_bytes, file);
+        }
+    }
+}
+
+static kelp_status other_data(const struct kelp_job *job, const char *how,
+                              struct kelp_error *reterr)
+{
+    char files[256];
+
+    name_files(job, files, sizeof(files));
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "%s%sthe data are not what the run began with (%s); bring the files back, or "
+                     "start a new run",
+                     files, files[0] ? ": " : "", how);
+}
+
 kelp_status kelp_job_plan_compare(const struct kelp_job_plan *kept, const struct kelp_job *job,
                                   const char *text, struct kelp_error *reterr)
 {
@@ -47,12 +84,21 @@ kelp_status kelp_job_plan_compare(const struct kelp_job_plan *kept, const struct
         kelp_error_prefix(reterr, "the worker's plan");
         return status;
     }
-    bool differs = kelp_plan_difference(&kept->plan, &plan, job->cluster.mixed, line, sizeof(line));
+    const enum kelp_plan_part part =
+        kelp_plan_difference(&kept->plan, &plan, job->cluster.mixed, line, sizeof(line));
     kelp_plan_fini(&plan);
-    if (!differs) {
+    switch (part) {
+    case KELP_PLAN_EQUAL:
         return KELP_OK;
+    case KELP_PLAN_DATA:
+        return other_data(job, line, reterr);
+    case KELP_PLAN_MODEL:
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s; this worker needs the programs and the model.plugin that the run "
+                         "began with",
+                         line);
+    case KELP_PLAN_COMPUTE:
+        break;
     }
-    return job->data.path[0] != '\0' && strncmp(line, "data ", 5) == 0
-               ? kelp_fail(reterr, KELP_ERR_MISMATCH, "%s (data.path %.200s)", line, job->data.path)
-               : kelp_fail(reterr, KELP_ERR_MISMATCH, "%s", line);
+    return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s", line);
 }

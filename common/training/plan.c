@@ -337,8 +337,8 @@ static bool compute_difference(const struct kelp_plan *ours, const struct kelp_p
     return false;
 }
 
-bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs, bool mixed,
-                          char *text, size_t text_bytes)
+static bool data_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
+                            char *text, size_t text_bytes)
 {
     for (int part = 0; part < KELP_SPLIT_COUNT; part++) {
         if (ours->samples[part] != theirs->samples[part]) {
@@ -348,19 +348,35 @@ bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *
         }
     }
     if (ours->data_fingerprint != theirs->data_fingerprint) {
-        (void)snprintf(text, text_bytes,
-                       "data fingerprint %016" PRIx64 " differs from %016" PRIx64
-                       ": the file's content is not what the run began with; bring it back, or "
-                       "start a new run",
+        (void)snprintf(text, text_bytes, "data fingerprint %016" PRIx64 " differs from %016" PRIx64,
                        ours->data_fingerprint, theirs->data_fingerprint);
         return true;
     }
+    return false;
+}
+
+static bool model_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
+                             char *text, size_t text_bytes)
+{
     if (ours->model_digest != theirs->model_digest) {
         (void)snprintf(text, text_bytes,
                        "model.plugin: the library's digest %016" PRIx64 " differs from %016" PRIx64,
                        ours->model_digest, theirs->model_digest);
         return true;
     }
-    return tensor_difference(ours, theirs, text, text_bytes) ||
-           (!mixed && compute_difference(ours, theirs, text, text_bytes));
+    return tensor_difference(ours, theirs, text, text_bytes);
+}
+
+enum kelp_plan_part kelp_plan_difference(const struct kelp_plan *ours,
+                                         const struct kelp_plan *theirs, bool mixed, char *text,
+                                         size_t text_bytes)
+{
+    if (data_difference(ours, theirs, text, text_bytes)) {
+        return KELP_PLAN_DATA;
+    }
+    if (model_difference(ours, theirs, text, text_bytes)) {
+        return KELP_PLAN_MODEL;
+    }
+    return !mixed && compute_difference(ours, theirs, text, text_bytes) ? KELP_PLAN_COMPUTE
+                                                                        : KELP_PLAN_EQUAL;
 }

@@ -82,10 +82,14 @@ kelp_status kelp_plan_print(const struct kelp_plan *plan, char **ret_text,
 kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_plan *ret_plan,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Say in one line how two plans differ ("data fingerprint 1a2b… differs from 3c4d…"); false if
- * equal. */
-bool kelp_plan_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs, bool mixed,
-                          char *text, size_t text_bytes);
+/* What makes two plans differ. */
+enum kelp_plan_part { KELP_PLAN_EQUAL, KELP_PLAN_DATA, KELP_PLAN_MODEL, KELP_PLAN_COMPUTE };
+
+/* Say in one line how two plans differ ("data fingerprint 1a2b… differs from 3c4d…"); the text is
+ * not touched where they are equal. With mixed, they may compute differently. */
+enum kelp_plan_part kelp_plan_difference(const struct kelp_plan *ours,
+                                         const struct kelp_plan *theirs, bool mixed, char *text,
+                                         size_t text_bytes);
 
 /* Elements [first, first + count) of the flat vector that partition holds. Slices are contiguous,
  * equal but for the last, each a multiple of 16 elements; count may be 0 only in the last ones. */

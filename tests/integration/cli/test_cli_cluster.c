@@ -435,7 +435,10 @@ KELP_TEST(test_other_data)
     ck_assert_int_eq(verb.exit_code, 0);
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
     ck_assert_msg(train.exit_code == 2, "exit %d: %s", train.exit_code, train.err);
-    ck_assert_ptr_nonnull(strstr(train.err, "worker-1: data fingerprint"));
+    ck_assert_msg(strstr(train.err, "worker-1: data.path '") != NULL, "%s", train.err);
+    ck_assert_ptr_nonnull(strstr(train.err, "data.csv': the data are not what the run began with "
+                                            "(data fingerprint "));
+    ck_assert_ptr_nonnull(strstr(train.err, "bring the files back, or start a new run"));
     kelp_test_command_gone(&train);
 }
 

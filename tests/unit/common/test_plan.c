@@ -220,11 +220,13 @@ KELP_TEST(test_difference)
     ck_assert_int_eq(kelp_plan_print(&plan, &json, &error), KELP_OK);
     ck_assert_int_eq(kelp_plan_parse(json, strlen(json), &other, &error), KELP_OK);
     other.compute_answer = 6;
-    ck_assert(kelp_plan_difference(&other, &plan, false, text, sizeof(text)));
+    ck_assert_int_eq(kelp_plan_difference(&other, &plan, false, text, sizeof(text)),
+                     KELP_PLAN_COMPUTE);
     ck_assert_ptr_nonnull(strstr(text, "known answer 0000000000000006 differs"));
     ck_assert(!kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
     other.tensors[2].momentum = 0.2f;
-    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_int_eq(kelp_plan_difference(&other, &plan, true, text, sizeof(text)),
+                     KELP_PLAN_MODEL);
     ck_assert_ptr_nonnull(strstr(text, "(scale)"));
     other.tensors[1].decays = true;
     ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
@@ -237,7 +239,7 @@ KELP_TEST(test_difference)
     ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "data fingerprint 0000000000000001 differs from fedc"));
     other.samples[KELP_SPLIT_VAL] = 1;
-    ck_assert(kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
+    ck_assert_int_eq(kelp_plan_difference(&other, &plan, true, text, sizeof(text)), KELP_PLAN_DATA);
     ck_assert_ptr_nonnull(strstr(text, "validation split has 1 samples, not 2785"));
     kelp_plan_fini(&other);
     free(json);
