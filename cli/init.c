@@ -133,7 +133,7 @@ static kelp_status write_table(struct asked *asked, FILE *out, struct kelp_error
     struct kelp_table_files files = {0};
     struct kelp_table_facts facts = {0};
     struct kelp_init_choice choice = {0};
-    kelp_status status = kelp_table_files_find("kelp init", asked->path, &files, reterr);
+    kelp_status status = kelp_table_files_find("data", asked->path, &files, reterr);
     if (status == KELP_OK) {
         status = kelp_table_read(files.paths, files.count, &facts, reterr);
     }

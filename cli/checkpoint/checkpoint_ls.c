@@ -196,8 +196,9 @@ static void show_model(const struct kelp_checkpoint *checkpoint)
     for (uint32_t i = 0; i < plan.tensor_count; i++) {
         elements += plan.tensors[i].elem_count;
     }
-    (void)printf("model      %" PRIu64 " parameters in %u tensors, %u optimizer slots\n", elements,
-                 plan.tensor_count, kelp_optimizer_slot_count(kelp_job_file_job(file)));
+    (void)printf("model      %" PRIu64
+                 " parameters and statistics in %u tensors, %u optimizer slots\n",
+                 elements, plan.tensor_count, kelp_optimizer_slot_count(kelp_job_file_job(file)));
     (void)printf("compute    %s\n", plan.compute_kind);
     kelp_plan_fini(&plan);
     kelp_job_file_destroy(file);

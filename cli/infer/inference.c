@@ -412,12 +412,26 @@ static int launch(struct kelp_inference *inference)
     return KELP_EXIT_OK;
 }
 
+/* What is said of the job's key is meant of --data, where that set it. */
+static void name_option(const struct kelp_inference *inference, struct kelp_error *error)
+{
+    static const char key[] = "data.test_path:", option[] = "--data:";
+    size_t more = sizeof(key) - sizeof(option);
+
+    if (kelp_options_text(inference->given, "data") &&
+        strncmp(error->text, key, sizeof(key) - 1) == 0) {
+        memmove(error->text, error->text + more, strlen(error->text + more) + 1);
+        memcpy(error->text, option, sizeof(option) - 1);
+    }
+}
+
 static int start(struct kelp_inference *inference, struct kelp_sources *sources)
 {
     struct kelp_error error = {.status = KELP_OK};
 
     kelp_status status = prepare(inference, sources, &error);
     if (status != KELP_OK) {
+        name_option(inference, &error);
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
     int exit_status =

@@ -387,9 +387,9 @@ kelp_status kelp_init_choose(const struct kelp_table_facts *facts, const char *t
     struct kelp_init_choice choice = {.group = UINT32_MAX};
     if (facts->rows < ROWS_MIN) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "the table has %u rows; a job needs %d, of which training takes four "
+                         "the table has %u row%s; a job needs %d, of which training takes four "
                          "fifths",
-                         (unsigned)facts->rows, ROWS_MIN);
+                         (unsigned)facts->rows, facts->rows == 1 ? "" : "s", ROWS_MIN);
     }
     kelp_status status = kelp__init_choose_target(facts, target, &choice, reterr);
     if (status != KELP_OK) {

@@ -1,9 +1,11 @@
 #include "cli/init/table_read.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/value.h"
 #include "worker/data/limits.h"
 #include "worker/data/text/calendar.h"
 #include "worker/data/text/csv.h"
@@ -39,6 +41,31 @@ static bool is_missing(const char *text)
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+/* A row where the names should be: it begins with a date, has a fraction, or numbers in no order.
+ */
+static const char *value_in_header(const struct kelp_csv *csv)
+{
+    const char *first = kelp_csv_column(csv, 0);
+    uint32_t count = kelp_csv_column_count(csv);
+    double last = -HUGE_VAL, number = 0.0;
+    bool numbers = true, ascends = true;
+    int64_t seconds = 0;
+    if (kelp_calendar_parse(first, strlen(first), &seconds)) {
+        return first;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = kelp_csv_column(csv, i);
+        bool is_number = kelp_value_double(name, -HUGE_VAL, HUGE_VAL, &number, NULL) == KELP_OK;
+        if (is_number && strchr(name, '.')) {
+            return name;
+        }
+        numbers = numbers && is_number;
+        ascends = ascends && is_number && number > last;
+        last = number;
+    }
+    return numbers && !ascends ? first : NULL;
+}
+
 /* The first file gives the columns. */
 static kelp_status read_columns(struct reading *reading, struct kelp_error *reterr)
 {
@@ -50,6 +77,12 @@ static kelp_status read_columns(struct reading *reading, struct kelp_error *rete
                          "%s:1: the header has one column, '%.63s'; columns are separated by "
                          "commas, with a point in numbers",
                          kelp_csv_name(reading->csv), only);
+    }
+    const char *value = value_in_header(reading->csv);
+    if (value) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:1: '%.63s' is a value; the first line must name the columns",
+                         kelp_csv_name(reading->csv), value);
     }
     facts->columns = calloc(count, sizeof(*facts->columns));
     reading->columns = calloc(count, sizeof(*reading->columns));

@@ -4,10 +4,26 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A table that is given for the job. */
+static kelp_status refuse_table(const char *path, struct kelp_error *reterr)
+{
+    size_t bytes = strlen(path);
+    bool table = (bytes > 4 && strcmp(path + bytes - 4, ".csv") == 0) ||
+                 (bytes > 7 && strcmp(path + bytes - 7, ".csv.gz") == 0);
+    return table ? kelp_fail(reterr, KELP_ERR_INVALID,
+                             "%s: is a table, not a job; kelp init %s writes a job for it", path,
+                             path)
+                 : KELP_OK;
+}
+
 static kelp_status fill(struct kelp_job_file *file, const struct kelp_job_source *source,
                         struct kelp_error *reterr)
 {
-    kelp_status status = kelp_job_file_read(file, source->path, reterr);
+    kelp_status status = refuse_table(source->path, reterr);
+
+    if (status == KELP_OK) {
+        status = kelp_job_file_read(file, source->path, reterr);
+    }
 
     if (status == KELP_OK && source->environment) {
         status = kelp_job_file_environment(file, reterr);
