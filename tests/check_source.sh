@@ -156,6 +156,21 @@ if [ "$(impure_symbols_of "$scratch/planted.o")" != "clock_gettime " ]; then
 fi
 
 # ---- READMEs of rooms ----------------------------------------------------------------------------
+# Each file of a room is named in its README, in backticks, alone or by a pattern (`loops_*.c`). Verbs
+# and models are not: their files have their names.
+check_named() {
+    local room="$1" file stem word
+    # shellcheck disable=SC2016  # backticks of Markdown
+    mapfile -t words < <(grep -o '`[^`]*`' "$room/README.md" | tr '`,/ ' '\n' | sed -E 's/\.[ch]$//' | sort -u)
+    for file in "$room"/*.[ch]; do
+        [ -e "$file" ] || continue
+        stem="$(basename "${file%.[ch]}")"
+        stem="${stem%_internal}"
+        # shellcheck disable=SC2053  # the word is a pattern
+        for word in "${words[@]}"; do if [ -n "$word" ] && [[ $stem == $word ]]; then continue 2; fi; done
+        report "$room/README.md: does not name $(basename "$file")"
+    done
+}
 for room in "${!may_include[@]}"; do
     if [ "$room" = include/kelp ]; then room=include; fi
     if [ ! -d "$room" ]; then
@@ -164,6 +179,8 @@ for room in "${!may_include[@]}"; do
         report "$room/: has no README.md"
     elif [ "$(wc -l <"$room/README.md")" -gt 15 ]; then
         report "$room/README.md: has more than 15 lines"
+    elif [[ ! $room =~ ^(cli|worker/model/models)$ ]]; then
+        check_named "$room"
     fi
 done
 
