@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/base/log.h"
+#include "common/program/daemon.h"
 #include "worker/core/schedule.h"
 #include "worker/lanes.h"
 
@@ -88,7 +89,7 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
         return;
     }
     trainer->faulted = true;
-    kelp_log_warn("failing as asked step=%" PRIu64, work->word.step);
+    kelp_log_error(KELP_WORKER_FAILING " step=%" PRIu64, work->word.step); /* at any log level */
     if (fault->kind == KELP_FAULT_STALL) {
         struct timespec stall = {.tv_sec = STALL_S};
         (void)nanosleep(&stall, NULL); /* being late is the fault */

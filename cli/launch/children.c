@@ -11,6 +11,7 @@
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
 #include "common/base/clock.h"
+#include "common/program/daemon.h"
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
@@ -86,6 +87,20 @@ static void fault_arguments(const struct kelp_children *children, const struct k
     }
 }
 
+bool kelp_children_faulted(const struct kelp_children *children, const struct kelp_fault *fault)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    for (uint32_t i = 0; i < children->count; i++) {
+        const struct kelp_child *child = &children->items[i];
+        if (strcmp(child->id, fault->id) == 0 && child->starts > 0) {
+            log_path(children, child, path, sizeof(path));
+            return kelp_log_has(path, child->log_first, KELP_WORKER_FAILING);
+        }
+    }
+    return false;
+}
+
 /* Each start has a socket of its own: one that was taken for dead and is not must not be reached by
  * those who mean the next. */
 static void listen_address(const struct kelp_children *children, const struct kelp_child *child,
@@ -143,6 +158,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     if (status != KELP_OK) {
         return status;
     }
+    child->log_first = child->starts == 0 ? child->log_from : child->log_first;
     child->starts++;
     child->start_due = false;
     child->fenced = false;

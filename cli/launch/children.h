@@ -27,7 +27,8 @@ struct kelp_child {
     bool fenced;                  /* killed because it hung; its end is on its way */
     uint64_t start_ms;            /* started, or to be started */
     uint32_t starts;
-    long log_from; /* bytes of its log before this start */
+    long log_first; /* bytes of its log before the first start */
+    long log_from;  /* and before this one */
     struct kelp_supervise_child supervise;
 };
 
@@ -69,6 +70,9 @@ kelp_status kelp_children_init(struct kelp_children *children,
 /* Start one more of a kind; its id is the next of its kind. */
 kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Has the child failed as asked? It says so in the log of its first start. */
+bool kelp_children_faulted(const struct kelp_children *children, const struct kelp_fault *fault);
 
 /* SIGKILL to the child of that id; false when none of that id runs. */
 bool kelp_children_kill(struct kelp_children *children, const char *id);

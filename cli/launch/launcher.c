@@ -502,15 +502,33 @@ static void settle_run(struct kelp_launcher *launcher)
     }
 }
 
-/* What was asked for by --at, and did not come about. */
+static void tell_idle(const struct kelp_launcher *launcher, const char *trial)
+{
+    if (launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
+        kelp_display_say(launcher->display, "%s did not happen: the run ended at step %" PRIu64,
+                         trial, launcher->result->step);
+    } else {
+        kelp_display_say(launcher->display, "%s did not happen before the end", trial);
+    }
+}
+
+/* What was asked for by --at and --fault, and did not come about. */
 static void tell_idle_trials(const struct kelp_launcher *launcher)
 {
-    for (uint32_t i = 0; i < launcher->trials.timed_count; i++) {
-        const struct kelp_timed *timed = &launcher->trials.timed[i];
-        if (!timed->done) {
-            kelp_display_say(launcher->display,
-                             "--at step=%" PRIu64 " did not happen: the run ended at step %" PRIu64,
-                             timed->step, launcher->result->step);
+    const struct kelp_trials *trials = &launcher->trials;
+    char trial[KELP_TRIAL_ID_MAX + KELP_TRIAL_SPEC_MAX + 16];
+
+    for (uint32_t i = 0; i < trials->timed_count; i++) {
+        if (!trials->timed[i].done) {
+            (void)snprintf(trial, sizeof(trial), "--at step=%" PRIu64, trials->timed[i].step);
+            tell_idle(launcher, trial);
+        }
+    }
+    for (uint32_t i = 0; i < trials->fault_count; i++) {
+        const struct kelp_fault *fault = &trials->faults[i];
+        if (!kelp_children_faulted(&launcher->children, fault)) {
+            (void)snprintf(trial, sizeof(trial), "--fault %s:%s", fault->id, fault->spec);
+            tell_idle(launcher, trial);
         }
     }
 }

@@ -71,6 +71,15 @@ kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
         return kelp_fail(reterr, KELP_ERR_LIMIT, "--fault: at most %d are allowed",
                          KELP_TRIALS_MAX);
     }
+    for (uint32_t i = 0; i < trials->fault_count; i++) {
+        if (strlen(trials->faults[i].id) == id_length &&
+            memcmp(trials->faults[i].id, text, id_length) == 0) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "--fault '%s': %s has the fault %s already; a process fails once, at "
+                             "its first start",
+                             text, trials->faults[i].id, trials->faults[i].spec);
+        }
+    }
     struct kelp_fault *fault = &trials->faults[trials->fault_count++];
     memcpy(fault->id, text, id_length);
     fault->id[id_length] = '\0';

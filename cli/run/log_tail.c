@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -103,6 +104,26 @@ void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text
     }
     memcpy(text, end + start, count - start);
     text[count - start] = '\0';
+}
+
+bool kelp_log_has(const char *path, long from, const char *text)
+{
+    FILE *in = fopen(path, "re");
+    char *line = NULL;
+    size_t line_bytes = 0;
+    bool found = false;
+
+    if (!in) {
+        return false;
+    }
+    if (fseek(in, from, SEEK_SET) == 0) {
+        while (!found && getline(&line, &line_bytes, in) >= 0) {
+            found = strstr(line, text) != NULL;
+        }
+    }
+    free(line);
+    (void)fclose(in); /* only read from */
+    return found;
 }
 
 kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from, struct kelp_error *reterr)

@@ -25,6 +25,9 @@ void kelp_log_tail_read(const char *path, long from, char *message, size_t messa
 void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text,
                          size_t text_bytes);
 
+/* Is there a line with that text behind byte `from`? False when the file cannot be read. */
+bool kelp_log_has(const char *path, long from, const char *text);
+
 /* Open a log to append to; *ret_from is how long it is. *ret_fd is owned. Errors: KELP_ERR_IO. */
 kelp_status kelp_log_open(const char *path, int *ret_fd, long *ret_from,
                           struct kelp_error *reterr) KELP_MUST_USE;

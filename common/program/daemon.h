@@ -14,6 +14,10 @@
 #include "common/job/job.h"
 #include "common/program/options.h"
 
+/* What a worker logs, at any level, when it fails as its --fault asks: who started it looks for it.
+ */
+#define KELP_WORKER_FAILING "failing as asked"
+
 /* Entries for a daemon's table of options. */
 #define KELP_DAEMON_OPTIONS                                                                        \
     {.name = "etcd",                                                                               \

@@ -73,6 +73,26 @@ KELP_TEST(said_at_the_start)
     ck_assert_ptr_null(strstr(command.err, "KELP_NO_PLOTS"));
 }
 
+/* A fault at a step that an early end left out is told. */
+KELP_TEST(fault_that_did_not_happen)
+{
+    ck_assert_int_eq(setenv("KELP_CLUSTER_WORKERS", "1", 1), 0);
+    train("--fault", "worker-0:kill@step=5"); /* of 6, as above */
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    said_once("--fault worker-0:kill@step=5 did not happen: the run ended at step ");
+}
+
+/* One that came about is not, however little is logged. */
+KELP_TEST(fault_that_happened)
+{
+    ck_assert_int_eq(setenv("KELP_CLUSTER_WORKERS", "1", 1), 0);
+    ck_assert_int_eq(setenv("KELP_LOG_LEVEL", "error", 1), 0);
+    train("--fault", "worker-0:kill@step=1");
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    ck_assert_msg(!strstr(command.err, "did not happen"), "%s", command.err);
+    ck_assert_msg(strstr(command.err, "worker-0"), "%s", command.err); /* it died */
+}
+
 KELP_TEST(refused_at_the_start)
 {
     static const struct {

@@ -225,6 +225,9 @@ KELP_TEST(test_trials)
         ck_assert_msg(kelp_trials_add_fault(&trials, wrong_faults[i], &error) == KELP_ERR_INVALID,
                       "'%s'", wrong_faults[i]);
     }
+    ck_assert_int_eq(kelp_trials_add_fault(&trials, "worker-1:stall@step=7", &error),
+                     KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "worker-1 has the fault kill@step=120 already"));
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong_timed); i++) {
         ck_assert_msg(kelp_trials_add_timed(&trials, wrong_timed[i], &error) == KELP_ERR_INVALID,
                       "'%s'", wrong_timed[i]);
