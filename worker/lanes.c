@@ -100,8 +100,8 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
     return KELP_OK;
 }
 
-/* What turns the errors of a sample into the data's own unit: 0 where its columns differ in it, or
- * where they are in it anyhow. */
+/* The factor that turns a sample's errors into the data's own unit. 0: its columns have different
+ * ones, or it is not scaled. */
 static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
                         uint32_t which)
 {
@@ -282,7 +282,8 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
 }
 
-/* Room to tell errors in the data's own unit, for losses whose forecast is one of the target. */
+/* Memory for errors in the data's own unit. Only for losses whose output is a value of the target,
+ * not a class or a probability. */
 static kelp_status prepare_factors(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     const enum kelp_loss_kind loss = lanes->job->train.loss;

@@ -8,7 +8,6 @@
 #include "common/tensors/safetensors.h"
 #include "worker/data/dataset_internal.h"
 
-/* NULL: the kind is not built yet. */
 static kelp_dataset_opener *const openers[] = {
     [KELP_DATA_CSV] = kelp__dataset_open_csv,
     [KELP_DATA_SYNTHETIC] = kelp__dataset_open_synthetic,
@@ -84,7 +83,7 @@ bool kelp__dataset_wants_path(const struct kelp_dataset *dataset, const struct k
         wanted |=
             kelp__dataset_wants(dataset, job, (enum kelp_split)split) && own[split][0] == '\0';
     }
-    /* To evaluate one file, it need not be there. */
+    /* A model that is evaluated on another file does not need it. */
     return wanted && (!dataset->card || job->data.path[0] != '\0');
 }
 
@@ -111,7 +110,8 @@ static kelp_status check_kind(const struct kelp_dataset *dataset, const struct k
     return KELP_OK;
 }
 
-/* What is cut out of data.path in training is fitted there too; another file has no such part. */
+/* Scales are fitted to the training split of data.path. Another file has none, so the model must
+ * carry them. */
 static kelp_status check_file(const struct kelp_dataset *dataset, const struct kelp_job *job,
                               struct kelp_error *reterr)
 {
@@ -142,10 +142,30 @@ static kelp_status check_shape(const struct kelp_dataset *dataset, const struct 
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
+/* What follows from the kind's info; and the targets, where nobody has looked at them yet. */
+static kelp_status settle(struct kelp_dataset *dataset, const struct kelp_job *job,
+                          struct kelp_error *reterr)
+{
+    assert(dataset->functions);
+    dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
+    dataset->target_count = kelp_sample_target_count(&dataset->info.shape);
+    if (dataset->info.target_columns == 0) {
+        dataset->info.target_columns = 1;
+    }
+    uint64_t *samples = &dataset->info.samples[KELP_SPLIT_TRAIN];
+    if (job->data.limit > 0 && job->data.limit < *samples) {
+        *samples = job->data.limit;
+    }
+    bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
+                    job->data.kind == KELP_DATA_BINARY;
+    bool predicts = job->run.mode == KELP_RUN_PREDICT; /* targets are not looked at */
+    return surveyed || predicts ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
+}
+
 static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job *job,
                              struct kelp_error *reterr)
 {
-    if ((unsigned)job->data.kind >= KELP_ARRAY_COUNT(openers) || !openers[job->data.kind]) {
+    if ((unsigned)job->data.kind >= KELP_ARRAY_COUNT(openers)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "data.kind: %d is not known",
                          (int)job->data.kind);
     }
@@ -163,23 +183,7 @@ static kelp_status open_kind(struct kelp_dataset *dataset, const struct kelp_job
     if (status == KELP_OK) {
         status = check_shape(dataset, job, reterr);
     }
-    if (status != KELP_OK) {
-        return status;
-    }
-    assert(dataset->functions);
-    dataset->input_count = kelp_sample_input_count(&dataset->info.shape);
-    dataset->target_count = kelp_sample_target_count(&dataset->info.shape);
-    if (dataset->info.target_columns == 0) {
-        dataset->info.target_columns = 1;
-    }
-    uint64_t *samples = &dataset->info.samples[KELP_SPLIT_TRAIN];
-    if (job->data.limit > 0 && job->data.limit < *samples) {
-        *samples = job->data.limit;
-    }
-    bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
-                    job->data.kind == KELP_DATA_BINARY;
-    bool predicts = job->run.mode == KELP_RUN_PREDICT; /* targets are not looked at */
-    return surveyed || predicts ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
+    return status == KELP_OK ? settle(dataset, job, reterr) : status;
 }
 
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,

@@ -68,8 +68,8 @@ kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **
 
 #define KELP_DATASET_WATCH_ROWS (1u << 16) /* between two calls of a watch */
 
-/* Who wants to know how far reading is, where that takes its time: the rows of tables and panels
- * that are not in the cache. Called on the thread that opens the data set. */
+/* Told how far reading is, where that may take long: rows of tables and panels that are not in the
+ * cache. Called on the thread that opens the data set. */
 struct kelp_dataset_watch {
     void (*rows)(void *user, const char *path, uint64_t rows); /* of all files, so far */
     void *user;
@@ -89,7 +89,7 @@ kelp_status kelp_model_card_text_of(const char *safetensors_path, char **ret_tex
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * What a model that is trained on these data must carry; its job is not set. *ret_card is owned
+ * The card of a model that is trained on these data, without its job. *ret_card is owned
  * (kelp_model_card_fini()). The data set is of a job that trains.
  * Errors: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  */

@@ -57,7 +57,7 @@ kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t co
                                        struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Does the loss take targets from 0 to 1 alone (bce, bce_with_logits)? */
-bool kelp__dataset_targets_are_shares(const struct kelp_job *job);
+bool kelp__dataset_targets_are_probabilities(const struct kelp_job *job);
 
 struct kelp_target_place {
     const char *path;
@@ -67,9 +67,9 @@ struct kelp_target_place {
     bool scaled;        /* the value is not the one of the file */
 };
 /* KELP_ERR_INVALID: a target that the loss cannot take. */
-kelp_status kelp__dataset_check_share(const struct kelp_job *job,
-                                      const struct kelp_target_place *place, double value,
-                                      struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__dataset_check_probability(const struct kelp_job *job,
+                                            const struct kelp_target_place *place, double value,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
 /* All of a data set's. Arrays have looked at theirs before. */
 kelp_status kelp__dataset_check_targets(const struct kelp_dataset *dataset,
                                         const struct kelp_job *job,
@@ -79,8 +79,8 @@ bool kelp__dataset_wants(const struct kelp_dataset *dataset, const struct kelp_j
                          enum kelp_split split);
 /* Whether the file of data.path is needed: not where all wanted splits have files of their own. */
 bool kelp__dataset_wants_path(const struct kelp_dataset *dataset, const struct kelp_job *job);
-/* Whether all of data.test_path is to be predicted or measured, and there is nothing else: of the
- * kinds whose splits are cut out of data.path. */
+/* Whether a model is used on all rows of data.test_path, without other splits. For the kinds that
+ * cut their splits out of data.path. */
 bool kelp__dataset_is_whole(const struct kelp_job *job);
 
 kelp_dataset_opener kelp__dataset_open_csv;

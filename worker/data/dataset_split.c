@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Of the permutation that splits: no epoch of training has this number, so no order is used twice.
- */
+/* The epoch whose permutation makes the splits. Training never gets there, so its orders of samples
+ * are others. */
 #define SPLIT_EPOCH UINT32_MAX
 
 static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error *reterr)
@@ -59,7 +59,7 @@ static kelp_status check_splits(const struct kelp_splits *splits, const struct k
                                 uint64_t rows, struct kelp_error *reterr)
 {
     if (rows == 0 && job->run.mode != KELP_RUN_TRAIN) {
-        return KELP_OK; /* a model is used on a file of its own: nothing is cut out of data.path */
+        return KELP_OK; /* a model is used on another file, which is not split */
     }
     if (splits->rows[KELP_SPLIT_TRAIN].count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -7,14 +7,14 @@
 
 #define PIECE_SAMPLES 256
 
-bool kelp__dataset_targets_are_shares(const struct kelp_job *job)
+bool kelp__dataset_targets_are_probabilities(const struct kelp_job *job)
 {
     return job->train.loss == KELP_LOSS_BCE || job->train.loss == KELP_LOSS_BCE_WITH_LOGITS;
 }
 
-kelp_status kelp__dataset_check_share(const struct kelp_job *job,
-                                      const struct kelp_target_place *place, double value,
-                                      struct kelp_error *reterr)
+kelp_status kelp__dataset_check_probability(const struct kelp_job *job,
+                                            const struct kelp_target_place *place, double value,
+                                            struct kelp_error *reterr)
 {
     char column[KELP_CSV_COLUMN_NAME_MAX + 16] = "";
 
@@ -65,7 +65,7 @@ static kelp_status check_piece(const struct kelp_dataset *dataset, const struct 
                                                 .scaled = dataset->scales &&
                                                           (dataset->scales[column].factor != 1.0 ||
                                                            dataset->scales[column].shift != 0.0)};
-        status = kelp__dataset_check_share(job, &place, (double)targets[i], reterr);
+        status = kelp__dataset_check_probability(job, &place, (double)targets[i], reterr);
     }
     return status;
 }
@@ -98,7 +98,7 @@ static kelp_status check_split(const struct kelp_dataset *dataset, const struct 
 kelp_status kelp__dataset_check_targets(const struct kelp_dataset *dataset,
                                         const struct kelp_job *job, struct kelp_error *reterr)
 {
-    if (!kelp__dataset_targets_are_shares(job)) {
+    if (!kelp__dataset_targets_are_probabilities(job)) {
         return KELP_OK;
     }
     float *input = calloc((size_t)(PIECE_SAMPLES * dataset->input_count), sizeof(*input));

@@ -1,6 +1,6 @@
 /*
- * The memory that a worker takes for a job: what `kelp model show` prints, and what a worker
- * measures of itself; and that of the shards.
+ * The memory that a job takes in its workers and shards: estimated, as `kelp model show` prints it,
+ * and measured by a worker of itself.
  */
 #ifndef KELP_WORKER_MODEL_FOOTPRINT_H
 #define KELP_WORKER_MODEL_FOOTPRINT_H

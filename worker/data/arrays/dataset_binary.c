@@ -40,7 +40,7 @@ static enum kelp_element element_of(enum kelp_number_kind kind)
     return KELP_ELEMENT_FLOAT32;
 }
 
-/* Nothing in a file says whether its rows have targets; its size may. */
+/* A file does not say whether its rows have targets. Its size may tell. */
 static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct kelp_job *job,
                                const char *path, bool *ret_labelled, struct kelp_error *reterr)
 {

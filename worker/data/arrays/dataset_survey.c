@@ -116,14 +116,14 @@ static kelp_status check_class(struct survey *survey, const struct place *place,
 }
 
 /* For a loss that takes targets from 0 to 1. */
-static kelp_status check_shares(const struct survey *survey, const struct place *place,
-                                size_t count, struct kelp_error *reterr)
+static kelp_status check_probabilities(const struct survey *survey, const struct place *place,
+                                       size_t count, struct kelp_error *reterr)
 {
     const struct kelp_target_place target = {
         .path = place->path, .row = place->row, .of = "", .column = ""};
     kelp_status status = KELP_OK;
     for (size_t i = 0; i < count && status == KELP_OK; i++) {
-        status = kelp__dataset_check_share(survey->job, &target, survey->doubles[i], reterr);
+        status = kelp__dataset_check_probability(survey->job, &target, survey->doubles[i], reterr);
     }
     return status;
 }
@@ -159,8 +159,8 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
     const struct kelp_array *array = kelp_array_file_array(view->file);
     uint64_t size = kelp_element_bytes(array->element);
     bool classes = !input && survey->arrays->classes;
-    bool shares = !input && !classes && kelp__dataset_targets_are_shares(survey->job);
-    bool numbers = kelp_element_is_float(array->element) || classes || shares || fitted;
+    bool probabilities = !input && !classes && kelp__dataset_targets_are_probabilities(survey->job);
+    bool numbers = kelp_element_is_float(array->element) || classes || probabilities || fitted;
     for (uint64_t done = 0; done < view->count; done += PIECE_ELEMS) {
         const struct place place = {kelp_array_file_path(view->file), row, done};
         const uint8_t *bytes = NULL;
@@ -177,8 +177,8 @@ static kelp_status survey_view(struct survey *survey, const struct kelp_array_vi
             kelp_array_doubles(array, bytes, count, survey->doubles);
             status = classes ? check_class(survey, &place, reterr)
                              : check_finite(survey, &place, count, reterr);
-            if (status == KELP_OK && shares) {
-                status = check_shares(survey, &place, count, reterr);
+            if (status == KELP_OK && probabilities) {
+                status = check_probabilities(survey, &place, count, reterr);
             }
         }
         if (status != KELP_OK) {
@@ -241,7 +241,7 @@ static kelp_status allocate_scales(struct kelp_arrays *arrays, struct kelp_error
                            arrays->columns);
 }
 
-/* Of the model that is used. */
+/* The scales in the model's card. */
 static kelp_status copy_card_scales(const struct kelp_dataset *dataset, const struct kelp_job *job,
                                     struct kelp_error *reterr)
 {
@@ -326,9 +326,10 @@ static bool is_streamed(const struct kelp_arrays *arrays)
 static bool make_key(const struct survey *survey, struct kelp_digest *key)
 {
     const struct kelp_arrays *arrays = survey->arrays;
-    const uint64_t settings[] = {survey->fitted,  survey->class_max,
-                                 arrays->classes, (uint64_t)arrays->normalize,
-                                 arrays->columns, kelp__dataset_targets_are_shares(survey->job)};
+    const uint64_t settings[] = {
+        survey->fitted,  survey->class_max,
+        arrays->classes, (uint64_t)arrays->normalize,
+        arrays->columns, kelp__dataset_targets_are_probabilities(survey->job)};
     bool settled = true;
     kelp_digest_init(key);
     kelp_data_cache_add_text(key, "survey 2");

@@ -298,7 +298,7 @@ static kelp_status print_fit(const struct panel *panel, char **ret_text, struct 
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Where is a row of a series. */
+/* Where a row of a series stands. */
 struct row_place {
     uint32_t series;
     uint64_t row; /* of the raw rows */
@@ -448,7 +448,7 @@ out:
     return status;
 }
 
-/* A file of its own: all rows of it. */
+/* A model is used on another file: all its rows. */
 static kelp_status use_whole(struct panel *panel, struct kelp_error *reterr)
 {
     const struct kelp_job *job = panel->input->job;

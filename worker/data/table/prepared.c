@@ -87,7 +87,7 @@ static bool shape_holds(const struct kelp_prepared *prepared)
            are_finite(prepared->planes[1], rows * shape->widths[1]);
 }
 
-/* Behind the data: the card. */
+/* The card stands behind the data. */
 static bool look_at_card(const unsigned char *at, size_t count, struct kelp_prepared *prepared)
 {
     uint64_t bytes = 0;

@@ -49,7 +49,7 @@ const char *kelp_csv_column(const struct kelp_csv *csv, uint32_t column);
  */
 kelp_status kelp_csv_find(const struct kelp_csv *csv, const char *key, const char *name,
                           uint32_t *ret_column, struct kelp_error *reterr) KELP_MUST_USE;
-/* Say that the file lacks a column of those that the model takes, a list. */
+/* Fail: the file has no column `name`; `wanted` lists all that the model takes. */
 kelp_status kelp_csv_lacks(const struct kelp_csv *csv, const char *name, const char *wanted,
                            struct kelp_error *reterr);
 
