@@ -355,8 +355,7 @@ static int run(struct train *train)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     kelp_display_say(&train->display, "run %s", train->run.path);
-    kelp_notices_say(&program, kelp_job_file_job(train->file), train->carried.samples,
-                     &train->display);
+    kelp_notices_say(&program, kelp_job_file_job(train->file), &train->carried, &train->display);
     if (train->changes.text[0]) {
         kelp_display_say(&train->display, "the job has changed: %s", train->changes.text);
     }

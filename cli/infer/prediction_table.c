@@ -37,6 +37,7 @@ struct writer {
     uint32_t quantiles; /* 1 without */
     uint64_t rows;      /* of a sample's target: steps ahead */
     bool has_time, has_group;
+    bool named;                       /* classes have names */
     struct kelp_target_scale *scales; /* [target_columns], of the sample being written */
     float *input, *target;            /* of one sample; NULL when not asked for */
 };
@@ -64,6 +65,8 @@ static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
                          writer->table->folder, writer->values, elements);
     }
     writer->rows = elements / writer->info->target_columns;
+    writer->named = writer->meaning == MEANING_CLASSES &&
+                    kelp_dataset_class_name(writer->table->dataset, 0)[0] != '\0';
     kelp_dataset_time(writer->table->dataset, writer->split, 0, 0, label);
     writer->has_time = label[0] != '\0';
     kelp_dataset_group(writer->table->dataset, writer->split, 0, label);
@@ -108,6 +111,27 @@ static void print_names(const struct writer *writer)
     }
 }
 
+static void print_class_names(const struct writer *writer)
+{
+    char text[KELP_DATASET_LABEL_BYTES];
+
+    (void)fputs(writer->named ? ",class,class_name" : ",class", writer->out);
+    for (uint64_t i = 0; i < writer->values; i++) {
+        const char *name = kelp_dataset_class_name(writer->table->dataset, i);
+        if (name[0] != '\0') {
+            (void)snprintf(text, sizeof(text), "score_%s", name);
+        } else {
+            (void)snprintf(text, sizeof(text), "score_%" PRIu64, i);
+        }
+        (void)fputc(',', writer->out);
+        kelp_csv_print_text(writer->out, text);
+    }
+    if (writer->target) {
+        (void)fputs(writer->named ? ",class_target,class_name_target" : ",class_target",
+                    writer->out);
+    }
+}
+
 static void print_header(const struct writer *writer)
 {
     (void)fputs("sample", writer->out);
@@ -115,13 +139,7 @@ static void print_header(const struct writer *writer)
         (void)fputs(",series", writer->out);
     }
     if (writer->meaning == MEANING_CLASSES) {
-        (void)fputs(",class", writer->out);
-        for (uint64_t i = 0; i < writer->values; i++) {
-            (void)fprintf(writer->out, ",score_%" PRIu64, i);
-        }
-        if (writer->target) {
-            (void)fputs(",class_target", writer->out);
-        }
+        print_class_names(writer);
     } else {
         if (writer->rows > 1) {
             (void)fputs(",ahead", writer->out);
@@ -146,14 +164,26 @@ static uint64_t largest(const float *values, uint64_t count)
     return best;
 }
 
+static void print_class_name(const struct writer *writer, uint64_t number)
+{
+    if (writer->named) {
+        (void)fputc(',', writer->out);
+        kelp_csv_print_text(writer->out, kelp_dataset_class_name(writer->table->dataset, number));
+    }
+}
+
 static void print_class(const struct writer *writer, const float *values)
 {
-    (void)fprintf(writer->out, ",%" PRIu64, largest(values, writer->values));
+    uint64_t best = largest(values, writer->values);
+
+    (void)fprintf(writer->out, ",%" PRIu64, best);
+    print_class_name(writer, best);
     for (uint64_t i = 0; i < writer->values; i++) {
         (void)fprintf(writer->out, ",%.9g", (double)values[i]);
     }
     if (writer->target) {
         (void)fprintf(writer->out, ",%.9g", (double)writer->target[0]);
+        print_class_name(writer, (uint64_t)writer->target[0]);
     }
     (void)fputc('\n', writer->out);
 }

@@ -23,7 +23,7 @@ enum kelp_init_target {
     KELP_INIT_CHANCE,       /* 0 or 1 */
     KELP_INIT_OTHER_CHANCE, /* two other numbers, or two words: 1 where it is the second one */
     KELP_INIT_CLASS,        /* whole numbers from 0 on, or from another one on */
-    KELP_INIT_WORD_CLASS,   /* words, numbered as they come */
+    KELP_INIT_WORD_CLASS,   /* words: classes with names */
 };
 
 enum kelp_init_use {

@@ -108,6 +108,7 @@ static const char *target_name(const struct lister *lister, char name[NAME_BYTES
     switch (choice->target_kind) {
     case KELP_INIT_AMOUNT:
     case KELP_INIT_CHANCE:
+    case KELP_INIT_WORD_CLASS:
         return column->name;
     case KELP_INIT_CLASS:
         if (column->min == 0.0) {
@@ -117,25 +118,9 @@ static const char *target_name(const struct lister *lister, char name[NAME_BYTES
     case KELP_INIT_OTHER_CHANCE:
         kelp_derived_word_suffix(column, 1, suffix);
         break;
-    case KELP_INIT_WORD_CLASS:
-        break;
     }
     kelp_derived_name(lister->facts, choice->target, suffix, name);
     return name;
-}
-
-static void derive_word_class(struct lister *lister, const char *name, const char *of)
-{
-    const struct kelp_column_facts *column = &lister->facts->columns[lister->choice->target];
-    char text[KELP_INIT_EXPRESSION_MAX + 1] = "", word[QUOTED_BYTES];
-    size_t used = 0;
-    for (uint32_t w = 1; w < column->words.count && used < sizeof(text); w++) {
-        kelp_expression_literal_text(kelp_words_at(&column->words, w), word);
-        int bytes = snprintf(text + used, sizeof(text) - used, "%s%u * (%s == %s)",
-                             w > 1 ? " + " : "", w, of, word);
-        used += bytes > 0 ? (size_t)bytes : 0;
-    }
-    item(lister, "%s = %s", name, text);
 }
 
 static void derive_target(struct lister *lister)
@@ -149,8 +134,6 @@ static void derive_target(struct lister *lister)
     kelp_expression_column_text(column->name, of);
     if (lister->choice->target_kind == KELP_INIT_CLASS) {
         item(lister, "%s = %s - %.17g", name, of, column->min);
-    } else if (lister->choice->target_kind == KELP_INIT_WORD_CLASS) {
-        derive_word_class(lister, name, of);
     } else if (kelp_column_type(column) == KELP_COLUMN_NUMBER) {
         item(lister, "%s = %s == %s", name, of, kelp_words_at(&column->words, 1));
     } else {
@@ -185,7 +168,8 @@ static void filter(struct lister *lister)
     const struct kelp_column_facts *column = &lister->facts->columns[lister->choice->target];
     char of[QUOTED_BYTES], word[QUOTED_BYTES];
     kelp_expression_column_text(column->name, of);
-    if (kelp_column_type(column) == KELP_COLUMN_NUMBER) {
+    if (kelp_column_type(column) == KELP_COLUMN_NUMBER ||
+        lister->choice->target_kind == KELP_INIT_WORD_CLASS) {
         if (column->missing > 0) {
             item(lister, "not missing(%s)", of);
         }

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/init/job_lists.h"
@@ -143,6 +144,18 @@ static void print_survey(const struct kelp_table_facts *facts,
     }
 }
 
+/* Names of classes, in the order of their numbers. Without memory the comment is left out. */
+static void print_sorted(const struct kelp_words *words, FILE *out)
+{
+    const char **names = kelp_words_sorted(words);
+    for (uint32_t w = 0; names && w < words->count; w++) {
+        (void)fprintf(out, "%s %" PRIu32 " ", w == 0 ? "# Classes:" : ",", w);
+        print_name(names[w], out);
+    }
+    (void)fputs(names ? "\n" : "", out);
+    free(names);
+}
+
 /* The second word, or number, is the one whose chance is learnt; classes in their order. */
 static void print_classes(const struct kelp_table_facts *facts,
                           const struct kelp_init_choice *choice, FILE *out)
@@ -153,12 +166,8 @@ static void print_classes(const struct kelp_table_facts *facts,
         print_name(kelp_words_at(&target->words, 1), out);
         (void)fputs(" is; it predicts a logit: over 0 is over 50 %.\n", out);
     }
-    for (uint32_t w = 0; choice->target_kind == KELP_INIT_WORD_CLASS && w < choice->classes; w++) {
-        (void)fprintf(out, "%s %" PRIu32 " ", w == 0 ? "# Classes:" : ",", w);
-        print_name(kelp_words_at(&target->words, w), out);
-    }
     if (choice->target_kind == KELP_INIT_WORD_CLASS) {
-        (void)fputc('\n', out);
+        print_sorted(&target->words, out);
     }
 }
 

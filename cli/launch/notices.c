@@ -96,10 +96,17 @@ static void say_sizes(const struct kelp_job *job, uint64_t samples, struct kelp_
 }
 
 void kelp_notices_say(const struct kelp_program *program, const struct kelp_job *job,
-                      uint64_t samples, struct kelp_display *display)
+                      const struct kelp_carried *carried, struct kelp_display *display)
 {
     say_variables(program, display);
-    say_sizes(job, samples, display);
+    say_sizes(job, carried->samples, display);
+    if (carried->classes[0] != '\0') {
+        kelp_display_say(display, "classes of %s: %s", job->data.targets, carried->classes);
+    }
+    if (carried->untrained[0] != '\0') {
+        kelp_display_say(display, "classes without a training sample: %s%s", carried->untrained,
+                         job->data.random_split ? "" : "; data.random_split is for sorted files");
+    }
     if (job->data.kind == KELP_DATA_TABLE || job->data.kind == KELP_DATA_PANEL) {
         say_leaks(job, display);
     }

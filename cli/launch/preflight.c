@@ -1,11 +1,14 @@
 #include "cli/launch/preflight.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/launch/machine.h"
 #include "cli/launch/model_probe.h"
+#include "common/base/text.h"
 #include "common/tensors/safetensors.h"
 #include "common/training/control.h"
 #include "worker/data/model_card.h"
@@ -94,6 +97,32 @@ static kelp_status make_card(const struct kelp_job_file *file, const struct kelp
     return status;
 }
 
+static void list_classes(const struct kelp_dataset *dataset, char *list, size_t list_bytes)
+{
+    const struct kelp_sample_tensor *target = &kelp_dataset_info(dataset)->shape.target;
+    char entry[KELP_DATASET_LABEL_BYTES + 16];
+
+    list[0] = '\0';
+    for (uint32_t i = 0; target->vocab_count > 0 && i < target->vocab[0]; i++) {
+        const char *name = kelp_dataset_class_name(dataset, i);
+        if (name[0] == '\0') {
+            return;
+        }
+        (void)snprintf(entry, sizeof(entry), "%" PRIu32 " %s", i, name);
+        kelp_text_list_add(list, list_bytes, entry);
+    }
+}
+
+static void list_untrained(const struct kelp_dataset *dataset, char *list, size_t list_bytes)
+{
+    const char *name = "";
+
+    list[0] = '\0';
+    for (uint64_t i = 0; *(name = kelp_dataset_untrained_class(dataset, i)) != '\0'; i++) {
+        kelp_text_list_add(list, list_bytes, name);
+    }
+}
+
 /* More than a model can carry is no reason not to train it. */
 static kelp_status describe(const struct kelp_job_file *file, const struct kelp_dataset *dataset,
                             struct kelp_carried *carried, struct kelp_error *reterr)
@@ -125,6 +154,8 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
     status = kelp_derived_check(job, &derived, reterr);
     if (status == KELP_OK) {
         status = describe(file, derived.dataset, &carried, reterr);
+        list_classes(derived.dataset, carried.classes, sizeof(carried.classes));
+        list_untrained(derived.dataset, carried.untrained, sizeof(carried.untrained));
         carried.samples = derived.plan.samples[KELP_SPLIT_TRAIN];
         carried.steps = kelp_control_total_steps(job, &derived.plan);
     }

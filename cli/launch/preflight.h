@@ -36,6 +36,8 @@ void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
+#define KELP_CARRIED_CLASSES_BYTES 400
+
 /* What the model that is trained will carry (worker/data/model_card.h), and how much there is to
  * train. */
 struct kelp_carried {
@@ -43,6 +45,9 @@ struct kelp_carried {
     struct kelp_error why; /* it carries nothing: it would be too much */
     uint64_t samples;      /* of the training split */
     uint64_t steps;        /* of the whole job */
+    /* "0 a, 1 b": classes with names, as many as fit; "": there are none. */
+    char classes[KELP_CARRIED_CLASSES_BYTES];
+    char untrained[KELP_CARRIED_CLASSES_BYTES]; /* names that no training sample has */
 };
 
 /* Errors: those of kelp_derived_open() and kelp_derived_check(). */

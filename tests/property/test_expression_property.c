@@ -218,7 +218,8 @@ static kelp_status give_slot(void *context, const struct kelp_expression_column 
     static const char *const names[SLOTS] = {"a", "long_name", "odd name", "d4"};
     (void)context;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        if (strcmp(names[i], column->name) == 0 && column->view == KELP_VIEW_NUMBER) {
+        bool known = column->view == KELP_VIEW_NUMBER || column->view == KELP_VIEW_ANY;
+        if (strcmp(names[i], column->name) == 0 && known) {
             *ret_slot = i;
             return KELP_OK;
         }

@@ -239,6 +239,8 @@ void kelp_dataset_close(struct kelp_dataset *dataset)
         kelp_model_card_fini(dataset->card);
         free(dataset->card);
     }
+    kelp_words_fini(&dataset->classes);
+    kelp_words_fini(&dataset->untrained_classes);
     free(dataset->names);
     free(dataset->scales);
     free(dataset);
@@ -302,6 +304,18 @@ const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_
 {
     assert(column < dataset->info.target_columns);
     return dataset->names ? dataset->names[column] : "";
+}
+
+const char *kelp_dataset_class_name(const struct kelp_dataset *dataset, uint64_t number)
+{
+    const struct kelp_words *names = dataset->card ? &dataset->card->classes : &dataset->classes;
+    return number < names->count ? kelp_words_at(names, (uint32_t)number) : "";
+}
+
+const char *kelp_dataset_untrained_class(const struct kelp_dataset *dataset, uint64_t index)
+{
+    const struct kelp_words *names = &dataset->untrained_classes;
+    return index < names->count ? kelp_words_at(names, (uint32_t)index) : "";
 }
 
 void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split split,

@@ -38,6 +38,8 @@ struct kelp_dataset {
      * the data are fitted. */
     struct kelp_model_card *card;
     uint64_t card_digest;                   /* XXH3-64 of its text */
+    struct kelp_words classes;              /* names by number, where there is no card; owned */
+    struct kelp_words untrained_classes;    /* those that no training sample has; owned */
     const struct kelp_dataset_watch *watch; /* while it is opened; borrowed; NULL: nobody */
     uint64_t input_count;  /* elements of a sample's record; both are set by kelp_dataset_open() */
     uint64_t target_count; /* from info.shape */
@@ -56,6 +58,8 @@ typedef kelp_status kelp_dataset_opener(struct kelp_dataset *dataset, const stru
 kelp_status kelp__dataset_name_targets(struct kelp_dataset *dataset, uint32_t column_count,
                                        struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Is the loss one over classes (cross_entropy, nll)? */
+bool kelp__dataset_learns_classes(const struct kelp_job *job);
 /* Does the loss take targets from 0 to 1 alone (bce, bce_with_logits)? */
 bool kelp__dataset_targets_are_probabilities(const struct kelp_job *job);
 

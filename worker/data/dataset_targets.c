@@ -7,6 +7,11 @@
 
 #define PIECE_SAMPLES 256
 
+bool kelp__dataset_learns_classes(const struct kelp_job *job)
+{
+    return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+}
+
 bool kelp__dataset_targets_are_probabilities(const struct kelp_job *job)
 {
     return job->train.loss == KELP_LOSS_BCE || job->train.loss == KELP_LOSS_BCE_WITH_LOGITS;

@@ -30,6 +30,7 @@ void kelp_model_card_fini(struct kelp_model_card *card)
         kelp_words_fini(&card->categories[i].words);
     }
     kelp_words_fini(&card->series);
+    kelp_words_fini(&card->classes);
     free(card->categories);
     free(card->inputs.items);
     free(card->known.items);
@@ -185,6 +186,15 @@ static void print_categories(const struct printer *printer, const struct kelp_mo
     (void)fputc(']', out);
 }
 
+static void print_classes(FILE *out, const struct kelp_model_card *card)
+{
+    if (card->classes.count > 0) {
+        (void)fputs(",\n  \"classes\": [", out);
+        print_words(out, &card->classes);
+        (void)fputc(']', out);
+    }
+}
+
 static void print_series(const struct printer *printer, const struct kelp_model_card *card)
 {
     FILE *out = printer->out;
@@ -263,6 +273,7 @@ static void print_all(const void *what, FILE *out)
     print_columns(printer, "known", &card->known);
     print_columns(printer, "targets", &card->targets);
     print_categories(printer, card);
+    print_classes(out, card);
     print_series(printer, card);
     print_sample(out, &card->shape);
     print_settings(out, card);

@@ -56,7 +56,8 @@ struct kelp_model_card {
     struct kelp_card_columns targets; /* their numbers are of no meaning where there are series */
     struct kelp_card_category *categories; /* owned */
     uint32_t category_count;
-    struct kelp_words series;                /* panel; a single one without a name is "" */
+    struct kelp_words classes; /* table: names of the target's classes by number; none: numbers */
+    struct kelp_words series;  /* panel; a single one without a name is "" */
     struct kelp_card_number *series_targets; /* [series.count][targets.count]; owned */
 };
 

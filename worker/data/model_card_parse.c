@@ -200,6 +200,18 @@ static kelp_status read_categories(const cJSON *json, struct kelp_model_card *ca
     return within("categories", kelp_json_each(list, read_category, card, reterr), reterr);
 }
 
+static kelp_status read_classes(const cJSON *json, struct kelp_model_card *card,
+                                struct kelp_error *reterr)
+{
+    const cJSON *list = NULL;
+    uint32_t count = 0;
+    kelp_status status =
+        find_list(json, "classes", KELP_SAMPLE_CATEGORIES_MAX, &list, &count, reterr);
+    return status == KELP_OK && count > 0
+               ? within("classes", kelp_json_each(list, read_word, &card->classes, reterr), reterr)
+               : status;
+}
+
 static kelp_status read_series_target(const cJSON *item, void *into, struct kelp_error *reterr)
 {
     struct place *next = into;
@@ -419,6 +431,12 @@ static kelp_status check_counts(const struct kelp_model_card *card, struct kelp_
     if (card->kind != KELP_DATA_PANEL && card->series.count > 0) {
         return bad("series", "go with a panel alone", reterr);
     }
+    const struct kelp_sample_tensor *target = &card->shape.target;
+    if (card->classes.count > 0 &&
+        (card->kind != KELP_DATA_TABLE || card->targets.count != 1 || target->vocab_count != 1 ||
+         target->vocab[0] != card->classes.count)) {
+        return bad("classes", "are not as many as the target of a table has", reterr);
+    }
     return KELP_OK;
 }
 
@@ -437,6 +455,9 @@ static kelp_status read_fit(const cJSON *json, void *into, struct kelp_error *re
     }
     if (status == KELP_OK) {
         status = read_categories(json, card, reterr);
+    }
+    if (status == KELP_OK) {
+        status = read_classes(json, card, reterr);
     }
     return status == KELP_OK ? read_series(json, card, reterr) : status;
 }

@@ -114,3 +114,23 @@ bool kelp_words_find(const struct kelp_words *words, const char *word, uint32_t 
     *ret_number = words->slots[slot] - 1;
     return true;
 }
+
+/* Not as the user's language has it. */
+static int by_bytes(const void *a, const void *b)
+{
+    const char *const *left = a;
+    const char *const *right = b;
+    return strcmp(*left, *right);
+}
+
+const char **kelp_words_sorted(const struct kelp_words *words)
+{
+    const char **sorted = calloc((size_t)words->count + 1, sizeof(*sorted));
+    for (uint32_t i = 0; i < words->count && sorted; i++) {
+        sorted[i] = kelp_words_at(words, i);
+    }
+    if (sorted) {
+        qsort(sorted, words->count, sizeof(*sorted), by_bytes);
+    }
+    return sorted;
+}

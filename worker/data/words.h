@@ -34,6 +34,10 @@ kelp_status kelp_words_add(struct kelp_words *words, const char *word, uint32_t 
 /* number < words->count; borrowed until the next word is added. */
 const char *kelp_words_at(const struct kelp_words *words, uint32_t number);
 
+/* All of them in the order of their bytes. Owned (free()), borrowed until the next word is added;
+ * NULL: out of memory. */
+const char **kelp_words_sorted(const struct kelp_words *words) KELP_MUST_USE;
+
 /* False: the word is not there. */
 bool kelp_words_find(const struct kelp_words *words, const char *word, uint32_t *ret_number);
 

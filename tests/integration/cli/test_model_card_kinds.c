@@ -185,6 +185,76 @@ KELP_TEST(panel)
     kelp_run_fini(&run);
 }
 
+/* Birds of three kinds, in runs of each; `named` of them have one. */
+static void write_birds(const char *folder, const char *name, uint32_t named)
+{
+    static const char *const kinds[] = {"Gentoo", "\"Chin, \"\"strap\"\"\"", "Ad\xc3\xa9lie"};
+    struct kelp_test_text table = {.text = malloc(KELP_TEST_TEXT_BYTES)};
+    ck_assert_ptr_nonnull(table.text);
+    kelp_test_add(&table, named > 0 ? "bill,mass,kind\n" : "bill,mass\n");
+    for (uint32_t row = 0; row < 240; row++) {
+        uint32_t kind = row / 80;
+        kelp_test_add(&table, "%.1f,%u", 30.0 + 8.0 * kind + (double)((row * 2654435761u) >> 29),
+                      3000 + 700 * ((kind + 1) % 3) + row % 13);
+        if (named > 0) {
+            kelp_test_add(&table, ",%s", row < named ? kinds[kind] : "");
+        }
+        kelp_test_add(&table, "\n");
+    }
+    (void)kelp_test_write(folder, name, table.text);
+    free(table.text);
+}
+
+static void expect_has(const char *folder, const char *name, const char *text)
+{
+    char *bytes = kelp_test_read(folder, name, NULL);
+    ck_assert_msg(strstr(bytes, text) != NULL, "'%s' is not in %s:\n%.500s", text, name, bytes);
+    free(bytes);
+}
+
+/* Classes may be names: they are numbered by their bytes, and the model carries them. */
+KELP_TEST(class_names)
+{
+    struct kelp_run run;
+    kelp_run_prepare(&run);
+    write_birds(run.folder, "birds.csv", 239); /* one bird is of no kind */
+    write_birds(run.folder, "labelled.csv", 240);
+    write_birds(run.folder, "new.csv", 0);
+    train_in(&run,
+             "name: birds\n"
+             "model: {kind: mlp, hidden: [8]}\n"
+             "data: {kind: table, path: birds.csv, columns: [bill, mass], targets: [kind],"
+             " filter: ['not missing(kind)'], normalize: standard, fractions: [0.8, 0.1, 0.1],"
+             " random_split: true, cache: cache}\n"
+             "train: {epochs: 30, batch_size: 16, lr: 0.02, loss: cross_entropy}\n"
+             "cluster: {workers: 1, shards: 1, lanes: 2}\n");
+    ck_assert_ptr_nonnull(
+        strstr(run.output, "classes of kind: 0 Ad\xc3\xa9lie, 1 Chin, \"strap\", 2 Gentoo\n"));
+    expect_has(run.folder, "run/model.json",
+               "\"classes\": [\"Ad\xc3\xa9lie\",\"Chin, \\\"strap\\\"\",\"Gentoo\"]");
+    kelp_test_remove(run.folder, "birds.csv");
+    predict(&run, "m.safetensors", "--data", "labelled.csv", "labelled-out.csv");
+    predict(&run, "m.safetensors", "--data", "new.csv", "new-out.csv");
+    kelp_test_expect_same(run.folder, "labelled-out.csv", "new-out.csv");
+    expect_has(run.folder, "new-out.csv",
+               "sample,class,class_name,score_Ad\xc3\xa9lie,\"score_Chin, \"\"strap\"\"\","
+               "score_Gentoo\n0,2,Gentoo,");
+    expect_has(run.folder, "new-out.csv", "\n100,1,\"Chin, \"\"strap\"\"\",");
+    const char *const targets[] = {"predict", "m.safetensors", "--data",    "labelled.csv",
+                                   "--out",   "both.csv",      "--targets", NULL};
+    kelp_test_run_ok(run.folder, targets);
+    expect_has(run.folder, "both.csv", ",class_target,class_name_target\n");
+    expect_has(run.folder, "both.csv", ",2,Gentoo\n1,2,Gentoo,");
+    const char *const evaluate[] = {"evaluate", "m.safetensors", "--data", "labelled.csv", NULL};
+    kelp_test_command_says(run.folder, evaluate, 0, "accuracy");
+    (void)kelp_test_write(run.folder, "bad.csv", "kind,mass,bill\nGentoo,1,2\nDodo,1,2\n");
+    const char *const bad[] = {"evaluate", "m.safetensors", "--data", "bad.csv", NULL};
+    kelp_test_command_says(run.folder, bad, 2,
+                           "bad.csv:3: column kind: 'Dodo' is none of the model's classes: "
+                           "Ad\xc3\xa9lie, Chin, \"strap\", Gentoo");
+    kelp_run_fini(&run);
+}
+
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
 static void write_bytes(const char *folder, const char *name, const void *bytes, size_t count)

@@ -30,10 +30,13 @@ static void fill(struct kelp_model_card *card)
     add_word(&card->categories[0].words, "Z\xc3\xbcrich");
     add_word(&card->categories[0].words, "\xff");
     add_word(&card->categories[0].words, "");
+    add_word(&card->classes, "caf\xe9");
+    add_word(&card->classes, "tea \"black\"");
     card->shape = (struct kelp_sample_shape){
         .input_count = 2,
         .inputs = {{.rank = 1, .dims = {1}, .vocab_count = 1, .vocab = {5}},
-                   {.rank = 1, .dims = {2}}}};
+                   {.rank = 1, .dims = {2}}},
+        .target = {.vocab_count = 1, .vocab = {2}}};
     card->job = strdup("name: x\n");
 }
 
@@ -64,6 +67,9 @@ KELP_TEST(comes_back_exactly)
         ck_assert_str_eq(kelp_words_at(&card.categories[0].words, i),
                          kelp_words_at(&again.categories[0].words, i));
     }
+    ck_assert_uint_eq(again.classes.count, 2);
+    ck_assert_str_eq(kelp_words_at(&again.classes, 0), "caf\xe9");
+    ck_assert_str_eq(kelp_words_at(&again.classes, 1), "tea \"black\"");
     ck_assert(again.fingerprint == card.fingerprint);
     ck_assert_str_eq(again.job, "name: x\n");
     ck_assert(kelp_sample_shape_same(&card.shape, &again.shape, difference, sizeof(difference)));
@@ -103,5 +109,9 @@ KELP_TEST(refuses_what_does_not_hold)
     refuses("{\"hex\":\"ff\"}", "\"\"", KELP_ERR_FORMAT, "twice");
     refuses("{\"hex\":\"ff\"}", "{\"hex\":\"00\"}", KELP_ERR_FORMAT, "not a text");
     refuses("\"table\"", "\"panel\"", KELP_ERR_FORMAT, "windows");
+    refuses("\"table\"", "\"idx\"", KELP_ERR_FORMAT, "image");
+    refuses("\"classes\": [", "\"classes\": [\"a third\",", KELP_ERR_FORMAT, "classes");
+    refuses("\"classes\": [", "\"classes\": [\"tea \\\"black\\\"\",", KELP_ERR_FORMAT, "twice");
+    refuses("\"classes\": [", "\"classes\": [7,", KELP_ERR_FORMAT, "classes: ");
     refuses("\"inputs\":[{\"shape\"", "\"input\":[{\"shape\"", KELP_ERR_FORMAT, "sample");
 }

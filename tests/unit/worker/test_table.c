@@ -296,6 +296,72 @@ KELP_TEST(classes)
     check_refused(KELP_ERR_INVALID, "column y: -2 is no class");
 }
 
+/* As soon as one is no number they are names, numbered by their bytes, whatever order and splits
+ * the rows have; a missing one is none. */
+KELP_TEST(named_classes)
+{
+    job.train.loss = KELP_LOSS_CROSS_ENTROPY;
+    job.data.fraction_count = 2;
+    job.data.fractions[0] = job.data.fractions[1] = 0.5;
+    write_file("data.csv", "x,y\n1,b\n2, 3+ \n3,2.0\n4,\"B\"\n5,02\n6,\xc3\xa9\n");
+    struct kelp_dataset *dataset = open_or_fail();
+    static const char *const names[] = {"2", "3+", "B", "b", "\xc3\xa9", ""};
+    static const double train[][2] = {{1, 3}, {2, 1}, {3, 0}}, val[][2] = {{4, 2}, {5, 0}, {6, 4}};
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->shape.target.vocab[0], 5);
+    for (uint64_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        ck_assert_str_eq(kelp_dataset_class_name(dataset, i), names[i]);
+    }
+    for (uint64_t i = 0; i < KELP_ARRAY_COUNT(train); i++) {
+        check_sample(dataset, KELP_SPLIT_TRAIN, i, train[i]);
+        check_sample(dataset, KELP_SPLIT_VAL, i, val[i]);
+    }
+    ck_assert_str_eq(kelp_dataset_untrained_class(dataset, 0), "B");
+    ck_assert_str_eq(kelp_dataset_untrained_class(dataset, 1), "\xc3\xa9");
+    ck_assert_str_eq(kelp_dataset_untrained_class(dataset, 2), "");
+    kelp_dataset_close(dataset);
+    /* Another loss does not find them in the cache. */
+    job.train.loss = KELP_LOSS_MSE;
+    check_refused(KELP_ERR_FORMAT, "data.csv:2: column y: 'b' is not a number");
+    job.train.loss = KELP_LOSS_NLL;
+    dataset = open_or_fail(); /* out of the cache */
+    ck_assert_str_eq(kelp_dataset_class_name(dataset, 4), "\xc3\xa9");
+    kelp_dataset_close(dataset);
+    write_file("val.csv", "x,y\n1,b\n7,c\n");
+    (void)snprintf(job.data.val_path, sizeof(job.data.val_path), "%s/val.csv", folder);
+    check_refused(
+        KELP_ERR_INVALID,
+        "val.csv:3: column y: 'c' is none of the classes that data.path has: 2, 3+, B, b");
+}
+
+KELP_TEST(missing_classes)
+{
+    job.train.loss = KELP_LOSS_CROSS_ENTROPY;
+    write_file("data.csv", "x,y\n1,b\n2,\n3,a\n4,NA\n");
+    check_refused(KELP_ERR_FORMAT,
+                  "data.csv:3: column y: has no value in this row; fill it in, or set data.missing "
+                  "to drop");
+    job.data.missing = KELP_MISSING_MEAN;
+    check_refused(KELP_ERR_INVALID, "data.csv:3: column y: has no value|not missing(y)");
+    job.data.missing = KELP_MISSING_DROP;
+    struct kelp_dataset *dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    kelp_dataset_close(dataset);
+    job.data.missing = KELP_MISSING_ERROR;
+    SET(job.data.filter, "not missing(y)");
+    dataset = open_or_fail();
+    ck_assert_uint_eq(kelp_dataset_info(dataset)->samples[KELP_SPLIT_TRAIN], 2);
+    ck_assert_str_eq(kelp_dataset_class_name(dataset, 1), "b");
+    kelp_dataset_close(dataset);
+    write_file("data.csv", "x,y\n1,b\n2,a\001c\n");
+    check_refused(KELP_ERR_FORMAT, "data.csv:3: column y: 'a?c' is no name of a class");
+    write_file("data.csv",
+               "x,y\n1,b\n2,"
+               "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrst\n");
+    check_refused(KELP_ERR_LIMIT, "data.csv:3: column y: |is too long; at most 63 bytes fit");
+    job.data.normalize_target = KELP_NORMALIZE_STANDARD;
+    check_refused(KELP_ERR_INVALID, "data.targets: the loss takes classes");
+}
+
 struct mistake {
     const char *text;
     const char *derive;

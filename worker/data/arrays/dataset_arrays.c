@@ -196,9 +196,7 @@ kelp_status kelp__dataset_finish_rows(struct kelp_dataset *dataset, const struct
     if (status != KELP_OK) {
         return status;
     }
-    bool classified =
-        job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
-    arrays->classes = classified && shape->target.rank == 0;
+    arrays->classes = kelp__dataset_learns_classes(job) && shape->target.rank == 0;
     arrays->class_max = kelp__dataset_class_max(dataset, job);
     arrays->normalize = job->data.normalize;
     arrays->columns = input->rank > 0 ? input->dims[input->rank - 1] : 1;

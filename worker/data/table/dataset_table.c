@@ -9,6 +9,7 @@
 #include "worker/data/dataset_internal.h"
 #include "worker/data/dataset_split.h"
 #include "worker/data/table/table_card.h"
+#include "worker/data/table/table_class_fit.h"
 #include "worker/data/table/table_prepare.h"
 
 /* ---- preparing ------------------------------------------------------------------------------- */
@@ -122,7 +123,11 @@ static kelp_status copy_card_fit(const struct kelp_table_input *input, struct fi
 {
     const struct kelp_model_card *card = input->dataset->card;
     uint32_t inputs = input->schema->column_count;
-    kelp_status status = KELP_OK;
+    kelp_status status =
+        kelp_splits_init(&fitted->splits, input->job, input->raw->file_rows, reterr);
+    if (status == KELP_OK) {
+        status = kelp_table_classes_fit(input, &fitted->splits, reterr);
+    }
     kelp_table_card_take(&card->inputs, fitted->fits, fitted->scales);
     kelp_table_card_take(&card->targets, fitted->fits + inputs, fitted->scales + inputs);
     for (uint32_t i = 0; i < input->schema->word_count && status == KELP_OK; i++) {
@@ -143,6 +148,8 @@ static kelp_status describe_fit(const struct kelp_table_input *input, struct fit
                                                .fits = fitted->fits + schema->column_count,
                                                .scales = fitted->scales + schema->column_count};
     card->kind = KELP_DATA_TABLE;
+    card->classes = input->raw->classes.names;
+    input->raw->classes.names = (struct kelp_words){0};
     card->categories = calloc((size_t)schema->word_count + 1, sizeof(*card->categories));
     if (!card->categories) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
@@ -191,6 +198,9 @@ static kelp_status fit(const struct kelp_table_input *input, struct fitted *fitt
                          job->data.vocab_count, schema->word_count);
     }
     kelp_status status = kelp_splits_init(&fitted->splits, job, input->raw->file_rows, reterr);
+    if (status == KELP_OK) {
+        status = kelp_table_classes_fit(input, &fitted->splits, reterr);
+    }
     if (status == KELP_OK) {
         status = fit_numbers(input, fitted, reterr);
     }
@@ -332,9 +342,57 @@ static void set_shape(struct kelp_dataset *dataset, const struct kelp_table_sche
     shape->target.dims[0] = schema->target_count > 1 ? schema->target_count : 0;
 }
 
-static bool learns_classes(const struct kelp_job *job)
+/* Before the files are read. */
+static kelp_status check_loss(const struct kelp_job *job, const struct kelp_table_schema *schema,
+                              struct kelp_error *reterr)
 {
-    return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
+    if (!kelp__dataset_learns_classes(job) ||
+        (schema->target_count == 1 && job->data.normalize_target == KELP_NORMALIZE_NONE)) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "data.targets: the loss takes classes, so one column that is not scaled");
+}
+
+/* Rows are looked at until each class was seen, which are few of them as a rule. */
+static kelp_status find_untrained(struct kelp_dataset *dataset, const struct table *table,
+                                  struct kelp_error *reterr)
+{
+    uint64_t rows = table->splits.rows[KELP_SPLIT_TRAIN].count;
+    uint64_t width = table->prepared.shape->widths[0];
+    uint32_t number = 0, left = dataset->classes.count;
+    bool *seen = calloc((size_t)left + 1, sizeof(*seen));
+    kelp_status status = KELP_OK;
+    if (!seen) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u classes", left);
+    }
+    for (uint64_t i = 0; i < rows && left > 0; i++) {
+        uint32_t class = (uint32_t)record_at(table, KELP_SPLIT_TRAIN, i)[width - 1];
+        left -= class < dataset->classes.count && !seen[class] ? 1 : 0;
+        seen[class < dataset->classes.count ? class : dataset->classes.count] = true;
+    }
+    for (uint32_t i = 0; i < dataset->classes.count && status == KELP_OK; i++) {
+        status = seen[i] ? KELP_OK
+                         : kelp_words_add(&dataset->untrained_classes,
+                                          kelp_words_at(&dataset->classes, i), &number, reterr);
+    }
+    free(seen);
+    return status;
+}
+
+/* Where they are names. */
+static kelp_status name_classes(struct kelp_dataset *dataset, const struct table *table,
+                                struct kelp_error *reterr)
+{
+    struct kelp_model_card card = {.job = NULL};
+    if (dataset->card || table->prepared.card_bytes == 0) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_table_card_of(&table->prepared, &card, reterr);
+    dataset->classes = card.classes;
+    card.classes = (struct kelp_words){0};
+    kelp_model_card_fini(&card);
+    return status == KELP_OK ? find_untrained(dataset, table, reterr) : status;
 }
 
 /* Losses over classes need whole numbers from 0; the largest one says how many there are. */
@@ -342,10 +400,6 @@ static kelp_status set_classes(struct kelp_dataset *dataset, const struct table 
                                const struct kelp_job *job, const struct kelp_table_schema *schema,
                                struct kelp_error *reterr)
 {
-    if (schema->target_count != 1 || job->data.normalize_target != KELP_NORMALIZE_NONE) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "data.targets: the loss takes classes, so one column that is not scaled");
-    }
     const struct kelp_model_card *card = dataset->card;
     uint64_t width = table->prepared.shape->widths[0];
     /* A model knows so many classes; else the largest one says. */
@@ -364,7 +418,7 @@ static kelp_status set_classes(struct kelp_dataset *dataset, const struct table 
     }
     dataset->info.shape.target.vocab_count = 1;
     dataset->info.shape.target.vocab[0] = card ? (uint32_t)end : (uint32_t)largest + 1;
-    return KELP_OK;
+    return schema->has_class ? name_classes(dataset, table, reterr) : KELP_OK;
 }
 
 static kelp_status set_targets(struct kelp_dataset *dataset, const struct table *table,
@@ -380,7 +434,8 @@ static kelp_status set_targets(struct kelp_dataset *dataset, const struct table 
         memcpy(dataset->names[i], name, strlen(name) + 1);
         dataset->scales[i] = table->prepared.scales[i];
     }
-    return learns_classes(job) ? set_classes(dataset, table, job, schema, reterr) : KELP_OK;
+    return kelp__dataset_learns_classes(job) ? set_classes(dataset, table, job, schema, reterr)
+                                             : KELP_OK;
 }
 
 /* Whatever a cache holds, categories are in range: models look rows up by them. */
@@ -438,11 +493,12 @@ kelp_status kelp__dataset_open_table(struct kelp_dataset *dataset, const struct 
         .read = read_table, .describe = describe_table, .close = close_table};
     struct kelp_table_schema *schema = NULL;
     kelp_status status = kelp_table_schema_create(job, &schema, reterr);
-    if (status != KELP_OK) {
-        return status;
+    if (status == KELP_OK) {
+        status = check_loss(job, schema, reterr);
     }
-    struct table *table = calloc(1, sizeof(*table));
-    if (!table) {
+    struct table *table = status == KELP_OK ? calloc(1, sizeof(*table)) : NULL;
+    if (status != KELP_OK) { /* said */
+    } else if (!table) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     } else {
         dataset->functions = &functions;

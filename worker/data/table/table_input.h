@@ -12,7 +12,7 @@ struct kelp_table_input {
     const struct kelp_job *job;
     struct kelp_table_schema *schema;
     struct kelp_table_files files[KELP_SPLIT_COUNT];
-    const struct kelp_table_raw *raw;
+    struct kelp_table_raw *raw;
 };
 
 /* Numbers [first, first + count) of the schema, with what scales each. */

@@ -135,6 +135,9 @@ static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *a
     kelp_digest_init(&key);
     add_job(&key, input->job);
     add_card(&key, input);
+    if (input->schema->has_class) {
+        kelp_data_cache_add_text(&key, "classes");
+    }
     kelp_status status = add_files(&key, input, reterr);
     if (status == KELP_OK) {
         status = kelp_data_cache_open(&cache, input->job, &key, reterr);

@@ -30,9 +30,21 @@ static const double *row_at(const struct kelp_table_raw *raw, uint64_t row)
     return values + row * layout_of(raw->schema).width;
 }
 
+/* A class stands there as the index of its field. */
+static bool is_class(const struct kelp_table_schema *schema, uint32_t number)
+{
+    return schema->has_class && !schema->unlabelled && number == schema->class_number;
+}
+
 double kelp_table_raw_number(const struct kelp_table_raw *raw, uint64_t row, uint32_t number)
 {
-    return row_at(raw, row)[number];
+    return is_class(raw->schema, number) ? raw->classes.values[kelp_table_raw_class(raw, row)]
+                                         : row_at(raw, row)[number];
+}
+
+uint32_t kelp_table_raw_class(const struct kelp_table_raw *raw, uint64_t row)
+{
+    return (uint32_t)row_at(raw, row)[raw->schema->class_number];
 }
 
 uint32_t kelp_table_raw_word(const struct kelp_table_raw *raw, uint64_t row, uint32_t word)
@@ -62,6 +74,18 @@ void kelp_table_raw_place(const struct kelp_table_raw *raw,
                    (uint64_t)values[layout.line]);
 }
 
+static kelp_status write_class(struct kelp_table_raw *raw, const struct kelp_table_class *field,
+                               double *values, struct kelp_error *reterr)
+{
+    const struct kelp_table_schema *schema = raw->schema;
+    uint32_t index = 0;
+    kelp_status status = kelp_table_classes_add(&raw->classes, field, &index, reterr);
+    values[schema->class_number] = (double)index;
+    kelp_error_prefix(status == KELP_OK ? NULL : reterr, "column %s",
+                      schema->numbers[schema->class_number].name);
+    return status;
+}
+
 static kelp_status write_row(struct kelp_table_raw *raw, const struct kelp_table_reader *reader,
                              const struct kelp_table_row *row, uint32_t file_base,
                              struct kelp_error *reterr)
@@ -71,6 +95,11 @@ static kelp_status write_row(struct kelp_table_raw *raw, const struct kelp_table
     double values[KELP_TABLE_COLUMNS_MAX + KELP_TABLE_WORDS_MAX + 3];
     for (uint32_t i = 0; i < schema->number_count; i++) {
         values[i] = row->numbers[i];
+        kelp_status status =
+            is_class(schema, i) ? write_class(raw, row->class_field, values, reterr) : KELP_OK;
+        if (status != KELP_OK) {
+            return status;
+        }
     }
     for (uint32_t i = 0; i < schema->word_count; i++) {
         uint32_t number = 0;
@@ -145,5 +174,6 @@ void kelp_table_raw_fini(struct kelp_table_raw *raw)
     for (int i = 0; i < KELP_TABLE_WORDS_MAX; i++) {
         kelp_words_fini(&raw->words[i]);
     }
+    kelp_table_classes_fini(&raw->classes);
     kelp_spool_fini(&raw->spool);
 }

@@ -17,6 +17,7 @@ struct kelp_table_raw {
     uint64_t row_count;
     uint64_t file_rows[KELP_SPLIT_COUNT];          /* of data.path, data.val_path, data.test_path */
     struct kelp_words words[KELP_TABLE_WORDS_MAX]; /* of each word column, as they first came */
+    struct kelp_table_classes classes;             /* where schema->has_class */
     bool has_dates;                                /* times were dates, not plain numbers */
 };
 
@@ -37,6 +38,8 @@ void kelp_table_raw_fini(struct kelp_table_raw *raw);
 
 /* Parts of row r. */
 double kelp_table_raw_number(const struct kelp_table_raw *raw, uint64_t row, uint32_t number);
+uint32_t kelp_table_raw_class(const struct kelp_table_raw *raw,
+                              uint64_t row); /* of classes.fields */
 uint32_t kelp_table_raw_word(const struct kelp_table_raw *raw, uint64_t row, uint32_t word);
 double kelp_table_raw_time(const struct kelp_table_raw *raw, uint64_t row);
 /* "FILE:LINE" of a row, given the files that were read. */

@@ -19,12 +19,14 @@ struct kelp_table_reader {
     const struct kelp_table_schema *schema;
     const struct kelp_table_files *files;
     enum kelp_missing_policy missing;
-    struct kelp_csv *csv; /* NULL: before the first file, and behind the last one */
+    struct kelp_csv *csv;                /* NULL: before the first file, and behind the last one */
+    const struct kelp_csv_field *fields; /* of the row; borrowed of csv */
     bool saw_dates;
     uint32_t file;                            /* of csv; behind the last one: files->count */
     uint32_t columns[KELP_TABLE_COLUMNS_MAX]; /* of the sources in csv */
     double slots[KELP_TABLE_SLOTS_MAX];
     double numbers[KELP_TABLE_COLUMNS_MAX];
+    struct kelp_table_class class_field;
     char words[KELP_TABLE_WORDS_MAX][KELP_TABLE_WORD_MAX + 1];
 };
 
@@ -183,6 +185,21 @@ static kelp_status read_time(struct kelp_table_reader *reader, const struct kelp
                               "is not a time; times are YYYY-MM-DD HH:MM:SS, or numbers", reterr);
 }
 
+static kelp_status read_number(struct kelp_table_reader *reader,
+                               const struct kelp_table_source *source, uint32_t column,
+                               double *ret_value, struct kelp_error *reterr)
+{
+    bool may_be_name = strcmp(source->key, "data.targets") == 0 && !reader->schema->has_time;
+    kelp_status status = kelp_csv_number(reader->csv, column, ret_value, reterr);
+    if (status == KELP_OK || !may_be_name) {
+        return status;
+    }
+    return kelp_csv_bad_field(reader->csv, column,
+                              "is not a number; it must be a finite decimal number such as -12.5, "
+                              "or with train.loss cross_entropy the name of a class",
+                              reterr);
+}
+
 static kelp_status fill_slot(struct kelp_table_reader *reader,
                              const struct kelp_table_source *source, uint32_t column,
                              const struct kelp_csv_field *field, struct kelp_error *reterr)
@@ -194,9 +211,12 @@ static kelp_status fill_slot(struct kelp_table_reader *reader,
     }
     switch (source->view) {
     case KELP_VIEW_NUMBER:
-        return kelp_csv_number(reader->csv, column, slot, reterr);
+        return read_number(reader, source, column, slot, reterr);
     case KELP_VIEW_TIME:
         return read_time(reader, field, column, slot, reterr);
+    case KELP_VIEW_ANY:
+        *slot = 0.0;
+        return KELP_OK;
     case KELP_VIEW_TEXT: {
         char text[KELP_CSV_COLUMN_NAME_MAX + 1];
         /* What is longer than the literal may be is another text. */
@@ -243,13 +263,55 @@ static bool passes_filters(const struct kelp_table_reader *reader)
 
 /* ---- missing values -------------------------------------------------------------------------- */
 
-static kelp_status no_value(const struct kelp_table_reader *reader, const char *name,
+static kelp_status no_value(const struct kelp_table_reader *reader, const char *name, bool is_class,
                             struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_FORMAT,
                      "%s:%" PRIu64 ": column %s: has no value in this row; fill it in, or set "
-                     "data.missing to drop, zero or mean",
-                     kelp_csv_name(reader->csv), kelp_csv_line(reader->csv), name);
+                     "data.missing to drop%s",
+                     kelp_csv_name(reader->csv), kelp_csv_line(reader->csv), name,
+                     is_class ? "" : ", zero or mean");
+}
+
+/* Whole numbers have one spelling: 7, 7.0 and 07 are the same category. */
+static void print_number(double value, char word[KELP_TABLE_WORD_MAX + 1])
+{
+    (void)snprintf(word, KELP_TABLE_WORD_MAX + 1, "%.17g", value);
+}
+
+static bool is_printable(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* *ret_value is NaN where it is missing. */
+static kelp_status read_class(struct kelp_table_reader *reader, double *ret_value,
+                              struct kelp_error *reterr)
+{
+    struct kelp_table_class *class_field = &reader->class_field;
+    uint32_t column = reader->columns[reader->schema->numbers[reader->schema->class_number].index];
+    *class_field = (struct kelp_table_class){.value = 0.0};
+    *ret_value = (double)NAN;
+    if (is_missing(&reader->fields[column])) {
+        return KELP_OK;
+    }
+    *ret_value = 0.0;
+    class_field->is_name = kelp_csv_number(reader->csv, column, ret_value, NULL) != KELP_OK;
+    if (!class_field->is_name && floor(*ret_value) == *ret_value) {
+        print_number(*ret_value, class_field->text);
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_csv_text(reader->csv, column, class_field->text, sizeof(class_field->text), reterr);
+    return status == KELP_OK && !is_printable(class_field->text)
+               ? kelp_csv_bad_field(reader->csv, column,
+                                    "is no name of a class: it has a control character", reterr)
+               : status;
 }
 
 /* *ret_keep is false for a row that the policy drops. */
@@ -259,13 +321,18 @@ static kelp_status read_numbers(struct kelp_table_reader *reader, bool *ret_keep
     const struct kelp_table_schema *schema = reader->schema;
     uint32_t first_target = schema->column_count + schema->known_count;
     for (uint32_t i = 0; i < schema->number_count; i++) {
-        double value = reader->slots[schema->numbers[i].index];
+        bool is_class = schema->numbers[i].is_source && !schema->unlabelled;
+        double value = schema->numbers[i].is_source ? 0.0 : reader->slots[schema->numbers[i].index];
+        kelp_status status = is_class ? read_class(reader, &value, reterr) : KELP_OK;
+        if (status != KELP_OK) {
+            return status;
+        }
         if (schema->unlabelled && i >= first_target) {
             value = 0.0;
         } else if (isnan(value)) {
             switch (reader->missing) {
             case KELP_MISSING_ERROR:
-                return no_value(reader, schema->numbers[i].name, reterr);
+                return no_value(reader, schema->numbers[i].name, is_class, reterr);
             case KELP_MISSING_DROP:
                 *ret_keep = false;
                 return KELP_OK;
@@ -277,14 +344,11 @@ static kelp_status read_numbers(struct kelp_table_reader *reader, bool *ret_keep
             }
         }
         reader->numbers[i] = value;
+        if (is_class) {
+            reader->class_field.value = value;
+        }
     }
     return KELP_OK;
-}
-
-/* Whole numbers have one spelling: 7, 7.0 and 07 are the same category. */
-static void print_number(double value, char word[KELP_TABLE_WORD_MAX + 1])
-{
-    (void)snprintf(word, KELP_TABLE_WORD_MAX + 1, "%.17g", value);
 }
 
 static kelp_status read_word(struct kelp_table_reader *reader,
@@ -322,7 +386,7 @@ static kelp_status read_words(struct kelp_table_reader *reader, bool *ret_keep,
         if (missing) {
             reader->words[i][0] = '\0';
             if (reader->missing == KELP_MISSING_ERROR) {
-                return no_value(reader, schema->words[i].name, reterr);
+                return no_value(reader, schema->words[i].name, false, reterr);
             }
             *ret_keep = *ret_keep && reader->missing != KELP_MISSING_DROP;
         }
@@ -362,7 +426,7 @@ static kelp_status open_file(struct kelp_table_reader *reader, struct kelp_error
         if (!source->absent) {
             status =
                 kelp_csv_find(reader->csv, source->key, source->name, &reader->columns[i], reterr);
-        } else {
+        } else if (!source->is_word) {
             reader->slots[source->slot] = (double)NAN;
         }
     }
@@ -381,6 +445,7 @@ static kelp_status read_row(struct kelp_table_reader *reader, struct kelp_table_
     if (status != KELP_OK || !fields) {
         return status;
     }
+    reader->fields = fields;
     status = fill_slots(reader, fields, reterr);
     if (status != KELP_OK || !passes_filters(reader)) {
         return status;
@@ -400,7 +465,8 @@ kelp_status kelp_table_reader_next(struct kelp_table_reader *reader, struct kelp
                                    bool *ret_found, struct kelp_error *reterr)
 {
     struct kelp_table_row row = {.numbers = reader->numbers,
-                                 .words = (const char(*)[KELP_TABLE_WORD_MAX + 1]) reader->words};
+                                 .words = (const char(*)[KELP_TABLE_WORD_MAX + 1]) reader->words,
+                                 .class_field = &reader->class_field};
     while (reader->file < reader->files->count) {
         bool found = false;
         bool keep = false;

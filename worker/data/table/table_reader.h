@@ -9,6 +9,7 @@
 #ifndef KELP_WORKER_DATA_TABLE_TABLE_READER_H
 #define KELP_WORKER_DATA_TABLE_TABLE_READER_H
 
+#include "worker/data/table/table_classes.h"
 #include "worker/data/table/table_schema.h"
 
 struct kelp_table_files {
@@ -30,6 +31,7 @@ void kelp_table_files_fini(struct kelp_table_files *files);
 struct kelp_table_row {
     const double *numbers; /* [schema->number_count]; NaN: missing, with policy mean alone */
     const char (*words)[KELP_TABLE_WORD_MAX + 1]; /* [schema->word_count] */
+    const struct kelp_table_class *class_field;   /* where schema->has_class */
     double time;
 };
 

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/data/dataset_internal.h"
 #include "worker/data/sample.h"
 
 /* What is under way: expressions ask for slots while they are compiled. */
 struct builder {
     struct kelp_table_schema *schema;
     const char *key;
+    bool classes;                  /* the loss is over classes */
     struct kelp_table_slots *uses; /* of what is compiled now; NULL: nobody asks */
 };
 
@@ -38,26 +40,44 @@ static void add_slots(struct kelp_table_slots *slots, const struct kelp_table_sl
     }
 }
 
-/* The sources that a slot is computed from: itself, or those of the derived column. */
+/* What a slot is computed from: itself, and what a derived column is computed from. */
 static void add_uses(const struct kelp_table_schema *schema, uint32_t slot,
                      struct kelp_table_slots *uses)
 {
     for (uint32_t i = 0; i < schema->derived_count; i++) {
         if (schema->derived[i].slot == slot) {
             add_slots(uses, &schema->derived[i].uses);
+            add_slot(uses, slot);
             return;
         }
     }
     add_slot(uses, slot);
 }
 
-/* Whether a column of the file, in any view of it, is among some slots. */
-static bool has_column(const struct kelp_table_schema *schema, const char *name,
-                       const struct kelp_table_slots *slots)
+/* Sources that some outputs are computed from, by slot and, those that fill none, by index. */
+struct used {
+    struct kelp_table_slots slots;
+    bool sources[KELP_TABLE_COLUMNS_MAX];
+};
+
+static void use_output(const struct kelp_table_schema *schema,
+                       const struct kelp_table_output *output, struct used *used)
+{
+    if (output->is_source) {
+        used->sources[output->index] = true;
+    } else {
+        add_uses(schema, output->index, &used->slots);
+    }
+}
+
+/* Is the source's column among them, in whatever view? */
+static bool uses_column(const struct kelp_table_schema *schema, const struct used *used,
+                        const char *name)
 {
     for (uint32_t i = 0; i < schema->source_count; i++) {
         const struct kelp_table_source *source = &schema->sources[i];
-        if (!source->is_word && has_slot(slots, source->slot) && strcmp(source->name, name) == 0) {
+        bool there = source->is_word ? used->sources[i] : has_slot(&used->slots, source->slot);
+        if (there && strcmp(source->name, name) == 0) {
             return true;
         }
     }
@@ -67,25 +87,23 @@ static bool has_column(const struct kelp_table_schema *schema, const char *name,
 /* Columns of which targets are made and no input. Texts that a filter alone compares with count. */
 static void mark_labels(struct kelp_table_schema *schema, bool panel)
 {
-    struct kelp_table_slots inputs = {{0}};
-    struct kelp_table_slots targets = {{0}};
+    struct used inputs = {.slots = {{0}}};
+    struct used targets = {.slots = {{0}}};
     uint32_t first_target = schema->column_count + schema->known_count;
     for (uint32_t i = 0; i < schema->number_count; i++) {
         /* The past of a panel's targets is an input. */
-        add_uses(schema, schema->numbers[i].index, i < first_target || panel ? &inputs : &targets);
+        use_output(schema, &schema->numbers[i], i < first_target || panel ? &inputs : &targets);
     }
     for (uint32_t i = 0; i < schema->word_count; i++) {
-        if (!schema->words[i].is_source) {
-            add_uses(schema, schema->words[i].index, &inputs);
-        }
+        use_output(schema, &schema->words[i], &inputs);
     }
     if (schema->has_time) {
-        add_uses(schema, schema->time_slot, &inputs);
+        add_uses(schema, schema->time_slot, &inputs.slots);
     }
     for (uint32_t i = 0; i < schema->source_count; i++) {
         struct kelp_table_source *source = &schema->sources[i];
-        source->label = !source->is_word && has_column(schema, source->name, &targets) &&
-                        !has_column(schema, source->name, &inputs);
+        source->label = uses_column(schema, &targets, source->name) &&
+                        !uses_column(schema, &inputs, source->name);
     }
 }
 
@@ -255,6 +273,31 @@ static kelp_status add_number(struct builder *builder, const char *name, struct 
     return status;
 }
 
+/* A class is read as text: it may be a name. */
+static kelp_status add_target(struct builder *builder, const char *name, struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = builder->schema;
+    if (!builder->classes || find_derived(schema, name)) {
+        return add_number(builder, name, reterr);
+    }
+    if (schema->number_count == KELP_TABLE_COLUMNS_MAX) {
+        return too_many(builder->key, reterr);
+    }
+    struct kelp_table_output *output = &schema->numbers[schema->number_count];
+    const struct kelp_expression_column column = {.name = name, .view = KELP_VIEW_NUMBER};
+    kelp_status status = check_name(builder, name, reterr);
+    if (status == KELP_OK) {
+        status = read_source(builder, &column, true, &output->index, reterr);
+    }
+    if (status == KELP_OK) {
+        memcpy(output->name, name, strlen(name) + 1);
+        output->is_source = true;
+        schema->has_class = true;
+        schema->class_number = schema->number_count++;
+    }
+    return status;
+}
+
 static kelp_status add_word(struct builder *builder, const char *name, struct kelp_error *reterr)
 {
     struct kelp_table_schema *schema = builder->schema;
@@ -311,7 +354,7 @@ static kelp_status fill(struct builder *builder, const struct kelp_job *job,
         {"data.filter", job->data.filter, add_filter, NULL},
         {"data.columns", job->data.columns, add_number, &schema->column_count},
         {"data.known", panel ? job->data.known : "", add_number, &schema->known_count},
-        {"data.targets", job->data.targets, add_number, &schema->target_count},
+        {"data.targets", job->data.targets, add_target, &schema->target_count},
         {panel ? "data.group" : "data.categories", panel ? job->data.group : job->data.categories,
          add_word, NULL},
         {"data.time", panel ? job->data.time : "", add_time, NULL},
@@ -354,7 +397,11 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
                                      struct kelp_table_schema **ret_schema,
                                      struct kelp_error *reterr)
 {
-    struct builder builder = {.schema = calloc(1, sizeof(*builder.schema))};
+    /* With a list of targets the loss is refused. */
+    struct builder builder = {.schema = calloc(1, sizeof(*builder.schema)),
+                              .classes = job->data.kind == KELP_DATA_TABLE &&
+                                         kelp__dataset_learns_classes(job) &&
+                                         !strchr(job->data.targets, '\n')};
     if (!builder.schema) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
@@ -375,7 +422,8 @@ kelp_status kelp_table_schema_create(const struct kelp_job *job,
 static bool lacks(const struct kelp_table_schema *schema, const struct kelp_table_slots *uses)
 {
     for (uint32_t i = 0; i < schema->source_count; i++) {
-        if (schema->sources[i].absent && has_slot(uses, schema->sources[i].slot)) {
+        if (schema->sources[i].absent && !schema->sources[i].is_word &&
+            has_slot(uses, schema->sources[i].slot)) {
             return true;
         }
     }

@@ -17,7 +17,7 @@
 
 #define KELP_TABLE_SLOTS_MAX (2 * KELP_TABLE_COLUMNS_MAX)
 
-/* Slots that a value is computed from, those of sources alone. */
+/* Slots that a value is computed from, also those of columns that are derived on the way. */
 struct kelp_table_slots {
     uint64_t bits[KELP_TABLE_SLOTS_MAX / 64];
 };
@@ -28,7 +28,7 @@ struct kelp_table_source {
     char name[KELP_CSV_COLUMN_NAME_MAX + 1];
     char literal[KELP_CSV_COLUMN_NAME_MAX + 1]; /* KELP_VIEW_TEXT */
     enum kelp_expression_view view;
-    bool is_word;  /* of a category: its text counts, it fills no slot */
+    bool is_word;  /* of a category or class: its text counts, it fills no slot */
     uint32_t slot; /* unless it is a word */
     bool label;    /* only targets are computed from it, no input */
     bool absent;   /* a label that the files to predict do not have: it is missing in each row */
@@ -44,7 +44,7 @@ struct kelp_table_derived {
 /* A value that a row hands out. */
 struct kelp_table_output {
     char name[KELP_CSV_COLUMN_NAME_MAX + 1];
-    bool is_source; /* a word: `index` is of sources; else `index` is a slot */
+    bool is_source; /* a word, a class: `index` is of sources; else `index` is a slot */
     uint32_t index;
 };
 
@@ -69,6 +69,9 @@ struct kelp_table_schema {
     bool has_time;
     uint32_t time_slot; /* data.time */
     bool unlabelled;    /* there are no targets: they read as 0 */
+    /* The only target is a column of the files, and the loss one over classes. */
+    bool has_class;
+    uint32_t class_number; /* of numbers */
 };
 
 /*

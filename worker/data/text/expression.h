@@ -21,6 +21,7 @@ enum kelp_expression_view {
     KELP_VIEW_NUMBER,
     KELP_VIEW_TIME, /* seconds since 1970: the argument of hour(), seconds(), ... */
     KELP_VIEW_TEXT, /* 1 when the field is `literal`, else 0 */
+    KELP_VIEW_ANY,  /* not read: the argument of missing() */
 };
 
 struct kelp_expression_column {

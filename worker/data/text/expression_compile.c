@@ -179,17 +179,25 @@ static kelp_status emit_column(struct compiler *compiler,
 struct function {
     const char *name;
     enum kelp_operation code;
-    bool of_time; /* a column as its argument is read as a time */
+    enum kelp_expression_view view; /* of a column alone as its argument */
 };
 static const struct function functions[] = {
-    {"abs", KELP_OPERATION_ABS, false},         {"floor", KELP_OPERATION_FLOOR, false},
-    {"sqrt", KELP_OPERATION_SQRT, false},       {"log", KELP_OPERATION_LOG, false},
-    {"sin", KELP_OPERATION_SIN, false},         {"cos", KELP_OPERATION_COS, false},
-    {"missing", KELP_OPERATION_MISSING, false}, {"min", KELP_OPERATION_MIN, false},
-    {"max", KELP_OPERATION_MAX, false},         {"seconds", KELP_OPERATION_SECONDS, true},
-    {"minute", KELP_OPERATION_MINUTE, true},    {"hour", KELP_OPERATION_HOUR, true},
-    {"weekday", KELP_OPERATION_WEEKDAY, true},  {"day", KELP_OPERATION_DAY, true},
-    {"month", KELP_OPERATION_MONTH, true},      {"year", KELP_OPERATION_YEAR, true},
+    {"abs", KELP_OPERATION_ABS, KELP_VIEW_NUMBER},
+    {"floor", KELP_OPERATION_FLOOR, KELP_VIEW_NUMBER},
+    {"sqrt", KELP_OPERATION_SQRT, KELP_VIEW_NUMBER},
+    {"log", KELP_OPERATION_LOG, KELP_VIEW_NUMBER},
+    {"sin", KELP_OPERATION_SIN, KELP_VIEW_NUMBER},
+    {"cos", KELP_OPERATION_COS, KELP_VIEW_NUMBER},
+    {"missing", KELP_OPERATION_MISSING, KELP_VIEW_ANY},
+    {"min", KELP_OPERATION_MIN, KELP_VIEW_NUMBER},
+    {"max", KELP_OPERATION_MAX, KELP_VIEW_NUMBER},
+    {"seconds", KELP_OPERATION_SECONDS, KELP_VIEW_TIME},
+    {"minute", KELP_OPERATION_MINUTE, KELP_VIEW_TIME},
+    {"hour", KELP_OPERATION_HOUR, KELP_VIEW_TIME},
+    {"weekday", KELP_OPERATION_WEEKDAY, KELP_VIEW_TIME},
+    {"day", KELP_OPERATION_DAY, KELP_VIEW_TIME},
+    {"month", KELP_OPERATION_MONTH, KELP_VIEW_TIME},
+    {"year", KELP_OPERATION_YEAR, KELP_VIEW_TIME},
 };
 
 static const struct function *find_function(const char *name)
@@ -212,8 +220,8 @@ static bool follows(const struct compiler *compiler, char c)
     return *p == c;
 }
 
-/* A time function's argument that is a column alone: "hour(" was taken, "pickup)" follows. */
-static kelp_status parse_time_column(struct compiler *compiler)
+/* An argument that is a column alone: "hour(" was taken, "pickup)" follows. */
+static kelp_status parse_column(struct compiler *compiler, enum kelp_expression_view view)
 {
     char name[KELP_CSV_COLUMN_NAME_MAX + 1];
     kelp_status status = copy_token(compiler, name, sizeof(name) - 1);
@@ -221,8 +229,7 @@ static kelp_status parse_time_column(struct compiler *compiler)
         return status;
     }
     next_token(compiler);
-    return emit_column(compiler,
-                       &(struct kelp_expression_column){.name = name, .view = KELP_VIEW_TIME});
+    return emit_column(compiler, &(struct kelp_expression_column){.name = name, .view = view});
 }
 
 static kelp_status parse_call(struct compiler *compiler, const char *name)
@@ -234,8 +241,9 @@ static kelp_status parse_call(struct compiler *compiler, const char *name)
     }
     next_token(compiler);
     next_token(compiler); /* the parenthesis */
-    kelp_status status = function->of_time && token_is_name(compiler) && follows(compiler, ')')
-                             ? parse_time_column(compiler)
+    bool alone = token_is_name(compiler) && follows(compiler, ')');
+    kelp_status status = alone && function->view != KELP_VIEW_NUMBER
+                             ? parse_column(compiler, function->view)
                              : parse_or(compiler);
     if (status == KELP_OK && kelp__expression_operation_takes(function->code) == 2) {
         if (!take(compiler, ",")) {
