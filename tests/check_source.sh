@@ -79,7 +79,7 @@ cli/run: COMMON proto
 cli/runs: COMMON proto cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
 cli/init: common/base common/job worker/data worker/data/text
-cli/launch: COMMON proto worker/data worker/model cli/run cli/checkpoint
+cli/launch: COMMON proto worker/data worker/data/table worker/model cli/run cli/checkpoint
 cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch
 cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/data/table/table_leaks.h"
+
 /* ---- the environment ----------------------------------------------------------------------- */
 
 static bool is_option(const struct kelp_program *program, const char *variable)
@@ -39,43 +41,20 @@ static void say_variables(const struct kelp_program *program, struct kelp_displa
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
-/* Is the first entry of `texts`, entries of which end with a line feed, one of `list`? */
-static bool has_entry(const char *list, const char *entry, size_t bytes)
+static void say_line(void *user, const char *line)
 {
-    while (*list != '\0') {
-        size_t length = strcspn(list, "\n");
-        if (length == bytes && strncmp(list, entry, bytes) == 0) {
-            return true;
-        }
-        list += length + (list[length] == '\n');
-    }
-    return false;
+    kelp_display_say(user, "%s", line);
 }
 
-/* A target that is an input as well tells the model what it is to find out. */
+/* What tells the model what it is to find out. */
 static void say_leaks(const struct kelp_job *job, struct kelp_display *display)
 {
-    const struct {
-        const char *key, *list;
-        bool told; /* of this kind of data */
-    } inputs[] = {
-        {"data.columns", job->data.columns, job->data.kind == KELP_DATA_TABLE},
-        {"data.categories", job->data.categories, job->data.kind == KELP_DATA_TABLE},
-        {"data.known", job->data.known, job->data.kind == KELP_DATA_PANEL},
-    };
+    struct kelp_table_schema *schema = NULL;
 
-    for (const char *at = job->data.targets; *at != '\0';) {
-        size_t length = strcspn(at, "\n");
-        for (size_t i = 0; i < KELP_ARRAY_COUNT(inputs); i++) {
-            if (inputs[i].told && has_entry(inputs[i].list, at, length)) {
-                kelp_display_say(display,
-                                 "%.*s is in data.targets and in %s: the model is given what it is "
-                                 "to predict",
-                                 (int)length, at, inputs[i].key);
-            }
-        }
-        at += length + (at[length] == '\n');
+    if (kelp_table_schema_create(job, &schema, NULL) == KELP_OK) { /* the data were read with it */
+        kelp_table_leaks_tell(schema, job->data.kind == KELP_DATA_PANEL, say_line, display);
     }
+    kelp_table_schema_destroy(schema);
 }
 
 static void say_sizes(const struct kelp_job *job, uint64_t samples, struct kelp_display *display)

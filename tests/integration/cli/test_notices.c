@@ -27,8 +27,8 @@ static void setup(void)
     (void)kelp_test_write(folder.path, "table.csv", text);
     (void)kelp_test_write(folder.path, "job.yaml",
                           "name: notices\nmodel: {kind: mlp, hidden: [4]}\n"
-                          "data: {kind: table, path: table.csv, columns: [x, y], targets: [y],\n"
-                          "       fractions: [0.5, 0.5]}\n"
+                          "data: {kind: table, path: table.csv, derive: ['z = 2 * y + x'],\n"
+                          "       columns: [x, y, z], targets: [y], fractions: [0.5, 0.5]}\n"
                           "train: {epochs: 6, batch_size: 64, lr: 0, patience: 1}\n"
                           "cluster: {workers: 3, lanes: 2}\n");
 }
@@ -68,6 +68,7 @@ KELP_TEST(said_at_the_start)
     said_once("train.batch_size 64 is more than the 30 training samples");
     said_once("3 workers for 2 lanes (cluster.lanes): 1 of them");
     said_once("y is in data.targets and in data.columns");
+    said_once("z in data.columns is computed from y, which is in data.targets");
     said_once("--at step=5 did not happen: the run ended at step ");
     ck_assert_ptr_null(strstr(command.err, "KELP_TEST_PROGRAMS"));
     ck_assert_ptr_null(strstr(command.err, "KELP_NO_PLOTS"));
