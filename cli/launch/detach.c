@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/launch/guard.h"
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
 #include "cli/run/verb.h"
@@ -25,15 +26,38 @@ extern char **environ;
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
-/* Of the child, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+/* Of the child, 0: not started yet, and what it is sent; for the handler alone
+ * (docs/ARCHITECTURE.md, "Globals"). */
 static volatile pid_t detached_pid;
+static volatile sig_atomic_t passed_on;
 
 /* Who waits is asked to end: the run is, and what it came to is said. */
 static void pass_on(int number)
 {
-    (void)number;
+    passed_on = number;
     if (detached_pid > 0) {
-        (void)kill(detached_pid, SIGTERM);
+        (void)kill(detached_pid, number);
+    }
+}
+
+/* Before the child is there: threads of libraries would let a signal end us alone. */
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
+        if (numbers[i] != SIGHUP || !kelp_guard_survives_terminal()) {
+            (void)sigaction(numbers[i], &action, NULL);
+        }
+    }
+}
+
+static void pass_on_to(pid_t pid)
+{
+    detached_pid = pid;
+    if (passed_on != 0) {
+        (void)kill(pid, passed_on);
     }
 }
 
@@ -172,9 +196,12 @@ static int tell_end(pid_t pid, const struct reports *reports)
 
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
     }
-    int exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : KELP_EXIT_FAILED;
-    if (reports->run_path[0] == '\0') {
-        return exit_status; /* it has said all itself */
+    int exit_status =
+        WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+    if (reports->run_path[0] == '\0') { /* it has said all itself, if it could */
+        return WIFEXITED(wait_status)
+                   ? exit_status
+                   : kelp_complain(exit_status, "it was ended before there was a run");
     }
     if (exit_status == KELP_EXIT_OK) {
         (void)printf("%s\n", reports->run_path);
@@ -198,12 +225,11 @@ static void tell_started(pid_t pid, const char *run_path)
 
 int kelp_detach_start(bool keep_input)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     struct reports reports = {.started = false};
     pid_t pid = -1;
     int fd = -1;
 
+    catch_signals();
     int error = start(keep_input, &pid, &fd);
     if (error != 0) {
         if (fd >= 0) {
@@ -212,12 +238,9 @@ int kelp_detach_start(bool keep_input)
         return kelp_complain(KELP_EXIT_FAILED, "cannot start the run in the background: %s",
                              strerror(error));
     }
-    detached_pid = pid;
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
-        (void)sigaction(numbers[i], &action, NULL);
-    }
+    pass_on_to(pid);
     read_reports(fd, &reports);
-    if (!reports.started) {
+    if (!reports.started || passed_on != 0) {
         return tell_end(pid, &reports);
     }
     tell_started(pid, reports.run_path);

@@ -163,6 +163,13 @@ static sigset_t guarded_signals(void)
     return set;
 }
 
+bool kelp_guard_survives_terminal(void)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+
+    return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 /* Blocked until kelp_guard_run() has made the work's thread, which inherits that. */
 static kelp_status catch_signals(struct kelp_guard *guard, struct kelp_error *reterr)
 {
@@ -180,7 +187,9 @@ static kelp_status catch_signals(struct kelp_guard *guard, struct kelp_error *re
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* fails for a bad first argument alone */
     (void)signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes away must not end the run */
     for (size_t i = 0; i < KELP_ARRAY_COUNT(numbers); i++) {
-        (void)sigaction(numbers[i], &action, NULL);
+        if (numbers[i] != SIGHUP || !kelp_guard_survives_terminal()) {
+            (void)sigaction(numbers[i], &action, NULL);
+        }
     }
     return KELP_OK;
 }

@@ -14,6 +14,7 @@
 #ifndef KELP_CLI_LAUNCH_GUARD_H
 #define KELP_CLI_LAUNCH_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -31,6 +32,9 @@ struct kelp_guard;
  */
 kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), void *user,
                            int *ret_exit_status, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Is SIGHUP ignored, as under nohup? It stays so then. */
+bool kelp_guard_survives_terminal(void);
 
 /* From now on a signal asks the work to wind down for at most wind_down_ms, and then to stop. 0: it
  * stops it, as at the beginning. By the work's thread. */

@@ -24,6 +24,17 @@ const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher)
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
+/* True when the run has been asked to stop. */
+static bool stopping(const struct kelp_launcher *launcher)
+{
+    return kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP;
+}
+
+static bool asked_to_stop(void *user)
+{
+    return stopping(user);
+}
+
 /* NULL: everything serves at ports. */
 static const char *sockets(const struct kelp_launcher *launcher)
 {
@@ -53,7 +64,9 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
                                                .log_path = log,
                                                .program = launcher->launch->etcd_program,
                                                .socket_folder = sockets(launcher),
-                                               .client_port = launcher->etcd_port};
+                                               .client_port = launcher->etcd_port,
+                                               .given_up = asked_to_stop,
+                                               .user = launcher};
     kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
     if (status == KELP_OK) {
         launcher->etcd_port = kelp_etcd_server_port(launcher->etcd);
@@ -131,12 +144,6 @@ static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_er
         }
     }
     return KELP_OK;
-}
-
-/* True when the run has been asked to stop. */
-static bool stopping(const struct kelp_launcher *launcher)
-{
-    return kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP;
 }
 
 static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *reterr)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define COLUMNS_DEFAULT 80
+#define LINES_DEFAULT   24
 
 static void put(const struct kelp_display *display, const char *text, size_t length)
 {
@@ -31,14 +32,24 @@ void kelp_display_init(struct kelp_display *display, int fd)
     display->terminal = isatty(fd) == 1;
 }
 
+/* The last column would make some terminals wrap, the last line all of them scroll. */
+void kelp_display_room(const struct kelp_display *display, unsigned *ret_columns,
+                       unsigned *ret_lines)
+{
+    struct winsize size = {.ws_col = 0};
+
+    (void)ioctl(display->fd, TIOCGWINSZ, &size); /* else it has a usual one */
+    *ret_columns = (size.ws_col > 1 ? size.ws_col : COLUMNS_DEFAULT) - 1U;
+    *ret_lines = (size.ws_row > 1 ? size.ws_row : LINES_DEFAULT) - 1U;
+}
+
 static unsigned terminal_columns(const struct kelp_display *display)
 {
-    struct winsize size;
+    unsigned columns;
+    unsigned lines;
 
-    if (ioctl(display->fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
-        return size.ws_col - 1U; /* the last column would make some terminals wrap */
-    }
-    return COLUMNS_DEFAULT - 1;
+    kelp_display_room(display, &columns, &lines);
+    return columns;
 }
 
 static void update_bar(struct kelp_display *display, const struct kelp_meter *meter)

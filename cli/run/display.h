@@ -35,6 +35,9 @@ void kelp_display_prepare(struct kelp_display *display, const char *path, uint64
                           uint64_t now_ms);
 /* A line of its own, above the bar; "kelp: " and the line break are added. */
 void kelp_display_say(struct kelp_display *display, const char *format, ...) KELP_PRINTF(2, 3);
+/* How many columns and lines of the terminal may be written on. */
+void kelp_display_room(const struct kelp_display *display, unsigned *ret_columns,
+                       unsigned *ret_lines);
 /* Take the bar away. */
 void kelp_display_clear(struct kelp_display *display);
 

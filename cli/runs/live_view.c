@@ -28,13 +28,6 @@ kelp_status kelp_live_view_open(const char *run_path, bool json, struct kelp_liv
     return KELP_OK;
 }
 
-void kelp_live_view_close(struct kelp_live_view *view)
-{
-    kelp_display_clear(&view->display);
-    kelp_job_client_close(view->client);
-    view->client = NULL;
-}
-
 /* The coordinator's answer, or NULL. Where it is may have changed: the client is opened anew. */
 static Kelp__V1__StatusReply *ask(struct kelp_live_view *view, uint32_t timeout_ms)
 {
@@ -66,16 +59,43 @@ static void print_pace(FILE *out, const struct kelp_meter *meter, double steps_p
                   left);
 }
 
-/* Over what stands there: up to its first line, and everything below is cleared. */
+/* Bytes of the line that take at most so many columns, a character each. */
+static int fitting(const char *line, size_t length, unsigned columns)
+{
+    size_t at = 0;
+
+    for (unsigned used = 0; at < length; at++) {
+        bool begins = ((unsigned char)line[at] & 0xC0) != 0x80; /* UTF-8 */
+        if (begins && used++ == columns) {
+            break;
+        }
+    }
+    return (int)at;
+}
+
+/* Over what stands there: up to its first line, and everything below is cleared. What does not fit
+ * the terminal is left out: lines that have scrolled away cannot be drawn over. */
 static void redraw(struct kelp_live_view *view, const char *text)
 {
+    unsigned columns;
+    unsigned lines;
+
+    kelp_display_room(&view->display, &columns, &lines);
     if (view->lines > 0) {
         (void)printf("\033[%uA", view->lines);
     }
-    (void)printf("\r\033[J%s", text);
+    (void)printf("\r\033[J");
     view->lines = 0;
-    for (const char *at = text; *at; at++) {
-        view->lines += *at == '\n';
+    while (*text && view->lines < lines) {
+        size_t length = strcspn(text, "\n");
+        const char *next = text + length + (text[length] != '\0');
+        if (view->lines + 1 == lines && *next) {
+            (void)printf("...\n");
+        } else {
+            (void)printf("%.*s\n", fitting(text, length, columns), text);
+        }
+        view->lines++;
+        text = next;
     }
 }
 
@@ -149,4 +169,17 @@ bool kelp_live_view_show(struct kelp_live_view *view, uint32_t timeout_ms)
     }
     kelp_job_client_status_free(reply);
     return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* What the run came to takes the place of its table. */
+void kelp_live_view_close(struct kelp_live_view *view)
+{
+    if (view->lines > 0) {
+        redraw(view, "");
+    }
+    kelp_display_clear(&view->display);
+    kelp_job_client_close(view->client);
+    view->client = NULL;
 }

@@ -312,6 +312,9 @@ static kelp_status wait_until_served(struct kelp_etcd_server *server,
         if (healthy(server) && is_ours(server)) {
             return KELP_OK;
         }
+        if (options->given_up && options->given_up(options->user)) {
+            return kelp_fail(reterr, KELP_ERR_CLOSED, "etcd is not wanted any more");
+        }
         if (kelp_clock_ms() >= end_ms) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT,
                              "etcd on %s was not healthy in time (log: %s)", server->url,

@@ -2,12 +2,14 @@
  * A run in the background, seen and stopped by others: kelp ls, logs, status --watch, stop.
  */
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_terminal.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 
@@ -133,6 +135,55 @@ KELP_TEST(seen_and_stopped)
     }
 }
 
+static unsigned count_of(const char *text, const char *part)
+{
+    unsigned count = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part)) {
+        count++;
+    }
+    return count;
+}
+
+/* What `kelp status --watch` leaves on a small terminal, once it has drawn its table so often and
+ * then was ended. Owned (free()). */
+static char *watch(unsigned tables, bool by_keys, int exit_status)
+{
+    const struct kelp_test_terminal_options small = {.lines = 9, .columns = 40};
+    struct kelp_test_terminal terminal;
+
+    kelp_test_terminal_start(&terminal, folder.path, (const char *[]){"status", "--watch", NULL},
+                             &small);
+    kelp_test_terminal_await(&terminal, "\033[J", tables);
+    if (by_keys) {
+        kelp_test_terminal_type(&terminal, KELP_TEST_CTRL_C);
+    } else {
+        says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+    }
+    ck_assert_int_eq(kelp_test_terminal_end(&terminal), exit_status);
+    char *seen = kelp_test_terminal_seen(&terminal);
+    kelp_test_terminal_fini(&terminal);
+    return seen;
+}
+
+/* On a terminal, however small, each table is drawn over the one before. Ctrl-C ends the look and
+ * not the run; with the run, what it came to takes the place of the table. */
+KELP_TEST(watched_on_a_terminal)
+{
+    start_training();
+    char *seen = watch(3, true, 128 + SIGINT);
+    ck_assert_msg(count_of(seen, "run        runs/one") == 1, "%s", seen);
+    ck_assert_msg(strstr(seen, "...\n") != NULL, "%s", seen);
+    free(seen);
+    says((const char *[]){"ls", NULL}, 0, "running");
+    seen = watch(3, false, 0);
+    ck_assert_msg(count_of(seen, "run        runs/one") == 1, "%s", seen);
+    ck_assert_msg(count_of(seen, "state  ") == 0, "%s", seen);
+    ck_assert_msg(count_of(seen, "long: paused after ") == 1, "%s", seen);
+    free(seen);
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+}
+
 /* A run that was killed: its etcd goes when that is asked for, and the run goes on without it. */
 KELP_TEST(killed_and_cleared)
 {
@@ -195,6 +246,58 @@ KELP_TEST(detached_in_vain)
     ck_assert_ptr_nonnull(strstr(train.err, "etcd"));
     ck_assert_str_eq(train.out, "");
     says((const char *[]){"ls", "r", NULL}, 0, "failed");
+}
+
+/* Ctrl-C while it is waited for the start of training ends the run too: before it has a folder, and
+ * afterwards. Nothing goes on behind. */
+KELP_TEST(detached_and_interrupted)
+{
+    static const char *const begins[][12] = {
+        {"train", "--detach", "-", NULL}, /* waits for its job */
+        {"train", "--detach", "job.yaml", "--run", "r", "--etcd-program", "./slow", NULL}};
+    const struct kelp_test_terminal_options usual = {.lines = 24, .columns = 80};
+
+    ck_assert_int_eq(
+        chmod(kelp_test_write(folder.path, "slow", "#!/bin/sh\nexec sleep 1000\n"), 0755), 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(begins); i++) {
+        struct kelp_test_terminal terminal;
+        pid_t pids[8];
+        kelp_test_terminal_start(&terminal, folder.path, begins[i], &usual);
+        if (i == 0) {
+            KELP_TEST_AWAIT(kelp_test_command_processes(&terminal.command, pids, 8) == 2,
+                            "the run does not begin");
+        } else {
+            kelp_test_terminal_await(&terminal, "run r", 1);
+            KELP_TEST_AWAIT(kelp_test_command_find(&terminal.command, "sleep", "1000") > 0,
+                            "no etcd is started");
+        }
+        kelp_test_terminal_type(&terminal, KELP_TEST_CTRL_C);
+        ck_assert_int_eq(kelp_test_terminal_end(&terminal), 128 + SIGINT);
+        const char *words = i == 0 ? "before there was a run" : "stopped at step 0";
+        ck_assert_msg(strstr(terminal.written, words) != NULL, "%s", terminal.written);
+        kelp_test_command_gone(&terminal.command);
+        kelp_test_terminal_fini(&terminal);
+    }
+    says((const char *[]){"ls", "r", NULL}, 0, "stopped");
+}
+
+/* Under nohup a run goes on when its terminal closes. */
+KELP_TEST(outlives_its_terminal)
+{
+    const struct kelp_test_terminal_options nohup = {.lines = 24, .columns = 80, .nohup = true};
+    struct kelp_test_terminal terminal;
+    char path[300];
+
+    kelp_test_terminal_start(&terminal, folder.path,
+                             (const char *[]){"train", "job.yaml", "--run", "runs/one", NULL},
+                             &nohup);
+    (void)snprintf(path, sizeof(path), "%s/runs/one/digests.jsonl", folder.path);
+    KELP_TEST_AWAIT(bytes_of(path) > 0, "training does not begin");
+    kelp_test_terminal_close(&terminal);
+    long before = bytes_of(path);
+    KELP_TEST_AWAIT(bytes_of(path) > before + 20000, "training does not go on");
+    says((const char *[]){"stop", NULL}, 0, "ends once a checkpoint is written");
+    kelp_test_terminal_fini(&terminal);
 }
 
 /* A job's name on a shared etcd is free again once nobody uses the job and kelp free was told so.

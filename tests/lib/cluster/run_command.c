@@ -120,10 +120,17 @@ static int open_output(char *path, size_t path_bytes, const char *folder, const 
     return fd;
 }
 
+void kelp_test_command_mark(struct kelp_test_command *command)
+{
+    static unsigned number;
+
+    (void)snprintf(command->mark, sizeof(command->mark), "KELPTEST_MARK=%ld-%u-%llu",
+                   (long)getpid(), number++, (unsigned long long)kelp_clock_ms());
+}
+
 void kelp_test_command_start(struct kelp_test_command *command, const char *folder,
                              const char *const *args)
 {
-    static unsigned number;
     char program[512];
     const char *argv[ARGS_MAX + 2] = {program};
     const char *environment[] = {command->mark, NULL};
@@ -135,8 +142,7 @@ void kelp_test_command_start(struct kelp_test_command *command, const char *fold
         ck_assert_uint_lt(i, ARGS_MAX);
         argv[i + 1] = args[i];
     }
-    (void)snprintf(command->mark, sizeof(command->mark), "KELPTEST_MARK=%ld-%u-%llu",
-                   (long)getpid(), number++, (unsigned long long)kelp_clock_ms());
+    kelp_test_command_mark(command);
     int out = open_output(command->out_path, sizeof(command->out_path), folder, "out");
     int err = open_output(command->err_path, sizeof(command->err_path), folder, "err");
     struct kelp_process_options options = {.argv = argv,

@@ -71,6 +71,8 @@ struct kelp_test_command {
     char *err;
 };
 
+/* Give it a mark of its own; kelp_test_command_start() does so. */
+void kelp_test_command_mark(struct kelp_test_command *command);
 /* Start `kelp ARGS` (NULL-terminated) in a folder. */
 void kelp_test_command_start(struct kelp_test_command *command, const char *folder,
                              const char *const *args);
