@@ -326,10 +326,12 @@ struct kelp_average_pool {
  *   mse, mae, smooth_l1, huber, bce, bce_with_logits  target like output; mean over the elements
  *   cross_entropy, nll  output: `elements` classes; target: one class number
  *   quantile            output [.., quantile_count], target [..]: elements = target_elements times
- *                       quantile_count; mean over elements of max(q e, (q - 1) e), e = target -
- * output gradient = *gradient_scale times the gradient of the sample's mean loss, so the scale is 1
- * over the samples of the whole step. A class that is no whole number below `elements` is an error
- * of the stream (KELP_ERR_INVALID at wait()).
+ *                       quantile_count; mean over elements of max(q e, (q - 1) e), where e is the
+ *                       target less the output
+ *
+ * gradient = *gradient_scale times the gradient of the sample's mean loss, so the scale is 1 over
+ * the samples of the whole step. A class that is no whole number below `elements` is an error of
+ * the stream (KELP_ERR_INVALID at wait()).
  *
  * sums float64[KELP_LOSS_SUMS] for each sample, in double, in an order that depends on the number
  * of elements alone. SQUARED to TARGET_SQUARED compare the forecast (the output; of quantiles the

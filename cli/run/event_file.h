@@ -1,9 +1,11 @@
 /*
  * What a run measures, in the form that TensorBoard reads: a file of TFRecords, each an Event.
  *
- *     record  length uint64 | masked CRC-32C of it | bytes | masked CRC-32C of these   little
- * endian Event   wall_time = 1 (double), step = 2 (varint), file_version = 3, summary = 5 Summary
- * value = 1, repeated: tag = 1, simple_value = 2 (float)                     protobuf
+ *     record   length uint64 | masked CRC-32C of it | bytes | masked CRC-32C of these
+ *     Event    wall_time = 1 (double), step = 2 (varint), file_version = 3, summary = 5
+ *     Summary  value = 1, repeated: tag = 1, simple_value = 2 (float)
+ *
+ * Numbers of a record are little endian; Event and Summary are protobuf.
  *
  * Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto and
  * tensorflow/core/framework/summary.proto.

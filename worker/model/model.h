@@ -66,9 +66,8 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
  *              return.
  * count        0 (gradient zero) to batch_max.
  * batch_total  samples of the step over all lanes, so that lanes' gradients add up to the mean's.
- * sums         as in common/training/control.h, of these samples alone; set on success only, and
- * but for evaluations the scalars alone.
- *
+ * sums         as in common/training/control.h, of these samples alone; set on success only. Of a
+ *              training step the scalars alone, without the histogram.
  * accumulate   add to the gradient instead of overwriting it: not the first piece.
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
