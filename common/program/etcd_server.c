@@ -343,8 +343,8 @@ static kelp_status start_once(struct kelp_etcd_server *server, const char *progr
     return status;
 }
 
-/* Etcd's working folder may be another than ours. What cannot be resolved is not there: its start
- * says so. */
+/* A relative path would begin at etcd's working folder, not at ours. One that cannot be resolved
+ * stays as it is: starting etcd reports it. */
 static void make_absolute(char path[KELP_PROCESS_PATH_MAX])
 {
     char *absolute = realpath(path, NULL);
