@@ -1,5 +1,6 @@
 #!/bin/bash
-# The commands of README.md do what it says: they are run, and what they print has the shape of the sample.
+# The commands of README.md do what it says: they are run, and what they print has the shape of the sample. So does the
+# first job of docs/TUTORIAL.md.
 # usage: tests/readme.sh SOURCE_DIR BUILD_DIR
 #
 # Not run are those that install packages or build (deploy/quickstart.sh, whose last command is run instead; sudo).
@@ -54,4 +55,16 @@ head -n 3 flats.csv | cut -d , -f 1,2 >new.csv
 mapfile -t own < <(awk '/^```sh$/ { on = 1; next } /^```$/ { if (on) exit } on && /^build/' "$source_dir/README.md")
 for command in "${own[@]}"; do run "${command%%  #*}" own; done
 [ "$(wc -l <predictions.csv)" -eq 3 ] || { echo 'README.md: a CSV file does not end in predictions'; exit 1; }
+# The job of a table in docs/TUTORIAL.md fits the table that the page shows, and its predictions.
+awk '/^ *```yaml$/ { on = 1; next } /^ *```$/ { if (on) exit } on' "$source_dir/docs/TUTORIAL.md" |
+    sed 's/^   //' >rents.yaml
+awk 'BEGIN { print "size,age,district,rent"
+    for (i = 0; i < 200; i++)
+        printf "%d,%d,%s,%d\n", 20 + i * 37 % 101, i * 7 % 50, i % 3 ? "north" : "centre", 300 + i * 370 % 1010 }' \
+    >rents.csv
+head -n 3 rents.csv | cut -d , -f 1-3 >new.csv
+run 'build/release/bin/kelp train rents.yaml --set train.epochs=2 --no-plots' own
+run 'build/release/bin/kelp predict --data new.csv --out rents-of-new.csv' own
+[ "$(head -n 1 rents-of-new.csv)" = sample,rent ] || { echo 'docs/TUTORIAL.md: its table gives no rents'; exit 1; }
+
 echo "readme: $((count + ${#own[@]})) commands"
