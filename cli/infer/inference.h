@@ -29,8 +29,8 @@
             "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, best, "  \
             "or a folder"),                                                                        \
         KELP_VERB_TEXT("data", "PATH", NULL,                                                       \
-                       "the rows to use the model on: all of a file or pattern of files (of "      \
-                       "images the folder, or the images' file); the training data are not read"), \
+                       "other data to use, all of it: a file, a pattern of files or a folder of "  \
+                       "images; the training data are not read"),                                  \
         KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,                                    \
                          "N or MIN:MAX workers (job key cluster.workers)"),                        \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \
