@@ -183,32 +183,17 @@ static void use_number(const struct kelp_table_facts *facts, uint32_t i,
     ret->use = heavy ? KELP_INIT_LOG_NUMBER : KELP_INIT_NUMBER;
 }
 
-/* "03/25/2017 8:55 AM": three numbers with the same sign between them. */
-static bool looks_like_date(const char *word)
-{
-    char between = word[strspn(word, "0123456789")];
-    if (between == '\0' || !strchr("/-.", between)) {
-        return false;
-    }
-    for (int part = 0; part < 3; part++) {
-        size_t digits = strspn(word, "0123456789");
-        char next = word[digits];
-        if (digits == 0 || digits > 4 || (next == between) != (part < 2)) {
-            return false;
-        }
-        word += digits + 1;
-    }
-    return true;
-}
-
 static void use_word(const struct kelp_table_facts *facts, uint32_t i, struct kelp_init_column *ret)
 {
     const struct kelp_column_facts *column = &facts->columns[i];
     ret->use = KELP_INIT_CATEGORY;
     if (column->long_words) {
         leave_out(ret, "it has long texts");
-    } else if (looks_like_date(kelp_words_at(&column->words, 0))) {
+    } else if (kelp_word_is_date(kelp_words_at(&column->words, 0))) {
         leave_out(ret, "write dates as YYYY-MM-DD HH:MM:SS to use them");
+    } else if (column->words.count > KELP_INIT_CLASSES_MAX &&
+               kelp_word_is_amount(kelp_words_at(&column->words, 0))) {
+        leave_out(ret, "write numbers as 1234.5, without signs and commas, to use them");
     } else if (column->dates > 0 || column->numbers * 2 > column->present) {
         leave_out(ret, "it has dates or numbers, but not in all rows");
     } else if (!repeats(facts, column)) {
@@ -235,8 +220,9 @@ static void use_date(const struct kelp_table_facts *facts, uint32_t i, struct ke
 static void use_column(const struct kelp_table_facts *facts, uint32_t i,
                        struct kelp_init_column *ret)
 {
-    if (!kelp__init_name_fits(facts, i)) {
-        leave_out(ret, "its name is empty, stands twice, or has characters that a job cannot name");
+    const char *trouble = kelp__init_name_trouble(facts, i);
+    if (trouble) {
+        leave_out(ret, trouble);
         return;
     }
     switch (kelp_column_type(&facts->columns[i])) {

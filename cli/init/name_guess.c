@@ -104,3 +104,36 @@ bool kelp_name_is_row(const char *name)
     }
     return strncasecmp(name, "Unnamed", 7) == 0;
 }
+
+/* Three numbers with the same sign between them. */
+bool kelp_word_is_date(const char *word)
+{
+    char between = word[strspn(word, "0123456789")];
+    if (between == '\0' || !strchr("/-.", between)) {
+        return false;
+    }
+    for (int part = 0; part < 3; part++) {
+        size_t digits = strspn(word, "0123456789");
+        char next = word[digits];
+        if (digits == 0 || digits > 4 || (next == between) != (part < 2)) {
+            return false;
+        }
+        word += digits + 1;
+    }
+    return true;
+}
+
+/* Signs of currencies beyond ASCII have bytes from 0x80. */
+bool kelp_word_is_amount(const char *word)
+{
+    bool digit = false, more = false;
+    for (size_t i = 0; word[i] != '\0'; i++) {
+        bool sign = strchr("$%,", word[i]) || (unsigned char)word[i] >= 0x80;
+        digit = digit || isdigit((unsigned char)word[i]);
+        more = more || sign;
+        if (!sign && !strchr("0123456789.' +-", word[i])) {
+            return false;
+        }
+    }
+    return digit && more;
+}

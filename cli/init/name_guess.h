@@ -1,5 +1,5 @@
 /*
- * What names of columns tell. Pure.
+ * What names of columns tell, and the first word of one that has no numbers. Pure.
  */
 #ifndef KELP_CLI_INIT_NAME_GUESS_H
 #define KELP_CLI_INIT_NAME_GUESS_H
@@ -16,5 +16,10 @@ bool kelp_name_is_class(const char *name);
 bool kelp_name_is_category(const char *name);
 /* A row's own number ("id", "row_id", "Unnamed: 0", ""). */
 bool kelp_name_is_row(const char *name);
+
+/* A date in another form than data files have: "03/25/2017 8:55 AM". */
+bool kelp_word_is_date(const char *word);
+/* A number with more than data files have: "$1,200", "5.3%". */
+bool kelp_word_is_amount(const char *word);
 
 #endif

@@ -7,16 +7,29 @@
 #include "cli/init/name_guess.h"
 #include "common/base/value.h"
 
-bool kelp__init_name_fits(const struct kelp_table_facts *facts, uint32_t column)
+const char *kelp__init_name_trouble(const struct kelp_table_facts *facts, uint32_t column)
 {
     const char *name = facts->columns[column].name;
+    if (name[0] == '\0') {
+        return "it has no name";
+    }
     for (uint32_t i = 0; i < facts->column_count; i++) {
         if (i != column && strcmp(facts->columns[i].name, name) == 0) {
-            return false;
+            return "another column has its name";
         }
     }
-    return name[0] != '\0' && !strpbrk(name, "`,") && name[0] != ' ' &&
-           kelp_value_text(name, KELP_CSV_COLUMN_NAME_MAX, NULL) == KELP_OK;
+    if (name[0] == ' ') {
+        return "its name begins with a space";
+    }
+    bool fits =
+        !strpbrk(name, "`,") && kelp_value_text(name, KELP_CSV_COLUMN_NAME_MAX, NULL) == KELP_OK;
+    return fits ? NULL
+                : "its name has a comma, a backtick or other characters that a job cannot name";
+}
+
+bool kelp__init_name_fits(const struct kelp_table_facts *facts, uint32_t column)
+{
+    return !kelp__init_name_trouble(facts, column);
 }
 
 bool kelp__init_word_fits(const char *word)
@@ -106,6 +119,13 @@ static kelp_status find(const struct kelp_table_facts *facts, const char *name,
         return KELP_OK;
     }
     const struct kelp_column_facts *found = &facts->columns[column];
+    if (kelp_column_type(found) == KELP_COLUMN_WORD && found->words.count > 0 &&
+        kelp_word_is_amount(kelp_words_at(&found->words, 0))) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--target: column %s has words such as '%s'; write numbers as 1234.5, "
+                         "without signs and commas",
+                         name, kelp_words_at(&found->words, 0));
+    }
     if (kelp_column_type(found) == KELP_COLUMN_WORD) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "--target: column %s has %s%u different words; a target has numbers, or 2 "

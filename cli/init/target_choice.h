@@ -10,7 +10,8 @@ kelp_status kelp__init_choose_target(const struct kelp_table_facts *facts, const
                                      struct kelp_init_choice *choice,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Can it be named in a job file, alone? */
+/* Why it cannot be named in a job file, alone; NULL: it can. */
+const char *kelp__init_name_trouble(const struct kelp_table_facts *facts, uint32_t column);
 bool kelp__init_name_fits(const struct kelp_table_facts *facts, uint32_t column);
 /* Can the word stand in an expression, between quotes of one kind? */
 bool kelp__init_word_fits(const char *word);

@@ -175,6 +175,20 @@ KELP_TEST(targets_of_numbers)
     expect_printed("columns: [a b, when_hour, when_weekday]");
 }
 
+/* Numbers and names in a form that a job does not take: the comment says what to write. */
+KELP_TEST(unusual_forms)
+{
+    kelp_test_add(&table, "cost, beds,share,size,price\n");
+    for (int i = 0; i < 300; i++) {
+        kelp_test_add(&table, "\"$1,%03d\",%d,%d.5%%,%d,%d\n", i, i % 5, i % 30, i * 7 % 91,
+                      i * 7 % 31);
+    }
+    choose_well(NULL);
+    expect_printed("cost: 300 different words; left out: write numbers as 1234.5");
+    expect_printed("share: 30 different words; left out: write numbers as 1234.5");
+    expect_printed(" beds: whole numbers from 0 to 4; left out: its name begins with a space");
+}
+
 /* Words that a few rows share each: of use in a small table alone. */
 KELP_LOOP_TEST(words_that_hardly_repeat, 0, 2)
 {
