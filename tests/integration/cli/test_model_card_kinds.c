@@ -240,6 +240,11 @@ KELP_TEST(class_names)
                "sample,class,class_name,score_Ad\xc3\xa9lie,\"score_Chin, \"\"strap\"\"\","
                "score_Gentoo\n0,2,Gentoo,");
     expect_has(run.folder, "new-out.csv", "\n100,1,\"Chin, \"\"strap\"\"\",");
+    (void)kelp_test_write(run.folder, "none.csv", "bill,mass\n31,3700\n40,4400\n");
+    (void)kelp_test_write(run.folder, "empty.csv", "kind,bill,mass\n,31,3700\nNA,40,4400\n");
+    predict(&run, "m.safetensors", "--data", "none.csv", "none-out.csv");
+    predict(&run, "m.safetensors", "--data", "empty.csv", "empty-out.csv");
+    kelp_test_expect_same(run.folder, "none-out.csv", "empty-out.csv");
     const char *const targets[] = {"predict", "m.safetensors", "--data",    "labelled.csv",
                                    "--out",   "both.csv",      "--targets", NULL};
     kelp_test_run_ok(run.folder, targets);

@@ -80,14 +80,15 @@ static kelp_status check_job(const struct kelp_table_input *input, struct kelp_e
 
 /* ---- columns of the files -------------------------------------------------------------------- */
 
-static bool has_column(const struct kelp_csv *csv, const char *name)
+/* UINT32_MAX: there is none. */
+static uint32_t find_column(const struct kelp_csv *csv, const char *name)
 {
     for (uint32_t i = 0; i < kelp_csv_column_count(csv); i++) {
         if (strcmp(kelp_csv_column(csv, i), name) == 0) {
-            return true;
+            return i;
         }
     }
-    return false;
+    return UINT32_MAX;
 }
 
 /* Was the column named by a source before this one? Sources have one for each view. */
@@ -120,7 +121,7 @@ static kelp_status check_header(struct kelp_table_input *input, const struct kel
     struct kelp_table_schema *schema = input->schema;
     for (uint32_t i = 0; i < schema->source_count; i++) {
         struct kelp_table_source *source = &schema->sources[i];
-        if (has_column(csv, source->name)) {
+        if (find_column(csv, source->name) != UINT32_MAX) {
             continue;
         }
         if (!source->label) {
@@ -138,6 +139,50 @@ static kelp_status check_header(struct kelp_table_input *input, const struct kel
     return KELP_OK;
 }
 
+/* Whether any row has a value in some column of labels: of a file to be learnt from, the first one.
+ */
+static kelp_status find_label(const struct kelp_table_schema *schema, struct kelp_csv *csv,
+                              bool *ret_found, struct kelp_error *reterr)
+{
+    uint32_t columns[KELP_TABLE_COLUMNS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < schema->source_count; i++) {
+        uint32_t column = find_column(csv, schema->sources[i].name);
+        if (schema->sources[i].label && column != UINT32_MAX) {
+            columns[count++] = column;
+        }
+    }
+    const struct kelp_csv_field *fields = NULL;
+    kelp_status status = kelp_csv_next(csv, &fields, reterr);
+    *ret_found = count == 0 || !fields; /* a file without rows is told of elsewhere */
+    while (status == KELP_OK && fields && !*ret_found) {
+        for (uint32_t i = 0; i < count; i++) {
+            *ret_found = *ret_found || !kelp_table_field_is_missing(&fields[columns[i]]);
+        }
+        if (!*ret_found) {
+            status = kelp_csv_next(csv, &fields, reterr);
+        }
+    }
+    return status;
+}
+
+/* Columns of labels that are there and empty say as little as none. */
+static kelp_status check_labels(struct kelp_table_input *input, struct kelp_csv *csv,
+                                struct kelp_error *reterr)
+{
+    struct kelp_table_schema *schema = input->schema;
+    bool found = false;
+    if (input->job->run.mode != KELP_RUN_PREDICT || schema->unlabelled) {
+        return KELP_OK;
+    }
+    kelp_status status = find_label(schema, csv, &found, reterr);
+    for (uint32_t i = 0; i < schema->source_count && status == KELP_OK && !found; i++) {
+        schema->sources[i].absent = schema->sources[i].label;
+        schema->unlabelled = true;
+    }
+    return status;
+}
+
 kelp_status kelp_table_card_fits(struct kelp_table_input *input, struct kelp_error *reterr)
 {
     kelp_status status = check_job(input, reterr);
@@ -147,6 +192,9 @@ kelp_status kelp_table_card_fits(struct kelp_table_input *input, struct kelp_err
             status = kelp_csv_open(input->files[split].paths[i], &csv, reterr);
             if (status == KELP_OK) {
                 status = check_header(input, csv, reterr);
+            }
+            if (status == KELP_OK) {
+                status = check_labels(input, csv, reterr);
             }
             kelp_csv_close(csv);
         }

@@ -149,7 +149,7 @@ kelp_status kelp_table_files_find(const char *key, const char *path,
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static bool is_missing(const struct kelp_csv_field *field)
+bool kelp_table_field_is_missing(const struct kelp_csv_field *field)
 {
     static const char *const words[] = {"", "na", "n/a", "nan", "null", "none"};
     const char *start = field->start;
@@ -205,7 +205,7 @@ static kelp_status fill_slot(struct kelp_table_reader *reader,
                              const struct kelp_csv_field *field, struct kelp_error *reterr)
 {
     double *slot = &reader->slots[source->slot];
-    if (is_missing(field)) {
+    if (kelp_table_field_is_missing(field)) {
         *slot = (double)NAN;
         return KELP_OK;
     }
@@ -297,7 +297,7 @@ static kelp_status read_class(struct kelp_table_reader *reader, double *ret_valu
     uint32_t column = reader->columns[reader->schema->numbers[reader->schema->class_number].index];
     *class_field = (struct kelp_table_class){.value = 0.0};
     *ret_value = (double)NAN;
-    if (is_missing(&reader->fields[column])) {
+    if (kelp_table_field_is_missing(&reader->fields[column])) {
         return KELP_OK;
     }
     *ret_value = 0.0;

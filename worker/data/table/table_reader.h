@@ -11,6 +11,10 @@
 
 #include "worker/data/table/table_classes.h"
 #include "worker/data/table/table_schema.h"
+#include "worker/data/text/csv.h"
+
+/* Of a number, time or class. */
+bool kelp_table_field_is_missing(const struct kelp_csv_field *field);
 
 struct kelp_table_files {
     char **paths; /* sorted by their bytes; owned */
