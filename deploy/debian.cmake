@@ -26,7 +26,7 @@ License: Apache-2.0
 
  -- ${CPACK_PACKAGE_CONTACT}  ${date}
 ")
-  file(GLOB plain ${doc}/changelog.Debian ${root}/share/man/man1/*.1)
+  file(GLOB plain ${doc}/changelog.Debian ${root}/share/man/man*/*.[15])
   execute_process(COMMAND gzip -9nf ${plain} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 

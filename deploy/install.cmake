@@ -6,7 +6,7 @@
 #   lib/                    libkelp-worker.a, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/
 #   share/kelp/examples/    jobs to start from, a model of one's own
 #   share/doc/kelp/         README and docs/
-#   share/man/man1/         a page for each program and verb
+#   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
 # Two components, each a Debian package: kelp, and kelp-dev for programs that use the worker as a library.
@@ -23,7 +23,7 @@ install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION share/doc/kelp)
 install(DIRECTORY docs DESTINATION share/doc/kelp)
 set(pages ${PROJECT_BINARY_DIR}/cli/pages)
-install(DIRECTORY ${pages}/man1 DESTINATION share/man)
+install(DIRECTORY ${pages}/man1 ${pages}/man5 DESTINATION share/man)
 install(FILES ${pages}/_kelp DESTINATION share/zsh/site-functions)
 # bash and fish load a completion by the name of the program.
 foreach(program kelp kelp-coordinator kelp-ps kelp-worker)

@@ -1,10 +1,11 @@
 /*
- * kelp-describe FOLDER: writes man pages to FOLDER/man1, and the tables of completions to
- * FOLDER/tables.sh and FOLDER/tables.fish. Run by the build; not installed.
+ * kelp-describe FOLDER: writes man pages to FOLDER/man1 and FOLDER/man5, and the tables of
+ * completions to FOLDER/tables.sh and FOLDER/tables.fish. Run by the build; not installed.
  */
 #include <stdio.h>
 
 #include "cli/describe/completion_tables.h"
+#include "cli/describe/job_page.h"
 #include "cli/describe/man_page.h"
 #include "common/base/files.h"
 
@@ -59,15 +60,27 @@ static bool write_page(const struct kelp_page_list *list, size_t index, const ch
     return finish(out);
 }
 
+static bool write_job_page(const char *folder)
+{
+    FILE *out = create(folder, "man5/" KELP_JOB_PAGE, ".5");
+
+    if (!out) {
+        return false;
+    }
+    kelp_status status = kelp_job_page_print(out);
+    return finish(out) && status == KELP_OK;
+}
+
 static bool make_folders(const char *folder)
 {
-    char man[PATH_BYTES];
+    static const char *const below[] = {"", "/man1", "/man5"};
+    char path[PATH_BYTES];
     struct kelp_error error;
-    kelp_status status = kelp_files_make_folder(folder, &error);
+    kelp_status status = KELP_OK;
 
-    (void)snprintf(man, sizeof(man), "%s/man1", folder);
-    if (status == KELP_OK) {
-        status = kelp_files_make_folder(man, &error);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(below) && status == KELP_OK; i++) {
+        (void)snprintf(path, sizeof(path), "%s%s", folder, below[i]);
+        status = kelp_files_make_folder(path, &error);
     }
     if (status != KELP_OK) {
         (void)fprintf(stderr, "kelp-describe: %s\n", error.text);
@@ -85,7 +98,7 @@ int main(int argc, char **argv)
     }
     kelp_page_list_fill(&list);
     bool good = make_folders(argv[1]) && write_tables(&list, argv[1], ".sh", KELP_SHELL_POSIX) &&
-                write_tables(&list, argv[1], ".fish", KELP_SHELL_FISH);
+                write_tables(&list, argv[1], ".fish", KELP_SHELL_FISH) && write_job_page(argv[1]);
     for (size_t i = 0; good && i < list.count; i++) {
         good = write_page(&list, i, argv[1]);
     }

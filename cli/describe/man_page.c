@@ -3,44 +3,16 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "cli/describe/roff.h"
 #include "cli/verbs.h"
-#include "common/program/version.h"
-
-/* Text of a page: what groff takes for its own is escaped, minus signs stay what they are. */
-static void put(FILE *out, const char *text)
-{
-    bool line_begins = true;
-
-    for (; *text != '\0'; text++) {
-        if (line_begins && (*text == '.' || *text == '\'')) {
-            (void)fputs("\\&", out);
-        }
-        if (*text == '\\') {
-            (void)fputs("\\e", out);
-        } else if (*text == '-') {
-            (void)fputs("\\-", out);
-        } else {
-            (void)fputc(*text, out);
-        }
-        line_begins = *text == '\n';
-    }
-}
-
-/* BEFORE TEXT AFTER, of which TEXT alone is escaped. */
-static void put_between(FILE *out, const char *before, const char *text, const char *after)
-{
-    (void)fputs(before, out);
-    put(out, text);
-    (void)fputs(after, out);
-}
 
 /* A phrase as a sentence. */
 static void put_sentence(FILE *out, const char *phrase)
 {
     char first[2] = {(char)toupper((unsigned char)phrase[0]), '\0'};
 
-    put(out, first);
-    put_between(out, "", phrase + 1, ".\n");
+    kelp_roff_put(out, first);
+    kelp_roff_put_between(out, "", phrase + 1, ".\n");
 }
 
 static void print_option(const struct kelp_option *option, FILE *out)
@@ -55,18 +27,18 @@ static void print_option(const struct kelp_option *option, FILE *out)
     if (option->letter != '\0') {
         (void)fprintf(out, "\\fB\\-%c\\fR, ", option->letter);
     }
-    put_between(out, "\\fB\\-\\-", option->name, "\\fR");
+    kelp_roff_put_between(out, "\\fB\\-\\-", option->name, "\\fR");
     if (value[0] != '\0') {
-        put_between(out, " \\fI", value, "\\fR");
+        kelp_roff_put_between(out, " \\fI", value, "\\fR");
     }
     (void)fputc('\n', out);
-    put(out, option->help);
+    kelp_roff_put(out, option->help);
     if (notes[0] != '\0') {
-        put_between(out, " (", notes, ")");
+        kelp_roff_put_between(out, " (", notes, ")");
     }
     (void)fputs(".\n", out);
     if (variable[0] != '\0') {
-        put_between(out, "Environment: \\fB", variable, "\\fR.\n");
+        kelp_roff_put_between(out, "Environment: \\fB", variable, "\\fR.\n");
     }
 }
 
@@ -78,7 +50,7 @@ static void print_options(const struct kelp_program *program, FILE *out)
         if (!kelp_option_first_of_group(program, i)) {
             continue;
         }
-        put_between(out, ".SS \"", group, "\"\n");
+        kelp_roff_put_between(out, ".SS \"", group, "\"\n");
         for (size_t j = i; j < program->option_count; j++) {
             if (strcmp(kelp_option_group(&program->options[j]), group) == 0) {
                 print_option(&program->options[j], out);
@@ -96,7 +68,7 @@ static void print_verbs(const struct kelp_verb *const *verbs, FILE *out)
     for (size_t i = 0; verbs[i]; i++) {
         char page[KELP_PAGE_NAME_MAX + 1];
         kelp_page_name(verbs[i]->program, page);
-        put_between(out, ".TP\n.BR ", page, " (1)\n");
+        kelp_roff_put_between(out, ".TP\n.BR ", page, " (1)\n");
         put_sentence(out, verbs[i]->summary);
     }
 }
@@ -109,7 +81,7 @@ static void print_ends(FILE *out)
                 "The command line takes precedence.\n"
                 ".SH EXIT STATUS\n",
                 out);
-    put(out, kelp_command_exit_statuses);
+    kelp_roff_put(out, kelp_command_exit_statuses);
 }
 
 /* Pages around it: of the verb that it belongs to, its own verbs' being listed already. */
@@ -126,14 +98,12 @@ static void print_see_also(const struct kelp_page_list *list, size_t index, FILE
         }
         kelp_page_name(page->program, name);
         (void)fputs(separator, out);
-        put_between(out, ".BR ", name, " (1)");
+        kelp_roff_put_between(out, ".BR ", name, " (1)");
         separator = ",\n";
     }
-    (void)fputs("\n.PP\n"
-                "The folder \\fIshare/doc/kelp\\fR of the installation holds the reference of the "
-                "command line (docs/CLI.md), of job files (docs/JOB.md), and the rest.\n"
-                "Examples of jobs are in \\fIshare/kelp/examples\\fR.\n",
-                out);
+    (void)fputs(separator, out);
+    (void)fputs(".BR kelp\\-job (5)\n", out);
+    kelp_roff_elsewhere(out);
 }
 
 void kelp_man_page_print(const struct kelp_page_list *list, size_t index, FILE *out)
@@ -143,18 +113,14 @@ void kelp_man_page_print(const struct kelp_page_list *list, size_t index, FILE *
     char name[KELP_PAGE_NAME_MAX + 1];
 
     kelp_page_name(program, name);
-    (void)fputs(".TH \"", out);
-    for (const char *c = name; *c != '\0'; c++) {
-        (void)fputc(toupper((unsigned char)*c), out);
-    }
-    (void)fprintf(out, "\" 1 \"\" \"Kelp %s\" \"Kelp\"\n", kelp_version());
-    put_between(out, ".SH NAME\n", name, " \\- ");
-    put_between(out, "", program->summary, "\n");
-    put_between(out, ".SH SYNOPSIS\n.B ", program->name, "\n");
+    kelp_roff_title(out, name, 1);
+    kelp_roff_put_between(out, ".SH NAME\n", name, " \\- ");
+    kelp_roff_put_between(out, "", program->summary, "\n");
+    kelp_roff_put_between(out, ".SH SYNOPSIS\n.B ", program->name, "\n");
     (void)fputs(page->of || !page->verbs ? "" : "\\fIVERB\\fR\n", out);
     (void)fputs("[\\fIoptions\\fR]\n", out);
     if (program->positional) {
-        put_between(out, "", program->positional, "\n");
+        kelp_roff_put_between(out, "", program->positional, "\n");
     }
     (void)fputs(".SH DESCRIPTION\n", out);
     put_sentence(out, program->summary);
@@ -164,7 +130,7 @@ void kelp_man_page_print(const struct kelp_page_list *list, size_t index, FILE *
     print_options(program, out);
     print_ends(out);
     if (program->examples) {
-        put_between(out, ".SH EXAMPLES\n.EX\n", program->examples, ".EE\n");
+        kelp_roff_put_between(out, ".SH EXAMPLES\n.EX\n", program->examples, ".EE\n");
     }
     print_see_also(list, index, out);
 }

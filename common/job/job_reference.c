@@ -162,8 +162,7 @@ static void print_page(FILE *out)
         "`--force` accepts a difference; "
         "the result is then that of neither job.\n\n"
         "Each entry below has the values, the default, and what `--resume` accepts.\n\n"
-        "This page is generated from the program's own table, `common/job/job_options.c`. The test "
-        "`test_job` writes it again under `KELP_UPDATE=1`.\n",
+        "<!-- Generated from common/job/job_options.c: KELP_UPDATE=1 ctest -R test_job -->\n",
         out);
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         print_heading(out, &kelp__job_keys[i]);

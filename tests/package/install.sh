@@ -33,6 +33,7 @@ export PATH="$prefix/bin:$PATH" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 # ---- what is there -------------------------------------------------------------------------------
 for file in bin/{kelp,kelp-coordinator,kelp-ps,kelp-worker} lib/kelp/kelp-faultdisk.so lib/libkelp-worker.a \
     include/kelp/{model,worker}.h lib/pkgconfig/kelp{,-worker}.pc share/man/man1/kelp{,-train,-checkpoint-ls,-ps}.1 \
+    share/man/man5/kelp-job.5 \
     share/kelp/examples/etth1-dlinear.yaml share/kelp/examples/plugin/conv_small.c \
     share/doc/kelp/{README.md,docs/JOB.md,docs/images/overview.svg} share/zsh/site-functions/_kelp \
     share/bash-completion/completions/{kelp,kelp-ps} share/fish/vendor_completions.d/{kelp,kelp-ps}.fish; do
