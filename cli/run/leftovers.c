@@ -7,6 +7,7 @@
 
 #include "cli/run/run_client.h"
 #include "common/base/files.h"
+#include "common/program/socket_folder.h"
 #include "common/training/manifest.h"
 
 #define ETCD "etcd"
@@ -98,6 +99,15 @@ void kelp_leftovers_find(const char *run_path, struct kelp_leftovers *ret_leftov
     }
 }
 
+void kelp_leftovers_remove_sockets(const char *run_path)
+{
+    struct kelp_run_cluster cluster;
+
+    if (kelp_run_cluster_read(run_path, &cluster, NULL) == KELP_OK) {
+        kelp_socket_folder_remove(cluster.sockets);
+    }
+}
+
 static kelp_status remove_held(const struct kelp_run_dir *run, const char *name,
                                struct kelp_error *reterr)
 {
@@ -107,6 +117,7 @@ static kelp_status remove_held(const struct kelp_run_dir *run, const char *name,
     kelp_leftovers_find(run->path, &leftovers);
     for (size_t i = 0; i < leftovers.count && status == KELP_OK; i++) {
         if (strcmp(leftovers.names[i], name) == 0) {
+            kelp_leftovers_remove_sockets(run->path);
             status = strcmp(name, KELP_RUN_NEXT) == 0 ? kelp_run_next_drop(run->path, reterr)
                                                       : kelp_run_dir_remove(run, name, reterr);
         }

@@ -1,10 +1,13 @@
 /*
  * What commands that were killed have left in the folder of a run, and nothing needs any more:
  *
- *     etcd/                        of the run's private etcd, when its checkpoints say all
- *     next/                        what a resume would have put in place
- * (common/program/run_next.h) predict/, weights.safetensors    of kelp predict and kelp evaluate,
- * which nobody resumes
+ *     etcd/                  of the run's private etcd, when its checkpoints say all
+ *     next/                  what a resume would have put in place (common/program/run_next.h)
+ *     predict/               of kelp predict and kelp evaluate,
+ *     weights.safetensors    which nobody resumes
+ *
+ * The folder of the run's sockets (common/program/socket_folder.h) lies elsewhere. It goes with the
+ * first of these, or with the run.
  */
 #ifndef KELP_CLI_RUN_LEFTOVERS_H
 #define KELP_CLI_RUN_LEFTOVERS_H
@@ -32,6 +35,9 @@ void kelp_leftovers_find(const char *run_path, struct kelp_leftovers *ret_leftov
  * KELP_ERR_BUSY (somebody runs the run), those of removing. */
 kelp_status kelp_leftovers_remove(const char *run_path, const char *name,
                                   struct kelp_error *reterr);
+
+/* The run's lock is held. */
+void kelp_leftovers_remove_sockets(const char *run_path);
 
 /* Remove those of predictions and evaluations whose runs lie in the folder. What cannot be removed
  * stays. */

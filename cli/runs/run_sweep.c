@@ -320,6 +320,7 @@ static kelp_status remove_held(const char *run_path, const char *name, struct ke
 
     kelp_status status = kelp_run_dir_resume(run_path, &run, reterr);
     if (status == KELP_OK) {
+        kelp_leftovers_remove_sockets(run_path);
         status =
             name ? kelp_run_dir_remove(&run, name, reterr) : kelp_files_remove(run_path, reterr);
         kelp_run_dir_close(&run);

@@ -226,6 +226,19 @@ static bool left(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* Where the sockets of that run are; the text is owned by the caller. */
+static char *sockets(void)
+{
+    char *text = read_file("k3/cluster.json", &(size_t){0});
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *path = cJSON_GetObjectItemCaseSensitive(json, "sockets");
+    ck_assert(cJSON_IsString(path) && path->valuestring[0] == '/');
+    char *found = strdup(path->valuestring);
+    cJSON_Delete(json);
+    free(text);
+    return found;
+}
+
 /* `kelp` itself is killed, and nobody comes back for what it worked with: the next command clears
  * that, though not while it may be needed. */
 KELP_TEST(killed_for_good)
@@ -253,11 +266,15 @@ KELP_TEST(killed_for_good)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
         ck_assert_msg(left(names[i]), "%s was taken from a run that goes on", names[i]);
     }
+    char *folder = sockets();
+    ck_assert_int_eq(access(folder, F_OK), 0);
     kelp_process_signal(command.process, SIGKILL);
     (void)kelp_test_command_wait(&command, TIMEOUT_MS);
     kelp_test_command_gone(&command);
     kelp_test_command_fini(&command);
     free(run_or_fail((const char *[]){"evaluate", "run", "--run", "e5", NULL}));
+    ck_assert_int_ne(access(folder, F_OK), 0);
+    free(folder);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
         ck_assert_msg(!left(names[i]), "%s stays for ever", names[i]);
     }
