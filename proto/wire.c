@@ -303,6 +303,49 @@ kelp_status kelp_wire_decode(struct kelp_rpc_message *message,
     return status;
 }
 
+/* ---- texts ---- */
+
+static void clean_text(char *text)
+{
+    for (; text && *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == 0x7f) {
+            *text = ' ';
+        }
+    }
+}
+
+/* One value of a field: a text or a message. */
+static void clean_value(const ProtobufCFieldDescriptor *field, void *value)
+{
+    /* Texts that are not set are the descriptor's own, and constant. */
+    if (field->type == PROTOBUF_C_TYPE_STRING && value != field->default_value && value) {
+        clean_text(value);
+    } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && value) {
+        kelp_wire_clean(value);
+    }
+}
+
+void kelp_wire_clean(ProtobufCMessage *fields)
+{
+    for (unsigned i = 0; i < fields->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &fields->descriptor->fields[i];
+        char *member = (char *)fields + field->offset;
+        if (field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_MESSAGE) {
+            continue;
+        }
+        if (field->label != PROTOBUF_C_LABEL_REPEATED) {
+            clean_value(field, *(void **)(void *)member);
+            continue;
+        }
+        size_t count = *(size_t *)(void *)((char *)fields + field->quantifier_offset);
+        void **values = *(void ***)(void *)member;
+        for (size_t at = 0; at < count; at++) {
+            clean_value(field, values[at]);
+        }
+    }
+}
+
 /* ---- payload ---- */
 
 void kelp_wire_payload_pieces(const struct kelp_wire_payload *payload, size_t offset, size_t length,

@@ -43,6 +43,10 @@ kelp_status kelp_wire_decode(struct kelp_rpc_message *message,
                              ProtobufCMessage **ret_fields, struct kelp_wire_payload *ret_payload,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
+/* For what people will read: control characters in its texts, at any depth, become spaces, so that
+ * a peer cannot move the cursor of a terminal or begin a line of its own. */
+void kelp_wire_clean(ProtobufCMessage *fields);
+
 /*
  * The contiguous pieces of payload bytes [offset, offset + length), which the caller has checked to
  * lie inside it; calls piece() for each in order, with its offset relative to the first byte asked

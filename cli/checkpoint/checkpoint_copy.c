@@ -42,9 +42,10 @@ static kelp_status copy_file(const char *from_folder, const char *to_folder, con
     if (status != KELP_OK) {
         return status;
     }
-    int from = open(from_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (from < 0) {
-        return kelp_files_error(errno, "open", from_path, reterr);
+    int from = -1;
+    status = kelp_files_open(from_path, O_NOFOLLOW, &from, NULL, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     int to = open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (to < 0) {

@@ -204,6 +204,7 @@ static kelp_status decode(struct kelp_job_client *client, struct kelp_rpc_messag
         kelp_job_client_status_free(reply);
         return status;
     }
+    kelp_wire_clean(fields);
     *ret_reply = reply;
     return KELP_OK;
 }

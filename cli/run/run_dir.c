@@ -170,7 +170,7 @@ static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
 {
     struct stat info;
 
-    if (mkdir(path, 0777) == 0) {
+    if (mkdir(path, 0750) == 0) { /* logs and weights are not for everybody; umask takes more */
         return kelp_files_sync_above(path, 1, reterr);
     }
     if (errno != EEXIST) {

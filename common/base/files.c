@@ -329,14 +329,42 @@ static kelp_status read_all(int fd, const char *path, size_t count_max, char **r
     return KELP_OK;
 }
 
-kelp_status kelp_files_read(const char *path, size_t count_max, char **ret_bytes, size_t *ret_count,
+kelp_status kelp_files_open(const char *path, int flags, int *ret_fd, struct stat *ret_about,
                             struct kelp_error *reterr)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+    kelp_status status = KELP_OK;
+
     if (fd < 0) {
         return kelp_files_error(errno, "open", path, reterr);
     }
-    kelp_status status = read_all(fd, path, count_max, ret_bytes, ret_count, reterr);
+    if (fstat(fd, &about) != 0) {
+        status = kelp_files_error(errno, "look at", path, reterr);
+    } else if (!S_ISREG(about.st_mode)) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
+                           S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
+    }
+    if (status != KELP_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    if (ret_about) {
+        *ret_about = about;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_files_read(const char *path, size_t count_max, char **ret_bytes, size_t *ret_count,
+                            struct kelp_error *reterr)
+{
+    int fd = -1;
+    kelp_status status = kelp_files_open(path, 0, &fd, NULL, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = read_all(fd, path, count_max, ret_bytes, ret_count, reterr);
     (void)close(fd); /* it was only read */
     return status;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "common/base/status.h"
 
@@ -45,6 +46,12 @@ kelp_status kelp_files_print(const char *path, void (*print)(const void *what, F
 bool kelp_files_write_all(int fd, const void *bytes, size_t count) KELP_MUST_USE;
 /* Copy what is left of an open file to another one; the paths are for errors. Not synced. */
 kelp_status kelp_files_pour(int from, const char *from_path, int to, const char *to_path,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Open a file to read it; *ret_about (NULL is fine) is what fstat(2) says. What is no file is not
+ * waited for, as a fifo without a writer would be: KELP_ERR_INVALID. flags: 0 or O_NOFOLLOW, for
+ * what somebody else put there. */
+kelp_status kelp_files_open(const char *path, int flags, int *ret_fd, struct stat *ret_about,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Read a whole file. *ret_bytes is owned by the caller (free()) and has a NUL behind it. More than

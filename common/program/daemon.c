@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,17 @@ static bool is_name(const char *text)
                length;
 }
 
+/* Each peer is a connection: as many as the system allows, not as many as a shell is given. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* what there is, is used */
+    }
+}
+
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role)
 {
@@ -27,6 +39,7 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
                       program->name, KELP_JOB_NAME_MAX);
         return false;
     }
+    raise_descriptors();
     kelp_log_init(role, kelp_options_text(options, "id"),
                   (enum kelp_log_level)kelp_options_choice(options, "log-level"), STDERR_FILENO);
     return true;

@@ -74,11 +74,11 @@ static kelp_status digest_fd(int fd, const char *path, uint64_t *ret_bytes, uint
 static kelp_status describe(const char *path, bool sync, uint64_t *ret_bytes, uint64_t *ret_end,
                             struct kelp_error *reterr)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return kelp_files_error(errno, "open", path, reterr);
+    int fd = -1;
+    kelp_status status = kelp_files_open(path, 0, &fd, NULL, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    kelp_status status = KELP_OK;
     if (sync && fsync(fd) != 0) {
         status = kelp_files_error(errno, "sync", path, reterr);
     }

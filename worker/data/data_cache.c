@@ -47,21 +47,14 @@ static kelp_status add_bytes(struct kelp_digest *key, int fd, const char *path, 
 kelp_status kelp_data_cache_add_file(struct kelp_digest *key, const char *path,
                                      struct kelp_error *reterr)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
-    if (fd < 0) {
-        return kelp_files_error(errno, "open", path, reterr);
+    int fd = -1;
+    kelp_status status = kelp_files_open(path, 0, &fd, NULL, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    struct stat about;
     char *buffer = malloc(READ_BYTES);
-    kelp_status status;
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
-                           S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
-    } else if (!buffer) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
-    } else {
-        status = add_bytes(key, fd, path, buffer, reterr);
-    }
+    status = buffer ? add_bytes(key, fd, path, buffer, reterr)
+                    : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     free(buffer);
     (void)close(fd); /* nothing was written */
     return status;

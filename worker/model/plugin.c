@@ -104,13 +104,8 @@ static bool is_whole(const char *bytes, size_t count)
 static bool check_file(struct kelp_graph *graph, const char *path)
 {
     struct kelp_error error;
-    struct stat about;
     char *bytes = NULL;
     size_t count = 0;
-    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) { /* a fifo would be waited for */
-        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s is no regular file", path);
-        return false;
-    }
     const kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, &count, &error);
     const bool whole = status == KELP_OK && is_whole(bytes, count);
     free(bytes);

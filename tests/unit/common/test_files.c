@@ -45,6 +45,27 @@ KELP_TEST(write_and_read)
     ck_assert_int_eq(kelp_files_write("none/a", "x", 1, NULL), KELP_ERR_NOT_FOUND);
 }
 
+/* What is no file is refused at once, also a fifo that nobody writes to; a link where none may be.
+ */
+KELP_TEST(no_file)
+{
+    struct kelp_error error;
+    struct stat about;
+    int fd = -1;
+
+    ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+    ck_assert_int_eq(kelp_files_open("fifo", 0, &fd, NULL, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "fifo: is not a regular file; give a file");
+    ck_assert_int_eq(kelp_files_open(".", 0, &fd, NULL, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, ".: is a folder; give a file");
+    ck_assert_int_eq(kelp_files_write("a", "abc", 3, NULL), KELP_OK);
+    ck_assert_int_eq(symlink("a", "link"), 0);
+    ck_assert_int_eq(kelp_files_open("link", O_NOFOLLOW, &fd, NULL, &error), KELP_ERR_IO);
+    ck_assert_int_eq(kelp_files_open("link", 0, &fd, &about, &error), KELP_OK);
+    ck_assert_int_eq(about.st_size, 3);
+    ck_assert_int_eq(close(fd), 0);
+}
+
 static void print_letters(const void *count, FILE *out)
 {
     for (int i = 0; i < *(const int *)count; i++) {

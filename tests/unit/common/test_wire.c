@@ -257,3 +257,24 @@ KELP_TEST(message_ownership)
     ck_assert_uint_eq(released, 1);
     kelp_rpc_message_unref(NULL);
 }
+
+/* Texts for people hold no control characters, wherever they stand; other bytes stay. */
+KELP_TEST(clean_texts)
+{
+    static char state[] = "run\x1b[2Jning\x07\x7f", reason[] = "Caf\xc3\xa9\nkelp: done",
+                address[] = "\t10.0.0.1";
+    Kelp__V1__StatusReply reply = KELP__V1__STATUS_REPLY__INIT;
+    Kelp__V1__ShardInfo shard = KELP__V1__SHARD_INFO__INIT;
+    Kelp__V1__ShardInfo *shards[] = {&shard};
+
+    reply.state = state;
+    reply.reason = reason;
+    shard.address = address;
+    reply.shards = shards;
+    reply.n_shards = 1;
+    kelp_wire_clean(&reply.base);
+    ck_assert_str_eq(reply.state, "run [2Jning  ");
+    ck_assert_str_eq(reply.reason, "Caf\xc3\xa9 kelp: done");
+    ck_assert_str_eq(shard.address, " 10.0.0.1");
+    ck_assert_str_eq(reply.job, "");
+}

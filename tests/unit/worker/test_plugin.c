@@ -168,7 +168,7 @@ KELP_TEST(test_damaged_libraries)
     }
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(mkfifo(path, 0600), 0); /* without a writer: it must not be waited for */
-    expect_refused("is no regular file");
+    expect_refused("not a regular file");
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }

@@ -498,6 +498,28 @@ KELP_TEST(cache)
     ck_assert_int_eq(count_cached(path), 3);
 }
 
+/* What others may have written is not believed: it is made again, for nobody else to write. */
+KELP_TEST(cache_of_others)
+{
+    char path[512];
+    struct stat first, second;
+    write_file("data.csv", "x,y\n1,2\n3,4\n5,7\n");
+    uint64_t value = fingerprint();
+    ck_assert_int_eq(count_cached(path), 1);
+    ck_assert_int_eq(stat(path, &first), 0);
+    ck_assert_int_eq(chmod(path, 0666), 0);
+    ck_assert_uint_eq(fingerprint(), value);
+    ck_assert_int_eq(stat(path, &second), 0);
+    ck_assert(first.st_ino != second.st_ino);
+    ck_assert_uint_eq(second.st_mode & 022, 0);
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chown(path, 65534, 65534), 0);
+        ck_assert_uint_eq(fingerprint(), value);
+        ck_assert_int_eq(stat(path, &second), 0);
+        ck_assert_uint_eq(second.st_uid, 0);
+    }
+}
+
 /* Without a folder that can be written, data are prepared in memory, to the same. */
 KELP_TEST(no_cache)
 {

@@ -107,13 +107,9 @@ static kelp_status allocate_rows(struct kelp_array_file *file, struct kelp_error
 static kelp_status open_plain(struct kelp_array_file *file, uint64_t *ret_bytes,
                               struct kelp_error *reterr)
 {
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->fd < 0 || fstat(file->fd, &file->about) != 0) {
-        return kelp_files_error(errno, "open", file->path, reterr);
-    }
-    if (!S_ISREG(file->about.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", file->path,
-                         S_ISDIR(file->about.st_mode) ? "a folder" : "not a regular file");
+    kelp_status status = kelp_files_open(file->path, 0, &file->fd, &file->about, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     file->has_about = true;
     *ret_bytes = (uint64_t)file->about.st_size;

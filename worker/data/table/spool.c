@@ -165,13 +165,13 @@ kelp_status kelp_spool_reopen(struct kelp_spool *spool, const char *path, struct
 {
     *spool = (struct kelp_spool){0};
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return kelp_files_error(errno, "open", path, reterr);
+    int fd = -1;
+    kelp_status status = kelp_files_open(path, 0, &fd, &about, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    kelp_status status = KELP_OK;
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        status = kelp_fail(reterr, KELP_ERR_IO, "%s: is not a regular file", path);
+    if ((about.st_uid != geteuid() && about.st_uid != 0) || (about.st_mode & 022) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH, "%s: others may have written it", path);
     } else {
         spool->count = (size_t)about.st_size;
         status = map_file(spool, fd, reterr);

@@ -39,7 +39,8 @@ kelp_status kelp_spool_map(struct kelp_spool *spool, struct kelp_error *reterr) 
 kelp_status kelp_spool_keep(struct kelp_spool *spool, const char *path,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Map a file that was kept. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO. */
+/* Map a file that was kept. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_INVALID (no file),
+ * KELP_ERR_MISMATCH (another user's, or one that others may write). */
 kelp_status kelp_spool_reopen(struct kelp_spool *spool, const char *path,
                               struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -186,14 +186,9 @@ static kelp_status open_path(struct kelp_input_file *file, const char *path,
     if (!file->path) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     }
-    /* Not waiting, or a fifo without a writer would be waited for. */
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->fd < 0 || fstat(file->fd, &about) != 0) {
-        return kelp_files_error(errno, "open", path, reterr);
-    }
-    if (!S_ISREG(about.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: is %s; give a file", path,
-                         S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
+    kelp_status status = kelp_files_open(path, 0, &file->fd, &about, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
     file->file_bytes = (uint64_t)about.st_size;
     return KELP_OK;
