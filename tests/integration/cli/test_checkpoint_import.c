@@ -232,7 +232,7 @@ KELP_TEST(import_refuses)
     struct kelp_error error;
 
     says(elsewhere, 0, "step-10.g1: good");
-    says(weights, 2, "weights alone are for a job's model.init");
+    says(weights, 2, "with weights alone, kelp train JOB --set model.init=FILE");
     says(other_folder, 2, "is no checkpoint");
 
     kelp_test_checkpoint_at(run_path, 10, false, made, sizeof(made));
