@@ -21,7 +21,7 @@ enum kelp_init_shape {
 enum kelp_init_target {
     KELP_INIT_AMOUNT,
     KELP_INIT_CHANCE,       /* 0 or 1 */
-    KELP_INIT_OTHER_CHANCE, /* two other numbers, or two words: 1 where it is the second one */
+    KELP_INIT_OTHER_CHANCE, /* two other numbers, or two words: 1 where it is `likely` */
     KELP_INIT_CLASS,        /* whole numbers from 0 on, or from another one on */
     KELP_INIT_WORD_CLASS,   /* words: classes with names */
 };
@@ -54,6 +54,7 @@ struct kelp_init_choice {
     bool missing;                     /* some value of the inputs is missing */
     bool random_split;                /* the file is sorted by the target */
     uint32_t classes;
+    uint32_t likely; /* the word, or number, whose chance is learnt, among the column's words */
     uint32_t seq_len, pred_len;
     uint64_t split[3];
     uint32_t epochs, batch_size, patience;

@@ -116,7 +116,7 @@ static const char *target_name(const struct lister *lister, char name[NAME_BYTES
         }
         break;
     case KELP_INIT_OTHER_CHANCE:
-        kelp_derived_word_suffix(column, 1, suffix);
+        kelp_derived_word_suffix(column, choice->likely, suffix);
         break;
     }
     kelp_derived_name(lister->facts, choice->target, suffix, name);
@@ -135,9 +135,10 @@ static void derive_target(struct lister *lister)
     if (lister->choice->target_kind == KELP_INIT_CLASS) {
         item(lister, "%s = %s - %.17g", name, of, column->min);
     } else if (kelp_column_type(column) == KELP_COLUMN_NUMBER) {
-        item(lister, "%s = %s == %s", name, of, kelp_words_at(&column->words, 1));
+        item(lister, "%s = %s == %s", name, of,
+             kelp_words_at(&column->words, lister->choice->likely));
     } else {
-        kelp_expression_literal_text(kelp_words_at(&column->words, 1), word);
+        kelp_expression_literal_text(kelp_words_at(&column->words, lister->choice->likely), word);
         item(lister, "%s = %s == %s", name, of, word);
     }
 }

@@ -156,14 +156,14 @@ static void print_sorted(const struct kelp_words *words, FILE *out)
     free(names);
 }
 
-/* The second word, or number, is the one whose chance is learnt; classes in their order. */
+/* Of two words, or numbers, the one whose chance is learnt; classes in their order. */
 static void print_classes(const struct kelp_table_facts *facts,
                           const struct kelp_init_choice *choice, FILE *out)
 {
     const struct kelp_column_facts *target = &facts->columns[choice->target];
     if (choice->target_kind == KELP_INIT_OTHER_CHANCE) {
         (void)fputs("# The model learns how likely ", out);
-        print_name(kelp_words_at(&target->words, 1), out);
+        print_name(kelp_words_at(&target->words, choice->likely), out);
         (void)fputs(" is; it predicts a logit: over 0 is over 50 %.\n", out);
     }
     if (choice->target_kind == KELP_INIT_WORD_CLASS) {

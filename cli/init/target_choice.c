@@ -1,8 +1,10 @@
 #include "cli/init/target_choice.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/init/name_guess.h"
 #include "common/base/value.h"
@@ -147,6 +149,23 @@ static bool has_no_gaps(const struct kelp_column_facts *column)
            column->max - column->min + 1.0 == (double)column->words.count;
 }
 
+/* Of two: the one that says yes, or the larger number, else the second. */
+static uint32_t find_likely(const struct kelp_words *words)
+{
+    static const char *const yes[] = {"yes", "true", "y", "t", "1", "positive", "on"};
+    const char *first = kelp_words_at(words, 0);
+    double one = 0.0, other = 0.0;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(yes); i++) {
+        if (strcasecmp(first, yes[i]) == 0) {
+            return 0;
+        }
+    }
+    bool numbers =
+        kelp_value_double(first, -HUGE_VAL, HUGE_VAL, &one, NULL) == KELP_OK &&
+        kelp_value_double(kelp_words_at(words, 1), -HUGE_VAL, HUGE_VAL, &other, NULL) == KELP_OK;
+    return numbers && one > other ? 0 : 1;
+}
+
 static void choose_kind(const struct kelp_column_facts *column, struct kelp_init_choice *choice)
 {
     uint32_t count = column->words.count;
@@ -162,6 +181,8 @@ static void choose_kind(const struct kelp_column_facts *column, struct kelp_init
         choice->target_kind = KELP_INIT_CLASS;
     }
     choice->classes = count;
+    choice->likely =
+        choice->target_kind == KELP_INIT_OTHER_CHANCE ? find_likely(&column->words) : 0;
 }
 
 kelp_status kelp__init_choose_target(const struct kelp_table_facts *facts, const char *name,

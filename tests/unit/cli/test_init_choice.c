@@ -150,9 +150,25 @@ KELP_TEST(targets_of_words)
     kelp_table_facts_fini(&facts);
     choose_well("left");
     ck_assert_int_eq(choice.target_kind, KELP_INIT_OTHER_CHANCE);
-    expect_printed("left_is_no = left == ''no''");
+    expect_printed("left_is_yes = left == ''yes''");
+    expect_printed("# The model learns how likely yes is");
     expect_printed("left == ''yes'' or left == ''no''");
     expect_printed("loss: bce_with_logits");
+}
+
+/* Of two words that say neither yes nor no the second, of two numbers the larger one. */
+KELP_TEST(which_of_two)
+{
+    kelp_test_add(&table, "width,side,level\n");
+    for (int i = 0; i < 60; i++) {
+        kelp_test_add(&table, "%d,%s,%d\n", i * 7 % 31, i % 4 ? "right" : "left", i % 3 ? 1 : 2);
+    }
+    choose_well("side");
+    expect_printed("side_is_right = side == ''right''");
+    kelp_init_choice_fini(&choice);
+    kelp_table_facts_fini(&facts);
+    choose_well("level");
+    expect_printed(" = level == 2");
 }
 
 /* Rows without a number for the target are left out, and 0 and 1 are a chance. */
