@@ -119,6 +119,12 @@ static kelp_status refuse_arrays(const struct asked *asked, struct kelp_error *r
                          "tensors, data.input_name and data.target_name (docs/DATA.md)",
                          asked->data);
     }
+    if (ends_with(asked->data, ".bin")) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "%s: kelp init does not look into plain numbers; write a job with "
+                         "data.kind binary, data.dtype and data.input_shape (docs/DATA.md)",
+                         asked->data);
+    }
     if (ends_with(asked->data, ".parquet") || ends_with(asked->data, ".xlsx")) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
                          "%s: is not CSV; save it as a CSV file with a header line", asked->data);

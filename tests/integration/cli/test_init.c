@@ -216,6 +216,7 @@ KELP_TEST(mistakes)
         {{"init", "flats.csv", "--out", "there.yaml", NULL}, "there already; --force replaces it"},
         {{"init", "x.npy", NULL}, "data.kind npy"},
         {{"init", "x.safetensors", NULL}, "data.kind tensors"},
+        {{"init", "x.bin", NULL}, "data.kind binary"},
         {{"init", "nothing", NULL}, "has neither tables"},
         {{"init", "mixed", NULL}, "column b: no such column"},
         {{"init", "semicolons.csv", NULL}, "separated by commas"},

@@ -171,6 +171,19 @@ KELP_TEST(validation_images)
                      KELP_OK);
     ck_assert_float_eq(target, 3.0f);
     kelp_dataset_close(dataset);
+    bool moved = false; /* by some seed */
+    job.data.random_split = true;
+    for (job.seed = 1; job.seed < 40 && !moved; job.seed++) {
+        dataset = open_or_fail();
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_VAL, &first, 1, input, &target),
+                         KELP_OK);
+        moved = target != 1.0f;
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TEST, &first, 1, input, &target),
+                         KELP_OK);
+        ck_assert_float_eq(target, 3.0f);
+        kelp_dataset_close(dataset);
+    }
+    ck_assert(moved);
     set_fractions(3, (const double[]){0.5, 0.25, 0.25});
     expect_error(KELP_ERR_INVALID, "data.fractions", "t10k", NULL);
 }

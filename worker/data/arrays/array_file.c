@@ -210,12 +210,30 @@ struct array_source {
     bool may_be_gzip;
 };
 
+/* It would be read as numbers, header and all. */
+static kelp_status refuse_npy(const struct kelp_array_file *file, struct kelp_error *reterr)
+{
+    static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+    uint8_t head[sizeof(magic)];
+    if (read_at(file->fd, 0, sizeof(head), head) != KELP_OK ||
+        memcmp(head, magic, sizeof(head)) != 0) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_FORMAT,
+                     "%s: is a NumPy file, and data.kind binary takes plain numbers; use data.kind "
+                     "npy, or write the array with tofile()",
+                     file->path);
+}
+
 static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_array *layout,
                              struct kelp_error *reterr)
 {
     uint64_t bytes = 0;
     uint64_t row_bytes = layout->row_elems * kelp_element_bytes(layout->element);
     kelp_status status = open_plain(file, &bytes, reterr);
+    if (status == KELP_OK) {
+        status = refuse_npy(file, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
