@@ -77,6 +77,14 @@ static void check_refused(kelp_status expected_status, const char *expected)
     }
 }
 
+static uint64_t fingerprint(void)
+{
+    struct kelp_dataset *dataset = open_or_fail();
+    uint64_t value = kelp_dataset_info(dataset)->fingerprint;
+    kelp_dataset_close(dataset);
+    return value;
+}
+
 /* Sample `index` of a part is these numbers, inputs and then targets. */
 static void check_sample(const struct kelp_dataset *dataset, enum kelp_split part, uint64_t index,
                          const double *expected)
@@ -325,7 +333,10 @@ KELP_TEST(named_classes)
     job.train.loss = KELP_LOSS_NLL;
     dataset = open_or_fail(); /* out of the cache */
     ck_assert_str_eq(kelp_dataset_class_name(dataset, 4), "\xc3\xa9");
+    uint64_t before = kelp_dataset_info(dataset)->fingerprint;
     kelp_dataset_close(dataset);
+    write_file("data.csv", "x,y\n1,b\n2, 3+ \n3,2.0\n4,\"B\"\n5,02\n6,\xc3\xaa\n");
+    ck_assert_uint_ne(fingerprint(), before); /* another name of the same number */
     write_file("val.csv", "x,y\n1,b\n7,c\n");
     (void)snprintf(job.data.val_path, sizeof(job.data.val_path), "%s/val.csv", folder);
     check_refused(
@@ -447,14 +458,6 @@ static int count_cached(char ret_path[512])
     }
     (void)closedir(entries);
     return count;
-}
-
-static uint64_t fingerprint(void)
-{
-    struct kelp_dataset *dataset = open_or_fail();
-    uint64_t value = kelp_dataset_info(dataset)->fingerprint;
-    kelp_dataset_close(dataset);
-    return value;
 }
 
 /* What is in the cache is used as it is (its time does not change), another content or key is

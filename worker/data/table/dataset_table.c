@@ -380,6 +380,22 @@ static kelp_status find_untrained(struct kelp_dataset *dataset, const struct tab
     return status;
 }
 
+/* Names that changed are other data, also where their numbers did not. */
+static void add_names(struct kelp_dataset *dataset)
+{
+    struct kelp_digest digest;
+    if (dataset->classes.count == 0) {
+        return;
+    }
+    kelp_digest_init(&digest);
+    kelp_digest_update(&digest, &dataset->info.fingerprint, sizeof(dataset->info.fingerprint));
+    for (uint32_t i = 0; i < dataset->classes.count; i++) {
+        const char *name = kelp_words_at(&dataset->classes, i);
+        kelp_digest_update(&digest, name, strlen(name) + 1);
+    }
+    dataset->info.fingerprint = kelp_digest_short(&digest);
+}
+
 /* Where they are names. */
 static kelp_status name_classes(struct kelp_dataset *dataset, const struct table *table,
                                 struct kelp_error *reterr)
@@ -392,6 +408,7 @@ static kelp_status name_classes(struct kelp_dataset *dataset, const struct table
     dataset->classes = card.classes;
     card.classes = (struct kelp_words){0};
     kelp_model_card_fini(&card);
+    add_names(dataset);
     return status == KELP_OK ? find_untrained(dataset, table, reterr) : status;
 }
 
