@@ -26,7 +26,7 @@ struct kelp_etcd_server_options {
     const char *socket_folder;
     uint16_t client_port; /* 0: a free one, chosen again when somebody else takes it first */
     uint32_t deadline_ms; /* until it must be healthy; 0: 15 s */
-    /* Asked many times a second until it is healthy: is that not wanted any more? NULL: it is. */
+    /* Asked many times a second until etcd is healthy. True: give up. NULL: never. */
     bool (*given_up)(void *user);
     void *user;
 };
@@ -35,9 +35,10 @@ struct kelp_etcd_server_options {
  * Start etcd and wait until it serves. curl_global_init() was called.
  *
  * Errors: KELP_ERR_NOT_FOUND (no etcd program: the text names the package), KELP_ERR_EXISTS
- *         (client_port is taken), KELP_ERR_TIMEOUT, KELP_ERR_IO (it ended: the text holds its last
- *         words), KELP_ERR_BUSY (another etcd uses the data folder), KELP_ERR_CLOSED
- *         (given_up), KELP_ERR_NO_MEMORY.
+ *         (client_port is taken), KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE (it ended: the text holds
+ *         its last words), KELP_ERR_NO_SPACE (it ended for that), KELP_ERR_BUSY (another etcd uses
+ *         the data folder), KELP_ERR_CLOSED (given_up), KELP_ERR_IO and KELP_ERR_LIMIT (of the data
+ *         folder, the log, the sockets), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *options,
                                    struct kelp_etcd_server **ret_server,

@@ -127,7 +127,7 @@ static kelp_status make_previous(const char *run, char path[PATH_MAX], struct ke
     return status;
 }
 
-/* Nothing was replaced: no trace of it. */
+/* Nothing was replaced: the folder goes again. */
 static void remove_if_empty(const char *run, const char *previous)
 {
     char path[PATH_MAX];

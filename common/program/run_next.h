@@ -6,8 +6,8 @@
  *     previous/1, previous/2...  what resumes replaced, newest last
  *
  * kelp writes and drops what waits. The coordinator takes it, before it writes anything of the new
- * job, and so does kelp for a job that has nothing left to train. One that ends on the way, however
- * that happens, leaves a run that goes on with the job that its job.yaml names.
+ * job, and so does kelp for a job that has nothing left to train. If either ends on the way, the run
+ * goes on with the job that its job.yaml names.
  *
  * Threads: any; kelp_run_next_take() locks next/.
  */
@@ -34,10 +34,10 @@ kelp_status kelp_run_next_drop(const char *run, struct kelp_error *reterr) KELP_
 typedef kelp_status kelp_run_next_cut(const char *keep, struct kelp_error *reterr, void *user);
 
 /*
- * Put in place what waits. First cut (NULL: none) is called; then result.json and
- * model.safetensors, which are of an end that does not count any more, move to previous/N, and the
- * files of next/ take the places of those of their names, which are kept there too where they
- * differ. Errors: of files, of cut; it may be tried again.
+ * Put in place what waits. First cut (NULL: none) is called. Then result.json and
+ * model.safetensors of the job before move to previous/N. Then each file of next/ replaces the one
+ * of its name, which is kept in previous/N where it differs. Errors: of files, of cut; it may be
+ * tried again.
  */
 kelp_status kelp_run_next_take(const char *run, kelp_run_next_cut *cut, void *user,
                                struct kelp_error *reterr) KELP_MUST_USE;
