@@ -1,0 +1,39 @@
+/*
+ * The scripted cluster of job "demo" (tests/lib/cluster/coordinator_peers.h) with two shards and up
+ * to three workers, and what tests of real coordinators wait for.
+ */
+#ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_DEMO_H
+#define KELP_TESTS_LIB_CLUSTER_COORDINATOR_DEMO_H
+
+#include "tests/lib/cluster/coordinator_peers.h"
+
+extern struct demo {
+    struct peers peers;
+    struct peer_shard shards[2];
+    struct peer_worker workers[3];
+} demo;
+
+/* detect: failure.detect. For KELP_CASE(): one that no slow machine reaches. */
+void demo_set_up(const char *detect);
+void demo_setup(void);
+void demo_teardown(void);
+/* A coordinator, both shards and two workers, until they have map and lanes. */
+void demo_start(void);
+
+/* For peers_wait(). Of a generation (uint64_t): both workers have map and lanes. */
+bool demo_both_run(void *generation);
+/* Of a worker: it has all eight lanes; its stream was refused; it was told to leave. */
+bool demo_has_all_lanes(void *worker);
+bool demo_was_refused(void *worker);
+bool demo_leaves(void *worker);
+
+/* The leader's Status, once it says what is wanted; owned
+ * (kelp__v1__status_reply__free_unpacked()). */
+Kelp__V1__StatusReply *demo_status_when(bool (*wanted)(const Kelp__V1__StatusReply *reply),
+                                        const char *what);
+Kelp__V1__StatusReply *demo_status(void);
+
+/* The coordinator ends with this exit status. */
+void demo_wait_for_end(uint32_t index, int expected);
+
+#endif
