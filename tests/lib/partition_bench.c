@@ -1,0 +1,252 @@
+#include "tests/lib/partition_bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/suite.h"
+
+struct bench bench;
+
+uint64_t bench_new_handle(const char *text)
+{
+    ck_assert_uint_lt(bench.handle_count + 1, BENCH_HANDLES_MAX);
+    uint64_t handle = ++bench.handle_count;
+    bench.gradients[handle] = strdup(text);
+    ck_assert_ptr_nonnull(bench.gradients[handle]);
+    return handle;
+}
+
+static void bench_free_handle(uint64_t handle)
+{
+    ck_assert_uint_ge(handle, 1);
+    ck_assert_uint_le(handle, bench.handle_count);
+    ck_assert_msg(bench.gradients[handle], "handle %d is released twice", (int)handle);
+    free(bench.gradients[handle]);
+    bench.gradients[handle] = NULL;
+}
+
+size_t bench_live_handles(void)
+{
+    size_t live = 0;
+    for (uint64_t i = 1; i <= bench.handle_count; i++) {
+        live += bench.gradients[i] != NULL;
+    }
+    return live;
+}
+
+struct kelp_partition_view bench_view(void)
+{
+    struct kelp_partition_view result;
+    kelp_partition_view(bench.partition, &result);
+    return result;
+}
+
+void bench_take_actions(void)
+{
+    for (size_t i = 0; i < bench.actions.count; i++) {
+        const struct kelp_action *action = &bench.actions.items[i];
+        switch (action->kind) {
+        case KELP_ACTION_MERGE:
+            bench.merges[bench.merge_count++] = *action;
+            break;
+        case KELP_ACTION_MEASURE:
+            bench.measure = *action;
+            bench.metric_count++;
+            break;
+        case KELP_ACTION_REPEAT:
+            bench.repeat_count++;
+            break;
+        case KELP_ACTION_APPLY:
+            bench.apply = *action;
+            bench.apply_count++;
+            break;
+        case KELP_ACTION_ANSWER:
+            bench.answers[bench.answer_count++] = action->answer;
+            break;
+        case KELP_ACTION_REFUSE:
+            bench.refusal = action->refuse;
+            bench.refusal_count++;
+            break;
+        case KELP_ACTION_RELEASE:
+            bench_free_handle(action->release);
+            break;
+        case KELP_ACTION_RECORD:
+            bench.record = action->record;
+            bench.record_count++;
+            break;
+        case KELP_ACTION_GIVE_UP:
+            bench.give_up = *action;
+            bench.give_up_count++;
+            break;
+        case KELP_ACTION_SNAPSHOT:
+            ck_assert_uint_eq(action->snapshot.step, bench_view().step);
+            bench.snapshot = *action;
+            bench.snapshot_count++;
+            break;
+        case KELP_ACTION_PAST:
+            bench.past = *action;
+            bench.past_count++;
+            break;
+        case KELP_ACTION_OFFER:
+            ck_assert_uint_lt(bench.offer_count, BENCH_OFFERS_MAX);
+            bench.offers[bench.offer_count++] = action->offer;
+            break;
+        }
+    }
+    bench.actions.count = 0;
+}
+
+void bench_finish_merge(size_t which)
+{
+    struct kelp_action merge = bench.merges[which];
+    char text[512];
+
+    bench.merges[which] = bench.merges[--bench.merge_count];
+    (void)snprintf(text, sizeof(text), "(%s+%s)", bench.gradients[merge.merge.left],
+                   bench.gradients[merge.merge.right]);
+    bench_free_handle(merge.merge.left);
+    bench_free_handle(merge.merge.right);
+    ck_assert_int_eq(kelp_partition_merged(bench.partition, merge.merge.token,
+                                           bench_new_handle(text), &bench.actions),
+                     KELP_OK);
+    bench_take_actions();
+}
+
+void bench_finish_merges(void)
+{
+    while (bench.merge_count > 0) {
+        bench_finish_merge(0);
+    }
+}
+
+void bench_finish_apply(bool finite)
+{
+    ck_assert_int_eq(
+        kelp_partition_applied(bench.partition, bench.apply.apply.token, finite, &bench.actions),
+        KELP_OK);
+    bench_take_actions();
+}
+
+static void bench_open(uint32_t index)
+{
+    bool hollow = bench.hollow;
+    bool skips = bench.skips;
+
+    memset(&bench, 0, sizeof(bench));
+    bench.hollow = hollow;
+    bench.skips = skips;
+    bench.index = index;
+    bench.job.cluster.lanes = BENCH_LANES;
+    bench.job.train.epochs = 2;
+    bench.job.train.batch_size = BENCH_BATCH;
+    bench.job.train.evaluate = true;
+    bench.job.train.evaluate_epochs = 1;
+    bench.job.train.lr = 0.5;
+    bench.job.failure.on_nan = skips ? KELP_NAN_SKIP : KELP_NAN_STOP;
+    bench.plan.partition_count = 1;
+    bench.plan.samples[KELP_SPLIT_TRAIN] =
+        BENCH_BATCH + 1; /* two steps an epoch, the second of 1 */
+    bench.plan.samples[KELP_SPLIT_VAL] = 3;
+    bench.plan.samples[KELP_SPLIT_TEST] = 3;
+    struct kelp_partition_config config = {
+        .index = index, .hollow = bench.hollow, .job = &bench.job, .plan = &bench.plan};
+    ck_assert_int_eq(kelp_partition_create(&config, &bench.partition, NULL), KELP_OK);
+    struct kelp_partition_start start = {.generation = 3, .map_epoch = 7};
+    kelp_partition_load(bench.partition, &start);
+}
+
+void bench_open_hollow(void)
+{
+    bench.hollow = true;
+    bench_open(2);
+}
+
+void bench_open_control(void)
+{
+    bench_open(0);
+}
+
+void bench_open_skipping(void)
+{
+    bench.skips = true;
+    bench_open(0);
+    bench.skips = false;
+}
+
+void bench_open_other(void)
+{
+    bench_open(1);
+}
+
+void bench_close(void)
+{
+    bench_finish_merges();
+    ck_assert_int_eq(
+        kelp_partition_unload(bench.partition, KELP_ERR_OLD_GENERATION, &bench.actions), KELP_OK);
+    bench_take_actions();
+    ck_assert_uint_eq(bench_live_handles(), 0); /* every handle was given back exactly once */
+    kelp_partition_destroy(bench.partition);
+    kelp_actions_fini(&bench.actions);
+}
+
+struct kelp_control_word bench_train_word(uint64_t version, uint64_t step)
+{
+    return (struct kelp_control_word){.version = version,
+                                      .step = step,
+                                      .kind = KELP_STEP_TRAIN,
+                                      .sample_count = BENCH_BATCH,
+                                      .lr = 0.5};
+}
+
+void bench_push_as(const struct kelp_control_word *word, uint32_t first, uint32_t count,
+                   const char *text, double loss)
+{
+    double sums[KELP_METRIC_SUM_COUNT] = {
+        [KELP_METRIC_SUM_LOSS] = loss, [KELP_METRIC_SUM_SAMPLES] = count};
+    struct kelp_push push = {
+        .requester = 11,
+        .generation = 3,
+        .map_epoch = 7,
+        .word = word,
+        .lane_first = first,
+        .lane_count = count,
+        .handle = text ? bench_new_handle(text) : KELP_HANDLE_NONE,
+        .sums = bench.index == 0 ? sums : NULL,
+        .sum_count = bench.index == 0 ? kelp_metric_sum_trim(sums, KELP_METRIC_SUM_COUNT) : 0,
+        .digest = word->digest_due && first == 0 ? "00112233445566778899aabbccddeeff" : ""};
+    ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+void bench_push(uint32_t first, uint32_t count, const char *text)
+{
+    struct kelp_control_word word =
+        bench.index == 0 ? bench_view().word : bench_train_word(0, bench_view().step);
+    if (bench.index != 0) {
+        word.version = bench_view().version;
+    }
+    bench_push_as(&word, first, count, text, 1);
+}
+
+void bench_pull(uint64_t requester, enum kelp_pull_mode mode, uint64_t target, bool holds,
+                uint64_t held)
+{
+    struct kelp_pull request = {.requester = requester,
+                                .generation = 3,
+                                .map_epoch = 7,
+                                .mode = mode,
+                                .step = target,
+                                .version = target,
+                                .holds = holds,
+                                .held_step = held};
+    ck_assert_int_eq(kelp_partition_pull(bench.partition, &request, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+void bench_train_step(void)
+{
+    bench_push(0, 4, "r");
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_APPLYING);
+    bench_finish_apply(true);
+}
