@@ -173,7 +173,7 @@ KELP_TEST(request_at_a_standstill)
 }
 
 /* Steps that would be made again are not made: workers may leave once all partitions have stood at
- * the step of a pause, not earlier, not for other checkpoint_bench.machine, and not when it has
+ * the step of a pause, not earlier, not for other checkpoints, and not when it has
  * failed. */
 KELP_TEST(pause_holds)
 {
@@ -205,7 +205,7 @@ KELP_TEST(pause_holds)
 }
 
 /* A shard was lost while a pause was being committed, so that nothing was paused: the generation
- * after it makes checkpoint_bench.machine as any other one, and the next request to pause is heard.
+ * after it makes checkpoints as any other one, and the next request to pause is heard.
  */
 KELP_TEST(pause_overtaken)
 {

@@ -193,7 +193,7 @@ KELP_LOOP_TEST(not_sent_yet, 0, 2)
     }
 }
 
-/* The same version from two generations must have the same checkpoint_bench.digest. */
+/* The same version from two generations must have the same digest. */
 KELP_LOOP_TEST(digests_agree, 0, 2)
 {
     checkpoint_begin((struct kelp_checkpointer_options){.steps = 50});
