@@ -6,8 +6,8 @@
  *     previous/1, previous/2...  what resumes replaced, newest last
  *
  * kelp writes and drops what waits. The coordinator takes it, before it writes anything of the new
- * job, and so does kelp for a job that has nothing left to train. If either ends on the way, the run
- * goes on with the job that its job.yaml names.
+ * job, and so does kelp for a job that has nothing left to train. If either ends on the way, the
+ * run goes on with the job that its job.yaml names.
  *
  * Threads: any; kelp_run_next_take() locks next/.
  */
