@@ -28,7 +28,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("cache", DURATION, 0, AGE_MAX, NULL, NULL,
                      "remove prepared data that nobody used for so long: of the user's cache, and "
                      "of data.cache of the runs"),
-    KELP_VERB_FLAG("newest", NULL, "the newest run that is done may go too"),
+    KELP_VERB_FLAG("newest", NULL, "the newest training that is done may go too"),
     KELP_VERB_FLAG("yes", NULL, "do not ask"),
     KELP_VERB_FLAG("dry-run", NULL, "list what would be removed; remove nothing"),
     KELP_VERB_OUTPUT("a table for people, or one JSON object that says what was removed"),

@@ -66,6 +66,13 @@ static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
     return KELP_EXIT_OK;
 }
 
+static void print_continue(const char *run_path)
+{
+    if (!kelp_run_is_inference(run_path)) {
+        (void)printf("continue   kelp train --resume --run %s\n", run_path);
+    }
+}
+
 static int show_result(const char *run_path, bool json, const struct kelp_result *result)
 {
     struct kelp_error error;
@@ -77,7 +84,7 @@ static int show_result(const char *run_path, bool json, const struct kelp_result
     }
     kelp_result_summary(result, run_path, stdout);
     if (strcmp(result->status, "stopped") == 0 || strcmp(result->status, "paused") == 0) {
-        (void)printf("continue   kelp train --resume --run %s\n", run_path);
+        print_continue(run_path);
     }
     return KELP_EXIT_OK;
 }
@@ -89,9 +96,8 @@ static int show_unfinished(const char *run_path, bool json)
         kelp_json_print_string(stdout, run_path);
         (void)printf("}\n");
     } else {
-        (void)printf("run        %s\nstate      not running, and not finished\n"
-                     "continue   kelp train --resume --run %s\n",
-                     run_path, run_path);
+        (void)printf("run        %s\nstate      not running, and not finished\n", run_path);
+        print_continue(run_path);
     }
     return KELP_EXIT_OK;
 }

@@ -52,10 +52,13 @@ static int tell(const char *run_path)
     struct kelp_run_look look = {.now = time(NULL), .timeout_ms = ASK_MS};
 
     kelp_run_info_read(run_path, &look, &info);
-    (void)printf("run        %s\nstate      %s at step %" PRIu64 "%s%s\n", run_path,
-                 kelp_run_state_name(info.state), info.step, info.reason[0] ? ": " : "",
-                 info.reason);
-    if (info.state != KELP_RUN_STATE_DONE && info.state != KELP_RUN_STATE_RUNNING) {
+    (void)printf("run        %s\nstate      %s", run_path, kelp_run_state_name(info.state));
+    if (!info.inference) {
+        (void)printf(" at step %" PRIu64, info.step);
+    }
+    (void)printf("%s%s\n", info.reason[0] ? ": " : "", info.reason);
+    if (info.state != KELP_RUN_STATE_DONE && info.state != KELP_RUN_STATE_RUNNING &&
+        !info.inference) {
         (void)printf("continue   kelp train --resume --run %s\n", run_path);
     }
     return exit_status_of(info.state);

@@ -395,12 +395,48 @@ static kelp_status check_listen(const struct train *train, struct kelp_error *re
                      "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]", host);
 }
 
+/* Before anything is looked for: what such a run worked with may be gone. */
+static kelp_status check_mode(const struct train *train, struct kelp_error *reterr)
+{
+    enum kelp_run_mode mode = kelp_job_file_job(train->file)->run.mode;
+
+    if (mode == KELP_RUN_TRAIN || !kelp_options_flag(train->given, "resume")) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "'%s' is a run of kelp %s, which is not resumed: give that command again",
+                     train->run_path, mode == KELP_RUN_PREDICT ? "predict" : "evaluate");
+}
+
+/* May the job go on with the run? */
+static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(train->file);
+    bool force = kelp_options_flag(train->given, "force");
+
+    kelp_status status = kelp_run_plugin_find(train->file, train->run_path, force, reterr);
+    if (status == KELP_OK) {
+        status =
+            kelp_train_job_follows(train->file, train->run_path, force, &train->changes, reterr);
+    }
+    if (status == KELP_OK && !force) {
+        status = kelp_train_job_same_data(job, train->run_path, train->carried.card, reterr);
+    }
+    return status;
+}
+
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
-    kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
-    kelp_display_clear(&train->display);
 
+    kelp_status status = choose_run(train, reterr);
+    if (status == KELP_OK) {
+        status = check_mode(train, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_preflight(train->file, &watch, &train->carried, reterr);
+        kelp_display_clear(&train->display);
+    }
     if (status == KELP_OK) {
         status = check_trials(train, reterr);
     }
@@ -413,24 +449,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = kelp_children_check_programs(train->bin_folder, reterr);
     }
-    if (status == KELP_OK) {
-        status = choose_run(train, reterr);
-    }
-    if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
-        status = kelp_run_plugin_find(train->file, train->run_path,
-                                      kelp_options_flag(train->given, "force"), reterr);
-    }
-    if (status == KELP_OK && kelp_options_flag(train->given, "resume")) {
-        status = kelp_train_job_follows(train->file, train->run_path,
-                                        kelp_options_flag(train->given, "force"), &train->changes,
-                                        reterr);
-    }
-    if (status == KELP_OK && kelp_options_flag(train->given, "resume") &&
-        !kelp_options_flag(train->given, "force")) {
-        status = kelp_train_job_same_data(kelp_job_file_job(train->file), train->run_path,
-                                          train->carried.card, reterr);
-    }
-    return status;
+    return status == KELP_OK && kelp_options_flag(train->given, "resume")
+               ? check_resume(train, reterr)
+               : status;
 }
 
 static int train_job(struct train *train)

@@ -22,19 +22,6 @@ static bool is_there(const char *run_path, const char *name)
            access(path, F_OK) == 0;
 }
 
-/* False also when nobody knows. */
-static bool is_inference(const char *run_path)
-{
-    struct kelp_job_file *file = NULL;
-
-    if (kelp_run_job_read(run_path, &file, NULL) != KELP_OK) {
-        return false;
-    }
-    bool inference = kelp_job_file_job(file)->run.mode != KELP_RUN_TRAIN;
-    kelp_job_file_destroy(file);
-    return inference;
-}
-
 /* An etcd that is not the run's own holds the job of a resume that was killed: the next one has to
  * know which one that was. */
 static bool next_is_left(const char *run_path)
@@ -82,7 +69,7 @@ static void add(struct kelp_leftovers *leftovers, const char *run_path, const ch
 
 void kelp_leftovers_find(const char *run_path, struct kelp_leftovers *ret_leftovers)
 {
-    bool inference = is_inference(run_path);
+    bool inference = kelp_run_is_inference(run_path);
     bool next = next_is_left(run_path);
 
     ret_leftovers->count = 0;
@@ -143,7 +130,7 @@ static void clear_inference(const char *run_path)
 
     if ((!is_there(run_path, ETCD) && !is_there(run_path, of_inferences[0]) &&
          !is_there(run_path, of_inferences[1])) ||
-        kelp_run_dir_running(run_path) || !is_inference(run_path)) {
+        kelp_run_dir_running(run_path) || !kelp_run_is_inference(run_path)) {
         return;
     }
     kelp_leftovers_find(run_path, &leftovers);

@@ -69,6 +69,18 @@ kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_f
                : status;
 }
 
+bool kelp_run_is_inference(const char *run_path)
+{
+    struct kelp_job_file *file = NULL;
+
+    if (kelp_run_job_read(run_path, &file, NULL) != KELP_OK) {
+        return false;
+    }
+    bool inference = kelp_job_file_job(file)->run.mode != KELP_RUN_TRAIN;
+    kelp_job_file_destroy(file);
+    return inference;
+}
+
 kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
                                  struct kelp_error *reterr)
 {

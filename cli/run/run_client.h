@@ -28,6 +28,10 @@ kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster 
 kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Is it one of kelp predict or kelp evaluate, which nobody resumes? False also when its job cannot
+ * be read. */
+bool kelp_run_is_inference(const char *run_path);
+
 /* Digest of the job's text, as it names the job on the wire. */
 kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
                                  struct kelp_error *reterr) KELP_MUST_USE;

@@ -63,7 +63,8 @@ static void read_job(struct kelp_run_info *info)
     (void)snprintf(info->job, sizeof(info->job), "%s", job->name);
     (void)snprintf(info->monitor, sizeof(info->monitor), "val/%s",
                    kelp_metric_name(kelp_metric_of_monitored(job->train.monitor)));
-    info->epochs = job->train.epochs;
+    info->inference = job->run.mode != KELP_RUN_TRAIN;
+    info->epochs = info->inference ? 0 : job->train.epochs;
     kelp_job_file_destroy(file);
 }
 

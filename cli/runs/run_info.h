@@ -30,6 +30,7 @@ struct kelp_run_info {
     char job[64];     /* "" when job.yaml cannot be read */
     char monitor[32]; /* "val/loss": what decides which evaluation is the best; "" as above */
     uint32_t epochs;  /* of the whole job; 0: not known */
+    bool inference;   /* of kelp predict or kelp evaluate: it has no steps, and is not resumed */
     enum kelp_run_state state;
     char reason[512]; /* why it failed or is broken, where it stopped; or "" */
     double age_s;     /* since it ended; of a running one, since it was started */

@@ -29,13 +29,13 @@ const char *kelp_sweep_kind_name(enum kelp_sweep_kind kind)
 
 /* ---- which runs ---------------------------------------------------------------------------- */
 
-/* The youngest run that is done; list->count when there is none. */
+/* The youngest training that is done; list->count when there is none. */
 static size_t newest_done(const struct kelp_run_list *list)
 {
     size_t found = list->count;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (list->items[i].state == KELP_RUN_STATE_DONE &&
+        if (list->items[i].state == KELP_RUN_STATE_DONE && !list->items[i].inference &&
             (found == list->count || list->items[i].age_s < list->items[found].age_s)) {
             found = i;
         }

@@ -14,7 +14,7 @@ struct kelp_sweep_rule {
     uint32_t keep;  /* newest runs that stay, those that go on not counted */
     bool by_age;    /* older_s is set */
     double older_s; /* since the run ended */
-    bool newest;    /* the newest done run may go too */
+    bool newest;    /* the newest done training may go too */
 };
 
 /*

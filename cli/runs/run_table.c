@@ -79,7 +79,9 @@ static void put_metric(const struct kelp_run_info *info, const char *name, bool 
 
 static void put_epoch(const struct kelp_run_info *info, char cell[CELL_BYTES])
 {
-    if (info->epochs > 0) {
+    if (info->inference) {
+        (void)snprintf(cell, CELL_BYTES, "-");
+    } else if (info->epochs > 0) {
         (void)snprintf(cell, CELL_BYTES, "%u/%u", info->epoch, info->epochs);
     } else {
         (void)snprintf(cell, CELL_BYTES, "%u", info->epoch);
@@ -95,7 +97,11 @@ static void fill_row(const struct kelp_run_info *info, bool named, struct row *r
     (void)snprintf(test, sizeof(test), "test/%s", monitor + strlen("val/"));
     (void)snprintf(row->cells[COLUMN_STATUS], CELL_BYTES, "%s", kelp_run_state_name(info->state));
     put_epoch(info, row->cells[COLUMN_EPOCH]);
-    (void)snprintf(row->cells[COLUMN_STEP], CELL_BYTES, "%" PRIu64, info->step);
+    if (info->inference) {
+        (void)snprintf(row->cells[COLUMN_STEP], CELL_BYTES, "-");
+    } else {
+        (void)snprintf(row->cells[COLUMN_STEP], CELL_BYTES, "%" PRIu64, info->step);
+    }
     put_metric(info, "train/loss", false, row->cells[COLUMN_LOSS]);
     put_metric(info, monitor, named, row->cells[COLUMN_VAL]);
     put_metric(info, test, named, row->cells[COLUMN_TEST]);
@@ -179,6 +185,7 @@ void kelp_run_table_json_run(const struct kelp_run_info *info, FILE *out)
     kelp_json_print_member(out, "{", "name", kelp_run_list_name(info));
     kelp_json_print_member(out, ",", "run", info->path);
     kelp_json_print_member(out, ",", "job", info->job);
+    (void)fprintf(out, ",\"inference\":%s", info->inference ? "true" : "false");
     kelp_json_print_member(out, ",", "status", kelp_run_state_name(info->state));
     kelp_json_print_member(out, ",", "reason", info->reason);
     (void)fprintf(out, ",\"age_s\":%.0f,\"step\":%" PRIu64 ",\"epoch\":%u,\"epochs\":%u,",

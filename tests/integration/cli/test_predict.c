@@ -275,6 +275,15 @@ KELP_TEST(killed_for_good)
     free(run_or_fail((const char *[]){"evaluate", "run", "--run", "e5", NULL}));
     ck_assert_int_ne(access(folder, F_OK), 0);
     free(folder);
+    kelp_test_command_says(trained.folder,
+                           (const char *[]){"train", "--resume", "--run", "k3", NULL}, 2,
+                           "'k3' is a run of kelp predict, which is not resumed");
+    char *text = run_or_fail((const char *[]){"status", "k3", NULL});
+    ck_assert_ptr_null(strstr(text, "continue"));
+    free(text);
+    text = run_or_fail((const char *[]){"ls", "k3", "-o", "json", NULL});
+    ck_assert_ptr_nonnull(strstr(text, "\"inference\":true"));
+    free(text);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(names); i++) {
         ck_assert_msg(!left(names[i]), "%s stays for ever", names[i]);
     }

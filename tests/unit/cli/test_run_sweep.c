@@ -67,6 +67,21 @@ KELP_TEST(which_runs)
     }
 }
 
+/* Later predictions do not make the newest model one that may go. */
+KELP_TEST(newest_training_stays)
+{
+    struct kelp_run_info both[] = {
+        {.path = "runs/a", .state = KELP_RUN_STATE_DONE, .age_s = 50},
+        {.path = "runs/b", .state = KELP_RUN_STATE_DONE, .age_s = 5, .inference = true}};
+    const struct kelp_run_list list = {.items = both, .count = KELP_ARRAY_COUNT(both)};
+    const struct kelp_sweep_rule rule = {.by_count = true, .keep = 0};
+    bool marks[KELP_ARRAY_COUNT(both)];
+
+    kelp_sweep_mark_runs(&list, &rule, marks);
+    ck_assert(!marks[0]);
+    ck_assert(marks[1]);
+}
+
 static void make_file(const char *path, unsigned age_s)
 {
     struct timespec times[2] = {{.tv_sec = time(NULL) - (time_t)age_s}};
