@@ -5,14 +5,27 @@
 #include <string.h>
 
 #include "cli/run/job_load.h"
+#include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
 #include "common/base/json.h"
+
+/* The run to go on with: its folder, or its name in runs/, as other verbs take it. */
+static kelp_status choose_resumed(const char *typed, char path[KELP_RUN_PATH_MAX + 1],
+                                  struct kelp_error *reterr)
+{
+    if (kelp_run_choose(typed, path, NULL) == KELP_OK) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                     "nothing to resume in '%s': there is no job.yaml of a run", typed);
+}
 
 /* Which file to read. */
 static kelp_status choose_file(const struct kelp_options *given, char *path, size_t path_bytes,
                                struct kelp_error *reterr)
 {
     const char *run = kelp_options_text(given, "run");
+    char folder[KELP_RUN_PATH_MAX + 1];
 
     if (kelp_options_positional_count(given) > 0) {
         int length = snprintf(path, path_bytes, "%s", kelp_options_positional(given, 0));
@@ -25,18 +38,26 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
                          "kelp train needs a job file, for example kelp train "
                          "examples/etth1-dlinear.yaml; see kelp train --help");
     }
-    run = run ? run : KELP_RUN_LATEST;
-    if (!kelp_run_dir_is_run(run)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "nothing to resume in '%s': there is no job.yaml of a run", run);
-    }
-    return kelp_run_dir_path(run, "job.yaml", path, path_bytes, reterr);
+    kelp_status status = choose_resumed(run ? run : KELP_RUN_LATEST, folder, reterr);
+    return status == KELP_OK ? kelp_run_dir_path(folder, "job.yaml", path, path_bytes, reterr)
+                             : status;
 }
 
-static kelp_status lay_options(struct kelp_job_file *file, const void *given,
+static kelp_status lay_options(struct kelp_job_file *file, const void *user,
                                struct kelp_error *reterr)
 {
-    return kelp_job_set_options(file, given, reterr);
+    const struct kelp_options *given = user;
+    const char *run = kelp_options_text(given, "run");
+    char folder[KELP_RUN_PATH_MAX + 1];
+
+    kelp_status status = kelp_job_set_options(file, given, reterr);
+    if (status != KELP_OK || !run || !kelp_options_flag(given, "resume")) {
+        return status;
+    }
+    status = choose_resumed(run, folder, reterr);
+    return status == KELP_OK
+               ? kelp_job_set(file, &(struct kelp_job_setting){"run.dir", folder}, 1, reterr)
+               : status;
 }
 
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,

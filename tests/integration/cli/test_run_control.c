@@ -197,8 +197,9 @@ KELP_TEST(killed_and_cleared)
     says((const char *[]){"gc", "--leftovers", "--yes", "-o", "json", NULL}, 0,
          "\"removed\":true}]");
     says((const char *[]){"gc", "--leftovers", "-o", "json", NULL}, 0, "{\"items\":[]}");
-    says((const char *[]){"train", "--resume", "--detach", NULL}, 0, "training has started");
-    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+    says((const char *[]){"train", "--resume", "--detach", "--run", "one", NULL}, 0,
+         "training has started"); /* a name, as other verbs take it */
+    says((const char *[]){"stop", NULL}, 0, "run        runs/one");
 }
 
 /* --now does not wait for a checkpoint, and is not a kill: the run says what it came to. */
