@@ -140,16 +140,21 @@ static kelp_status write_table(struct asked *asked, FILE *out, struct kelp_error
     struct kelp_table_facts facts = {0};
     struct kelp_init_choice choice = {0};
     kelp_status status = kelp_table_files_find("data", asked->path, &files, reterr);
-    if (status == KELP_OK) {
-        status = kelp_table_read(files.paths, files.count, &facts, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = kelp_init_choose(&facts, asked->target, &choice, reterr);
+    status = kelp_table_read(files.paths, files.count, &facts, reterr);
+    if (status != KELP_OK) {
+        goto release;
+    }
+    status = kelp_init_choose(&facts, asked->target, &choice, reterr);
+    if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s", asked->data);
+        goto release;
     }
-    if (status == KELP_OK) {
-        kelp_init_print_table(&asked->source, &facts, &choice, out);
-    }
+    kelp_init_print_table(&asked->source, &facts, &choice, out);
+
+release:
     kelp_init_choice_fini(&choice);
     kelp_table_facts_fini(&facts);
     kelp_table_files_fini(&files);

@@ -135,15 +135,19 @@ kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, con
         return status;
     }
     status = kelp_model_state_init(&state, kelp_job_file_job(file), &plan, reterr);
-    if (status == KELP_OK) {
-        status = kelp_checkpoint_load(checkpoint, &state, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = write_weights(checkpoint, path, &state, with_optimizer, reterr);
+    status = kelp_checkpoint_load(checkpoint, &state, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
+    status = write_weights(checkpoint, path, &state, with_optimizer, reterr);
     if (status == KELP_OK) {
         kelp_plan_digest(&plan, state.weights, ret_digest);
     }
+
+release:
     kelp_model_state_fini(&state);
     kelp_plan_fini(&plan);
     kelp_job_file_destroy(file);

@@ -158,22 +158,27 @@ static kelp_status load_job_of_model(const struct kelp_sources *sources,
     char *text = NULL;
 
     kelp_status status = kelp_model_card_text_of(sources->weights_path, &text, reterr);
-    if (status == KELP_OK && !text) {
+    if (status != KELP_OK) {
+        goto release;
+    }
+    if (!text) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s: has weights alone, neither a job nor scales (" KELP_MODEL_CARD_KEY
                          " in its metadata); name the run's folder or a job file, and this file "
                          "with --weights",
                          path);
     }
-    if (status == KELP_OK) {
-        status = kelp_model_card_parse(text, strlen(text), &card, reterr);
+    status = kelp_model_card_parse(text, strlen(text), &card, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = kelp_job_load_text(path, card.job ? card.job : "", ret_file, reterr);
+    status = kelp_job_load_text(path, card.job ? card.job : "", ret_file, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = kelp_job_file_environment(*ret_file, reterr);
-    }
+    status = kelp_job_file_environment(*ret_file, reterr);
+
+release:
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s: " KELP_MODEL_CARD_KEY, path);
     }

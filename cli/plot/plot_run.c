@@ -127,21 +127,29 @@ kelp_status kelp_plot_run(const char *run_path, const struct kelp_job *job, cons
 
     if (!job) {
         status = kelp_run_job_read(run_path, &file, reterr);
-        job = status == KELP_OK ? kelp_job_file_job(file) : NULL;
+        if (status != KELP_OK) {
+            return status;
+        }
+        job = kelp_job_file_job(file);
     }
-    if (status == KELP_OK && !folder) {
+    if (!folder) {
         status = kelp_run_dir_path(run_path, KELP_PLOTS_FOLDER, own, sizeof(own), reterr);
+        if (status != KELP_OK) {
+            goto release;
+        }
         folder = own;
     }
-    if (status == KELP_OK) {
-        status = kelp_files_make_folder(folder, reterr);
+    status = kelp_files_make_folder(folder, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = plot_curves(run_path, job->name, folder, reterr);
+    status = plot_curves(run_path, job->name, folder, reterr);
+    if (status != KELP_OK) {
+        goto release;
     }
-    if (status == KELP_OK) {
-        status = plot_forecasts(run_path, job, folder, reterr);
-    }
+    status = plot_forecasts(run_path, job, folder, reterr);
+
+release:
     kelp_job_file_destroy(file);
     return status;
 }

@@ -205,20 +205,27 @@ static kelp_status check_file(const char *folder, const struct file *file,
     uint64_t end = 0;
     char *path = NULL;
     kelp_status status = path_of(folder, file->name, &path, reterr);
-    if (status == KELP_OK) {
-        status = describe(path, false, &bytes, &end, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK && bytes != file->bytes) {
+    status = describe(path, false, &bytes, &end, reterr);
+    if (status != KELP_OK) {
+        goto release;
+    }
+    if (bytes != file->bytes) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "'%s' is damaged: it has %" PRIu64 " bytes, %" PRIu64 " were written",
                            path, bytes, file->bytes);
+        goto release;
     }
-    if (status == KELP_OK && end != file->end) {
+    if (end != file->end) {
         status = kelp_fail(reterr, KELP_ERR_CORRUPT,
                            "'%s' is damaged: its end has digest %016" PRIx64 ", %016" PRIx64
                            " was written",
                            path, end, file->end);
     }
+
+release:
     free(path);
     return status;
 }
