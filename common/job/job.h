@@ -378,9 +378,10 @@ kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **r
 kelp_status kelp_job_file_print_in(const struct kelp_job_file *file, const char *folder,
                                    char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* XXH3-64 of the canonical text without run.dir, and of paths their last component alone: names the
- * job in every hello on the wire, wherever its files lie. 0 when out of memory, which no peer will
- * take for its job. */
+/* XXH3-64 of the canonical text without run.dir and without defaults of keys that are marked as
+ * later, and of paths their last component alone: names the job in checkpoints, and in every hello
+ * on the wire, wherever its files lie. 0 when out of memory, which no peer will take for its job.
+ */
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
 
 /* A key whose values in two jobs differ. */

@@ -168,7 +168,7 @@ const struct kelp_job_key kelp__job_keys[] = {
          "drawn from the seed"},
     {KEY(model.init_prefix, TEXT), .default_text = "",
      .help = "Prefix of each parameter's name in that file"},
-    {KEY(model.init_map, TEXTS), .default_text = "[]",
+    {KEY(model.init_map, TEXTS), .later = true, .default_text = "[]",
      .help = "Other names for that file's tensors: `OLD=NEW` each. A name that begins with OLD "
              "begins with NEW instead: `[encoder.=, head.=fc.]`. With one `*` on each side, a rule "
              "is for whole names: `*.gamma=*.weight`. The first rule that fits counts"},
@@ -288,7 +288,7 @@ const struct kelp_job_key kelp__job_keys[] = {
          "data.test_every. The training split does not change. `csv`, `synthetic` (a CSV file), "
          "`panel`, `idx`, "
          "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
-    {KEY(data.test_rows, CHOICE), .choices = test_rows, .default_text = "labelled",
+    {KEY(data.test_rows, CHOICE), .later = true, .choices = test_rows, .default_text = "labelled",
      WITH_DATA(DATA_BINARY),
      .help = "Whether the rows of data.test_path have targets behind their inputs. `unlabelled`: "
              "inputs alone, to predict. `either`: as the size of the file says; one that both fit "

@@ -53,6 +53,10 @@ struct kelp_job_key {
      * choice i). NULL: always. */
     const char *only_with;
     enum kelp_job_change change; /* may it differ when a run goes on */
+    /* Jobs were digested before there was the key: its default is no part of
+     * kelp_job_file_digest(), so that checkpoints of earlier versions are still those of their job.
+     */
+    bool later;
     const char *help;
 };
 

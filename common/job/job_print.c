@@ -274,10 +274,27 @@ static bool shapes_model(const char *name)
     return !begins_with(name, "cluster.") || strcmp(name, "cluster.lanes") == 0;
 }
 
-static bool is_printed(const struct kelp_job_key *key, enum print_form form)
+/* False where memory is short, too. */
+static bool is_default(const struct kelp_job_key *key, const struct kelp_job *job)
 {
-    return !(form == PRINT_WITHOUT_RUN_DIR && strcmp(key->name, "run.dir") == 0) &&
-           !(form == PRINT_MODEL && !shapes_model(key->name));
+    struct kelp_job *plain = malloc(sizeof(*plain));
+    if (!plain) {
+        return false;
+    }
+    *plain = *job;
+    bool same = kelp__job_key_read(key, key->default_text, plain, NULL) == KELP_OK &&
+                memcmp(plain, job, sizeof(*plain)) == 0;
+    free(plain);
+    return same;
+}
+
+static bool is_printed(const struct kelp_job_key *key, const struct kelp_job *job,
+                       enum print_form form)
+{
+    if (form == PRINT_WITHOUT_RUN_DIR) {
+        return strcmp(key->name, "run.dir") != 0 && !(key->later && is_default(key, job));
+    }
+    return form != PRINT_MODEL || shapes_model(key->name);
 }
 
 static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form)
@@ -286,7 +303,7 @@ static void print_file(FILE *out, const struct kelp_job_file *file, enum print_f
 
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         if (!kelp__job_key_applies(&kelp__job_keys[i], &file->job) ||
-            !is_printed(&kelp__job_keys[i], form)) {
+            !is_printed(&kelp__job_keys[i], &file->job, form)) {
             continue;
         }
         print_section(out, &kelp__job_keys[i], section);

@@ -1,4 +1,5 @@
 #include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -449,6 +450,18 @@ static const char *const canonical[] = {
     "init_prefix: \"init.\"\n  init_map: [\"a.=\", \"*.gamma=*.weight\"]\n",
     "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 1s\n  max_failures: -1\n",
 };
+
+/* Checkpoints name their job by its digest: a new key that is not marked as later would change it.
+ */
+KELP_TEST(digest_stays)
+{
+    ck_assert_msg(
+        parse("model:\n  kind: mlp\ndata:\n  kind: binary\n  path: x\n  input_shape: [1]\n") ==
+            KELP_OK,
+        "%s", error.text);
+    ck_assert_msg(kelp_job_file_digest(file) == UINT64_C(0xfb1a5f6d3b84cf40), "0x%016" PRIx64,
+                  kelp_job_file_digest(file));
+}
 
 /* The canonical text is a fixed point: it parses to the same job and prints to itself. */
 KELP_LOOP_TEST(test_canonical, 0, KELP_ARRAY_COUNT(canonical))
