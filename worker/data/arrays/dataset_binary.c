@@ -1,4 +1,5 @@
 /* Samples that are rows of numbers without a header: the input, then the target. */
+#include <assert.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -48,6 +49,7 @@ static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct 
     uint64_t input = size * kelp_sample_input_count(&dataset->info.shape);
     uint64_t row = input + size * kelp_sample_target_count(&dataset->info.shape);
     struct stat about;
+    assert(input > 0 && row > 0); /* a job's shapes have no dimension of 0 */
     *ret_labelled = job->data.test_rows != KELP_TEST_ROWS_UNLABELLED;
     if (job->data.test_rows != KELP_TEST_ROWS_EITHER || stat(path, &about) != 0 ||
         !S_ISREG(about.st_mode)) { /* what is wrong with it is said when it is opened */

@@ -57,7 +57,7 @@ static kelp_status learn_names(const struct kelp_table_raw *raw, struct kelp_wor
     if (status == KELP_OK && !sorted) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory for %u classes", found.count);
     }
-    for (uint32_t i = 0; i < found.count && status == KELP_OK; i++) {
+    for (uint32_t i = 0; sorted && i < found.count && status == KELP_OK; i++) {
         status = kelp_words_add(ret_names, sorted[i], &number, reterr);
     }
     free(sorted);
