@@ -1,5 +1,6 @@
 /*
- * Data sets of files in a folder that lives as long as a test: for the tests of arrays and images.
+ * Data sets of files in a folder that lives as long as a test: for the tests of arrays, images and
+ * tensors.
  */
 #ifndef KELP_TESTS_UNIT_WORKER_DATASET_FILES_H
 #define KELP_TESTS_UNIT_WORKER_DATASET_FILES_H
